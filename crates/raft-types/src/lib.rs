@@ -1,0 +1,18 @@
+//! The vocabulary that every other crate shares: who a member is, what an entry carries, and how
+//! openraft is parameterised. It imports none of the other crates and does no input or output.
+
+mod bounds;
+mod entry;
+mod ids;
+mod member_record;
+mod op_id;
+mod type_config;
+
+pub use bounds::{MAX_MESSAGE_BYTES, MAX_TRANSACTION_BYTES, REPLICATION_WINDOW_BYTES};
+pub use entry::{AppEntry, PayloadChecksumError, Rotate, TransactionPayload};
+pub use ids::{Incarnation, MemberId, Region, RingId};
+pub use member_record::{MemberKind, MemberRecord};
+pub use op_id::OpId;
+pub use type_config::{
+    CommittedLeaderId, Entry, EntryPayload, LogId, Membership, StoredMembership, TypeConfig, Vote,
+};

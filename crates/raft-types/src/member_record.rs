@@ -1,0 +1,44 @@
+//! What the replicated membership says of each member.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Incarnation, Region};
+
+/// Whether a member has a mysqld beside it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemberKind {
+    /// Log only: stores, acknowledges, votes, relays, and leads only to hand over.
+    #[default]
+    Witness,
+    /// The same beside a mysqld that it steers.
+    Database,
+}
+
+impl fmt::Display for MemberKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Witness => "witness",
+            Self::Database => "database",
+        })
+    }
+}
+
+/// One member as the membership entries of the log describe it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberRecord {
+    /// The operator's name for it, unique in the ring.
+    pub name: String,
+    /// Where it runs.
+    pub region: Region,
+    /// Witness or database member.
+    pub kind: MemberKind,
+    /// Whether it may ever count in a quorum; false for one that only receives the log.
+    pub votes: bool,
+    /// `host:port` at which the other members reach it.
+    pub address: String,
+    /// The data directory that stands behind it.
+    pub incarnation: Incarnation,
+}

@@ -1,0 +1,1 @@
+//! (header to be written by the crate's author)

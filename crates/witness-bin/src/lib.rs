@@ -1,0 +1,1 @@
+//! The `witness` binary as a library, for its tests.

@@ -1,0 +1,2 @@
+//! The `witness` command.
+fn main() {}
