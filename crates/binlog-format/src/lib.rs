@@ -1,1 +1,19 @@
-//! (header to be written by the crate's author)
+//! MySQL's binlog, bytes in and bytes out: events, GTID sets, the framing of transactions, and the
+//! canonical form that the ring carries. Pure: no file, no socket, no clock. Input is never trusted:
+//! what comes from a disk or a peer yields a [`DecodeError`], never a panic or an unbounded allocation.
+
+pub mod canonical;
+pub mod checksum;
+pub mod event;
+pub mod events;
+pub mod gtid;
+
+mod cursor;
+mod decode_error;
+mod event_type;
+mod varlen;
+
+pub use decode_error::DecodeError;
+
+/// What every binlog file begins with.
+pub const MAGIC: [u8; 4] = [0xfe, b'b', b'i', b'n'];

@@ -1,0 +1,188 @@
+//! Reads little-endian fields from the front of a byte slice. Every read is checked; nothing here
+//! allocates.
+
+use crate::decode_error::DecodeError;
+
+/// The unread rest of a byte slice.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cursor<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub(crate) fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Everything that is left.
+    pub(crate) fn take_rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
+    }
+
+    pub(crate) fn bytes(
+        &mut self,
+        field: &'static str,
+        count: usize,
+    ) -> Result<&'a [u8], DecodeError> {
+        match self.rest.split_at_checked(count) {
+            Some((taken, rest)) => {
+                self.rest = rest;
+                Ok(taken)
+            }
+            None => Err(DecodeError::Truncated {
+                field,
+                needed: count as u64,
+                remaining: self.rest.len() as u64,
+            }),
+        }
+    }
+
+    pub(crate) fn array<const N: usize>(
+        &mut self,
+        field: &'static str,
+    ) -> Result<[u8; N], DecodeError> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.bytes(field, N)?);
+        Ok(array)
+    }
+
+    pub(crate) fn u8(&mut self, field: &'static str) -> Result<u8, DecodeError> {
+        Ok(u8::from_le_bytes(self.array(field)?))
+    }
+
+    pub(crate) fn u16(&mut self, field: &'static str) -> Result<u16, DecodeError> {
+        Ok(u16::from_le_bytes(self.array(field)?))
+    }
+
+    pub(crate) fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
+        Ok(u32::from_le_bytes(self.array(field)?))
+    }
+
+    pub(crate) fn u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
+        Ok(u64::from_le_bytes(self.array(field)?))
+    }
+
+    pub(crate) fn i64(&mut self, field: &'static str) -> Result<i64, DecodeError> {
+        Ok(i64::from_le_bytes(self.array(field)?))
+    }
+
+    /// A little-endian integer of `width` bytes, at most eight.
+    pub(crate) fn uint(&mut self, field: &'static str, width: usize) -> Result<u64, DecodeError> {
+        debug_assert!(width <= 8, "an integer of {width} bytes");
+        let mut wide = [0; 8];
+        for (to, from) in wide.iter_mut().zip(self.bytes(field, width)?) {
+            *to = *from;
+        }
+        Ok(u64::from_le_bytes(wide))
+    }
+
+    /// An integer in MySQL's length-encoded form.
+    pub(crate) fn length_encoded(&mut self, field: &'static str) -> Result<u64, DecodeError> {
+        match self.u8(field)? {
+            short @ 0..=250 => Ok(u64::from(short)),
+            252 => self.uint(field, 2),
+            253 => self.uint(field, 3),
+            254 => self.uint(field, 8),
+            _ => Err(DecodeError::invalid(
+                field,
+                "251 and 255 do not begin a length-encoded integer",
+            )),
+        }
+    }
+
+    /// As many bytes as a length-encoded integer in front of them says.
+    pub(crate) fn length_encoded_bytes(
+        &mut self,
+        field: &'static str,
+    ) -> Result<&'a [u8], DecodeError> {
+        let length = self.length_encoded(field)?;
+        let remaining = self.rest.len();
+        match usize::try_from(length) {
+            Ok(length) if length <= remaining => self.bytes(field, length),
+            _ => Err(DecodeError::Truncated {
+                field,
+                needed: length,
+                remaining: remaining as u64,
+            }),
+        }
+    }
+
+    /// Succeeds when everything was read.
+    pub(crate) fn finish(self, field: &'static str) -> Result<(), DecodeError> {
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(DecodeError::TrailingBytes {
+                field,
+                count: self.rest.len() as u64,
+            })
+        }
+    }
+}
+
+/// Appends an integer in MySQL's length-encoded form.
+pub(crate) fn put_length_encoded(out: &mut Vec<u8>, value: u64) {
+    let bytes = value.to_le_bytes();
+    match value {
+        0..=250 => out.push(bytes[0]),
+        251..=0xffff => {
+            out.push(252);
+            out.extend_from_slice(&bytes[..2]);
+        }
+        0x1_0000..=0xff_ffff => {
+            out.push(253);
+            out.extend_from_slice(&bytes[..3]);
+        }
+        _ => {
+            out.push(254);
+            out.extend_from_slice(&bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn length_encoded_integers_round_trip_at_their_borders() {
+        for value in [
+            0,
+            250,
+            251,
+            0xffff,
+            0x1_0000,
+            0xff_ffff,
+            0x100_0000,
+            u64::MAX,
+        ] {
+            let mut out = Vec::new();
+            put_length_encoded(&mut out, value);
+            let mut cursor = Cursor::new(&out);
+            assert_eq!(cursor.length_encoded("value"), Ok(value));
+            assert!(cursor.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_the_data_is_refused() {
+        let mut out = Vec::new();
+        put_length_encoded(&mut out, u64::MAX);
+        assert_eq!(
+            Cursor::new(&out).length_encoded_bytes("name"),
+            Err(DecodeError::Truncated {
+                field: "name",
+                needed: u64::MAX,
+                remaining: 0
+            })
+        );
+    }
+}

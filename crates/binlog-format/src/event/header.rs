@@ -1,0 +1,175 @@
+//! The header of 19 bytes: timestamp 4, type 1, server id 4, size 4, end position 4, flags 2.
+
+use std::fmt;
+use std::ops::{BitOr, BitOrAssign};
+
+use crate::cursor::Cursor;
+use crate::decode_error::DecodeError;
+use crate::event_type::EventType;
+
+/// Bytes of an event header.
+pub const HEADER_LEN: usize = 19;
+
+/// The largest event that is read: MySQL's own cap of 1 GiB on a packet plus room for the header
+/// fields that MySQL adds to it. A size beyond it is taken for corruption.
+pub const MAX_EVENT_BYTES: u32 = (1 << 30) + (1 << 16);
+
+/// Where the fields that stamping rewrites stand in an event.
+pub(crate) const SIZE_RANGE: std::ops::Range<usize> = 9..13;
+pub(crate) const LOG_POS_RANGE: std::ops::Range<usize> = 13..17;
+pub(crate) const FLAGS_RANGE: std::ops::Range<usize> = 17..19;
+
+/// The flag bits of an event header.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct EventFlags(pub u16);
+
+impl EventFlags {
+    /// No flag.
+    pub const NONE: Self = Self(0);
+    /// In a format description: the file was not closed in good order.
+    pub const BINLOG_IN_USE: Self = Self(0x01);
+    /// The statement depends on its connection (temporary tables).
+    pub const THREAD_SPECIFIC: Self = Self(0x04);
+    /// The statement does not need its default schema.
+    pub const SUPPRESS_USE: Self = Self(0x08);
+    /// Made up by the source for its replica; in no file.
+    pub const ARTIFICIAL: Self = Self(0x20);
+    /// Written by a replica into its relay log.
+    pub const RELAY_LOG: Self = Self(0x40);
+    /// May be skipped by whoever does not know the type.
+    pub const IGNORABLE: Self = Self(0x80);
+    /// Not to be applied after a filter.
+    pub const NO_FILTER: Self = Self(0x100);
+    /// Must run alone in a multi-threaded applier.
+    pub const MTS_ISOLATE: Self = Self(0x200);
+
+    /// Whether all bits of `other` are set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// These flags without those of `other`.
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+impl BitOr for EventFlags {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for EventFlags {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Debug for EventFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#06x}", self.0)
+    }
+}
+
+/// What every event says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventHeader {
+    /// Seconds since the epoch at which the statement began; 0 in made-up events.
+    pub timestamp: u32,
+    /// What the event is.
+    pub event_type: EventType,
+    /// The server on which the event originated.
+    pub server_id: u32,
+    /// Bytes of the whole event: header, body and, where there is one, the CRC32.
+    pub event_size: u32,
+    /// The low 32 bits of the position behind the event in its file; 0 in canonical events.
+    pub log_pos: u32,
+    /// Flag bits.
+    pub flags: EventFlags,
+}
+
+impl EventHeader {
+    /// Reads a header from the first [`HEADER_LEN`] bytes.
+    ///
+    /// # Errors
+    /// When there are fewer bytes, or the size in the header is less than a header or more than
+    /// [`MAX_EVENT_BYTES`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::new(bytes);
+        let fixed = cursor.bytes("event header", HEADER_LEN)?;
+        let mut cursor = Cursor::new(fixed);
+        let header = Self {
+            timestamp: cursor.u32("timestamp")?,
+            event_type: EventType::from_code(cursor.u8("event type")?),
+            server_id: cursor.u32("server id")?,
+            event_size: cursor.u32("event size")?,
+            log_pos: cursor.u32("end position")?,
+            flags: EventFlags(cursor.u16("flags")?),
+        };
+        if (header.event_size as usize) < HEADER_LEN {
+            return Err(DecodeError::invalid(
+                "event size",
+                "smaller than an event header",
+            ));
+        }
+        if header.event_size > MAX_EVENT_BYTES {
+            return Err(DecodeError::TooLarge {
+                field: "event",
+                size: u64::from(header.event_size),
+                limit: u64::from(MAX_EVENT_BYTES),
+            });
+        }
+        Ok(header)
+    }
+
+    /// The header's bytes.
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[0..4].copy_from_slice(&self.timestamp.to_le_bytes());
+        bytes[4] = self.event_type.code();
+        bytes[5..9].copy_from_slice(&self.server_id.to_le_bytes());
+        bytes[SIZE_RANGE].copy_from_slice(&self.event_size.to_le_bytes());
+        bytes[LOG_POS_RANGE].copy_from_slice(&self.log_pos.to_le_bytes());
+        bytes[FLAGS_RANGE].copy_from_slice(&self.flags.0.to_le_bytes());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> EventHeader {
+        EventHeader {
+            timestamp: 0x0102_0304,
+            event_type: EventType::Xid,
+            server_id: 7,
+            event_size: 31,
+            log_pos: 158,
+            flags: EventFlags::IGNORABLE | EventFlags::NO_FILTER,
+        }
+    }
+
+    #[test]
+    fn header_round_trips() {
+        let bytes = header().encode();
+        assert_eq!(bytes[..5], [4, 3, 2, 1, 16]);
+        assert_eq!(EventHeader::parse(&bytes), Ok(header()));
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused() {
+        for event_size in [0, 18, MAX_EVENT_BYTES + 1, u32::MAX] {
+            let bytes = EventHeader {
+                event_size,
+                ..header()
+            }
+            .encode();
+            assert!(EventHeader::parse(&bytes).is_err(), "{event_size}");
+        }
+        assert!(EventHeader::parse(&header().encode()[..18]).is_err());
+    }
+}
