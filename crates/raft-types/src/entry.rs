@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
 /// The application's part of an entry. Cloning is cheap: payloads are shared bytes.
@@ -69,7 +69,71 @@ impl TransactionPayload {
 
 impl fmt::Debug for TransactionPayload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TransactionPayload({} bytes, crc32c {:08x})", self.bytes.len(), self.crc32c)
+        write!(
+            f,
+            "TransactionPayload({} bytes, crc32c {:08x})",
+            self.bytes.len(),
+            self.crc32c
+        )
+    }
+}
+
+/// A payload that arrives in pieces. Its checksum is computed piece by piece, so that taking in a
+/// large one never holds a thread for its whole length.
+#[derive(Debug)]
+pub struct PayloadAssembly {
+    bytes: BytesMut,
+    computed: u32,
+    expected: u32,
+}
+
+impl PayloadAssembly {
+    /// How much room is made at once for a payload that says that it is large; the rest is made as
+    /// its pieces arrive, so that an announced length alone takes no memory.
+    const FIRST_RESERVATION: usize = 1 << 20;
+
+    /// Begins a payload of `length` bytes that was sealed with this checksum.
+    pub fn begin(length: usize, crc32c: u32) -> Self {
+        let bytes = BytesMut::with_capacity(length.min(Self::FIRST_RESERVATION));
+        Self {
+            bytes,
+            computed: 0,
+            expected: crc32c,
+        }
+    }
+
+    /// How many bytes have arrived.
+    pub fn received(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Takes the next piece in.
+    pub fn push(&mut self, piece: &[u8]) {
+        self.computed = crc32c::crc32c_append(self.computed, piece);
+        self.bytes.extend_from_slice(piece);
+    }
+
+    /// The whole payload.
+    ///
+    /// # Errors
+    /// [`PayloadChecksumError`] when the pieces are not those of the payload that was sealed.
+    pub fn finish(self) -> Result<TransactionPayload, PayloadChecksumError> {
+        let Self {
+            bytes,
+            computed,
+            expected,
+        } = self;
+        if computed == expected {
+            Ok(TransactionPayload {
+                bytes: bytes.freeze(),
+                crc32c: expected,
+            })
+        } else {
+            Err(PayloadChecksumError {
+                expected,
+                found: computed,
+            })
+        }
     }
 }
 
@@ -103,4 +167,30 @@ pub struct Rotate {
     pub format_description: Bytes,
     /// Seconds since the epoch, for the headers of the rotate event and of the next file.
     pub timestamp: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_make_the_payload_that_was_sealed() {
+        let whole = TransactionPayload::seal(Bytes::from_static(b"one transaction in pieces"));
+        let mut assembly = PayloadAssembly::begin(whole.bytes().len(), whole.crc32c());
+        for piece in whole.bytes().chunks(4) {
+            assembly.push(piece);
+        }
+        assert_eq!(assembly.received(), whole.bytes().len());
+        assert_eq!(assembly.finish(), Ok(whole));
+    }
+
+    #[test]
+    fn a_changed_piece_is_found() {
+        let whole = TransactionPayload::seal(Bytes::from_static(b"abcdef"));
+        let mut assembly = PayloadAssembly::begin(6, whole.crc32c());
+        assembly.push(b"abc");
+        assembly.push(b"deF");
+        let error = assembly.finish().expect_err("the checksum must not match");
+        assert_eq!(error.expected, whole.crc32c());
+    }
 }

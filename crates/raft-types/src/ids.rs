@@ -27,9 +27,7 @@ impl From<u64> for MemberId {
 }
 
 /// The name of the place in which a member runs; members of one region share a data quorum.
-#[derive(
-    Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Region(pub String);
 

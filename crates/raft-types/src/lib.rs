@@ -6,13 +6,15 @@ mod entry;
 mod ids;
 mod member_record;
 mod op_id;
+mod proposal;
 mod type_config;
 
 pub use bounds::{MAX_MESSAGE_BYTES, MAX_TRANSACTION_BYTES, REPLICATION_WINDOW_BYTES};
-pub use entry::{AppEntry, PayloadChecksumError, Rotate, TransactionPayload};
+pub use entry::{AppEntry, PayloadAssembly, PayloadChecksumError, Rotate, TransactionPayload};
 pub use ids::{Incarnation, MemberId, Region, RingId};
 pub use member_record::{MemberKind, MemberRecord};
 pub use op_id::OpId;
+pub use proposal::{ProposalListener, ProposalResponder};
 pub use type_config::{
     CommittedLeaderId, Entry, EntryPayload, LogId, Membership, StoredMembership, TypeConfig, Vote,
 };

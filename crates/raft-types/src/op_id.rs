@@ -38,7 +38,9 @@ impl FromStr for OpId {
         let parsed = text
             .split_once('.')
             .and_then(|(term, index)| Some(Self::new(term.parse().ok()?, index.parse().ok()?)));
-        parsed.ok_or_else(|| format!("`{text}` is not an op id; write it as TERM.INDEX, as in 3.1042"))
+        parsed.ok_or_else(|| {
+            format!("`{text}` is not an op id; write it as TERM.INDEX, as in 3.1042")
+        })
     }
 }
 

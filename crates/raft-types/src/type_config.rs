@@ -4,16 +4,35 @@
 use crate::entry::AppEntry;
 use crate::ids::MemberId;
 use crate::member_record::MemberRecord;
+use crate::proposal::ProposalResponder;
 
-openraft::declare_raft_types!(
-    /// The ring's openraft type configuration.
-    pub TypeConfig:
-        D = AppEntry,
-        R = (),
-        NodeId = MemberId,
-        Node = MemberRecord,
-        LeaderId = openraft::impls::leader_id_std::LeaderId<u64, MemberId>,
-);
+/// The ring's openraft type configuration. Written out, because openraft's macro for it cannot
+/// name a responder.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TypeConfig {}
+
+impl openraft::RaftTypeConfig for TypeConfig {
+    type D = AppEntry;
+    type R = ();
+    type NodeId = MemberId;
+    type Node = MemberRecord;
+    type Term = u64;
+    type LeaderId = openraft::impls::leader_id_std::LeaderId<u64, MemberId>;
+    type Vote = openraft::impls::Vote<Self::LeaderId>;
+    type Payload = openraft::EntryPayload<AppEntry, MemberId, MemberRecord>;
+    type Entry =
+        openraft::Entry<<Self::LeaderId as openraft::vote::RaftLeaderId>::Committed, Self::Payload>;
+    type Responder<T>
+        = ProposalResponder<T>
+    where
+        T: openraft::OptionalSend + 'static;
+    type Batch<T>
+        = openraft::impls::InlineBatch<T>
+    where
+        T: openraft::OptionalSend + 'static;
+    type AsyncRuntime = openraft::TokioRuntime;
+    type ErrorSource = openraft::impls::BoxedErrorSource;
+}
 
 /// A log id, `(term, index)` in openraft's clothes; see [`crate::OpId`].
 pub type LogId = openraft::type_config::alias::LogIdOf<TypeConfig>;
