@@ -1,1 +1,24 @@
-//! (header to be written by the crate's author)
+//! Dev only: what tests, benches and `cargo xtask` share.
+//!
+//! Two halves. The mysqld fixtures (a tree of MySQL's programs, servers started from it, sysbench, figures) depend on
+//! no crate of ours. The faulty doubles of our own seams are behind the feature `storage`, on by default.
+
+pub mod bounded_run;
+#[cfg(feature = "storage")]
+pub mod disk;
+#[cfg(feature = "storage")]
+mod faulty_fs;
+#[cfg(feature = "storage")]
+mod faulty_meta;
+pub mod figures;
+pub mod mysql_tree;
+pub mod mysqlbinlog;
+pub mod mysqld;
+pub mod sysbench;
+
+/// The root of the checkout that this crate was built in.
+#[must_use]
+pub fn checkout() -> std::path::PathBuf {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}

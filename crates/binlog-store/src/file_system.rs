@@ -1,0 +1,100 @@
+//! The seam below the log: every byte that the store reads or writes goes through [`FileSystem`] and
+//! [`StorageFile`], so that tests can cut the power after any single call. All calls block.
+//!
+//! What the seam promises is what POSIX promises and no more: written bytes are durable after
+//! [`StorageFile::sync_data`], names are durable after [`FileSystem::sync_dir`], a rename is atomic.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An open file. Shared between the writer and readers.
+pub trait StorageFile: Send + Sync {
+    /// Reads from `offset` until `buffer` is full or the file ends; how many bytes were read.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes all of `bytes` at `offset`; the file grows as needed. Durable only after [`Self::sync_data`].
+    ///
+    /// # Errors
+    /// What the disk reports; a part of `bytes` may then have been written.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes everything written to this file durable, including its length.
+    ///
+    /// # Errors
+    /// What the disk reports. What was written before may then be lost even if a later call
+    /// succeeds: the caller must not try again and call it success.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// Cuts the file to `len` bytes. Durable only after [`Self::sync_data`].
+    ///
+    /// # Errors
+    /// What the disk reports.
+    fn truncate(&self, len: u64) -> io::Result<()>;
+
+    /// The file's length in bytes.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    fn size(&self) -> io::Result<u64>;
+}
+
+/// The directory operations that the store needs.
+pub trait FileSystem: Send + Sync {
+    /// Creates a directory and its parents where they do not exist.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Opens an empty file for reading and writing: a new one, or an existing one cut to nothing.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>>;
+
+    /// Opens an existing file for reading and writing.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none; what the disk reports.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>>;
+
+    /// Opens an existing file for reading.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none; what the disk reports.
+    fn open_read_only(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>>;
+
+    /// Gives a file another name in one step, replacing what had that name.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file's name. Whoever has the file open may go on reading it.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none; what the disk reports.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names in a directory durable: creations, renames and removals.
+    ///
+    /// # Errors
+    /// What the disk reports; as with [`StorageFile::sync_data`], not to be tried again.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// The names of the files in a directory, in no particular order.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such directory; what the disk reports.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+
+    /// How many bytes an ordinary user can still write on the file system that holds `dir`.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    fn free_space(&self, dir: &Path) -> io::Result<u64>;
+}

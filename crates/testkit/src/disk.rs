@@ -1,0 +1,263 @@
+//! An in-memory disk that fails on purpose: the file system and the hard state of one member.
+//!
+//! Every call is counted and recorded. The power can be cut after any call; what was not synced is
+//! then lost, kept or torn, as a seed decides. Single calls can fail, the disk can be full, can lie
+//! about syncing, and can rot.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use binlog_store::{FileSystem, MetaStore};
+
+use crate::faulty_fs::FaultyFs;
+use crate::faulty_meta::FaultyMeta;
+
+mod inode;
+mod power;
+
+pub(crate) use inode::Inode;
+pub use power::Survival;
+
+/// One call that reached the disk, as it is shown in a failing test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskCall {
+    /// Its number; the first one is 1.
+    pub number: u64,
+    /// What was asked for.
+    pub what: String,
+}
+
+impl fmt::Display for DiskCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{} {}", self.number, self.what)
+    }
+}
+
+/// How a chosen call goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallFault {
+    /// `ENOSPC`; a write stores its first half before.
+    NoSpace,
+    /// `EIO`. A sync that fails so drops what it should have made durable, as Linux does: it stays
+    /// readable until the next start, and a later sync succeeds without it.
+    Io,
+    /// The call takes this long and then succeeds.
+    Slow(Duration),
+}
+
+/// A disk; clones are the same disk.
+#[derive(Clone)]
+pub struct FaultyDisk {
+    shared: Arc<Mutex<DiskState>>,
+}
+
+/// A name operation that has not been made durable.
+#[derive(Debug, Clone)]
+pub(crate) enum NameOp {
+    Link { name: PathBuf, inode: u64 },
+    Rename { from: PathBuf, to: PathBuf, inode: u64 },
+    Unlink { name: PathBuf },
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct DiskState {
+    calls: u64,
+    record: Vec<DiskCall>,
+    faults: BTreeMap<u64, CallFault>,
+    cut_after: Option<u64>,
+    /// Counts restarts: a handle from before one is dead.
+    pub(crate) boot: u64,
+    pub(crate) lies_about_sync: bool,
+    pub(crate) capacity: Option<u64>,
+    next_inode: u64,
+    pub(crate) inodes: BTreeMap<u64, Inode>,
+    pub(crate) names: BTreeMap<PathBuf, u64>,
+    pub(crate) durable_names: BTreeMap<PathBuf, u64>,
+    pub(crate) pending_names: Vec<NameOp>,
+    pub(crate) meta: BTreeMap<String, Vec<u8>>,
+    pub(crate) durable_meta: BTreeMap<String, Vec<u8>>,
+    pub(crate) pending_meta: Vec<(String, Option<Vec<u8>>)>,
+}
+
+impl DiskState {
+    /// Counts and records a call; the error that it must return instead of taking effect, or the
+    /// fault that the caller must play.
+    pub(crate) fn admit(&mut self, boot: u64, what: impl FnOnce() -> String) -> io::Result<Option<CallFault>> {
+        if boot != self.boot {
+            return Err(io::Error::other("this handle is from before the restart"));
+        }
+        if self.is_off() {
+            return Err(io::Error::other("the power is cut"));
+        }
+        self.calls += 1;
+        self.record.push(DiskCall { number: self.calls, what: what() });
+        let fault = self.faults.get(&self.calls).copied();
+        if let Some(CallFault::Slow(pause)) = fault {
+            std::thread::sleep(pause);
+            return Ok(None);
+        }
+        Ok(fault)
+    }
+
+    fn is_off(&self) -> bool {
+        self.cut_after.is_some_and(|last| self.calls >= last)
+    }
+
+    pub(crate) fn new_inode(&mut self) -> u64 {
+        self.next_inode += 1;
+        self.inodes.insert(self.next_inode, Inode::default());
+        self.next_inode
+    }
+
+    /// Bytes that the files take; what `capacity` is compared with.
+    pub(crate) fn used(&self) -> u64 {
+        self.names.values().filter_map(|id| self.inodes.get(id)).map(|inode| inode.bytes().len() as u64).sum()
+    }
+}
+
+impl FaultyDisk {
+    /// An empty disk without faults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { shared: Arc::new(Mutex::new(DiskState::default())) }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, DiskState> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its file system, as it is until the next restart.
+    #[must_use]
+    pub fn file_system(&self) -> Arc<dyn FileSystem> {
+        Arc::new(FaultyFs::new(self.clone()))
+    }
+
+    /// Its hard state, as it is until the next restart.
+    #[must_use]
+    pub fn meta(&self) -> Arc<dyn MetaStore> {
+        Arc::new(FaultyMeta::new(self.clone()))
+    }
+
+    /// Another disk with the same contents, the same faults and the same things not yet synced.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self { shared: Arc::new(Mutex::new(self.state().clone())) }
+    }
+
+    /// How many calls there were.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.state().calls
+    }
+
+    /// Every call so far.
+    #[must_use]
+    pub fn record(&self) -> Vec<DiskCall> {
+        self.state().record.clone()
+    }
+
+    /// Cuts the power after call number `number` has taken effect; later calls fail.
+    pub fn cut_power_after(&self, number: u64) {
+        self.state().cut_after = Some(number);
+    }
+
+    /// Whether the power was cut.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.state().is_off()
+    }
+
+    /// Makes call number `number` go wrong.
+    pub fn fail_call(&self, number: u64, fault: CallFault) {
+        self.state().faults.insert(number, fault);
+    }
+
+    /// Bounds what the files may take together; `None` for no bound.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state().capacity = bytes;
+    }
+
+    /// Whether syncs of files answer "done" without doing anything: the disk that a crash test must find out.
+    pub fn lie_about_sync(&self, lies: bool) {
+        self.state().lies_about_sync = lies;
+    }
+
+    /// The machine loses power and starts again: what was not synced survives as `survival` says.
+    /// Faults and the cut are forgotten, handles from before are dead.
+    pub fn power_cycle(&self, survival: Survival) {
+        let mut state = self.state();
+        power::lose_power(&mut state, survival);
+        state.boot += 1;
+        state.cut_after = None;
+        state.faults.clear();
+    }
+
+    /// The process ends and starts again on a running machine: everything written is still there,
+    /// synced or not. Faults and the cut are forgotten, handles from before are dead.
+    pub fn restart_process(&self) {
+        let mut state = self.state();
+        state.boot += 1;
+        state.cut_after = None;
+        state.faults.clear();
+    }
+
+    /// The names of the files below `dir`, in order.
+    #[must_use]
+    pub fn files(&self, dir: &Path) -> Vec<PathBuf> {
+        self.state().names.keys().filter(|name| name.starts_with(dir)).cloned().collect()
+    }
+
+    /// A file's bytes, without counting a call.
+    #[must_use]
+    pub fn contents(&self, path: &Path) -> Option<Vec<u8>> {
+        let state = self.state();
+        let inode = state.names.get(path)?;
+        Some(state.inodes.get(inode)?.bytes().to_vec())
+    }
+
+    /// Sets a file's bytes durably, without counting a call.
+    pub fn set_contents(&self, path: &Path, bytes: Vec<u8>) {
+        let mut state = self.state();
+        let inode = match state.names.get(path) {
+            Some(inode) => *inode,
+            None => state.new_inode(),
+        };
+        state.names.insert(path.to_path_buf(), inode);
+        state.durable_names.insert(path.to_path_buf(), inode);
+        state.inodes.insert(inode, Inode::durable(bytes));
+    }
+
+    /// Removes a file durably, without counting a call.
+    pub fn delete(&self, path: &Path) {
+        let mut state = self.state();
+        state.names.remove(path);
+        state.durable_names.remove(path);
+    }
+
+    /// Turns one bit of a file around, durably. False when the file does not reach so far.
+    pub fn flip_bit(&self, path: &Path, offset: u64, bit: u8) -> bool {
+        let Some(mut bytes) = self.contents(path) else { return false };
+        let Some(byte) = bytes.get_mut(offset as usize) else { return false };
+        *byte ^= 1 << (bit % 8);
+        self.set_contents(path, bytes);
+        true
+    }
+
+    /// Forgets the whole hard state durably, as when its directory was deleted.
+    pub fn wipe_meta(&self) {
+        let mut state = self.state();
+        state.meta.clear();
+        state.durable_meta.clear();
+        state.pending_meta.clear();
+    }
+}
+
+impl Default for FaultyDisk {
+    fn default() -> Self {
+        Self::new()
+    }
+}

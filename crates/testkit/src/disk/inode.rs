@@ -1,0 +1,107 @@
+//! One file's bytes: those that the process sees, those that are durable, and the operations between.
+
+#[derive(Debug, Clone)]
+enum ByteOp {
+    Write { offset: usize, bytes: Vec<u8> },
+    Truncate { len: usize },
+}
+
+/// The bytes of one file.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Inode {
+    visible: Vec<u8>,
+    durable: Vec<u8>,
+    /// What was done since the last sync, in order.
+    pending: Vec<ByteOp>,
+}
+
+/// What becomes of the write that the power cut hits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tear {
+    /// Only the first bytes arrive.
+    Prefix(usize),
+    /// The file has its new length, but behind the first bytes there are zeros.
+    PrefixThenZeros(usize),
+}
+
+impl Inode {
+    /// A file whose bytes are all durable.
+    pub(crate) fn durable(bytes: Vec<u8>) -> Self {
+        Self { visible: bytes.clone(), durable: bytes, pending: Vec::new() }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.visible
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8], offset: usize) {
+        let op = ByteOp::Write { offset, bytes: bytes.to_vec() };
+        apply(&mut self.visible, &op);
+        self.pending.push(op);
+    }
+
+    pub(crate) fn truncate(&mut self, len: usize) {
+        let op = ByteOp::Truncate { len };
+        apply(&mut self.visible, &op);
+        self.pending.push(op);
+    }
+
+    pub(crate) fn sync(&mut self) {
+        for op in self.pending.drain(..) {
+            apply(&mut self.durable, &op);
+        }
+    }
+
+    /// A sync that failed: what it should have written never reaches the disk.
+    pub(crate) fn drop_pending(&mut self) {
+        self.pending.clear();
+    }
+
+    pub(crate) fn pending_ops(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Bytes of the `op`-th operation that is pending, when it is a write.
+    pub(crate) fn pending_write_len(&self, op: usize) -> Option<usize> {
+        match self.pending.get(op)? {
+            ByteOp::Write { bytes, .. } => Some(bytes.len()),
+            ByteOp::Truncate { .. } => None,
+        }
+    }
+
+    /// The first `kept` pending operations arrive, the next one torn; the rest is lost.
+    pub(crate) fn lose_power(&mut self, kept: usize, tear: Option<Tear>) {
+        let ops: Vec<ByteOp> = self.pending.drain(..).collect();
+        for op in ops.iter().take(kept) {
+            apply(&mut self.durable, op);
+        }
+        if let (Some(ByteOp::Write { offset, bytes }), Some(tear)) = (ops.get(kept), tear) {
+            let (arrived, zeros) = match tear {
+                Tear::Prefix(len) => (len, false),
+                Tear::PrefixThenZeros(len) => (len, true),
+            };
+            let arrived = arrived.min(bytes.len());
+            let mut torn = bytes[..arrived].to_vec();
+            if zeros {
+                torn.resize(bytes.len(), 0);
+            }
+            apply(&mut self.durable, &ByteOp::Write { offset: *offset, bytes: torn });
+        }
+        self.visible = self.durable.clone();
+    }
+}
+
+fn apply(target: &mut Vec<u8>, op: &ByteOp) {
+    match op {
+        ByteOp::Truncate { len } => target.resize(*len, 0),
+        ByteOp::Write { offset, bytes } => {
+            let end = offset + bytes.len();
+            if !bytes.is_empty() && target.len() < end {
+                target.resize(end, 0);
+            }
+            if let Some(place) = target.get_mut(*offset..end) {
+                place.copy_from_slice(bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The file system of a [`FaultyDisk`].
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use binlog_store::{FileSystem, StorageFile};
+
+use crate::disk::{CallFault, DiskState, FaultyDisk, NameOp};
+
+pub(crate) struct FaultyFs {
+    disk: FaultyDisk,
+    boot: u64,
+}
+
+struct FaultyFile {
+    disk: FaultyDisk,
+    boot: u64,
+    inode: u64,
+    name: String,
+    writable: bool,
+}
+
+impl FaultyFs {
+    pub(crate) fn new(disk: FaultyDisk) -> Self {
+        let boot = disk.state().boot;
+        Self { disk, boot }
+    }
+
+    /// Plays a call that either fails as a whole or takes effect.
+    fn call<T>(
+        &self,
+        what: impl FnOnce() -> String,
+        effect: impl FnOnce(&mut DiskState) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut state = self.disk.state();
+        match state.admit(self.boot, what)? {
+            Some(fault) => Err(error_of(fault)),
+            None => effect(&mut state),
+        }
+    }
+
+    fn file(&self, path: &Path, inode: u64, writable: bool) -> Arc<dyn StorageFile> {
+        Arc::new(FaultyFile {
+            disk: self.disk.clone(),
+            boot: self.boot,
+            inode,
+            name: short(path),
+            writable,
+        })
+    }
+
+    fn open_existing(&self, path: &Path, writable: bool) -> io::Result<Arc<dyn StorageFile>> {
+        let inode = self.call(|| format!("open {}", short(path)), |state| existing(state, path))?;
+        Ok(self.file(path, inode, writable))
+    }
+}
+
+impl FileSystem for FaultyFs {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.call(|| format!("create_dir {}", short(dir)), |_| Ok(()))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
+        let inode = self.call(
+            || format!("create {}", short(path)),
+            |state| {
+                if let Some(inode) = state.names.get(path).copied() {
+                    if let Some(file) = state.inodes.get_mut(&inode) {
+                        file.truncate(0);
+                    }
+                    return Ok(inode);
+                }
+                let inode = state.new_inode();
+                state.names.insert(path.to_path_buf(), inode);
+                state.pending_names.push(NameOp::Link { name: path.to_path_buf(), inode });
+                Ok(inode)
+            },
+        )?;
+        Ok(self.file(path, inode, true))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
+        self.open_existing(path, true)
+    }
+
+    fn open_read_only(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
+        self.open_existing(path, false)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call(
+            || format!("rename {} to {}", short(from), short(to)),
+            |state| {
+                let inode = existing(state, from)?;
+                state.names.remove(from);
+                state.names.insert(to.to_path_buf(), inode);
+                let (from, to) = (from.to_path_buf(), to.to_path_buf());
+                state.pending_names.push(NameOp::Rename { from, to, inode });
+                Ok(())
+            },
+        )
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.call(
+            || format!("remove {}", short(path)),
+            |state| {
+                existing(state, path)?;
+                state.names.remove(path);
+                state.pending_names.push(NameOp::Unlink { name: path.to_path_buf() });
+                Ok(())
+            },
+        )
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.call(
+            || format!("sync_dir {}", short(dir)),
+            |state| {
+                // One directory is all that a member's log has, so syncing it syncs every name.
+                state.pending_names.clear();
+                state.durable_names = state.names.clone();
+                Ok(())
+            },
+        )
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.call(
+            || format!("list {}", short(dir)),
+            |state| Ok(state.names.keys().filter(|name| name.parent() == Some(dir)).map(|name| short(name)).collect()),
+        )
+    }
+
+    fn free_space(&self, dir: &Path) -> io::Result<u64> {
+        self.call(
+            || format!("free_space {}", short(dir)),
+            |state| Ok(state.capacity.map_or(1 << 40, |capacity| capacity.saturating_sub(state.used()))),
+        )
+    }
+}
+
+impl FaultyFile {
+    fn write(&self, state: &mut DiskState, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let room = state.capacity.map(|capacity| capacity.saturating_sub(state.used()));
+        let inode = state.inodes.get_mut(&self.inode).ok_or(io::ErrorKind::NotFound)?;
+        let growth = (offset + bytes.len() as u64).saturating_sub(inode.bytes().len() as u64);
+        let missing = room.map_or(0, |room| growth.saturating_sub(room));
+        let fits = bytes.len().saturating_sub(missing as usize);
+        inode.write(&bytes[..fits], offset as usize);
+        if missing > 0 { Err(error_of(CallFault::NoSpace)) } else { Ok(()) }
+    }
+}
+
+impl StorageFile for FaultyFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut state = self.disk.state();
+        let what = || format!("read {} bytes at {offset} of {}", buffer.len(), self.name);
+        if let Some(fault) = state.admit(self.boot, what)? {
+            return Err(error_of(fault));
+        }
+        let inode = state.inodes.get(&self.inode).ok_or(io::ErrorKind::NotFound)?;
+        let available = inode.bytes().get(offset as usize..).unwrap_or_default();
+        let count = available.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&available[..count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let what = || format!("write {} bytes at {offset} of {}", bytes.len(), self.name);
+        let fault = state.admit(self.boot, what)?;
+        if !self.writable {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        match fault {
+            None => self.write(&mut state, bytes, offset),
+            Some(fault) => {
+                let stored = if fault == CallFault::NoSpace { bytes.len() / 2 } else { 0 };
+                self.write(&mut state, &bytes[..stored], offset)?;
+                Err(error_of(fault))
+            }
+        }
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let fault = state.admit(self.boot, || format!("sync {}", self.name))?;
+        let lies = state.lies_about_sync;
+        let inode = state.inodes.get_mut(&self.inode).ok_or(io::ErrorKind::NotFound)?;
+        match fault {
+            Some(fault) => {
+                inode.drop_pending();
+                Err(error_of(fault))
+            }
+            None => {
+                if !lies {
+                    inode.sync();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        let mut state = self.disk.state();
+        if let Some(fault) = state.admit(self.boot, || format!("truncate {} to {len}", self.name))? {
+            return Err(error_of(fault));
+        }
+        let inode = state.inodes.get_mut(&self.inode).ok_or(io::ErrorKind::NotFound)?;
+        inode.truncate(len as usize);
+        Ok(())
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        let mut state = self.disk.state();
+        if let Some(fault) = state.admit(self.boot, || format!("size of {}", self.name))? {
+            return Err(error_of(fault));
+        }
+        let inode = state.inodes.get(&self.inode).ok_or(io::ErrorKind::NotFound)?;
+        Ok(inode.bytes().len() as u64)
+    }
+}
+
+fn existing(state: &DiskState, path: &Path) -> io::Result<u64> {
+    state.names.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+fn short(path: &Path) -> String {
+    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+pub(crate) fn error_of(fault: CallFault) -> io::Error {
+    match fault {
+        CallFault::NoSpace => io::Error::from(io::ErrorKind::StorageFull),
+        CallFault::Io | CallFault::Slow(_) => io::Error::other("input/output error (injected)"),
+    }
+}
