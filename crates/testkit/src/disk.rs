@@ -58,9 +58,18 @@ pub struct FaultyDisk {
 /// A name operation that has not been made durable.
 #[derive(Debug, Clone)]
 pub(crate) enum NameOp {
-    Link { name: PathBuf, inode: u64 },
-    Rename { from: PathBuf, to: PathBuf, inode: u64 },
-    Unlink { name: PathBuf },
+    Link {
+        name: PathBuf,
+        inode: u64,
+    },
+    Rename {
+        from: PathBuf,
+        to: PathBuf,
+        inode: u64,
+    },
+    Unlink {
+        name: PathBuf,
+    },
 }
 
 #[derive(Clone, Default)]
@@ -86,7 +95,11 @@ pub(crate) struct DiskState {
 impl DiskState {
     /// Counts and records a call; the error that it must return instead of taking effect, or the
     /// fault that the caller must play.
-    pub(crate) fn admit(&mut self, boot: u64, what: impl FnOnce() -> String) -> io::Result<Option<CallFault>> {
+    pub(crate) fn admit(
+        &mut self,
+        boot: u64,
+        what: impl FnOnce() -> String,
+    ) -> io::Result<Option<CallFault>> {
         if boot != self.boot {
             return Err(io::Error::other("this handle is from before the restart"));
         }
@@ -94,7 +107,10 @@ impl DiskState {
             return Err(io::Error::other("the power is cut"));
         }
         self.calls += 1;
-        self.record.push(DiskCall { number: self.calls, what: what() });
+        self.record.push(DiskCall {
+            number: self.calls,
+            what: what(),
+        });
         let fault = self.faults.get(&self.calls).copied();
         if let Some(CallFault::Slow(pause)) = fault {
             std::thread::sleep(pause);
@@ -115,7 +131,11 @@ impl DiskState {
 
     /// Bytes that the files take; what `capacity` is compared with.
     pub(crate) fn used(&self) -> u64 {
-        self.names.values().filter_map(|id| self.inodes.get(id)).map(|inode| inode.bytes().len() as u64).sum()
+        self.names
+            .values()
+            .filter_map(|id| self.inodes.get(id))
+            .map(|inode| inode.bytes().len() as u64)
+            .sum()
     }
 }
 
@@ -123,7 +143,9 @@ impl FaultyDisk {
     /// An empty disk without faults.
     #[must_use]
     pub fn new() -> Self {
-        Self { shared: Arc::new(Mutex::new(DiskState::default())) }
+        Self {
+            shared: Arc::new(Mutex::new(DiskState::default())),
+        }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, DiskState> {
@@ -145,7 +167,9 @@ impl FaultyDisk {
     /// Another disk with the same contents, the same faults and the same things not yet synced.
     #[must_use]
     pub fn fork(&self) -> Self {
-        Self { shared: Arc::new(Mutex::new(self.state().clone())) }
+        Self {
+            shared: Arc::new(Mutex::new(self.state().clone())),
+        }
     }
 
     /// How many calls there were.
@@ -208,7 +232,12 @@ impl FaultyDisk {
     /// The names of the files below `dir`, in order.
     #[must_use]
     pub fn files(&self, dir: &Path) -> Vec<PathBuf> {
-        self.state().names.keys().filter(|name| name.starts_with(dir)).cloned().collect()
+        self.state()
+            .names
+            .keys()
+            .filter(|name| name.starts_with(dir))
+            .cloned()
+            .collect()
     }
 
     /// A file's bytes, without counting a call.
@@ -240,8 +269,12 @@ impl FaultyDisk {
 
     /// Turns one bit of a file around, durably. False when the file does not reach so far.
     pub fn flip_bit(&self, path: &Path, offset: u64, bit: u8) -> bool {
-        let Some(mut bytes) = self.contents(path) else { return false };
-        let Some(byte) = bytes.get_mut(offset as usize) else { return false };
+        let Some(mut bytes) = self.contents(path) else {
+            return false;
+        };
+        let Some(byte) = bytes.get_mut(offset as usize) else {
+            return false;
+        };
         *byte ^= 1 << (bit % 8);
         self.set_contents(path, bytes);
         true

@@ -51,7 +51,10 @@ impl FaultyFs {
     }
 
     fn open_existing(&self, path: &Path, writable: bool) -> io::Result<Arc<dyn StorageFile>> {
-        let inode = self.call(|| format!("open {}", short(path)), |state| existing(state, path))?;
+        let inode = self.call(
+            || format!("open {}", short(path)),
+            |state| existing(state, path),
+        )?;
         Ok(self.file(path, inode, writable))
     }
 }
@@ -73,7 +76,10 @@ impl FileSystem for FaultyFs {
                 }
                 let inode = state.new_inode();
                 state.names.insert(path.to_path_buf(), inode);
-                state.pending_names.push(NameOp::Link { name: path.to_path_buf(), inode });
+                state.pending_names.push(NameOp::Link {
+                    name: path.to_path_buf(),
+                    inode,
+                });
                 Ok(inode)
             },
         )?;
@@ -108,7 +114,9 @@ impl FileSystem for FaultyFs {
             |state| {
                 existing(state, path)?;
                 state.names.remove(path);
-                state.pending_names.push(NameOp::Unlink { name: path.to_path_buf() });
+                state.pending_names.push(NameOp::Unlink {
+                    name: path.to_path_buf(),
+                });
                 Ok(())
             },
         )
@@ -129,27 +137,47 @@ impl FileSystem for FaultyFs {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         self.call(
             || format!("list {}", short(dir)),
-            |state| Ok(state.names.keys().filter(|name| name.parent() == Some(dir)).map(|name| short(name)).collect()),
+            |state| {
+                Ok(state
+                    .names
+                    .keys()
+                    .filter(|name| name.parent() == Some(dir))
+                    .map(|name| short(name))
+                    .collect())
+            },
         )
     }
 
     fn free_space(&self, dir: &Path) -> io::Result<u64> {
         self.call(
             || format!("free_space {}", short(dir)),
-            |state| Ok(state.capacity.map_or(1 << 40, |capacity| capacity.saturating_sub(state.used()))),
+            |state| {
+                Ok(state
+                    .capacity
+                    .map_or(1 << 40, |capacity| capacity.saturating_sub(state.used())))
+            },
         )
     }
 }
 
 impl FaultyFile {
     fn write(&self, state: &mut DiskState, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let room = state.capacity.map(|capacity| capacity.saturating_sub(state.used()));
-        let inode = state.inodes.get_mut(&self.inode).ok_or(io::ErrorKind::NotFound)?;
+        let room = state
+            .capacity
+            .map(|capacity| capacity.saturating_sub(state.used()));
+        let inode = state
+            .inodes
+            .get_mut(&self.inode)
+            .ok_or(io::ErrorKind::NotFound)?;
         let growth = (offset + bytes.len() as u64).saturating_sub(inode.bytes().len() as u64);
         let missing = room.map_or(0, |room| growth.saturating_sub(room));
         let fits = bytes.len().saturating_sub(missing as usize);
         inode.write(&bytes[..fits], offset as usize);
-        if missing > 0 { Err(error_of(CallFault::NoSpace)) } else { Ok(()) }
+        if missing > 0 {
+            Err(error_of(CallFault::NoSpace))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -160,7 +188,10 @@ impl StorageFile for FaultyFile {
         if let Some(fault) = state.admit(self.boot, what)? {
             return Err(error_of(fault));
         }
-        let inode = state.inodes.get(&self.inode).ok_or(io::ErrorKind::NotFound)?;
+        let inode = state
+            .inodes
+            .get(&self.inode)
+            .ok_or(io::ErrorKind::NotFound)?;
         let available = inode.bytes().get(offset as usize..).unwrap_or_default();
         let count = available.len().min(buffer.len());
         buffer[..count].copy_from_slice(&available[..count]);
@@ -177,7 +208,11 @@ impl StorageFile for FaultyFile {
         match fault {
             None => self.write(&mut state, bytes, offset),
             Some(fault) => {
-                let stored = if fault == CallFault::NoSpace { bytes.len() / 2 } else { 0 };
+                let stored = if fault == CallFault::NoSpace {
+                    bytes.len() / 2
+                } else {
+                    0
+                };
                 self.write(&mut state, &bytes[..stored], offset)?;
                 Err(error_of(fault))
             }
@@ -188,7 +223,10 @@ impl StorageFile for FaultyFile {
         let mut state = self.disk.state();
         let fault = state.admit(self.boot, || format!("sync {}", self.name))?;
         let lies = state.lies_about_sync;
-        let inode = state.inodes.get_mut(&self.inode).ok_or(io::ErrorKind::NotFound)?;
+        let inode = state
+            .inodes
+            .get_mut(&self.inode)
+            .ok_or(io::ErrorKind::NotFound)?;
         match fault {
             Some(fault) => {
                 inode.drop_pending();
@@ -205,10 +243,15 @@ impl StorageFile for FaultyFile {
 
     fn truncate(&self, len: u64) -> io::Result<()> {
         let mut state = self.disk.state();
-        if let Some(fault) = state.admit(self.boot, || format!("truncate {} to {len}", self.name))? {
+        if let Some(fault) =
+            state.admit(self.boot, || format!("truncate {} to {len}", self.name))?
+        {
             return Err(error_of(fault));
         }
-        let inode = state.inodes.get_mut(&self.inode).ok_or(io::ErrorKind::NotFound)?;
+        let inode = state
+            .inodes
+            .get_mut(&self.inode)
+            .ok_or(io::ErrorKind::NotFound)?;
         inode.truncate(len as usize);
         Ok(())
     }
@@ -218,17 +261,27 @@ impl StorageFile for FaultyFile {
         if let Some(fault) = state.admit(self.boot, || format!("size of {}", self.name))? {
             return Err(error_of(fault));
         }
-        let inode = state.inodes.get(&self.inode).ok_or(io::ErrorKind::NotFound)?;
+        let inode = state
+            .inodes
+            .get(&self.inode)
+            .ok_or(io::ErrorKind::NotFound)?;
         Ok(inode.bytes().len() as u64)
     }
 }
 
 fn existing(state: &DiskState, path: &Path) -> io::Result<u64> {
-    state.names.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+    state
+        .names
+        .get(path)
+        .copied()
+        .ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 fn short(path: &Path) -> String {
-    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+    path.file_name().map_or_else(
+        || path.display().to_string(),
+        |name| name.to_string_lossy().into_owned(),
+    )
 }
 
 pub(crate) fn error_of(fault: CallFault) -> io::Error {

@@ -18,7 +18,11 @@ impl FaultyMeta {
         Self { disk, boot }
     }
 
-    fn call<T>(&self, what: impl FnOnce() -> String, effect: impl FnOnce(&mut DiskState) -> T) -> io::Result<T> {
+    fn call<T>(
+        &self,
+        what: impl FnOnce() -> String,
+        effect: impl FnOnce(&mut DiskState) -> T,
+    ) -> io::Result<T> {
         let mut state = self.disk.state();
         match state.admit(self.boot, what)? {
             Some(fault) => Err(error_of(fault)),
@@ -29,7 +33,10 @@ impl FaultyMeta {
 
 impl MetaStore for FaultyMeta {
     fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>> {
-        self.call(|| format!("meta get {key}"), |state| state.meta.get(key).cloned())
+        self.call(
+            || format!("meta get {key}"),
+            |state| state.meta.get(key).cloned(),
+        )
     }
 
     fn put(&self, key: &str, value: &[u8]) -> io::Result<()> {
@@ -37,7 +44,9 @@ impl MetaStore for FaultyMeta {
             || format!("meta put {key}"),
             |state| {
                 state.meta.insert(key.to_owned(), value.to_vec());
-                state.pending_meta.push((key.to_owned(), Some(value.to_vec())));
+                state
+                    .pending_meta
+                    .push((key.to_owned(), Some(value.to_vec())));
             },
         )
     }

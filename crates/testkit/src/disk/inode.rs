@@ -27,7 +27,11 @@ pub(crate) enum Tear {
 impl Inode {
     /// A file whose bytes are all durable.
     pub(crate) fn durable(bytes: Vec<u8>) -> Self {
-        Self { visible: bytes.clone(), durable: bytes, pending: Vec::new() }
+        Self {
+            visible: bytes.clone(),
+            durable: bytes,
+            pending: Vec::new(),
+        }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -35,7 +39,10 @@ impl Inode {
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8], offset: usize) {
-        let op = ByteOp::Write { offset, bytes: bytes.to_vec() };
+        let op = ByteOp::Write {
+            offset,
+            bytes: bytes.to_vec(),
+        };
         apply(&mut self.visible, &op);
         self.pending.push(op);
     }
@@ -85,7 +92,13 @@ impl Inode {
             if zeros {
                 torn.resize(bytes.len(), 0);
             }
-            apply(&mut self.durable, &ByteOp::Write { offset: *offset, bytes: torn });
+            apply(
+                &mut self.durable,
+                &ByteOp::Write {
+                    offset: *offset,
+                    bytes: torn,
+                },
+            );
         }
         self.visible = self.durable.clone();
     }

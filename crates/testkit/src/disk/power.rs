@@ -28,7 +28,9 @@ pub(super) fn lose_power(state: &mut DiskState, survival: Survival) {
             None => (if all { ops } else { 0 }, None),
             Some(dice) => {
                 let kept = dice.usize(0..=ops);
-                let tear = inode.pending_write_len(kept).and_then(|len| choose_tear(dice, len));
+                let tear = inode
+                    .pending_write_len(kept)
+                    .and_then(|len| choose_tear(dice, len));
                 (kept, tear)
             }
         };
@@ -58,7 +60,13 @@ pub(super) fn lose_power(state: &mut DiskState, survival: Survival) {
     state.names = names;
 
     let kept = match &mut dice {
-        None => if all { state.pending_meta.len() } else { 0 },
+        None => {
+            if all {
+                state.pending_meta.len()
+            } else {
+                0
+            }
+        }
         Some(dice) => dice.usize(0..=state.pending_meta.len()),
     };
     for (key, value) in state.pending_meta.drain(..).take(kept) {

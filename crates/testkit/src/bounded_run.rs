@@ -1,0 +1,209 @@
+//! Programs run to their end within a deadline.
+//!
+//! Everything that the fixtures run goes through here, so that a hung server fails a test instead of hanging it.
+//! A program that passes its deadline is killed: only that child, by its own handle.
+
+use std::io::{Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// What a program left behind.
+#[derive(Debug)]
+pub struct Finished {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// All of its standard output.
+    pub stdout: Vec<u8>,
+    /// All of its standard error.
+    pub stderr: Vec<u8>,
+}
+
+impl Finished {
+    /// Standard output as text, after a check that the program succeeded.
+    ///
+    /// # Errors
+    /// When the program failed (the message holds what it wrote to standard error), or its output is not UTF-8.
+    pub fn into_text(self, what: &str) -> Result<String> {
+        if !self.status.success() {
+            let said = String::from_utf8_lossy(&self.stderr);
+            bail!("{what} failed ({}): {}", self.status, said.trim());
+        }
+        String::from_utf8(self.stdout)
+            .with_context(|| format!("{what} wrote something that is not UTF-8"))
+    }
+}
+
+/// A program that runs in the background. Dropped before its end, it is killed.
+#[derive(Debug)]
+pub struct Running {
+    what: String,
+    child: Child,
+    stdout: Option<JoinHandle<Vec<u8>>>,
+    stderr: Option<JoinHandle<Vec<u8>>>,
+}
+
+impl Running {
+    /// Starts `command`, feeding `stdin` to it. `what` names it in messages.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(what: impl Into<String>, mut command: Command, stdin: Vec<u8>) -> Result<Self> {
+        let what = what.into();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| {
+                format!("cannot start {what} ({})", command.get_program().display())
+            })?;
+        if let Some(mut pipe) = child.stdin.take() {
+            // Its own thread, because a program may answer before it has read everything. Nobody joins it: it ends when the
+            // pipe breaks at the latest, and a program that does not care for its input is no error.
+            thread::spawn(move || drop(pipe.write_all(&stdin)));
+        }
+        let stdout = child.stdout.take().map(drain);
+        let stderr = child.stderr.take().map(drain);
+        Ok(Self {
+            what,
+            child,
+            stdout,
+            stderr,
+        })
+    }
+
+    /// Whether it has ended by now.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn is_finished(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    /// Waits for its end. After `limit` it is killed, which is an error.
+    ///
+    /// # Errors
+    /// When the limit passes.
+    pub fn finish(mut self, limit: Duration) -> Result<Finished> {
+        let Some(status) = wait_within(&mut self.child, limit)? else {
+            bail!("{} did not end within {limit:?}", self.what);
+        };
+        Ok(Finished {
+            status,
+            stdout: collect(self.stdout.take()),
+            stderr: collect(self.stderr.take()),
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only for a child that has been waited for already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs `command` to its end, within `limit`.
+///
+/// # Errors
+/// When it cannot be started or passes its limit; a failure of the program itself is in the result's status.
+pub fn run(
+    what: impl Into<String>,
+    command: Command,
+    stdin: Vec<u8>,
+    limit: Duration,
+) -> Result<Finished> {
+    Running::start(what, command, stdin)?.finish(limit)
+}
+
+/// Waits for a child's end, at most `limit`. `None`: it still runs.
+///
+/// # Errors
+/// When the system does not say.
+pub fn wait_within(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + limit;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= deadline {
+            return Ok(None);
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+fn drain(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        // A broken pipe ends the output; what came before it counts.
+        let _ = pipe.read_to_end(&mut all);
+        all
+    })
+}
+
+fn collect(drained: Option<JoinHandle<Vec<u8>>>) -> Vec<u8> {
+    drained
+        .and_then(|thread| thread.join().ok())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn output_larger_than_a_pipe_arrives_whole() {
+        let input = vec![b'x'; 1 << 20];
+        let done = run("cat", shell("cat"), input.clone(), Duration::from_secs(20)).unwrap();
+        assert!(done.status.success());
+        assert_eq!(done.stdout, input);
+    }
+
+    #[test]
+    fn a_program_beyond_its_limit_is_an_error_that_names_it() {
+        let started = Instant::now();
+        let error = run(
+            "the sleeper",
+            shell("exec sleep 60"),
+            Vec::new(),
+            Duration::from_millis(50),
+        )
+        .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("the sleeper did not end within 50ms"),
+            "{error}"
+        );
+        assert!(started.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_failure_reports_what_the_program_said() {
+        let done = run(
+            "it",
+            shell("echo the reason >&2; exit 3"),
+            Vec::new(),
+            Duration::from_secs(20),
+        )
+        .unwrap();
+        let error = done.into_text("it").unwrap_err().to_string();
+        assert!(
+            error.contains("the reason") && error.contains('3'),
+            "{error}"
+        );
+    }
+}

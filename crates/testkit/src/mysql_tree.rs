@@ -1,0 +1,368 @@
+//! Where MySQL's programs are: the *tree*.
+//!
+//! `cargo xtask mysql` finds or unpacks one and describes it in `.mysql/tree.json`; tests, benches and comparisons read
+//! that file through [`MysqlTree::require`]. `$WITNESS_MYSQL_TREE` names another tree (its folder or its description), `$MYSQLD`
+//! another server. A tree that was unpacked rather than installed runs through its own dynamic loader, so that it needs
+//! nothing of the machine's libraries and changes nothing in them.
+
+mod installed;
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+pub use installed::{find_on_path, installed_tree};
+
+/// The variable that names another tree: its folder, or its description file.
+pub const TREE_VARIABLE: &str = "WITNESS_MYSQL_TREE";
+/// The variable that names another server.
+pub const MYSQLD_VARIABLE: &str = "MYSQLD";
+/// Set by `cargo xtask test --quick`: no test of that run may use a mysqld.
+pub const QUICK_VARIABLE: &str = "WITNESS_QUICK_TESTS";
+
+const FOLDER: &str = ".mysql";
+const DESCRIPTION: &str = "tree.json";
+
+/// Where a tree came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// Named by `$MYSQLD`.
+    Variable,
+    /// Found on the PATH.
+    Path,
+    /// Unpacked from Debian's archive into the checkout.
+    Unpacked,
+}
+
+/// MySQL's programs and the folders that they need to be told about.
+///
+/// In the description file, a relative path is relative to the file's folder, so that a checkout can be moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MysqlTree {
+    /// Where it came from.
+    pub origin: Origin,
+    /// What `mysqld --version` says, such as `9.7.4`.
+    pub version: String,
+    /// The dynamic loader to run every program through; `None` for installed programs.
+    pub loader: Option<PathBuf>,
+    /// Where that loader looks for shared libraries, in this order.
+    pub library_path: Vec<PathBuf>,
+    /// The server.
+    pub mysqld: PathBuf,
+    /// The command line client.
+    pub mysql: Option<PathBuf>,
+    /// The reader of binlog files.
+    pub mysqlbinlog: Option<PathBuf>,
+    /// The load generator.
+    pub sysbench: Option<PathBuf>,
+    /// The folder of sysbench's Lua programs.
+    pub sysbench_scripts: Option<PathBuf>,
+    /// `--basedir`; `None` where the server knows its folders by itself, here and in the next three.
+    pub basedir: Option<PathBuf>,
+    /// `--plugin-dir`.
+    pub plugin_dir: Option<PathBuf>,
+    /// `--lc-messages-dir`.
+    pub messages_dir: Option<PathBuf>,
+    /// `--character-sets-dir`.
+    pub charsets_dir: Option<PathBuf>,
+    /// The plugins of the client library that sysbench is linked with (its `caching_sha2_password` is one of them).
+    pub client_plugin_dir: Option<PathBuf>,
+}
+
+impl MysqlTree {
+    /// The tree to use here: `$WITNESS_MYSQL_TREE`, then `$MYSQLD`, then `.mysql/` of the checkout.
+    ///
+    /// # Panics
+    /// When there is none. A test that needs a mysqld fails without one; it is never skipped.
+    #[must_use]
+    pub fn require() -> Self {
+        assert!(
+            env::var_os(QUICK_VARIABLE).is_none(),
+            "this test uses a mysqld, but its name does not contain `mysqld`: `cargo xtask test --quick` leaves tests out by that"
+        );
+        match Self::locate() {
+            Ok(tree) => tree,
+            Err(error) => panic!("{error:#}"),
+        }
+    }
+
+    /// As [`MysqlTree::require`], for callers that report errors themselves.
+    ///
+    /// # Errors
+    /// When there is no tree, or what names one is wrong.
+    pub fn locate() -> Result<Self> {
+        if let Some(named) = env::var_os(TREE_VARIABLE) {
+            let named = PathBuf::from(named);
+            let file = if named.is_dir() {
+                named.join(DESCRIPTION)
+            } else {
+                named
+            };
+            return Self::read(&file)
+                .with_context(|| format!("${TREE_VARIABLE} names no usable tree"));
+        }
+        if let Some(mysqld) = env::var_os(MYSQLD_VARIABLE) {
+            return installed_tree(Path::new(&mysqld), Origin::Variable)
+                .with_context(|| format!("${MYSQLD_VARIABLE} names no usable mysqld"));
+        }
+        Self::read(&Self::description_file())
+    }
+
+    /// The folder `.mysql` of the checkout.
+    #[must_use]
+    pub fn folder() -> PathBuf {
+        crate::checkout().join(FOLDER)
+    }
+
+    /// The description file in that folder.
+    #[must_use]
+    pub fn description_file() -> PathBuf {
+        Self::folder().join(DESCRIPTION)
+    }
+
+    /// Reads a description file; relative paths in it become absolute.
+    ///
+    /// # Errors
+    /// When the file is missing or damaged, or the server that it names is not there.
+    pub fn read(file: &Path) -> Result<Self> {
+        let text = match fs::read_to_string(file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                bail!(
+                    "there is no mysqld to test with ({} is missing): run `cargo xtask mysql`",
+                    file.display()
+                )
+            }
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot read {}", file.display()));
+            }
+        };
+        let mut tree: Self = serde_json::from_str(&text).with_context(|| {
+            format!(
+                "{} is damaged: remove it and run `cargo xtask mysql`",
+                file.display()
+            )
+        })?;
+        let folder = std::path::absolute(file)?
+            .parent()
+            .map(Path::to_path_buf)
+            .unwrap_or_default();
+        tree.each_path(|path| *path = folder.join(&*path));
+        if !tree.mysqld.is_file() {
+            bail!(
+                "{} names {}, which is gone: run `cargo xtask mysql`",
+                file.display(),
+                tree.mysqld.display()
+            );
+        }
+        Ok(tree)
+    }
+
+    /// Writes the description into `folder`, replacing an older one in one step. Paths inside `folder` become relative.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        let mut relative = self.clone();
+        relative.each_path(|path| {
+            if let Ok(inside) = path.strip_prefix(folder) {
+                *path = inside.to_path_buf();
+            }
+        });
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        serde_json::to_writer_pretty(&mut file, &relative)?;
+        file.write_all(b"\n")?;
+        file.persist(folder.join(DESCRIPTION))
+            .context("cannot write the tree's description")?;
+        Ok(())
+    }
+
+    /// The command line that starts `program` of this tree, before its own arguments: through the loader where there is one.
+    #[must_use]
+    pub fn words(&self, program: &Path) -> Vec<OsString> {
+        let Some(loader) = &self.loader else {
+            return vec![program.into()];
+        };
+        let libraries = self
+            .library_path
+            .iter()
+            .map(|folder| folder.as_os_str())
+            .collect::<Vec<_>>();
+        vec![
+            loader.into(),
+            "--argv0".into(),
+            program.file_name().unwrap_or(program.as_os_str()).into(),
+            "--library-path".into(),
+            libraries.join(OsStr::new(":")),
+            program.into(),
+        ]
+    }
+
+    /// A command that runs `program` of this tree.
+    #[must_use]
+    pub fn command(&self, program: &Path) -> Command {
+        let words = self.words(program);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        command
+    }
+
+    /// A command that runs one of the programs which a tree may lack.
+    ///
+    /// # Errors
+    /// When it lacks this one.
+    pub fn optional(&self, name: &str, program: Option<&PathBuf>) -> Result<Command> {
+        match program {
+            Some(program) => Ok(self.command(program)),
+            None => bail!(
+                "the MySQL at {} comes without `{name}`: install it beside mysqld or on the PATH, then run `cargo xtask mysql`",
+                self.mysqld.display()
+            ),
+        }
+    }
+
+    /// What the server must be told about its own folders, as options.
+    #[must_use]
+    pub fn server_options(&self) -> Vec<String> {
+        let options = [
+            ("basedir", &self.basedir),
+            ("plugin-dir", &self.plugin_dir),
+            ("lc-messages-dir", &self.messages_dir),
+            ("character-sets-dir", &self.charsets_dir),
+        ];
+        options
+            .into_iter()
+            .filter_map(|(name, folder)| Some(format!("--{name}={}", folder.as_ref()?.display())))
+            .collect()
+    }
+
+    /// The programs that this tree lacks, of those that the whole test suite needs.
+    #[must_use]
+    pub fn missing(&self) -> Vec<&'static str> {
+        [
+            ("mysql", &self.mysql),
+            ("mysqlbinlog", &self.mysqlbinlog),
+            ("sysbench", &self.sysbench),
+        ]
+        .into_iter()
+        .filter_map(|(name, program)| program.is_none().then_some(name))
+        .collect()
+    }
+
+    fn each_path(&mut self, mut change: impl FnMut(&mut PathBuf)) {
+        change(&mut self.mysqld);
+        self.library_path.iter_mut().for_each(&mut change);
+        let optional = [
+            &mut self.loader,
+            &mut self.mysql,
+            &mut self.mysqlbinlog,
+            &mut self.sysbench,
+            &mut self.sysbench_scripts,
+            &mut self.basedir,
+            &mut self.plugin_dir,
+            &mut self.messages_dir,
+            &mut self.charsets_dir,
+            &mut self.client_plugin_dir,
+        ];
+        optional.into_iter().flatten().for_each(change);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(folder: &Path) -> MysqlTree {
+        MysqlTree {
+            origin: Origin::Unpacked,
+            version: "9.7.4".into(),
+            loader: Some(folder.join("root/lib/ld.so")),
+            library_path: vec![folder.join("root/lib"), folder.join("root/lib2")],
+            mysqld: folder.join("root/mysqld"),
+            mysql: Some(folder.join("root/mysql")),
+            mysqlbinlog: None,
+            sysbench: Some("/usr/bin/sysbench".into()),
+            sysbench_scripts: None,
+            basedir: Some(folder.join("root")),
+            plugin_dir: None,
+            messages_dir: None,
+            charsets_dir: None,
+            client_plugin_dir: None,
+        }
+    }
+
+    #[test]
+    fn a_description_survives_a_move_of_its_folder() {
+        let home = tempfile::tempdir().unwrap();
+        let (before, after) = (home.path().join("before"), home.path().join("after"));
+        fs::create_dir_all(before.join("root")).unwrap();
+        fs::write(before.join("root/mysqld"), b"").unwrap();
+        tree(&before).write(&before).unwrap();
+        fs::rename(&before, &after).unwrap();
+        assert_eq!(
+            MysqlTree::read(&after.join(DESCRIPTION)).unwrap(),
+            tree(&after)
+        );
+    }
+
+    #[test]
+    fn a_missing_tree_is_one_line_that_says_what_to_do() {
+        let home = tempfile::tempdir().unwrap();
+        let error = format!(
+            "{:#}",
+            MysqlTree::read(&home.path().join(DESCRIPTION)).unwrap_err()
+        );
+        assert!(
+            error.contains("run `cargo xtask mysql`") && error.lines().count() == 1,
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_tree_whose_server_is_gone_says_so() {
+        let home = tempfile::tempdir().unwrap();
+        tree(home.path()).write(home.path()).unwrap();
+        let error = format!(
+            "{:#}",
+            MysqlTree::read(&home.path().join(DESCRIPTION)).unwrap_err()
+        );
+        assert!(error.contains("which is gone"), "{error}");
+    }
+
+    #[test]
+    fn programs_run_through_the_loader_of_the_tree() {
+        let tree = tree(Path::new("/t"));
+        let expected = [
+            "/t/root/lib/ld.so",
+            "--argv0",
+            "mysqld",
+            "--library-path",
+            "/t/root/lib:/t/root/lib2",
+            "/t/root/mysqld",
+        ];
+        assert_eq!(tree.words(&tree.mysqld), expected);
+        let installed = MysqlTree {
+            loader: None,
+            ..tree
+        };
+        assert_eq!(installed.words(&installed.mysqld), ["/t/root/mysqld"]);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        assert_eq!(tree(Path::new("/t")).missing(), ["mysqlbinlog"]);
+        let error = tree(Path::new("/t"))
+            .optional("mysqlbinlog", None)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("comes without `mysqlbinlog`"), "{error}");
+    }
+}

@@ -1,0 +1,340 @@
+//! A real mysqld for a test: own data directory, free port, short socket path, GTIDs on.
+//!
+//! Whoever holds a [`Mysqld`] may start, stop, kill, pause and question it; dropping it kills the server that it
+//! started, and removes its files. Nothing else is ever signalled. Every call has a limit in time.
+
+mod client;
+mod contents;
+mod data_dir;
+mod options;
+mod replication;
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::bounded_run;
+use crate::mysql_tree::MysqlTree;
+
+pub use client::{MysqlClient, PendingSql, Rows};
+pub use contents::TableChecksums;
+pub use options::MysqldOptions;
+pub use replication::{REPLICATION_PASSWORD, REPLICATION_USER};
+
+/// A server that does not answer by then will not come. Generous, because a loaded machine runs recovery slowly.
+const START_LIMIT: Duration = Duration::from_secs(120);
+const STOP_LIMIT: Duration = Duration::from_secs(90);
+/// Between two looks at a starting server.
+const START_POLL: Duration = Duration::from_millis(20);
+
+/// A mysqld with a data directory of its own.
+#[derive(Debug)]
+pub struct Mysqld {
+    tree: MysqlTree,
+    options: MysqldOptions,
+    address: SocketAddr,
+    /// Holds the socket, and the data directory too unless the options name another place. Last, so that it goes last.
+    child: Option<Child>,
+    data_dir: PathBuf,
+    home: TempDir,
+}
+
+impl Mysqld {
+    /// A running server with the default options.
+    ///
+    /// # Errors
+    /// When it cannot be made or started.
+    pub fn launch(tree: &MysqlTree) -> Result<Self> {
+        Self::launch_with(tree, MysqldOptions::default())
+    }
+
+    /// A running server.
+    ///
+    /// # Errors
+    /// When it cannot be made or started.
+    pub fn launch_with(tree: &MysqlTree, options: MysqldOptions) -> Result<Self> {
+        let mut server = Self::prepare(tree, options)?;
+        server.start()?;
+        Ok(server)
+    }
+
+    /// A server whose data directory is ready, and which does not run yet: to be started later, or by somebody else
+    /// through [`Mysqld::command_line`].
+    ///
+    /// # Errors
+    /// When its data directory cannot be made.
+    pub fn prepare(tree: &MysqlTree, options: MysqldOptions) -> Result<Self> {
+        // A socket's path may have at most 107 bytes, hence the short names.
+        let home = tempfile::Builder::new()
+            .prefix("my-")
+            .tempdir()
+            .context("cannot make a folder for mysqld")?;
+        let data_dir = options
+            .data_dir
+            .clone()
+            .unwrap_or_else(|| home.path().join("data"));
+        match &options.copy_of {
+            Some(original) => data_dir::copy(original, &data_dir)?,
+            None => data_dir::fresh(tree, &data_dir)?,
+        }
+        Ok(Self {
+            tree: tree.clone(),
+            options,
+            address: free_address()?,
+            child: None,
+            data_dir,
+            home,
+        })
+    }
+
+    /// Program and arguments that start this server, the options' own arguments last.
+    #[must_use]
+    pub fn command_line(&self) -> Vec<String> {
+        let mut words: Vec<String> = self
+            .tree
+            .words(&self.tree.mysqld)
+            .into_iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        words.push("--no-defaults".into());
+        words.extend(self.tree.server_options());
+        words.extend(options::account_option());
+        words.extend([
+            format!("--datadir={}", self.data_dir.display()),
+            format!("--socket={}", self.socket().display()),
+            format!("--pid-file={}", self.home.path().join("pid").display()),
+            format!("--log-error={}", self.error_log_file().display()),
+            format!("--bind-address={}", self.address.ip()),
+            format!("--port={}", self.address.port()),
+        ]);
+        words.extend(self.options.arguments());
+        words
+    }
+
+    /// Starts the server and waits until it answers.
+    ///
+    /// # Errors
+    /// When it runs already, or does not come up; the message holds the end of its error log.
+    pub fn start(&mut self) -> Result<()> {
+        self.spawn()?;
+        self.wait_until_it_answers(START_LIMIT)
+    }
+
+    /// Starts the server without waiting for it, for tests of what others see meanwhile.
+    ///
+    /// # Errors
+    /// When it runs already or cannot be started.
+    pub fn spawn(&mut self) -> Result<()> {
+        ensure!(self.child.is_none(), "this mysqld runs already");
+        let words = self.command_line();
+        // What it prints before its log is open goes to the log as well.
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.error_log_file())?;
+        let child = Command::new(&words[0])
+            .args(&words[1..])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", words[0]))?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Waits until the started server answers.
+    ///
+    /// # Errors
+    /// When it ended, or the limit passed.
+    pub fn wait_until_it_answers(&mut self, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        let client = self.client();
+        loop {
+            let child = self.child.as_mut().context("this mysqld was not started")?;
+            if let Some(status) = child.try_wait()? {
+                self.child = None;
+                bail!(
+                    "mysqld ended while it started ({status}):\n{}",
+                    self.error_log_end()
+                );
+            }
+            if self.socket().exists() && client.sql("SELECT 1").is_ok() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "mysqld did not answer within {limit:?}:\n{}",
+                    self.error_log_end()
+                );
+            }
+            thread::sleep(START_POLL);
+        }
+    }
+
+    /// Stops the server in order (SIGTERM) and waits for its end.
+    ///
+    /// # Errors
+    /// When it does not run or does not end in time (it is killed then).
+    pub fn stop(&mut self) -> Result<()> {
+        self.signal(Signal::TERM)?;
+        let mut child = self.child.take().context("this mysqld does not run")?;
+        match bounded_run::wait_within(&mut child, STOP_LIMIT)? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => bail!("mysqld stopped with {status}:\n{}", self.error_log_end()),
+            None => {
+                end(child);
+                bail!(
+                    "mysqld did not stop within {STOP_LIMIT:?} and was killed:\n{}",
+                    self.error_log_end()
+                )
+            }
+        }
+    }
+
+    /// Kills the server (SIGKILL), as a crash would, and waits until it is gone.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill(&mut self) -> Result<()> {
+        end(self.child.take().context("this mysqld does not run")?);
+        Ok(())
+    }
+
+    /// Stops in order and starts again.
+    ///
+    /// # Errors
+    /// As [`Mysqld::stop`] and [`Mysqld::start`].
+    pub fn restart(&mut self) -> Result<()> {
+        self.stop()?;
+        self.start()
+    }
+
+    /// Freezes the server (SIGSTOP): its connections stay open, and nothing answers.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets a frozen server go on.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Whether the server that this fixture started runs.
+    pub fn is_running(&mut self) -> bool {
+        self.child
+            .as_mut()
+            .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// The process id of the server that this fixture started.
+    #[must_use]
+    pub fn process_id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Further arguments for the next start, after those that it has.
+    pub fn add_arguments<I: IntoIterator<Item: Into<String>>>(&mut self, arguments: I) {
+        self.options
+            .arguments
+            .extend(arguments.into_iter().map(Into::into));
+    }
+
+    /// The tree that it was started from.
+    #[must_use]
+    pub fn tree(&self) -> &MysqlTree {
+        &self.tree
+    }
+
+    /// Where it listens: loopback, a port of its own that it keeps over restarts.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its server id.
+    #[must_use]
+    pub fn server_id(&self) -> u32 {
+        self.options.server_id
+    }
+
+    /// Its socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.home.path().join("sock")
+    }
+
+    /// Its data directory.
+    #[must_use]
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// A client that speaks to it as `root`, over its socket.
+    #[must_use]
+    pub fn client(&self) -> MysqlClient {
+        MysqlClient::over_socket(&self.tree, &self.socket())
+    }
+
+    /// Its error log so far.
+    #[must_use]
+    pub fn error_log(&self) -> String {
+        fs::read(self.error_log_file())
+            .map(|log| String::from_utf8_lossy(&log).into_owned())
+            .unwrap_or_default()
+    }
+
+    fn error_log_file(&self) -> PathBuf {
+        self.home.path().join("error.log")
+    }
+
+    fn error_log_end(&self) -> String {
+        let log = self.error_log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let child = self.child.as_ref().context("this mysqld does not run")?;
+        kill_process(Pid::from_child(child), signal).context("cannot signal mysqld")
+    }
+}
+
+impl Drop for Mysqld {
+    fn drop(&mut self) {
+        if let Some(child) = self.child.take() {
+            end(child);
+        }
+    }
+}
+
+/// Kills and awaits a child. SIGKILL ends a frozen one too.
+fn end(mut child: Child) {
+    // Both fail only for a child that has been waited for already.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// A loopback address whose port is free now. (Another program may take it before it is used; the kernel hands out ports in
+/// turn, so that this takes bad luck, and the start then fails with a clear line in the error log.)
+///
+/// # Errors
+/// When the system has none.
+pub fn free_address() -> Result<SocketAddr> {
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback")?;
+    Ok(listener.local_addr()?)
+}

@@ -1,0 +1,114 @@
+//! Stock replication between two servers: what the project is compared with, and its tests sometimes need.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use super::{MysqlClient, Mysqld};
+
+/// The account that replicas log in with.
+pub const REPLICATION_USER: &str = "replication";
+/// Its password.
+pub const REPLICATION_PASSWORD: &str = "replication-password";
+
+/// A semi-sync source that waits for ever rather than turning asynchronous.
+const ENDLESS_TIMEOUT_MS: u64 = 4_294_967_295;
+const CONNECT_LIMIT: Duration = Duration::from_secs(60);
+
+impl MysqlClient {
+    /// Makes the account that replicas and ring members log in with. Do it before servers are copied from this one.
+    ///
+    /// # Errors
+    /// With the server's message.
+    pub fn create_replication_user(&self) -> Result<()> {
+        self.sql(&format!(
+            "CREATE USER '{REPLICATION_USER}'@'%' IDENTIFIED BY '{REPLICATION_PASSWORD}'; \
+             GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{REPLICATION_USER}'@'%'"
+        ))?;
+        Ok(())
+    }
+
+    /// Makes this server a lossless semi-sync source (AFTER_SYNC) that waits for `replicas` acknowledgements, for ever.
+    ///
+    /// # Errors
+    /// With the server's message.
+    pub fn enable_semi_sync_source(&self, replicas: u32) -> Result<()> {
+        self.install_plugin("rpl_semi_sync_source", "semisync_source.so")?;
+        self.sql(&format!(
+            "SET GLOBAL rpl_semi_sync_source_timeout = {ENDLESS_TIMEOUT_MS}; \
+             SET GLOBAL rpl_semi_sync_source_wait_point = 'AFTER_SYNC'; \
+             SET GLOBAL rpl_semi_sync_source_wait_for_replica_count = {replicas}; \
+             SET GLOBAL rpl_semi_sync_source_wait_no_replica = ON; \
+             SET GLOBAL rpl_semi_sync_source_enabled = ON"
+        ))?;
+        Ok(())
+    }
+
+    /// Loads a plugin unless it is loaded.
+    ///
+    /// # Errors
+    /// With the server's message.
+    pub fn install_plugin(&self, name: &str, library: &str) -> Result<()> {
+        let known = self.value(&format!(
+            "SELECT COUNT(*) FROM information_schema.plugins WHERE plugin_name = '{name}'"
+        ))?;
+        if known == "0" {
+            self.sql(&format!(
+                "SET sql_log_bin = 0; INSTALL PLUGIN {name} SONAME '{library}'"
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a status counter has this value.
+    ///
+    /// # Errors
+    /// When it has not within `limit`.
+    pub fn wait_for_status(&self, name: &str, value: &str, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let now = self.status(name)?;
+            if now == value {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("status {name} is {now}, not {value}, after {limit:?}");
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Mysqld {
+    /// Makes this server a replica of `source` by GTID, a semi-sync one if `semi_sync`, and waits until it is connected.
+    ///
+    /// # Errors
+    /// When it does not connect; the message holds what it says about it.
+    pub fn replicate_from(&self, source: &Mysqld, semi_sync: bool) -> Result<()> {
+        let client = self.client();
+        if semi_sync {
+            client.install_plugin("rpl_semi_sync_replica", "semisync_replica.so")?;
+            client.sql("SET GLOBAL rpl_semi_sync_replica_enabled = ON")?;
+        }
+        client.sql(&format!(
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{}', SOURCE_PORT = {}, SOURCE_USER = '{REPLICATION_USER}', \
+             SOURCE_PASSWORD = '{REPLICATION_PASSWORD}', SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1, \
+             SOURCE_CONNECT_RETRY = 1; START REPLICA",
+            source.address().ip(),
+            source.address().port(),
+        ))?;
+        let deadline = Instant::now() + CONNECT_LIMIT;
+        let query = "SELECT service_state, last_error_message FROM performance_schema.replication_connection_status";
+        loop {
+            let rows = client.sql(query)?;
+            if rows.0.iter().any(|row| row[0] == "ON") {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("the replica does not connect: {:?}", rows.0);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
