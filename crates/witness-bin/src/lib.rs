@@ -1,1 +1,5 @@
-//! The `witness` binary as a library, for its tests.
+//! The `witness` binary as a library: configuration and command line.
+//! `main.rs` only calls [`cli::main`]; tests run the binary or use the parts.
+
+pub mod cli;
+pub mod config;

@@ -1,2 +1,7 @@
 //! The `witness` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    witness_bin::cli::main()
+}

@@ -1,0 +1,144 @@
+//! The configuration as the command line gives it: which file, and one flag for every key, made
+//! from the table of keys.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+
+use super::exit::{Exit, Failure};
+use crate::config::key::flag_of;
+use crate::config::keys::{KEYS, MEMBERS};
+use crate::config::{Config, Problems, Sources, read};
+
+/// Where the file is looked for when nobody names one.
+const USUAL_FILES: [&str; 2] = ["witness.toml", "/etc/witness/witness.toml"];
+
+/// `--config` and the keys' flags.
+#[derive(Debug, Clone, Default)]
+pub struct ConfigArgs {
+    file: Option<PathBuf>,
+    flags: Vec<(String, String)>,
+}
+
+impl Args for ConfigArgs {
+    fn augment_args(command: Command) -> Command {
+        let file = Arg::new("config")
+            .short('c')
+            .long("config")
+            .value_name("FILE")
+            .value_parser(clap::value_parser!(PathBuf))
+            .env("WITNESS_CONFIG")
+            .help("Configuration file; without it ./witness.toml or /etc/witness/witness.toml");
+        let flag = |path: &'static str, meaning: &'static str| {
+            Arg::new(path)
+                .long(flag_of(path))
+                .value_name("VALUE")
+                .allow_hyphen_values(true)
+                .help(meaning)
+                .help_heading("Configuration (each wins over the file and the environment)")
+                .hide_short_help(true)
+        };
+        let keys = KEYS
+            .iter()
+            .filter(|key| !key.secret)
+            .map(|key| flag(key.path, key.meaning));
+        let members = flag(MEMBERS, "Every member of the ring, as a TOML list");
+        command.arg(file).args(keys).arg(members)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ConfigArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let paths = KEYS
+            .iter()
+            .filter(|key| !key.secret)
+            .map(|key| key.path)
+            .chain([MEMBERS]);
+        let given = |path: &str| {
+            let value = matches.get_one::<String>(path)?;
+            Some((path.to_owned(), value.clone()))
+        };
+        Ok(Self {
+            file: matches.get_one::<PathBuf>("config").cloned(),
+            flags: paths.filter_map(given).collect(),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl ConfigArgs {
+    /// The three sources as they are now.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn sources(&self) -> Result<Sources, Failure> {
+        Ok(Sources {
+            file: self.file_text()?,
+            environment: environment(),
+            flags: self.flags.clone(),
+        })
+    }
+
+    /// Reads and checks the configuration.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or findings that prevent a start, each on its own line.
+    pub fn load(&self) -> Result<(Config, Problems), Failure> {
+        let (config, problems) = read(&self.sources()?);
+        match config {
+            Some(config) => Ok((config, problems)),
+            None => Err(Failure::new(
+                Exit::Usage,
+                format!(
+                    "the configuration has {}:\n{problems}",
+                    counted(problems.error_count())
+                ),
+                "`witness check` names them too; `witness check --example` shows a file that is right",
+            )),
+        }
+    }
+
+    fn file_text(&self) -> Result<Option<(String, String)>, Failure> {
+        let file = match &self.file {
+            Some(file) => Some(file.clone()),
+            None => USUAL_FILES
+                .iter()
+                .map(PathBuf::from)
+                .find(|file| file.exists()),
+        };
+        let Some(file) = file else { return Ok(None) };
+        let name = file.display().to_string();
+        match std::fs::read_to_string(&file) {
+            Ok(text) => Ok(Some((name, text))),
+            Err(error) => Err(Failure::new(
+                Exit::Error,
+                format!("the configuration file {name} cannot be read: {error}"),
+                "name another with --config, or write one: witness check --example > witness.toml",
+            )),
+        }
+    }
+}
+
+/// Variables whose name and value are text; no key could have been given by another one.
+fn environment() -> Vec<(String, String)> {
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    std::env::vars_os().filter_map(text).collect()
+}
+
+/// "one mistake", "3 mistakes".
+pub(crate) fn counted(errors: usize) -> String {
+    match errors {
+        1 => "one mistake".into(),
+        errors => format!("{errors} mistakes"),
+    }
+}

@@ -1,0 +1,84 @@
+//! The command line: what can be asked for, and how each answer ends.
+
+mod check;
+mod config_args;
+mod exit;
+mod output;
+
+pub use config_args::ConfigArgs;
+pub use exit::{Exit, Failure};
+pub use output::{Format, Table};
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Consensus for MySQL as it ships: a ring of members keeps a replicaset's binlog.
+#[derive(Debug, Parser)]
+#[command(name = "witness", version, propagate_version = true)]
+#[command(
+    after_help = "Exit codes: 0 done, 1 error, 2 usage, 3 no quorum or not the leader, 4 refused \
+precondition, 5 timed out with outcome unknown, 6 not allowed, 7 corruption found."
+)]
+struct Arguments {
+    /// Form of what is printed
+    #[arg(short, long, global = true, value_enum, default_value_t)]
+    output: Format,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check a configuration and name every mistake with its line
+    Check(check::CheckArgs),
+}
+
+/// Runs the command line and answers with its exit code.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are answers, everything else is a mistake of usage; a closed pipe is
+            // nobody's mistake.
+            let _ = error.print();
+            return if error.use_stderr() {
+                Exit::Usage.into()
+            } else {
+                Exit::Done.into()
+            };
+        }
+    };
+    let format = arguments.output;
+    let outcome = match arguments.command {
+        Command::Check(args) => check::run(&args, format),
+    };
+    match outcome {
+        Ok(()) => Exit::Done.into(),
+        Err(failure) => {
+            complain(&failure, format);
+            failure.exit.into()
+        }
+    }
+}
+
+/// Says on standard error why the command failed.
+fn complain(failure: &Failure, format: Format) {
+    use std::io::Write;
+    if failure.what.is_empty() {
+        return;
+    }
+    let mut err = std::io::stderr().lock();
+    let _ = match format {
+        Format::Table => writeln!(err, "witness: {failure}"),
+        Format::Json => writeln!(
+            err,
+            "{}",
+            serde_json::json!({
+                "error": failure.what,
+                "advice": failure.advice,
+                "exit_code": failure.exit as u8,
+            })
+        ),
+    };
+}

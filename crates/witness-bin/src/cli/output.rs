@@ -1,0 +1,156 @@
+//! What commands print: aligned tables for people, JSON for programs, on standard output. Writing
+//! never panics: a closed pipe ends the command quietly.
+
+use std::io::{self, IsTerminal, Write};
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::exit::Failure;
+
+/// The form of what a command prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Format {
+    /// Aligned columns.
+    #[default]
+    Table,
+    /// One JSON document, or one object a line where a command follows something.
+    Json,
+}
+
+/// Columns of text under their titles.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    titles: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(titles: &[&'static str]) -> Self {
+        Self {
+            titles: titles.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row; it has as many cells as there are titles.
+    pub fn row(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.titles.len());
+        self.rows.push(cells);
+    }
+
+    /// The lines: titles first, numbers aligned to the right.
+    pub fn lines(&self) -> Vec<String> {
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+            widest.max(self.titles[column].chars().count())
+        };
+        let numeric = |column: usize| {
+            let mut cells = self
+                .rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .peekable();
+            cells.peek().is_some()
+                && cells.all(|cell| cell == "-" || cell.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        let columns: Vec<_> = (0..self.titles.len())
+            .map(|c| (width(c), numeric(c)))
+            .collect();
+        let line = |cells: Vec<&str>| {
+            let padded = cells.iter().zip(&columns).map(|(cell, (width, numeric))| {
+                let fill = " ".repeat(width.saturating_sub(cell.chars().count()));
+                if *numeric {
+                    format!("{fill}{cell}")
+                } else {
+                    format!("{cell}{fill}")
+                }
+            });
+            padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        };
+        let titles = line(self.titles.clone());
+        let rows = self
+            .rows
+            .iter()
+            .map(|row| line(row.iter().map(String::as_str).collect()));
+        std::iter::once(titles).chain(rows).collect()
+    }
+}
+
+/// Prints the JSON or the table, whichever was asked for.
+///
+/// # Errors
+/// When standard output cannot be written; quiet when its reader has gone.
+pub fn print(
+    format: Format,
+    json: &impl Serialize,
+    table: impl FnOnce() -> Table,
+) -> Result<(), Failure> {
+    match format {
+        Format::Json => print_json(json),
+        Format::Table => {
+            let mut out = io::stdout().lock();
+            for line in table().lines() {
+                writeln!(out, "{line}")?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Prints one JSON document, indented.
+///
+/// # Errors
+/// When standard output cannot be written; quiet when its reader has gone.
+pub fn print_json(json: &impl Serialize) -> Result<(), Failure> {
+    let text =
+        serde_json::to_string_pretty(json).map_err(|error| Failure::error(error.to_string()))?;
+    print_text(&format!("{text}\n"))
+}
+
+/// Prints one JSON object on one line.
+///
+/// # Errors
+/// When standard output cannot be written; quiet when its reader has gone.
+pub fn print_json_line(json: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(json).map_err(|error| Failure::error(error.to_string()))?;
+    print_text(&format!("{text}\n"))
+}
+
+/// Prints text as it is.
+///
+/// # Errors
+/// When standard output cannot be written; quiet when its reader has gone.
+pub fn print_text(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Whether to colour standard output: a terminal, and `NO_COLOR` is not set.
+pub fn colours() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_align_and_numbers_stand_to_the_right() {
+        let mut table = Table::new(&["Log_name", "File_size"]);
+        table.row(vec!["binlog.000001".into(), "1048576".into()]);
+        table.row(vec!["binlog.2".into(), "-".into()]);
+        assert_eq!(
+            table.lines(),
+            [
+                "Log_name       File_size",
+                "binlog.000001    1048576",
+                "binlog.2               -"
+            ]
+        );
+    }
+}

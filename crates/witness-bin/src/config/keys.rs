@@ -1,0 +1,381 @@
+//! The table of all keys, in the order in which the documentation and the example show them.
+
+use super::key::{Fallback, Key, Kind};
+
+use Fallback::{Required, Value};
+
+const MINUTE: u64 = 60_000;
+const KIB: u64 = 1 << 10;
+const GIB: u64 = 1 << 30;
+
+const fn key(
+    path: &'static str,
+    kind: Kind,
+    fallback: Fallback,
+    example: &'static str,
+    meaning: &'static str,
+) -> Key {
+    Key {
+        path,
+        kind,
+        fallback,
+        secret: false,
+        meaning,
+        example,
+    }
+}
+
+/// The name under which the list of members stands in the file.
+pub const MEMBERS: &str = "members";
+
+/// The keys that stand once.
+pub const KEYS: &[Key] = &[
+    key(
+        "data_dir",
+        Kind::Directory,
+        Required,
+        "\"/var/lib/witness\"",
+        "Directory of this member: its identity, its log and its metadata. Made when it does not exist; one process at a time.",
+    ),
+    key(
+        "ring.name",
+        Kind::Name,
+        Required,
+        "\"orders\"",
+        "Name of the ring (one replicaset), for people and for the `ring` label of metrics.",
+    ),
+    key(
+        "member.id",
+        Kind::Integer {
+            min: 1,
+            max: u64::MAX,
+        },
+        Required,
+        "1",
+        "Which entry of `[[members]]` this process is. A number that a lost data directory had is never used again.",
+    ),
+    key(
+        "member.listen",
+        Kind::HostPort,
+        Value("\"\""),
+        "\"0.0.0.0:7400\"",
+        "Where the other members' calls are taken in. Empty: at the own `address` of `[[members]]`.",
+    ),
+    key(
+        "log.durability",
+        Kind::Choice(&["fsync", "os"]),
+        Value("\"fsync\""),
+        "",
+        "When an entry counts as durable: `fsync` after it was forced to the disk, `os` after the operating system has it (a power cut can lose it).",
+    ),
+    key(
+        "log.max_file_bytes",
+        Kind::Bytes {
+            min: 4 * KIB,
+            max: GIB,
+        },
+        Value("\"1GiB\""),
+        "",
+        "Size after which the leader rotates to the next binlog file, as `max_binlog_size` does in MySQL.",
+    ),
+    key(
+        "log.cache_bytes",
+        Kind::Bytes {
+            min: 0,
+            max: 64 * GIB,
+        },
+        Value("\"64MiB\""),
+        "",
+        "Memory for the newest entries, from which other members are served without reading the disk.",
+    ),
+    key(
+        "raft.heartbeat",
+        Kind::Duration {
+            min: 10,
+            max: MINUTE,
+        },
+        Value("\"500ms\""),
+        "",
+        "How often the leader is heard from. Above the worst round trip to any voting member.",
+    ),
+    key(
+        "raft.election_timeout_min",
+        Kind::Duration {
+            min: 20,
+            max: 10 * MINUTE,
+        },
+        Value("\"700ms\""),
+        "",
+        "Shortest random wait before a candidacy, on top of `election_timeout_max`, which the silence must have lasted.",
+    ),
+    key(
+        "raft.election_timeout_max",
+        Kind::Duration {
+            min: 20,
+            max: 10 * MINUTE,
+        },
+        Value("\"800ms\""),
+        "",
+        "Silence after which the leader counts as gone; the leader's lease too. The same on every member.",
+    ),
+    key(
+        "tls.certificate_file",
+        Kind::File,
+        Value("\"\""),
+        "\"/etc/witness/member.pem\"",
+        "Certificate that this member shows to the others, PEM. Empty: members talk without TLS.",
+    ),
+    key(
+        "tls.key_file",
+        Kind::File,
+        Value("\"\""),
+        "\"/etc/witness/member.key\"",
+        "Private key of that certificate, PEM.",
+    ),
+    key(
+        "tls.ca_file",
+        Kind::File,
+        Value("\"\""),
+        "\"/etc/witness/ca.pem\"",
+        "Authorities that may have signed the other members' certificates, PEM. Both sides are checked.",
+    ),
+    key(
+        "mysql.mode",
+        Kind::Choice(&["child", "attach"]),
+        Value("\"child\""),
+        "",
+        "`child`: the member starts, watches and stops mysqld. `attach`: it attaches to one that runs.",
+    ),
+    key(
+        "mysql.host",
+        Kind::Text,
+        Value("\"127.0.0.1\""),
+        "",
+        "Host of the mysqld beside this member.",
+    ),
+    key(
+        "mysql.port",
+        Kind::Integer {
+            min: 1,
+            max: 65_535,
+        },
+        Value("3306"),
+        "",
+        "TCP port of that mysqld.",
+    ),
+    key(
+        "mysql.socket",
+        Kind::Text,
+        Value("\"\""),
+        "\"/run/mysqld/mysqld.sock\"",
+        "Unix socket of that mysqld, used instead of host and port when given.",
+    ),
+    key(
+        "mysql.user",
+        Kind::Text,
+        Value("\"witness\""),
+        "",
+        "Account of the member in that mysqld. It needs REPLICATION SLAVE, REPLICATION CLIENT, SYSTEM_VARIABLES_ADMIN and CONNECTION_ADMIN.",
+    ),
+    Key {
+        path: "mysql.password",
+        kind: Kind::Text,
+        fallback: Value("\"\""),
+        secret: true,
+        meaning: "Its password. Better given by `WITNESS_MYSQL_PASSWORD` or `mysql.password_file`; there is no flag for it.",
+        example: "",
+    },
+    key(
+        "mysql.password_file",
+        Kind::File,
+        Value("\"\""),
+        "\"/etc/witness/mysql-password\"",
+        "File whose first line is the password.",
+    ),
+    key(
+        "mysql.tls",
+        Kind::Choice(&[
+            "disabled",
+            "preferred",
+            "required",
+            "verify_ca",
+            "verify_identity",
+        ]),
+        Value("\"preferred\""),
+        "",
+        "TLS towards mysqld, with the meanings of the `mysql` client's `--ssl-mode`.",
+    ),
+    key(
+        "mysql.tls_ca_file",
+        Kind::File,
+        Value("\"\""),
+        "\"/etc/witness/mysql-ca.pem\"",
+        "Authorities that may have signed mysqld's certificate, PEM; needed by the two `verify_` modes.",
+    ),
+    key(
+        "mysql.mysqld",
+        Kind::List,
+        Value("[\"mysqld\"]"),
+        "",
+        "Command that starts mysqld in mode `child`: the program, and before it whatever wraps it.",
+    ),
+    key(
+        "mysql.datadir",
+        Kind::Directory,
+        Value("\"\""),
+        "\"/var/lib/mysql\"",
+        "Data directory of mysqld in mode `child`.",
+    ),
+    key(
+        "mysql.extra_args",
+        Kind::List,
+        Value("[]"),
+        "[\"--innodb-buffer-pool-size=4G\"]",
+        "More arguments for mysqld in mode `child`.",
+    ),
+    key(
+        "mysql.initialize",
+        Kind::Bool,
+        Value("true"),
+        "",
+        "Whether an empty `mysql.datadir` is initialised in mode `child`.",
+    ),
+    key(
+        "mysql.server_id",
+        Kind::Integer {
+            min: 0,
+            max: 4_294_967_295,
+        },
+        Value("0"),
+        "4001",
+        "Server id under which the member attaches as a replica. 0: made from the member's id.",
+    ),
+    key(
+        "mysql.server_uuid",
+        Kind::Uuid,
+        Value("\"\""),
+        "",
+        "Server UUID under which the member attaches as a replica. Empty: its incarnation.",
+    ),
+    key(
+        "mysql.manage_settings",
+        Kind::Bool,
+        Value("true"),
+        "",
+        "Whether the member sets what the wait for consensus needs on mysqld (semi-sync, timeouts, sync_binlog). Otherwise it only checks.",
+    ),
+    key(
+        "http.listen",
+        Kind::HostPort,
+        Value("\"\""),
+        "\"127.0.0.1:7480\"",
+        "Where metrics, health and status are served over HTTP. Empty: nowhere.",
+    ),
+    key(
+        "logging.format",
+        Kind::Choice(&["text", "json"]),
+        Value("\"text\""),
+        "",
+        "Form of the process's own log lines, which go to standard error.",
+    ),
+    key(
+        "logging.level",
+        Kind::Text,
+        Value("\"info\""),
+        "",
+        "Which of them are written: `error`, `warn`, `info`, `debug`, `trace`, or a list such as `info,transport=debug`.",
+    ),
+];
+
+/// The keys of each `[[members]]` entry.
+pub const MEMBER_KEYS: &[Key] = &[
+    key(
+        "members.id",
+        Kind::Integer {
+            min: 1,
+            max: u64::MAX,
+        },
+        Required,
+        "",
+        "The member's number, unique in the ring and never used again.",
+    ),
+    key(
+        "members.name",
+        Kind::Name,
+        Required,
+        "",
+        "Its name, unique in the ring, for people and for the `member` label of metrics.",
+    ),
+    key(
+        "members.region",
+        Kind::Name,
+        Required,
+        "",
+        "The place in which it runs; members of one region share a data quorum.",
+    ),
+    key(
+        "members.kind",
+        Kind::Choice(&["database", "witness"]),
+        Required,
+        "",
+        "`database` beside a mysqld, `witness` for the log alone.",
+    ),
+    key(
+        "members.votes",
+        Kind::Bool,
+        Value("true"),
+        "",
+        "Whether it counts in a quorum; one that does not only receives the log.",
+    ),
+    key(
+        "members.address",
+        Kind::HostPort,
+        Required,
+        "",
+        "Where the other members reach it.",
+    ),
+];
+
+/// The meaning of each section, in the order of the example.
+pub const SECTIONS: &[(&str, &str)] = &[
+    ("", "The file as a whole"),
+    ("ring", "The ring that this member belongs to"),
+    ("member", "Which member this process is"),
+    ("log", "The log on disk"),
+    ("raft", "Timers; the same on every member"),
+    ("tls", "TLS between members"),
+    (
+        "mysql",
+        "The mysqld beside a database member; a witness ignores this section",
+    ),
+    ("http", "Metrics, health and status"),
+    ("logging", "The process's own log"),
+    (
+        "members",
+        "Every member of the ring, the same list in every member's file",
+    ),
+];
+
+/// The key of that dotted name among those that stand once.
+pub fn find(path: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.path == path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_stands_in_a_known_section_and_no_name_is_taken_twice() {
+        let mut seen = std::collections::BTreeSet::new();
+        for key in KEYS.iter().chain(MEMBER_KEYS) {
+            assert!(
+                SECTIONS.iter().any(|(name, _)| *name == key.section()),
+                "{}",
+                key.path
+            );
+            assert!(seen.insert(key.variable()), "{} twice", key.variable());
+            assert!(seen.insert(key.flag()), "{} twice", key.flag());
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The three sources of a configuration, laid over each other: the file, the environment and the
+//! flags, in rising precedence, above the built-in defaults. Finds what no source should say.
+
+use super::document::{self, Field, Node, Raw};
+use super::key::{Fallback, Key, Kind, flag_of, variable_of};
+use super::keys::{KEYS, MEMBER_KEYS, MEMBERS};
+use super::problem::{Place, Problems};
+use super::suggest::{listed, nearest};
+
+/// Environment variables that speak of the program and not of a key.
+const OTHER_VARIABLES: [&str; 1] = ["WITNESS_CONFIG"];
+
+/// What the three sources say, unread.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// The file's name as the operator wrote it, and its text.
+    pub file: Option<(String, String)>,
+    /// Environment variables; those that do not begin with `WITNESS_` are not looked at.
+    pub environment: Vec<(String, String)>,
+    /// Flags of the command line: dotted key and value.
+    pub flags: Vec<(String, String)>,
+}
+
+/// One raw value for every key that any source speaks of.
+#[derive(Debug, Default)]
+pub(crate) struct Layers {
+    /// Place of the whole: where a missing key is reported.
+    pub(crate) whole: Option<Place>,
+    sections: Vec<(String, Place)>,
+    values: Vec<(&'static Key, Node)>,
+    pub(crate) members: Vec<MemberLayer>,
+    pub(crate) members_place: Option<Place>,
+}
+
+/// The raw values of one `[[members]]` entry.
+#[derive(Debug)]
+pub(crate) struct MemberLayer {
+    pub(crate) place: Place,
+    pub(crate) values: Vec<(&'static Key, Node)>,
+}
+
+impl Layers {
+    /// The value of the highest source, or the default; `None` when there is neither.
+    pub(crate) fn value(&self, key: &Key) -> Option<Node> {
+        let given = self
+            .values
+            .iter()
+            .rev()
+            .find(|(known, _)| known.path == key.path);
+        given
+            .map(|(_, node)| node.clone())
+            .or_else(|| default_of(key))
+    }
+
+    /// Where a key that nobody gives is missing from.
+    pub(crate) fn missing_from(&self, key: &Key) -> Place {
+        let section = self.sections.iter().find(|(name, _)| name == key.section());
+        section
+            .map(|(_, place)| place.clone())
+            .or_else(|| self.whole.clone())
+            .unwrap_or(Place::Default)
+    }
+}
+
+/// The default of a key as a node.
+pub(crate) fn default_of(key: &Key) -> Option<Node> {
+    match key.fallback {
+        Fallback::Required => None,
+        Fallback::Value(text) => document::parse_value(&Place::Default, text),
+    }
+}
+
+/// Lays the sources over each other; what nobody knows is recorded.
+pub(crate) fn lay(sources: &Sources, problems: &mut Problems) -> Layers {
+    let mut layers = Layers::default();
+    if let Some((name, text)) = &sources.file {
+        layers.whole = Some(Place::File {
+            file: name.clone(),
+            line: 0,
+            column: 0,
+        });
+        let fields = document::parse(name, text, problems);
+        lay_top(&mut layers, fields, problems);
+    }
+    for (variable, text) in &sources.environment {
+        if variable.starts_with("WITNESS_") && !OTHER_VARIABLES.contains(&variable.as_str()) {
+            lay_variable(&mut layers, variable, text, problems);
+        }
+    }
+    for (path, text) in &sources.flags {
+        let place = Place::Flag {
+            flag: format!("--{}", flag_of(path)),
+        };
+        lay_text(&mut layers, path, &place, text, problems);
+    }
+    layers
+}
+
+fn lay_top(layers: &mut Layers, fields: Vec<Field>, problems: &mut Problems) {
+    for field in fields {
+        if field.name == MEMBERS {
+            lay_members(layers, field.node, problems);
+        } else if let Some(key) = KEYS.iter().find(|key| key.path == field.name) {
+            layers.values.push((key, field.node));
+        } else if KEYS.iter().any(|key| key.section() == field.name) {
+            lay_section(layers, field, problems);
+        } else {
+            let known = KEYS.iter().map(|key| match key.section() {
+                "" => key.path,
+                section => section,
+            });
+            unknown(&field, "", known.chain([MEMBERS]), problems);
+        }
+    }
+}
+
+fn lay_section(layers: &mut Layers, field: Field, problems: &mut Problems) {
+    let section = field.name;
+    let Raw::Table(fields) = field.node.value else {
+        problems.error(
+            &field.node.place,
+            &section,
+            format!(
+                "`{section}` is {}, but it is a section",
+                field.node.value.describe()
+            ),
+            format!("write [{section}] on a line of its own, and its keys below"),
+        );
+        return;
+    };
+    for inner in fields {
+        let found = KEYS
+            .iter()
+            .find(|key| key.section() == section && key.name() == inner.name);
+        match found {
+            Some(key) => layers.values.push((key, inner.node)),
+            None => {
+                let known = KEYS
+                    .iter()
+                    .filter(|key| key.section() == section)
+                    .map(Key::name);
+                unknown(&inner, &section, known, problems);
+            }
+        }
+    }
+    layers.sections.push((section, field.node.place));
+}
+
+fn lay_members(layers: &mut Layers, node: Node, problems: &mut Problems) {
+    let advice = "write [[members]] above each member's keys";
+    layers.members.clear();
+    layers.members_place = Some(node.place.clone());
+    let Raw::Array(items) = node.value else {
+        let message = format!("`members` is {}, but it is a list", node.value.describe());
+        problems.error(&node.place, MEMBERS, message, advice);
+        return;
+    };
+    for item in items {
+        let Raw::Table(fields) = item.value else {
+            let message = format!("a member is {}, but it is a section", item.value.describe());
+            problems.error(&item.place, MEMBERS, message, advice);
+            continue;
+        };
+        let mut values = Vec::new();
+        for field in fields {
+            match MEMBER_KEYS.iter().find(|key| key.name() == field.name) {
+                Some(key) => values.push((key, field.node)),
+                None => {
+                    unknown(&field, MEMBERS, MEMBER_KEYS.iter().map(Key::name), problems);
+                }
+            }
+        }
+        layers.members.push(MemberLayer {
+            place: item.place,
+            values,
+        });
+    }
+}
+
+fn lay_variable(layers: &mut Layers, variable: &str, text: &str, problems: &mut Problems) {
+    let place = Place::Environment {
+        variable: variable.to_owned(),
+    };
+    let paths = KEYS.iter().map(|key| key.path).chain([MEMBERS]);
+    if let Some(path) = paths.clone().find(|path| variable_of(path) == variable) {
+        lay_text(layers, path, &place, text, problems);
+        return;
+    }
+    // A scheduler may set variables of its own beginning with the service's name, so an unknown
+    // one must not keep a member from starting.
+    let variables: Vec<_> = paths.map(variable_of).collect();
+    let advice = nearest(variable, variables.iter().map(String::as_str)).map_or_else(
+        || "it is not looked at".to_owned(),
+        |near| format!("did you mean `{near}`?"),
+    );
+    problems.warning(
+        &place,
+        "",
+        format!("no key has the variable `{variable}`"),
+        advice,
+    );
+}
+
+/// Takes a value in that came without TOML's quotes.
+fn lay_text(layers: &mut Layers, path: &str, place: &Place, text: &str, problems: &mut Problems) {
+    let bracketed = text.trim_start().starts_with('[');
+    if path == MEMBERS {
+        match document::parse_value(place, text) {
+            Some(node) => lay_members(layers, node, problems),
+            None => problems.error(
+                place,
+                MEMBERS,
+                "the value is not a TOML list",
+                "write it as in [{ id = 1, name = \"a\", … }, { id = 2, … }]",
+            ),
+        }
+    } else if let Some(key) = KEYS.iter().find(|key| key.path == path) {
+        let list = (key.kind == Kind::List && bracketed)
+            .then(|| document::parse_value(place, text))
+            .flatten();
+        let node = list.unwrap_or_else(|| Node {
+            place: place.clone(),
+            value: Raw::Text(text.to_owned()),
+        });
+        layers.values.push((key, node));
+    }
+}
+
+fn unknown<'a>(
+    field: &Field,
+    section: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+    problems: &mut Problems,
+) {
+    let (key, place) = match section {
+        "" => (field.name.clone(), String::from("at the top level")),
+        MEMBERS => (
+            format!("{MEMBERS}.{}", field.name),
+            String::from("in [[members]]"),
+        ),
+        section => (
+            format!("{section}.{}", field.name),
+            format!("in [{section}]"),
+        ),
+    };
+    let advice = match nearest(&field.name, known.clone()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => match elsewhere(&field.name) {
+            Some(path) => format!("did you mean `{path}`?"),
+            None => {
+                let mut known: Vec<_> = known.collect();
+                known.dedup();
+                format!("known here: {}", listed(known.into_iter()))
+            }
+        },
+    };
+    problems.error(
+        &field.place,
+        &key,
+        format!("unknown key `{}` {place}", field.name),
+        advice,
+    );
+}
+
+/// The key of that name in another section.
+fn elsewhere(name: &str) -> Option<&'static str> {
+    KEYS.iter()
+        .chain(MEMBER_KEYS)
+        .find(|key| key.name() == name)
+        .map(|key| key.path)
+}

@@ -1,0 +1,166 @@
+//! What is wrong with a configuration, where it stands, and what to do about it.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// Where a value of the configuration came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "source")]
+pub enum Place {
+    /// A position in the configuration file.
+    File {
+        /// The file's name as the operator wrote it.
+        file: String,
+        /// Line, from 1; zero when the file as a whole is meant.
+        line: usize,
+        /// Column in characters, from 1; zero when the file as a whole is meant.
+        column: usize,
+    },
+    /// An environment variable.
+    Environment {
+        /// Its name.
+        variable: String,
+    },
+    /// A flag of the command line.
+    Flag {
+        /// Its name with the dashes.
+        flag: String,
+    },
+    /// The value that is built in.
+    Default,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { file, line: 0, .. } => f.write_str(file),
+            Self::File { file, line, column } => write!(f, "{file}:{line}:{column}"),
+            Self::Environment { variable } => f.write_str(variable),
+            Self::Flag { flag } => f.write_str(flag),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// Whether the configuration can be used all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// The member does not start with it.
+    Error,
+    /// The member starts, but the operator probably meant something else.
+    Warning,
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// Whether it prevents a start.
+    pub severity: Severity,
+    /// Where it stands.
+    pub place: Place,
+    /// The key that it is about, in dotted form; empty for a syntax error.
+    pub key: String,
+    /// What is wrong, in one clause.
+    pub message: String,
+    /// What to do about it.
+    pub advice: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        write!(f, "{}: {severity}: {}", self.place, self.message)?;
+        if self.advice.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "; {}", self.advice)
+        }
+    }
+}
+
+/// Every finding about one configuration, in the order of the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// Records something that prevents a start.
+    pub fn error(
+        &mut self,
+        place: &Place,
+        key: &str,
+        message: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        self.push(Severity::Error, place, key, message.into(), advice.into());
+    }
+
+    /// Records something that is probably not meant.
+    pub fn warning(
+        &mut self,
+        place: &Place,
+        key: &str,
+        message: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        self.push(Severity::Warning, place, key, message.into(), advice.into());
+    }
+
+    fn push(
+        &mut self,
+        severity: Severity,
+        place: &Place,
+        key: &str,
+        message: String,
+        advice: String,
+    ) {
+        self.0.push(Problem {
+            severity,
+            place: place.clone(),
+            key: key.to_owned(),
+            message,
+            advice,
+        });
+    }
+
+    /// Whether anything prevents a start.
+    pub fn any_error(&self) -> bool {
+        self.error_count() > 0
+    }
+
+    /// How many findings prevent a start.
+    pub fn error_count(&self) -> usize {
+        self.iter()
+            .filter(|problem| problem.severity == Severity::Error)
+            .count()
+    }
+
+    /// The findings, as they stand in the file; those of the environment and of flags come last.
+    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+        self.0.iter()
+    }
+
+    /// Puts the findings into the order in which an operator walks through the file.
+    pub(crate) fn sort(&mut self) {
+        self.0.sort_by_key(|problem| match &problem.place {
+            Place::File { line, column, .. } => (0, *line, *column),
+            Place::Environment { .. } => (1, 0, 0),
+            Place::Flag { .. } => (2, 0, 0),
+            Place::Default => (3, 0, 0),
+        });
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for problem in &self.0 {
+            writeln!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}

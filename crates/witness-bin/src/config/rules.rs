@@ -1,0 +1,293 @@
+//! What keys mean together. Pure: nothing here looks at a file. A rule says nothing about a key
+//! whose own value is already wrong.
+
+use std::collections::BTreeMap;
+
+use super::problem::Problems;
+use super::values::Values;
+
+/// Records every broken rule.
+pub(crate) fn check(values: &Values, members: &[Values], problems: &mut Problems) {
+    unique(members, problems);
+    own_entry(values, members, problems);
+    votes(members, problems);
+    timers(values, problems);
+    tls(values, problems);
+    if own_kind(values, members).as_deref() == Some("database") {
+        mysql(values, problems);
+    }
+    listeners(values, members, problems);
+    for key in ["data_dir", "logging.level", "mysql.user"] {
+        if values.text(key).is_some_and(|text| text.trim().is_empty()) {
+            problems.error(
+                values.report_at(key),
+                key,
+                format!("`{key}` is empty"),
+                "give it a value, or remove the line for its default",
+            );
+        }
+    }
+}
+
+/// The kind of the member that this process is.
+pub(crate) fn own_kind(values: &Values, members: &[Values]) -> Option<String> {
+    own(values, members)?.text("members.kind")
+}
+
+fn own<'a>(values: &Values, members: &'a [Values]) -> Option<&'a Values> {
+    let id = values.number("member.id")?;
+    members
+        .iter()
+        .find(|member| member.number("members.id") == Some(id))
+}
+
+fn unique(members: &[Values], problems: &mut Problems) {
+    for key in ["members.id", "members.name", "members.address"] {
+        let mut seen: BTreeMap<String, &Values> = BTreeMap::new();
+        for member in members {
+            let number = member.number(key).map(|number| number.to_string());
+            let Some(value) = number.or_else(|| member.text(key)) else {
+                continue;
+            };
+            match seen.get(&value) {
+                Some(first) => problems.error(
+                    member.place_of(key),
+                    key,
+                    format!(
+                        "`{key}` {value} is taken already, at {}",
+                        first.place_of(key)
+                    ),
+                    "give every member its own",
+                ),
+                None => {
+                    seen.insert(value, member);
+                }
+            }
+        }
+    }
+    for member in members {
+        let Some(address) = member.text("members.address") else {
+            continue;
+        };
+        if address.is_empty() || address.ends_with(":0") {
+            problems.error(
+                member.place_of("members.address"),
+                "members.address",
+                format!("`members.address` \"{address}\" cannot be reached by the other members"),
+                "write the host and the port at which this member is reached",
+            );
+        }
+        let unspecified = ["0.0.0.0:", "[::]:", "*:"];
+        if unspecified.iter().any(|prefix| address.starts_with(prefix)) {
+            problems.error(
+                member.place_of("members.address"),
+                "members.address",
+                format!("`members.address` \"{address}\" names no host"),
+                "write the host that the other members connect to; where to listen is `member.listen`",
+            );
+        }
+    }
+}
+
+fn own_entry(values: &Values, members: &[Values], problems: &mut Problems) {
+    let Some(id) = values.number("member.id") else {
+        return;
+    };
+    let ids: Vec<_> = members
+        .iter()
+        .map(|member| member.number("members.id"))
+        .collect();
+    // A member whose id could not be read may be the one; its own mistake is enough.
+    if ids.is_empty() || ids.contains(&Some(id)) || ids.contains(&None) {
+        return;
+    }
+    let known: Vec<_> = ids.iter().flatten().map(u64::to_string).collect();
+    problems.error(
+        values.report_at("member.id"),
+        "member.id",
+        format!("member {id} is not listed in [[members]]"),
+        format!(
+            "add its entry, or write one of the ids that are listed: {}",
+            known.join(", ")
+        ),
+    );
+}
+
+fn votes(members: &[Values], problems: &mut Problems) {
+    let Some(votes) = members
+        .iter()
+        .map(|m| m.bool("members.votes"))
+        .collect::<Option<Vec<_>>>()
+    else {
+        return;
+    };
+    let Some(first) = members.first() else { return };
+    match votes.iter().filter(|votes| **votes).count() {
+        0 => problems.error(
+            &first.place,
+            "members.votes",
+            "no member votes",
+            "let at least one vote, better three",
+        ),
+        2 => problems.warning(
+            &first.place,
+            "members.votes",
+            "two members vote, so the loss of either stops every commit",
+            "add a third voting member; a witness is enough",
+        ),
+        _ => {}
+    }
+    let kinds: Vec<_> = members
+        .iter()
+        .map(|member| member.text("members.kind"))
+        .collect();
+    if !kinds.contains(&None) && !kinds.contains(&Some("database".to_owned())) {
+        problems.warning(
+            &first.place,
+            "members.kind",
+            "no member is of kind `database`, so nothing will ever be written",
+            "give the member beside the mysqld the kind `database`",
+        );
+    }
+}
+
+fn timers(values: &Values, problems: &mut Problems) {
+    let heartbeat = values.duration("raft.heartbeat");
+    let min = values.duration("raft.election_timeout_min");
+    let max = values.duration("raft.election_timeout_max");
+    if let (Some(heartbeat), Some(min)) = (heartbeat, min)
+        && min <= heartbeat
+    {
+        let place = if values.is_given("raft.election_timeout_min") {
+            values.place_of("raft.election_timeout_min")
+        } else {
+            values.report_at("raft.heartbeat")
+        };
+        problems.error(
+            place,
+            "raft.election_timeout_min",
+            format!(
+                "`raft.election_timeout_min` ({} ms) is not above `raft.heartbeat` ({} ms)",
+                min.as_millis(),
+                heartbeat.as_millis()
+            ),
+            "a leader would be replaced between two heartbeats; make it at least 1.4 times as long",
+        );
+    }
+    if let (Some(min), Some(max)) = (min, max)
+        && max <= min
+    {
+        let place = if values.is_given("raft.election_timeout_max") {
+            values.place_of("raft.election_timeout_max")
+        } else {
+            values.report_at("raft.election_timeout_min")
+        };
+        problems.error(
+            place,
+            "raft.election_timeout_max",
+            format!(
+                "`raft.election_timeout_max` ({} ms) is not above `raft.election_timeout_min` ({} ms)",
+                max.as_millis(),
+                min.as_millis()
+            ),
+            "leave a span between them, or candidacies collide",
+        );
+    }
+}
+
+fn tls(values: &Values, problems: &mut Problems) {
+    let keys = ["tls.certificate_file", "tls.key_file", "tls.ca_file"];
+    let given = |key: &&str| values.text(key).is_some_and(|text| !text.is_empty());
+    let Some(present) = keys.iter().find(|key| given(key)) else {
+        return;
+    };
+    for key in keys {
+        if values.text(key).is_some_and(|text| text.is_empty()) {
+            problems.error(
+                values.report_at(present),
+                key,
+                format!("`{present}` is given, but `{key}` is not"),
+                "TLS between members needs certificate, key and authorities",
+            );
+        }
+    }
+}
+
+fn mysql(values: &Values, problems: &mut Problems) {
+    let empty = |key: &str| values.text(key).is_some_and(|text| text.is_empty());
+    let verifies = values
+        .text("mysql.tls")
+        .filter(|mode| mode.starts_with("verify_"));
+    if let Some(mode) = verifies
+        && empty("mysql.tls_ca_file")
+    {
+        problems.error(
+            values.report_at("mysql.tls"),
+            "mysql.tls_ca_file",
+            format!("`mysql.tls` is `{mode}`, but `mysql.tls_ca_file` is not given"),
+            "name the file of the authorities that signed mysqld's certificate",
+        );
+    }
+    if empty("mysql.socket") && empty("mysql.host") {
+        problems.error(
+            values.report_at("mysql.host"),
+            "mysql.host",
+            "neither `mysql.host` nor `mysql.socket` is given",
+            "name one of them",
+        );
+    }
+    let both = values
+        .text("mysql.password")
+        .is_some_and(|text| !text.is_empty())
+        && values
+            .text("mysql.password_file")
+            .is_some_and(|text| !text.is_empty());
+    if both {
+        problems.error(
+            values.report_at("mysql.password_file"),
+            "mysql.password_file",
+            "`mysql.password` and `mysql.password_file` are both given",
+            "keep one of them",
+        );
+    }
+    if values.text("mysql.mode").as_deref() != Some("child") {
+        return;
+    }
+    if values
+        .list("mysql.mysqld")
+        .is_some_and(|command| command.is_empty())
+    {
+        problems.error(
+            values.report_at("mysql.mysqld"),
+            "mysql.mysqld",
+            "`mysql.mysqld` is empty, but the member has to start mysqld",
+            "write the command, as in [\"/usr/sbin/mysqld\"], or set `mysql.mode` to \"attach\"",
+        );
+    }
+    if empty("mysql.datadir") {
+        problems.error(
+            values.report_at("mysql.datadir"),
+            "mysql.datadir",
+            "`mysql.datadir` is missing, but the member has to start mysqld",
+            "name mysqld's data directory, or set `mysql.mode` to \"attach\"",
+        );
+    }
+}
+
+fn listeners(values: &Values, members: &[Values], problems: &mut Problems) {
+    let Some(http) = values.text("http.listen").filter(|http| !http.is_empty()) else {
+        return;
+    };
+    let listen = values
+        .text("member.listen")
+        .filter(|listen| !listen.is_empty());
+    let address = || own(values, members).and_then(|own| own.text("members.address"));
+    if !http.ends_with(":0") && listen.or_else(address).as_deref() == Some(http.as_str()) {
+        problems.error(
+            values.report_at("http.listen"),
+            "http.listen",
+            format!("`http.listen` is {http}, where the other members' calls are taken in"),
+            "give it a port of its own",
+        );
+    }
+}

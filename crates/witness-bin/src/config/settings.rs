@@ -1,0 +1,307 @@
+//! The configuration as the rest of the program reads it: everything present, checked and typed.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use raft_types::{MemberId, MemberKind, Region};
+use uuid::Uuid;
+
+use super::values::Values;
+
+/// A member's whole configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The directory of this member.
+    pub data_dir: PathBuf,
+    /// The ring's name, for people and metrics.
+    pub ring_name: String,
+    /// This member's entry of the list.
+    pub own: MemberEntry,
+    /// Where calls of the other members are taken in.
+    pub listen: String,
+    /// Every member of the ring, this one included, in the order of the file.
+    pub members: Vec<MemberEntry>,
+    /// The log on disk.
+    pub log: LogSettings,
+    /// Timers.
+    pub raft: RaftSettings,
+    /// TLS between members; `None` without.
+    pub tls: Option<TlsSettings>,
+    /// The mysqld beside a database member; `None` for a witness.
+    pub mysql: Option<MysqlSettings>,
+    /// Where HTTP is served; `None` for nowhere.
+    pub http_listen: Option<String>,
+    /// The process's own log.
+    pub logging: LoggingSettings,
+}
+
+/// One entry of `[[members]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberEntry {
+    /// Its number.
+    pub id: MemberId,
+    /// Its name.
+    pub name: String,
+    /// Where it runs.
+    pub region: Region,
+    /// With a mysqld or without.
+    pub kind: MemberKind,
+    /// Whether it may count in a quorum.
+    pub votes: bool,
+    /// `host:port` at which the others reach it.
+    pub address: String,
+}
+
+/// `[log]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogSettings {
+    /// When an entry counts as durable.
+    pub durability: Durability,
+    /// Size after which the leader rotates.
+    pub max_file_bytes: u64,
+    /// Memory for the newest entries.
+    pub cache_bytes: u64,
+}
+
+/// When an entry counts as durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Once it was forced to the disk.
+    Fsync,
+    /// Once the operating system has it; a power cut can lose it.
+    Os,
+}
+
+/// `[raft]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RaftSettings {
+    /// How often the leader is heard from.
+    pub heartbeat: Duration,
+    /// Shortest random wait before a candidacy.
+    pub election_timeout_min: Duration,
+    /// Silence after which the leader counts as gone.
+    pub election_timeout_max: Duration,
+}
+
+/// `[tls]`, complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// The certificate that this member shows.
+    pub certificate_file: PathBuf,
+    /// Its private key.
+    pub key_file: PathBuf,
+    /// Who may have signed the others' certificates.
+    pub ca_file: PathBuf,
+}
+
+/// `[mysql]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MysqlSettings {
+    /// Whether the member owns the mysqld process.
+    pub mode: MysqlMode,
+    /// TCP host.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// Unix socket; used instead of host and port.
+    pub socket: Option<PathBuf>,
+    /// The member's account.
+    pub user: String,
+    /// Where its password comes from.
+    pub password: PasswordSource,
+    /// TLS mode, in the words of `--ssl-mode`.
+    pub tls: MysqlTls,
+    /// Who may have signed mysqld's certificate.
+    pub tls_ca_file: Option<PathBuf>,
+    /// The command that starts mysqld, with whatever wraps it.
+    pub mysqld: Vec<String>,
+    /// mysqld's data directory; `None` only in mode `attach`.
+    pub datadir: Option<PathBuf>,
+    /// More arguments for mysqld.
+    pub extra_args: Vec<String>,
+    /// Whether an empty data directory is initialised.
+    pub initialize: bool,
+    /// The acker's server id; `None` to make it from the member's id.
+    pub server_id: Option<u32>,
+    /// The acker's server UUID; `None` for its incarnation.
+    pub server_uuid: Option<Uuid>,
+    /// Whether the member sets what it needs, or only checks.
+    pub manage_settings: bool,
+}
+
+/// Who starts and stops mysqld.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MysqlMode {
+    /// The member does.
+    Child,
+    /// Somebody else does.
+    Attach,
+}
+
+/// TLS towards mysqld, with the meanings of the `mysql` client's `--ssl-mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MysqlTls {
+    /// Never.
+    Disabled,
+    /// When the server offers it.
+    Preferred,
+    /// Always, with whatever certificate.
+    Required,
+    /// Always, and the certificate's signer is checked.
+    VerifyCa,
+    /// Always, and signer and host name are checked.
+    VerifyIdentity,
+}
+
+/// Where a password comes from. Never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub enum PasswordSource {
+    /// It stands in the configuration or the environment.
+    Given(String),
+    /// The first line of a file, read at each attach, so that it can be changed.
+    File(PathBuf),
+}
+
+impl fmt::Debug for PasswordSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Given(_) => f.write_str("Given(…)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
+}
+
+impl PasswordSource {
+    /// The password as it is now.
+    ///
+    /// # Errors
+    /// When the password file cannot be read.
+    pub fn read(&self) -> std::io::Result<String> {
+        match self {
+            Self::Given(password) => Ok(password.clone()),
+            Self::File(path) => {
+                let text = std::fs::read_to_string(path)?;
+                Ok(text.lines().next().unwrap_or_default().to_owned())
+            }
+        }
+    }
+}
+
+/// `[logging]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoggingSettings {
+    /// Whether lines are JSON objects.
+    pub json: bool,
+    /// The filter.
+    pub level: String,
+}
+
+/// Builds the configuration from values that passed every check; `None` when one is missing, which
+/// the checks have reported.
+pub(crate) fn build(values: &Values, members: &[Values]) -> Option<Config> {
+    let members = members.iter().map(member).collect::<Option<Vec<_>>>()?;
+    let id = MemberId(values.number("member.id")?);
+    let own = members.iter().find(|member| member.id == id)?.clone();
+    let listen = match values.text("member.listen")? {
+        listen if listen.is_empty() => own.address.clone(),
+        listen => listen,
+    };
+    Some(Config {
+        data_dir: values.text("data_dir")?.into(),
+        ring_name: values.text("ring.name")?,
+        listen,
+        log: LogSettings {
+            durability: match values.text("log.durability")?.as_str() {
+                "os" => Durability::Os,
+                _ => Durability::Fsync,
+            },
+            max_file_bytes: values.number("log.max_file_bytes")?,
+            cache_bytes: values.number("log.cache_bytes")?,
+        },
+        raft: RaftSettings {
+            heartbeat: values.duration("raft.heartbeat")?,
+            election_timeout_min: values.duration("raft.election_timeout_min")?,
+            election_timeout_max: values.duration("raft.election_timeout_max")?,
+        },
+        tls: tls(values)?,
+        mysql: match own.kind {
+            MemberKind::Database => Some(mysql(values)?),
+            MemberKind::Witness => None,
+        },
+        http_listen: non_empty(values.text("http.listen")?),
+        logging: LoggingSettings {
+            json: values.text("logging.format")? == "json",
+            level: values.text("logging.level")?,
+        },
+        own,
+        members,
+    })
+}
+
+/// One member of the list.
+pub(crate) fn member(values: &Values) -> Option<MemberEntry> {
+    Some(MemberEntry {
+        id: MemberId(values.number("members.id")?),
+        name: values.text("members.name")?,
+        region: Region(values.text("members.region")?),
+        kind: match values.text("members.kind")?.as_str() {
+            "database" => MemberKind::Database,
+            _ => MemberKind::Witness,
+        },
+        votes: values.bool("members.votes")?,
+        address: values.text("members.address")?,
+    })
+}
+
+fn tls(values: &Values) -> Option<Option<TlsSettings>> {
+    let certificate = values.text("tls.certificate_file")?;
+    if certificate.is_empty() {
+        return Some(None);
+    }
+    Some(Some(TlsSettings {
+        certificate_file: certificate.into(),
+        key_file: values.text("tls.key_file")?.into(),
+        ca_file: values.text("tls.ca_file")?.into(),
+    }))
+}
+
+fn mysql(values: &Values) -> Option<MysqlSettings> {
+    let text = |path| values.text(path);
+    let path = |path| text(path).map(|text| non_empty(text).map(PathBuf::from));
+    Some(MysqlSettings {
+        mode: match text("mysql.mode")?.as_str() {
+            "attach" => MysqlMode::Attach,
+            _ => MysqlMode::Child,
+        },
+        host: text("mysql.host")?,
+        port: u16::try_from(values.number("mysql.port")?).ok()?,
+        socket: path("mysql.socket")?,
+        user: text("mysql.user")?,
+        password: match path("mysql.password_file")? {
+            Some(file) => PasswordSource::File(file),
+            None => PasswordSource::Given(text("mysql.password")?),
+        },
+        tls: match text("mysql.tls")?.as_str() {
+            "disabled" => MysqlTls::Disabled,
+            "required" => MysqlTls::Required,
+            "verify_ca" => MysqlTls::VerifyCa,
+            "verify_identity" => MysqlTls::VerifyIdentity,
+            _ => MysqlTls::Preferred,
+        },
+        tls_ca_file: path("mysql.tls_ca_file")?,
+        mysqld: values.list("mysql.mysqld")?,
+        datadir: path("mysql.datadir")?,
+        extra_args: values.list("mysql.extra_args")?,
+        initialize: values.bool("mysql.initialize")?,
+        server_id: u32::try_from(values.number("mysql.server_id")?)
+            .ok()
+            .filter(|id| *id != 0),
+        server_uuid: values.uuid("mysql.server_uuid")?,
+        manage_settings: values.bool("mysql.manage_settings")?,
+    })
+}
+
+fn non_empty(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
+}

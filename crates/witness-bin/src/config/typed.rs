@@ -1,0 +1,403 @@
+//! From a raw value to one of the kinds that keys take: the texts of durations, sizes and
+//! addresses. Pure; every mistake comes back as a message and an advice.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::document::{Node, Raw};
+use super::key::Kind;
+use super::problem::Place;
+use super::suggest::{listed, nearest};
+
+/// A value of one of the kinds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Typed {
+    Text(String),
+    Number(u64),
+    Bool(bool),
+    Duration(Duration),
+    List(Vec<String>),
+    Uuid(Option<Uuid>),
+}
+
+/// What is wrong with a value, and what to write instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mistake {
+    pub(crate) message: String,
+    pub(crate) advice: String,
+}
+
+fn mistake<T>(message: impl Into<String>, advice: impl Into<String>) -> Result<T, Mistake> {
+    Err(Mistake {
+        message: message.into(),
+        advice: advice.into(),
+    })
+}
+
+/// Reads a value as the kind demands. What stands in the environment or in a flag has no quotes.
+pub(crate) fn decode(kind: Kind, node: &Node) -> Result<Typed, Mistake> {
+    let unquoted = !matches!(node.place, Place::File { .. } | Place::Default);
+    match (&node.value, kind) {
+        (Raw::Text(text), Kind::Integer { .. } | Kind::Bool | Kind::List) if unquoted => {
+            decode_unquoted(kind, text)
+        }
+        (Raw::Integer(number), Kind::Integer { min, max } | Kind::Bytes { min, max }) => {
+            within(*number, min, max).map(Typed::Number)
+        }
+        (Raw::Bool(value), Kind::Bool) => Ok(Typed::Bool(*value)),
+        (Raw::Array(items), Kind::List) => {
+            let text = |item: &Node| match &item.value {
+                Raw::Text(text) => Ok(text.clone()),
+                other => mistake(
+                    format!("the list holds {}", other.describe()),
+                    "write every item in quotes",
+                ),
+            };
+            items
+                .iter()
+                .map(text)
+                .collect::<Result<_, _>>()
+                .map(Typed::List)
+        }
+        (Raw::Text(text), _) => decode_text(kind, text),
+        (Raw::Integer(number), Kind::Duration { .. }) => mistake(
+            format!("{number} has no unit"),
+            format!("write \"{number}ms\" or \"{number}s\""),
+        ),
+        (other, _) => mistake(
+            format!(
+                "{} stands where {} is expected",
+                other.describe(),
+                expected(kind)
+            ),
+            sample(kind),
+        ),
+    }
+}
+
+fn expected(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Integer { .. } => "a number",
+        Kind::Bool => "`true` or `false`",
+        Kind::Duration { .. } => "a duration",
+        Kind::Bytes { .. } => "a size",
+        Kind::List => "a list of texts",
+        _ => "a text",
+    }
+}
+
+fn sample(kind: Kind) -> String {
+    match kind {
+        Kind::Integer { .. } => "write a whole number without quotes".into(),
+        Kind::Bool => "write true or false without quotes".into(),
+        Kind::Duration { .. } => "write a number and a unit, as in \"500ms\" or \"3s\"".into(),
+        Kind::Bytes { .. } => "write a number of bytes, or a text such as \"64MiB\"".into(),
+        Kind::List => "write a list, as in [\"one\", \"two\"]".into(),
+        Kind::Choice(words) => format!("write one of {}, in quotes", listed(words.iter().copied())),
+        Kind::HostPort => "write \"host:port\", as in \"10.0.0.1:7400\"".into(),
+        Kind::Uuid => "write a UUID in quotes".into(),
+        Kind::Text | Kind::Name | Kind::File | Kind::Directory => "write it in quotes".into(),
+    }
+}
+
+fn decode_unquoted(kind: Kind, text: &str) -> Result<Typed, Mistake> {
+    match kind {
+        Kind::Integer { min, max } => match text.trim().parse() {
+            Ok(number) => within(number, min, max).map(Typed::Number),
+            Err(_) => mistake(format!("`{text}` is not a number"), "write a whole number"),
+        },
+        Kind::Bool => match text.trim() {
+            "true" => Ok(Typed::Bool(true)),
+            "false" => Ok(Typed::Bool(false)),
+            _ => mistake(
+                format!("`{text}` is neither true nor false"),
+                "write true or false",
+            ),
+        },
+        _ => Ok(Typed::List(
+            text.split_whitespace().map(str::to_owned).collect(),
+        )),
+    }
+}
+
+fn decode_text(kind: Kind, text: &str) -> Result<Typed, Mistake> {
+    match kind {
+        Kind::Text | Kind::File | Kind::Directory => Ok(Typed::Text(text.to_owned())),
+        Kind::Name => name(text),
+        Kind::Choice(words) => choice(words, text),
+        Kind::Duration { min, max } => duration(text, min, max),
+        Kind::Bytes { min, max } => bytes(text, min, max),
+        Kind::HostPort => host_port(text),
+        Kind::Uuid if text.is_empty() => Ok(Typed::Uuid(None)),
+        Kind::Uuid => match Uuid::parse_str(text) {
+            Ok(uuid) => Ok(Typed::Uuid(Some(uuid))),
+            Err(_) => mistake(
+                format!("`{text}` is not a UUID"),
+                "write it as in \"3e11fa47-71ca-11e1-9e33-c80aa9429562\"",
+            ),
+        },
+        Kind::Integer { .. } | Kind::Bool | Kind::List => mistake(
+            format!("a text stands where {} is expected", expected(kind)),
+            sample(kind),
+        ),
+    }
+}
+
+fn within(number: i128, min: u64, max: u64) -> Result<u64, Mistake> {
+    match u64::try_from(number) {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ if max == u64::MAX => mistake(
+            format!("{number} is out of bounds"),
+            format!("write a number from {min}"),
+        ),
+        _ => mistake(
+            format!("{number} is out of bounds"),
+            format!("write a number from {min} to {max}"),
+        ),
+    }
+}
+
+fn name(text: &str) -> Result<Typed, Mistake> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if text.is_empty() {
+        mistake(
+            "the name is empty",
+            "write one of letters, digits, `-`, `_` and `.`",
+        )
+    } else if let Some(stray) = text.chars().find(|c| !allowed(*c)) {
+        mistake(
+            format!("the name `{text}` holds {stray:?}"),
+            "use letters, digits, `-`, `_` and `.` only",
+        )
+    } else {
+        Ok(Typed::Text(text.to_owned()))
+    }
+}
+
+fn choice(words: &[&str], text: &str) -> Result<Typed, Mistake> {
+    if words.contains(&text) {
+        return Ok(Typed::Text(text.to_owned()));
+    }
+    let advice = match nearest(text, words.iter().copied()) {
+        Some(word) => format!("did you mean `{word}`?"),
+        None => format!("write one of {}", listed(words.iter().copied())),
+    };
+    mistake(
+        format!("`{text}` is not one of {}", listed(words.iter().copied())),
+        advice,
+    )
+}
+
+/// Splits `12.5ms` into its number and its unit.
+fn split_unit(text: &str) -> (&str, &str) {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    (number, unit.trim())
+}
+
+fn duration(text: &str, min: u64, max: u64) -> Result<Typed, Mistake> {
+    let (number, unit) = split_unit(text.trim());
+    let scale = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        _ => {
+            return mistake(
+                format!("`{text}` is not a duration"),
+                "write a whole number and a unit (ms, s, m, h), as in \"500ms\"",
+            );
+        }
+    };
+    let millis = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(scale));
+    match millis {
+        Some(millis) if (min..=max).contains(&millis) => {
+            Ok(Typed::Duration(Duration::from_millis(millis)))
+        }
+        Some(_) => mistake(
+            format!("`{text}` is out of bounds"),
+            format!("write a duration from {min}ms to {}", long_form(max)),
+        ),
+        None => mistake(
+            format!("`{text}` is not a duration"),
+            "write a whole number and a unit (ms, s, m, h), as in \"500ms\"",
+        ),
+    }
+}
+
+fn long_form(millis: u64) -> String {
+    if millis.is_multiple_of(60_000) {
+        format!("{}m", millis / 60_000)
+    } else {
+        format!("{millis}ms")
+    }
+}
+
+fn bytes(text: &str, min: u64, max: u64) -> Result<Typed, Mistake> {
+    let (number, unit) = split_unit(text.trim());
+    let scale: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        _ => {
+            return mistake(
+                format!("`{text}` is not a size"),
+                sample(Kind::Bytes { min, max }),
+            );
+        }
+    };
+    match number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(scale))
+    {
+        Some(size) if (min..=max).contains(&size) => Ok(Typed::Number(size)),
+        Some(_) => mistake(
+            format!("`{text}` is out of bounds"),
+            format!("write a size from {min} to {max} bytes"),
+        ),
+        None => mistake(
+            format!("`{text}` is not a size"),
+            sample(Kind::Bytes { min, max }),
+        ),
+    }
+}
+
+fn host_port(text: &str) -> Result<Typed, Mistake> {
+    if text.is_empty() {
+        return Ok(Typed::Text(String::new()));
+    }
+    let advice = sample(Kind::HostPort);
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return mistake(format!("`{text}` has no port"), advice);
+    };
+    if host.is_empty() || (host.contains(':') && !host.starts_with('[')) {
+        return mistake(format!("`{text}` has no host"), advice);
+    }
+    match port.parse::<u16>() {
+        Ok(_) => Ok(Typed::Text(text.to_owned())),
+        Err(_) => mistake(
+            format!("`{port}` is not a port"),
+            "write a number from 1 to 65535 after the colon",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_file(kind: Kind, value: Raw) -> Result<Typed, Mistake> {
+        decode(
+            kind,
+            &Node {
+                place: Place::Default,
+                value,
+            },
+        )
+    }
+
+    #[test]
+    fn durations_have_units_and_bounds() {
+        let kind = Kind::Duration {
+            min: 10,
+            max: 60_000,
+        };
+        let ok = |text: &str| from_file(kind, Raw::Text(text.into()));
+        assert_eq!(ok("500ms"), Ok(Typed::Duration(Duration::from_millis(500))));
+        assert_eq!(ok("2 s"), Ok(Typed::Duration(Duration::from_secs(2))));
+        assert_eq!(ok("1m"), Ok(Typed::Duration(Duration::from_secs(60))));
+        for wrong in [
+            "",
+            "ms",
+            "500",
+            "1.5s",
+            "9ms",
+            "2m",
+            "99999999999999999999s",
+            "-1s",
+        ] {
+            assert!(ok(wrong).is_err(), "{wrong}");
+        }
+        let bare = from_file(kind, Raw::Integer(500)).expect_err("a unit is missing");
+        assert!(bare.advice.contains("500ms"), "{}", bare.advice);
+    }
+
+    #[test]
+    fn sizes_are_numbers_or_have_units() {
+        let kind = Kind::Bytes {
+            min: 0,
+            max: 1 << 40,
+        };
+        let size = |text: &str| from_file(kind, Raw::Text(text.into()));
+        assert_eq!(size("64MiB"), Ok(Typed::Number(64 << 20)));
+        assert_eq!(size("64M"), Ok(Typed::Number(64 << 20)));
+        assert_eq!(size("1gb"), Ok(Typed::Number(1_000_000_000)));
+        assert_eq!(from_file(kind, Raw::Integer(4096)), Ok(Typed::Number(4096)));
+        for wrong in ["", "MiB", "-1", "2TiB", "1 stone", "18446744073709551615k"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn addresses_need_host_and_port() {
+        let address = |text: &str| from_file(Kind::HostPort, Raw::Text(text.into()));
+        for right in [
+            "",
+            "a:1",
+            "10.0.0.1:7400",
+            "[::1]:7400",
+            "db-1.example.org:65535",
+        ] {
+            assert!(address(right).is_ok(), "{right}");
+        }
+        for wrong in ["a", ":7400", "a:", "a:65536", "::1:7400", "a:x"] {
+            assert!(address(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_environment_needs_no_quotes() {
+        let place = Place::Environment {
+            variable: "X".into(),
+        };
+        let value = |kind, text: &str| {
+            decode(
+                kind,
+                &Node {
+                    place: place.clone(),
+                    value: Raw::Text(text.into()),
+                },
+            )
+        };
+        assert_eq!(
+            value(Kind::Integer { min: 1, max: 9 }, "3"),
+            Ok(Typed::Number(3))
+        );
+        assert_eq!(value(Kind::Bool, "false"), Ok(Typed::Bool(false)));
+        assert_eq!(
+            value(Kind::List, "ld.so mysqld"),
+            Ok(Typed::List(vec!["ld.so".into(), "mysqld".into()]))
+        );
+        assert!(value(Kind::Integer { min: 1, max: 9 }, "10").is_err());
+        assert!(value(Kind::Bool, "yes").is_err());
+    }
+
+    #[test]
+    fn a_word_that_is_not_offered_gets_the_nearest_one() {
+        let kind = Kind::Choice(&["fsync", "os"]);
+        let wrong = from_file(kind, Raw::Text("fsinc".into())).expect_err("not a word");
+        assert_eq!(wrong.advice, "did you mean `fsync`?");
+    }
+}

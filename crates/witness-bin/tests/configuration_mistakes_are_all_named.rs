@@ -1,0 +1,179 @@
+//! A configuration with several mistakes names all of them, each with its place and an advice, and
+//! `witness check` ends with the exit code for it.
+
+mod program;
+
+use program::{Scratch, witness};
+
+const FIVE_MISTAKES: &str = r#"data_dir = "/var/lib/witness"
+
+[ring]
+name = "or ders"
+
+[member]
+id = 4
+
+[log]
+durabilty = "fsync"
+
+[raft]
+heartbeat = 500
+
+[[members]]
+id = 1
+name = "db-1"
+region = "north"
+kind = "witness"
+address = "localhost"
+
+[[members]]
+id = 2
+name = "db-2"
+region = "north"
+kind = "database"
+address = "10.0.0.2:7400"
+"#;
+
+#[test]
+fn five_mistakes_are_named_with_their_lines() {
+    let scratch = Scratch::new();
+    scratch.write("witness.toml", FIVE_MISTAKES);
+    let run = witness(&scratch).args(["check"]).run();
+    assert_eq!(run.code, 2, "{run}");
+    let expected = "\
+witness.toml:4:8: error: `ring.name`: the name `or ders` holds ' '; use letters, digits, `-`, `_` and `.` only
+witness.toml:7:6: error: member 4 is not listed in [[members]]; add its entry, or write one of the ids that are listed: 1, 2
+witness.toml:10:1: error: unknown key `durabilty` in [log]; did you mean `durability`?
+witness.toml:13:13: error: `raft.heartbeat`: 500 has no unit; write \"500ms\" or \"500s\"
+witness.toml:15:1: warning: two members vote, so the loss of either stops every commit; add a third voting member; a witness is enough
+witness.toml:20:11: error: `members.address`: `localhost` has no port; write \"host:port\", as in \"10.0.0.1:7400\"
+witness.toml has 5 mistakes
+";
+    assert_eq!(run.stdout, expected);
+    assert_eq!(run.stderr, "");
+}
+
+#[test]
+fn the_same_five_as_json() {
+    let scratch = Scratch::new();
+    scratch.write("witness.toml", FIVE_MISTAKES);
+    let run = witness(&scratch).args(["check", "--output", "json"]).run();
+    assert_eq!(run.code, 2, "{run}");
+    let report = run.json();
+    assert_eq!(report["valid"], false);
+    let problems = report["problems"].as_array().expect("a list");
+    let errors = problems
+        .iter()
+        .filter(|problem| problem["severity"] == "error");
+    let lines: Vec<_> = errors
+        .map(|problem| problem["place"]["line"].as_u64())
+        .collect();
+    assert_eq!(lines, [Some(4), Some(7), Some(10), Some(13), Some(20)]);
+}
+
+#[test]
+fn a_member_does_not_start_with_mistakes_and_names_them_too() {
+    let scratch = Scratch::new();
+    scratch.write("witness.toml", FIVE_MISTAKES);
+    let run = witness(&scratch).args(["run"]).run();
+    assert_eq!(run.code, 2, "{run}");
+    for line in ["witness.toml:4:8", ":7:6", ":10:1", ":13:13", ":20:11"] {
+        assert!(run.stderr.contains(line), "{line} is not named in {run}");
+    }
+}
+
+#[test]
+fn mistakes_of_syntax_do_not_hide_the_others() {
+    let scratch = Scratch::new();
+    scratch.write("witness.toml", &FIVE_MISTAKES.replace("id = 4", "id ="));
+    let run = witness(&scratch).args(["check"]).run();
+    assert_eq!(run.code, 2, "{run}");
+    assert!(run.stdout.contains("witness.toml:7:5: error"), "{run}");
+    assert!(run.stdout.contains("unknown key `durabilty`"), "{run}");
+    assert!(run.stdout.contains("500 has no unit"), "{run}");
+}
+
+#[test]
+fn rules_between_keys_are_checked() {
+    let cases = [
+        (
+            "heartbeat = 500",
+            "heartbeat = \"700ms\"",
+            "is not above `raft.heartbeat` (700 ms)",
+        ),
+        (
+            "heartbeat = 500",
+            "election_timeout_max = \"600ms\"",
+            "(600 ms) is not above",
+        ),
+        (
+            "id = 2\n",
+            "id = 1\n",
+            "`members.id` 1 is taken already, at witness.toml:16:6",
+        ),
+        (
+            "\"db-2\"",
+            "\"db-1\"",
+            "`members.name` db-1 is taken already",
+        ),
+        ("10.0.0.2:7400", "0.0.0.0:7400", "names no host"),
+        (
+            "10.0.0.2:7400",
+            "10.0.0.2:0",
+            "cannot be reached by the other members",
+        ),
+        ("10.0.0.2:7400", "10.0.0.2:70000", "`70000` is not a port"),
+        ("id = 4", "id = 2", "`mysql.datadir` is missing"),
+        (
+            "id = 4",
+            "id = 2\n[mysql]\nmode = \"attach\"\ntls = \"verify_ca\"",
+            "`mysql.tls_ca_file` is not given",
+        ),
+        (
+            "id = 4",
+            "id = 2\n[mysql]\ndatadir = \"d\"\nmysqld = []",
+            "`mysql.mysqld` is empty",
+        ),
+        (
+            "id = 4",
+            "id = 1\n[tls]\nca_file = \"witness.toml\"",
+            "`tls.key_file` is not",
+        ),
+        (
+            "id = 4",
+            "id = 1\n[tls]\nca_file = \"none.pem\"",
+            "none.pem cannot be read",
+        ),
+        ("/var/lib/witness", "witness.toml", "is not a directory"),
+        (
+            "[member]",
+            "[http]\nlisten = \"10.0.0.2:7400\"\n[member]\n",
+            "taken in",
+        ),
+    ];
+    for (from, to, expected) in cases {
+        let scratch = Scratch::new();
+        let text = if expected == "taken in" {
+            FIVE_MISTAKES.replace("id = 4", "id = 2")
+        } else {
+            FIVE_MISTAKES.to_owned()
+        };
+        scratch.write("witness.toml", &text.replace(from, to));
+        let run = witness(&scratch).args(["check"]).run();
+        assert_eq!(run.code, 2, "{run}");
+        assert!(
+            run.stdout.contains(expected),
+            "`{expected}` is not in {run}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_an_error_of_its_own() {
+    let scratch = Scratch::new();
+    let run = witness(&scratch)
+        .args(["check", "--config", "nowhere.toml"])
+        .run();
+    assert_eq!(run.code, 1, "{run}");
+    assert!(run.stderr.contains("nowhere.toml cannot be read"), "{run}");
+}
