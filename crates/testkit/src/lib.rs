@@ -14,6 +14,7 @@ pub mod figures;
 pub mod mysql_tree;
 pub mod mysqlbinlog;
 pub mod mysqld;
+pub mod ring;
 pub mod sysbench;
 
 /// The root of the checkout that this crate was built in.

@@ -1,0 +1,242 @@
+//! A ring of real `witness run` processes around one mysqld: what the whole-system tests kill, and what the comparisons
+//! measure.
+//!
+//! Members are numbered from 0 here; member 0 is the database member. Dropping the ring kills the processes that it
+//! started and no other.
+
+mod binary;
+mod http;
+mod log_files;
+mod member_process;
+mod options;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+
+use crate::bounded_run::{self, Finished};
+use crate::mysqld::free_address;
+use member_process::MemberProcess;
+
+pub use binary::{Profile, witness_binary};
+pub use http::{HttpAnswer, http_get};
+pub use log_files::{FirstDifference, LogFiles};
+pub use options::{Beside, RingOptions};
+
+/// How long a ring may take to its first commit on a loaded machine.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
+const CLI_LIMIT: Duration = Duration::from_secs(60);
+
+/// The processes of one ring, with their folders.
+#[derive(Debug)]
+pub struct ProcessRing {
+    binary: PathBuf,
+    members: Vec<MemberProcess>,
+    /// Last, so that the folder outlives the processes.
+    _home: Option<TempDir>,
+}
+
+impl ProcessRing {
+    /// Writes the members' configuration files. No process runs yet.
+    ///
+    /// # Errors
+    /// When a file cannot be written or no port is free.
+    pub fn prepare(binary: &Path, options: &RingOptions) -> Result<Self> {
+        let (folder, home) = match &options.folder {
+            Some(folder) => (folder.clone(), None),
+            None => {
+                let home = tempfile::Builder::new().prefix("ring-").tempdir().context("cannot make a folder for the ring")?;
+                (home.path().to_owned(), Some(home))
+            }
+        };
+        let mut places = Vec::new();
+        for (index, name) in options.names().into_iter().enumerate() {
+            places.push(options::Place { index, name, raft: free_address()?, http: free_address()? });
+        }
+        let members = places
+            .iter()
+            .map(|place| {
+                let directory = folder.join(&place.name);
+                std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+                let config = directory.join("witness.toml");
+                std::fs::write(&config, options.toml(place, &places, &directory))
+                    .with_context(|| format!("cannot write {}", config.display()))?;
+                Ok(MemberProcess::new(place.name.clone(), directory, config, place.http))
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self { binary: binary.to_owned(), members, _home: home })
+    }
+
+    /// A ring that is bootstrapped and whose primary takes writes.
+    ///
+    /// # Errors
+    /// When it is not ready within a minute; the message holds the members' last log lines.
+    pub fn launch(binary: &Path, options: &RingOptions) -> Result<Self> {
+        let mut ring = Self::prepare(binary, options)?;
+        for index in 1..ring.members.len() {
+            ring.start(index)?;
+        }
+        ring.start_with(0, &["--bootstrap"])?;
+        ring.wait_until_primary(READY_LIMIT)?;
+        Ok(ring)
+    }
+
+    /// How many members it has.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Starts a member's process.
+    ///
+    /// # Errors
+    /// When it runs already or cannot be started.
+    pub fn start(&mut self, index: usize) -> Result<()> {
+        self.start_with(index, &[])
+    }
+
+    /// Starts a member's process with further arguments.
+    ///
+    /// # Errors
+    /// When it runs already or cannot be started.
+    pub fn start_with(&mut self, index: usize, arguments: &[&str]) -> Result<()> {
+        self.members[index].start(&self.binary, arguments)
+    }
+
+    /// SIGKILL.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill(&mut self, index: usize) -> Result<()> {
+        self.members[index].kill()
+    }
+
+    /// SIGTERM, and its exit status.
+    ///
+    /// # Errors
+    /// When it does not run, or does not end within half a minute.
+    pub fn stop(&mut self, index: usize) -> Result<ExitStatus> {
+        self.members[index].stop()
+    }
+
+    /// Waits for a member that ends by itself.
+    ///
+    /// # Errors
+    /// When it does not run, or goes on running.
+    pub fn wait_for_exit(&mut self, index: usize, limit: Duration) -> Result<ExitStatus> {
+        self.members[index].wait_for_exit(limit)
+    }
+
+    /// A member's process id, if it runs.
+    #[must_use]
+    pub fn process_id(&self, index: usize) -> Option<u32> {
+        self.members[index].process_id()
+    }
+
+    /// What a member wrote to standard error in all its lives.
+    #[must_use]
+    pub fn output(&self, index: usize) -> String {
+        self.members[index].output()
+    }
+
+    /// A member's data directory.
+    #[must_use]
+    pub fn directory(&self, index: usize) -> &Path {
+        self.members[index].directory()
+    }
+
+    /// A member's configuration file.
+    #[must_use]
+    pub fn config(&self, index: usize) -> &Path {
+        self.members[index].config()
+    }
+
+    /// A GET request to a member.
+    ///
+    /// # Errors
+    /// When the member does not answer.
+    pub fn get(&self, index: usize, path: &str) -> Result<HttpAnswer> {
+        http_get(self.members[index].http(), path)
+    }
+
+    /// The binlog files of a member.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn log_files(&self, index: usize) -> Result<LogFiles> {
+        LogFiles::read(&self.members[index].directory().join("log"))
+    }
+
+    /// Runs the `witness` command line to its end.
+    ///
+    /// # Errors
+    /// When it does not end within a minute; its own failure is in the result.
+    pub fn cli(&self, arguments: &[&str]) -> Result<Finished> {
+        let mut command = Command::new(&self.binary);
+        command.args(arguments);
+        bounded_run::run(format!("witness {}", arguments.join(" ")), command, Vec::new(), CLI_LIMIT)
+    }
+
+    /// Waits until the member beside the primary says that the primary takes writes.
+    ///
+    /// # Errors
+    /// When it does not; the message holds the members' last log lines.
+    pub fn wait_until_primary(&mut self, limit: Duration) -> Result<()> {
+        self.wait_until("the primary takes writes", limit, |ring| Ok(ring.get(0, "/primary").is_ok_and(|answer| answer.status == 200)))
+    }
+
+    /// Waits until every member's files are the same bytes and have stopped growing.
+    ///
+    /// # Errors
+    /// With the first difference, when that does not come about.
+    pub fn wait_until_equal(&mut self, limit: Duration) -> Result<LogFiles> {
+        let deadline = Instant::now() + limit;
+        let mut before: Option<LogFiles> = None;
+        loop {
+            let first = self.log_files(0)?;
+            let mut difference = None;
+            for index in 1..self.size() {
+                difference = difference.or(first.first_difference(&self.log_files(index)?).map(|found| (index, found)));
+            }
+            if difference.is_none() && before.as_ref() == Some(&first) {
+                return Ok(first);
+            }
+            if Instant::now() > deadline {
+                match difference {
+                    Some((index, found)) => bail!("members 0 and {index} differ after {limit:?}: {found}\n{}", self.last_words()),
+                    None => bail!("the log still grows after {limit:?}"),
+                }
+            }
+            before = Some(first);
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Waits until `condition` holds. A member that ends meanwhile is an error at once.
+    ///
+    /// # Errors
+    /// When the limit passes; the message holds the members' last log lines.
+    pub fn wait_until(&mut self, what: &str, limit: Duration, mut condition: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if condition(self)? {
+                return Ok(());
+            }
+            let ended = self.members.iter_mut().find_map(MemberProcess::ended);
+            if let Some(ended) = ended {
+                bail!("{ended} while waiting until {what}\n{}", self.last_words());
+            }
+            ensure!(Instant::now() < deadline, "not within {limit:?}: {what}\n{}", self.last_words());
+            thread::sleep(POLL);
+        }
+    }
+
+    fn last_words(&self) -> String {
+        self.members.iter().map(MemberProcess::last_words).collect()
+    }
+}

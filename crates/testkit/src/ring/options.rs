@@ -1,0 +1,141 @@
+//! How a ring of a test is configured, and the configuration files that follow.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::mysqld::Mysqld;
+
+/// What the database member does about mysqld.
+#[derive(Clone, Debug)]
+pub enum Beside {
+    /// It attaches to one that runs, over its socket.
+    Attached {
+        /// The server's socket.
+        socket: PathBuf,
+    },
+    /// It starts one itself.
+    Child {
+        /// The command that starts mysqld, with whatever wraps it.
+        mysqld: Vec<String>,
+        /// Further arguments.
+        extra_args: Vec<String>,
+        /// Its data directory.
+        datadir: PathBuf,
+        /// Its socket, in a short path.
+        socket: PathBuf,
+        /// Its TCP port.
+        port: u16,
+    },
+}
+
+/// How a ring is made: one database member and two witnesses in one region.
+#[derive(Clone, Debug)]
+pub struct RingOptions {
+    /// What stands beside the database member.
+    pub beside: Beside,
+    /// Where the members' folders go and stay; `None`: a temporary folder.
+    pub folder: Option<PathBuf>,
+    /// `log.durability`.
+    pub durability: &'static str,
+    /// `raft.heartbeat`; the election timeouts follow from it as the defaults do.
+    pub heartbeat: Duration,
+    /// Further TOML lines by section, for example `("log", "max_file_bytes = \"1MiB\"")`.
+    pub extra: Vec<(&'static str, String)>,
+}
+
+pub(super) struct Place {
+    pub(super) index: usize,
+    pub(super) name: String,
+    pub(super) raft: SocketAddr,
+    pub(super) http: SocketAddr,
+}
+
+impl RingOptions {
+    /// Around a mysqld that runs.
+    #[must_use]
+    pub fn around(server: &Mysqld) -> Self {
+        Self::new(Beside::Attached { socket: server.socket() })
+    }
+
+    /// With the given kind of mysqld.
+    #[must_use]
+    pub fn new(beside: Beside) -> Self {
+        Self { beside, folder: None, durability: "fsync", heartbeat: Duration::from_millis(100), extra: Vec::new() }
+    }
+
+    /// With one more line in a section of every member's file.
+    #[must_use]
+    pub fn with(mut self, section: &'static str, line: impl Into<String>) -> Self {
+        self.extra.push((section, line.into()));
+        self
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
+        ["db-1", "witness-1", "witness-2"].map(str::to_owned).to_vec()
+    }
+
+    pub(super) fn toml(&self, place: &Place, places: &[Place], directory: &Path) -> String {
+        let heartbeat = self.heartbeat.as_millis();
+        let mut sections = vec![
+            ("", vec![format!("data_dir = {:?}", directory)]),
+            ("ring", vec!["name = \"test\"".to_owned()]),
+            ("member", vec![format!("id = {}", place.index + 1)]),
+            ("log", vec![format!("durability = {:?}", self.durability)]),
+            (
+                "raft",
+                vec![
+                    format!("heartbeat = \"{heartbeat}ms\""),
+                    format!("election_timeout_min = \"{}ms\"", heartbeat * 7),
+                    format!("election_timeout_max = \"{}ms\"", heartbeat * 8),
+                ],
+            ),
+            ("http", vec![format!("listen = \"{}\"", place.http)]),
+        ];
+        if place.index == 0 {
+            sections.push(("mysql", self.mysql_lines()));
+        }
+        for (section, line) in &self.extra {
+            if let Some((_, lines)) = sections.iter_mut().find(|(name, _)| name == section) {
+                lines.push(line.clone());
+            } else if *section != "mysql" {
+                sections.push((section, vec![line.clone()]));
+            }
+        }
+        let mut text = String::new();
+        for (section, lines) in sections {
+            if !section.is_empty() {
+                let _ = writeln!(text, "[{section}]");
+            }
+            let _ = writeln!(text, "{}\n", lines.join("\n"));
+        }
+        for other in places {
+            let kind = if other.index == 0 { "database" } else { "witness" };
+            let _ = writeln!(
+                text,
+                "[[members]]\nid = {}\nname = \"{}\"\nregion = \"here\"\nkind = \"{kind}\"\naddress = \"{}\"\n",
+                other.index + 1,
+                other.name,
+                other.raft
+            );
+        }
+        text
+    }
+
+    fn mysql_lines(&self) -> Vec<String> {
+        let mut lines = vec!["user = \"root\"".to_owned()];
+        match &self.beside {
+            Beside::Attached { socket } => lines.extend(["mode = \"attach\"".to_owned(), format!("socket = {socket:?}")]),
+            Beside::Child { mysqld, extra_args, datadir, socket, port } => lines.extend([
+                "mode = \"child\"".to_owned(),
+                format!("mysqld = {mysqld:?}"),
+                format!("extra_args = {extra_args:?}"),
+                format!("datadir = {datadir:?}"),
+                format!("socket = {socket:?}"),
+                format!("port = {port}"),
+            ]),
+        }
+        lines
+    }
+}
