@@ -50,26 +50,44 @@ impl ProcessRing {
         let (folder, home) = match &options.folder {
             Some(folder) => (folder.clone(), None),
             None => {
-                let home = tempfile::Builder::new().prefix("ring-").tempdir().context("cannot make a folder for the ring")?;
+                let home = tempfile::Builder::new()
+                    .prefix("ring-")
+                    .tempdir()
+                    .context("cannot make a folder for the ring")?;
                 (home.path().to_owned(), Some(home))
             }
         };
         let mut places = Vec::new();
         for (index, name) in options.names().into_iter().enumerate() {
-            places.push(options::Place { index, name, raft: free_address()?, http: free_address()? });
+            places.push(options::Place {
+                index,
+                name,
+                raft: free_address()?,
+                http: free_address()?,
+            });
         }
         let members = places
             .iter()
             .map(|place| {
                 let directory = folder.join(&place.name);
-                std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+                std::fs::create_dir_all(&directory)
+                    .with_context(|| format!("cannot make {}", directory.display()))?;
                 let config = directory.join("witness.toml");
                 std::fs::write(&config, options.toml(place, &places, &directory))
                     .with_context(|| format!("cannot write {}", config.display()))?;
-                Ok(MemberProcess::new(place.name.clone(), directory, config, place.http))
+                Ok(MemberProcess::new(
+                    place.name.clone(),
+                    directory,
+                    config,
+                    place.http,
+                ))
             })
             .collect::<Result<_>>()?;
-        Ok(Self { binary: binary.to_owned(), members, _home: home })
+        Ok(Self {
+            binary: binary.to_owned(),
+            members,
+            _home: home,
+        })
     }
 
     /// A ring that is bootstrapped and whose primary takes writes.
@@ -179,7 +197,12 @@ impl ProcessRing {
     pub fn cli(&self, arguments: &[&str]) -> Result<Finished> {
         let mut command = Command::new(&self.binary);
         command.args(arguments);
-        bounded_run::run(format!("witness {}", arguments.join(" ")), command, Vec::new(), CLI_LIMIT)
+        bounded_run::run(
+            format!("witness {}", arguments.join(" ")),
+            command,
+            Vec::new(),
+            CLI_LIMIT,
+        )
     }
 
     /// Waits until the member beside the primary says that the primary takes writes.
@@ -187,7 +210,11 @@ impl ProcessRing {
     /// # Errors
     /// When it does not; the message holds the members' last log lines.
     pub fn wait_until_primary(&mut self, limit: Duration) -> Result<()> {
-        self.wait_until("the primary takes writes", limit, |ring| Ok(ring.get(0, "/primary").is_ok_and(|answer| answer.status == 200)))
+        self.wait_until("the primary takes writes", limit, |ring| {
+            Ok(ring
+                .get(0, "/primary")
+                .is_ok_and(|answer| answer.status == 200))
+        })
     }
 
     /// Waits until every member's files are the same bytes and have stopped growing.
@@ -201,14 +228,19 @@ impl ProcessRing {
             let first = self.log_files(0)?;
             let mut difference = None;
             for index in 1..self.size() {
-                difference = difference.or(first.first_difference(&self.log_files(index)?).map(|found| (index, found)));
+                difference = difference.or(first
+                    .first_difference(&self.log_files(index)?)
+                    .map(|found| (index, found)));
             }
             if difference.is_none() && before.as_ref() == Some(&first) {
                 return Ok(first);
             }
             if Instant::now() > deadline {
                 match difference {
-                    Some((index, found)) => bail!("members 0 and {index} differ after {limit:?}: {found}\n{}", self.last_words()),
+                    Some((index, found)) => bail!(
+                        "members 0 and {index} differ after {limit:?}: {found}\n{}",
+                        self.last_words()
+                    ),
                     None => bail!("the log still grows after {limit:?}"),
                 }
             }
@@ -221,7 +253,12 @@ impl ProcessRing {
     ///
     /// # Errors
     /// When the limit passes; the message holds the members' last log lines.
-    pub fn wait_until(&mut self, what: &str, limit: Duration, mut condition: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
+    pub fn wait_until(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        mut condition: impl FnMut(&Self) -> Result<bool>,
+    ) -> Result<()> {
         let deadline = Instant::now() + limit;
         loop {
             if condition(self)? {
@@ -231,7 +268,11 @@ impl ProcessRing {
             if let Some(ended) = ended {
                 bail!("{ended} while waiting until {what}\n{}", self.last_words());
             }
-            ensure!(Instant::now() < deadline, "not within {limit:?}: {what}\n{}", self.last_words());
+            ensure!(
+                Instant::now() < deadline,
+                "not within {limit:?}: {what}\n{}",
+                self.last_words()
+            );
             thread::sleep(POLL);
         }
     }

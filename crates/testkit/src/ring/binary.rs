@@ -26,11 +26,19 @@ pub enum Profile {
 /// When it does not compile.
 pub fn witness_binary(profile: Profile) -> Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(crate::checkout()).args(["build", "--package", "witness-bin", "--bin", "witness", "--message-format=json"]);
+    cargo.current_dir(crate::checkout()).args([
+        "build",
+        "--package",
+        "witness-bin",
+        "--bin",
+        "witness",
+        "--message-format=json",
+    ]);
     if profile == Profile::Release {
         cargo.arg("--release");
     }
-    let messages = bounded_run::run("cargo build", cargo, Vec::new(), BUILD_LIMIT)?.into_text("cargo build")?;
+    let messages = bounded_run::run("cargo build", cargo, Vec::new(), BUILD_LIMIT)?
+        .into_text("cargo build")?;
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())

@@ -44,7 +44,10 @@ pub fn http_get(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
 fn parse(answer: &str) -> Option<HttpAnswer> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.split_whitespace().nth(1)?.parse().ok()?;
-    Some(HttpAnswer { status, body: body.to_owned() })
+    Some(HttpAnswer {
+        status,
+        body: body.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -54,7 +57,10 @@ mod tests {
     #[test]
     fn an_answer_is_status_and_body() {
         let answer = parse("HTTP/1.0 503 Service Unavailable\r\na: b\r\n\r\n{\"x\":1}").unwrap();
-        assert_eq!((answer.status, answer.json().unwrap()["x"].as_u64()), (503, Some(1)));
+        assert_eq!(
+            (answer.status, answer.json().unwrap()["x"].as_u64()),
+            (503, Some(1))
+        );
         assert_eq!(parse("nonsense"), None);
     }
 }

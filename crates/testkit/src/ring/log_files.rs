@@ -29,20 +29,33 @@ impl LogFiles {
     /// When one cannot be read.
     pub fn read(folder: &Path) -> Result<Self> {
         let mut files = BTreeMap::new();
-        for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
+        for entry in
+            fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?
+        {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with("binlog.") {
-                files.insert(name, fs::read(entry.path()).with_context(|| format!("cannot read {}", entry.path().display()))?);
+                files.insert(
+                    name,
+                    fs::read(entry.path())
+                        .with_context(|| format!("cannot read {}", entry.path().display()))?,
+                );
             }
         }
-        Ok(Self { folder: folder.to_owned(), files })
+        Ok(Self {
+            folder: folder.to_owned(),
+            files,
+        })
     }
 
     /// The paths of the binlog files, oldest first, without the index.
     #[must_use]
     pub fn paths(&self) -> Vec<PathBuf> {
-        self.files.keys().filter(|name| *name != "binlog.index").map(|name| self.folder.join(name)).collect()
+        self.files
+            .keys()
+            .filter(|name| *name != "binlog.index")
+            .map(|name| self.folder.join(name))
+            .collect()
     }
 
     /// All bytes together.
@@ -62,11 +75,23 @@ impl LogFiles {
             let (mine, theirs) = (self.files.get(name), other.files.get(name));
             let lengths = (mine.map(Vec::len), theirs.map(Vec::len));
             let (Some(mine), Some(theirs)) = (mine, theirs) else {
-                return Some(FirstDifference { file: name.clone(), offset: None, lengths });
+                return Some(FirstDifference {
+                    file: name.clone(),
+                    offset: None,
+                    lengths,
+                });
             };
             (mine != theirs).then(|| {
-                let offset = mine.iter().zip(theirs).position(|(a, b)| a != b).unwrap_or(mine.len().min(theirs.len()));
-                FirstDifference { file: name.clone(), offset: Some(offset), lengths }
+                let offset = mine
+                    .iter()
+                    .zip(theirs)
+                    .position(|(a, b)| a != b)
+                    .unwrap_or(mine.len().min(theirs.len()));
+                FirstDifference {
+                    file: name.clone(),
+                    offset: Some(offset),
+                    lengths,
+                }
             })
         })
     }
@@ -74,14 +99,24 @@ impl LogFiles {
 
 impl fmt::Debug for LogFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} files, {} bytes in {}", self.files.len(), self.bytes(), self.folder.display())
+        write!(
+            f,
+            "{} files, {} bytes in {}",
+            self.files.len(),
+            self.bytes(),
+            self.folder.display()
+        )
     }
 }
 
 impl fmt::Display for FirstDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.offset {
-            Some(offset) => write!(f, "{} at offset {offset} (lengths {:?})", self.file, self.lengths),
+            Some(offset) => write!(
+                f,
+                "{} at offset {offset} (lengths {:?})",
+                self.file, self.lengths
+            ),
             None => write!(f, "only one has {}", self.file),
         }
     }
@@ -92,8 +127,14 @@ mod tests {
     use super::*;
 
     fn files(files: &[(&str, &str)]) -> LogFiles {
-        let files = files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.as_bytes().to_vec())).collect();
-        LogFiles { folder: PathBuf::new(), files }
+        let files = files
+            .iter()
+            .map(|(name, bytes)| ((*name).to_owned(), bytes.as_bytes().to_vec()))
+            .collect();
+        LogFiles {
+            folder: PathBuf::new(),
+            files,
+        }
     }
 
     #[test]
@@ -101,10 +142,23 @@ mod tests {
         let left = files(&[("binlog.000001", "same"), ("binlog.000002", "abcd")]);
         assert_eq!(left.first_difference(&left), None);
         let right = files(&[("binlog.000001", "same"), ("binlog.000002", "abXd")]);
-        assert!(left.first_difference(&right).unwrap().to_string().starts_with("binlog.000002 at offset 2"));
+        assert!(
+            left.first_difference(&right)
+                .unwrap()
+                .to_string()
+                .starts_with("binlog.000002 at offset 2")
+        );
         let shorter = files(&[("binlog.000001", "same"), ("binlog.000002", "ab")]);
-        assert!(left.first_difference(&shorter).unwrap().to_string().starts_with("binlog.000002 at offset 2"));
+        assert!(
+            left.first_difference(&shorter)
+                .unwrap()
+                .to_string()
+                .starts_with("binlog.000002 at offset 2")
+        );
         let fewer = files(&[("binlog.000001", "same")]);
-        assert_eq!(left.first_difference(&fewer).unwrap().to_string(), "only one has binlog.000002");
+        assert_eq!(
+            left.first_difference(&fewer).unwrap().to_string(),
+            "only one has binlog.000002"
+        );
     }
 }

@@ -25,7 +25,13 @@ pub(super) struct MemberProcess {
 
 impl MemberProcess {
     pub(super) fn new(name: String, directory: PathBuf, config: PathBuf, http: SocketAddr) -> Self {
-        Self { name, directory, config, http, child: None }
+        Self {
+            name,
+            directory,
+            config,
+            http,
+            child: None,
+        }
     }
 
     pub(super) fn start(&mut self, binary: &Path, arguments: &[&str]) -> Result<()> {
@@ -53,7 +59,10 @@ impl MemberProcess {
     }
 
     pub(super) fn stop(&mut self) -> Result<ExitStatus> {
-        let child = self.child.as_ref().with_context(|| format!("member {} does not run", self.name))?;
+        let child = self
+            .child
+            .as_ref()
+            .with_context(|| format!("member {} does not run", self.name))?;
         kill_process(Pid::from_child(child), Signal::TERM)?;
         self.wait_for_exit(STOP_LIMIT)
     }
@@ -64,7 +73,11 @@ impl MemberProcess {
             Some(status) => Ok(status),
             None => {
                 self.child = Some(child);
-                anyhow::bail!("member {} still runs after {limit:?}\n{}", self.name, self.last_words())
+                anyhow::bail!(
+                    "member {} still runs after {limit:?}\n{}",
+                    self.name,
+                    self.last_words()
+                )
             }
         }
     }
@@ -93,7 +106,9 @@ impl MemberProcess {
     }
 
     pub(super) fn output(&self) -> String {
-        std::fs::read(self.output_path()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+        std::fs::read(self.output_path())
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
     }
 
     pub(super) fn last_words(&self) -> String {
@@ -104,7 +119,9 @@ impl MemberProcess {
     }
 
     fn take(&mut self) -> Result<Child> {
-        self.child.take().with_context(|| format!("member {} does not run", self.name))
+        self.child
+            .take()
+            .with_context(|| format!("member {} does not run", self.name))
     }
 
     fn output_path(&self) -> PathBuf {
@@ -113,7 +130,11 @@ impl MemberProcess {
 
     fn output_file(&self) -> Result<File> {
         let path = self.output_path();
-        OpenOptions::new().create(true).append(true).open(&path).with_context(|| format!("cannot write {}", path.display()))
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 }
 

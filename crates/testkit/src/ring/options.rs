@@ -56,13 +56,21 @@ impl RingOptions {
     /// Around a mysqld that runs.
     #[must_use]
     pub fn around(server: &Mysqld) -> Self {
-        Self::new(Beside::Attached { socket: server.socket() })
+        Self::new(Beside::Attached {
+            socket: server.socket(),
+        })
     }
 
     /// With the given kind of mysqld.
     #[must_use]
     pub fn new(beside: Beside) -> Self {
-        Self { beside, folder: None, durability: "fsync", heartbeat: Duration::from_millis(100), extra: Vec::new() }
+        Self {
+            beside,
+            folder: None,
+            durability: "fsync",
+            heartbeat: Duration::from_millis(100),
+            extra: Vec::new(),
+        }
     }
 
     /// With one more line in a section of every member's file.
@@ -73,7 +81,9 @@ impl RingOptions {
     }
 
     pub(super) fn names(&self) -> Vec<String> {
-        ["db-1", "witness-1", "witness-2"].map(str::to_owned).to_vec()
+        ["db-1", "witness-1", "witness-2"]
+            .map(str::to_owned)
+            .to_vec()
     }
 
     pub(super) fn toml(&self, place: &Place, places: &[Place], directory: &Path) -> String {
@@ -111,7 +121,11 @@ impl RingOptions {
             let _ = writeln!(text, "{}\n", lines.join("\n"));
         }
         for other in places {
-            let kind = if other.index == 0 { "database" } else { "witness" };
+            let kind = if other.index == 0 {
+                "database"
+            } else {
+                "witness"
+            };
             let _ = writeln!(
                 text,
                 "[[members]]\nid = {}\nname = \"{}\"\nregion = \"here\"\nkind = \"{kind}\"\naddress = \"{}\"\n",
@@ -126,8 +140,17 @@ impl RingOptions {
     fn mysql_lines(&self) -> Vec<String> {
         let mut lines = vec!["user = \"root\"".to_owned()];
         match &self.beside {
-            Beside::Attached { socket } => lines.extend(["mode = \"attach\"".to_owned(), format!("socket = {socket:?}")]),
-            Beside::Child { mysqld, extra_args, datadir, socket, port } => lines.extend([
+            Beside::Attached { socket } => lines.extend([
+                "mode = \"attach\"".to_owned(),
+                format!("socket = {socket:?}"),
+            ]),
+            Beside::Child {
+                mysqld,
+                extra_args,
+                datadir,
+                socket,
+                port,
+            } => lines.extend([
                 "mode = \"child\"".to_owned(),
                 format!("mysqld = {mysqld:?}"),
                 format!("extra_args = {extra_args:?}"),
