@@ -1,1 +1,20 @@
-//! (header to be written by the crate's author)
+//! MySQL's wire protocol. Today its client side: connecting, text queries, and the replication
+//! stream with semi-sync ACKs. What both directions share lives in [`wire`], so that a server side
+//! can stand beside [`client`] and [`replication`] without touching them.
+//!
+//! Nothing here waits without a bound, and no length from the network is trusted.
+
+pub mod client;
+mod endpoint;
+mod error;
+pub mod replication;
+mod server_version;
+pub mod tls;
+pub mod wire;
+
+pub use client::{ConnectOptions, Connection, PublicKeySource, QueryResult, Row, Secret, Timeouts};
+pub use endpoint::{Endpoint, EndpointParseError};
+pub use error::{LinkError, ProtocolError, ServerError, Step, server_code};
+
+pub use server_version::ServerVersion;
+pub use tls::{ClientCertificate, TlsConfigError, TlsMode, TlsOptions};

@@ -1,0 +1,294 @@
+//! Who answers the server's challenges: mysql_common's procedures, guarded. Pure: challenges in,
+//! answers out.
+//!
+//! Only plugins that never show the password to a listener are taken: `caching_sha2_password`,
+//! `sha256_password` and `mysql_native_password`. Clear text goes out over secure transports only,
+//! and only within the first two.
+
+use mysql_common::auth::plugins::{AuthProc, ChallengeResponsePlugin, Context, Response};
+use mysql_common::packets::AuthPlugin;
+
+use crate::client::options::{ConnectOptions, PublicKeySource};
+use crate::client::public_key;
+
+/// Why an authentication cannot go on.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum AuthenticationError {
+    UnsupportedPlugin(String),
+    PublicKey(String),
+    Challenge(String),
+}
+
+/// What the transport already gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TransportSecurity {
+    pub(crate) tls: bool,
+    pub(crate) local_socket: bool,
+}
+
+/// The plugin in use and what it needs.
+pub(crate) struct Authentication {
+    plugin: AuthPlugin<'static>,
+    procedure: AuthProc,
+    secrets: Secrets,
+    may_request_key: bool,
+}
+
+struct Secrets {
+    password: Vec<u8>,
+    scramble: Vec<u8>,
+    security: TransportSecurity,
+    pinned_key: Option<Vec<u8>>,
+}
+
+impl Context for &Secrets {
+    fn pass(&self) -> &[u8] {
+        &self.password
+    }
+
+    fn is_ipc_transport(&self) -> bool {
+        self.security.local_socket
+    }
+
+    fn is_tls_transport(&self) -> bool {
+        self.security.tls
+    }
+
+    fn scramble(&self) -> &[u8] {
+        &self.scramble
+    }
+
+    fn server_key_pem(&self) -> Option<&[u8]> {
+        self.pinned_key.as_deref()
+    }
+}
+
+impl Authentication {
+    /// Prepares for the plugin that the server named in its greeting; another one than those we
+    /// have is left to the server's request to switch.
+    pub(crate) fn new(
+        options: &ConnectOptions,
+        security: TransportSecurity,
+        offered: Option<AuthPlugin<'_>>,
+        scramble: Vec<u8>,
+    ) -> Result<Self, AuthenticationError> {
+        let plugin = offered
+            .and_then(supported)
+            .unwrap_or(AuthPlugin::CachingSha2Password);
+        let pinned_key = match &options.public_key {
+            PublicKeySource::File(path) => {
+                let pem = std::fs::read(path).map_err(|error| {
+                    AuthenticationError::PublicKey(format!(
+                        "cannot read the public key file {}: {error}",
+                        path.display()
+                    ))
+                })?;
+                public_key::check(&pem).map_err(|reason| {
+                    AuthenticationError::PublicKey(format!(
+                        "the public key file {}: {reason}",
+                        path.display()
+                    ))
+                })?;
+                Some(pem)
+            }
+            PublicKeySource::Request | PublicKeySource::Never => None,
+        };
+        let secrets = Secrets {
+            password: options.password.expose().to_vec(),
+            scramble,
+            security,
+            pinned_key,
+        };
+        let procedure = start(&plugin)?;
+        let may_request_key = options.public_key != PublicKeySource::Never;
+        Ok(Self {
+            plugin,
+            procedure,
+            secrets,
+            may_request_key,
+        })
+    }
+
+    /// The plugin in use.
+    pub(crate) fn plugin(&self) -> &AuthPlugin<'static> {
+        &self.plugin
+    }
+
+    /// The answer to the challenge at hand, which goes out with the handshake response.
+    pub(crate) fn first_answer(&mut self) -> Result<Vec<u8>, AuthenticationError> {
+        let scramble = self.secrets.scramble.clone();
+        Ok(self.run(&scramble)?.unwrap_or_default())
+    }
+
+    /// The server wants another plugin: its answer to the new challenge, an empty one if it has none.
+    pub(crate) fn switch(
+        &mut self,
+        plugin: AuthPlugin<'_>,
+        scramble: &[u8],
+    ) -> Result<Vec<u8>, AuthenticationError> {
+        let name = String::from_utf8_lossy(plugin.as_bytes()).into_owned();
+        self.plugin = supported(plugin).ok_or(AuthenticationError::UnsupportedPlugin(name))?;
+        self.procedure = start(&self.plugin)?;
+        self.secrets.scramble = scramble.to_vec();
+        self.first_answer()
+    }
+
+    /// The plugin's next step; `None` when there is nothing to send and the server goes on.
+    pub(crate) fn answer(
+        &mut self,
+        challenge: &[u8],
+    ) -> Result<Option<Vec<u8>>, AuthenticationError> {
+        if challenge.len() > 1 {
+            public_key::check(challenge).map_err(|reason| {
+                AuthenticationError::PublicKey(format!(
+                    "the server sent a key that cannot be used: {reason}"
+                ))
+            })?;
+        }
+        self.run(challenge)
+    }
+
+    fn run(&mut self, challenge: &[u8]) -> Result<Option<Vec<u8>>, AuthenticationError> {
+        let response = self
+            .procedure
+            .run(&self.secrets, challenge)
+            .map_err(|error| AuthenticationError::Challenge(error.to_string()))?;
+        match response {
+            // One byte that asks for another challenge is the request for the public key.
+            Response::Next { packet: Some(packet) } if packet.len() == 1 && !self.may_request_key => {
+                Err(AuthenticationError::PublicKey(
+                    "the password must travel over a plain connection, no public key is pinned, and asking the server \
+                     for it is switched off: use TLS or the unix socket, or pin a copy of mysqld's public_key.pem"
+                        .to_owned(),
+                ))
+            }
+            Response::Next { packet } | Response::Last { packet } => Ok(packet),
+        }
+    }
+}
+
+fn supported(plugin: AuthPlugin<'_>) -> Option<AuthPlugin<'static>> {
+    match plugin {
+        AuthPlugin::CachingSha2Password => Some(AuthPlugin::CachingSha2Password),
+        AuthPlugin::Sha256Password => Some(AuthPlugin::Sha256Password),
+        AuthPlugin::MysqlNativePassword => Some(AuthPlugin::MysqlNativePassword),
+        _ => None,
+    }
+}
+
+fn start(plugin: &AuthPlugin<'_>) -> Result<AuthProc, AuthenticationError> {
+    plugin
+        .init()
+        .map_err(|error| AuthenticationError::UnsupportedPlugin(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::Endpoint;
+
+    const SCRAMBLE: &[u8; 20] = b"abcdefghijklmnopqrst";
+    const PLAIN: TransportSecurity = TransportSecurity {
+        tls: false,
+        local_socket: false,
+    };
+    const TLS: TransportSecurity = TransportSecurity {
+        tls: true,
+        local_socket: false,
+    };
+    const SOCKET: TransportSecurity = TransportSecurity {
+        tls: false,
+        local_socket: true,
+    };
+    const FULL_AUTHENTICATION: &[u8] = &[4];
+    const KEY: &[u8] = include_bytes!("../../tests/keys/public_key.pem");
+
+    fn options(password: &str) -> ConnectOptions {
+        ConnectOptions::new(Endpoint::tcp("localhost", 3306), "witness", password)
+    }
+
+    fn begun(options: &ConnectOptions, security: TransportSecurity) -> Authentication {
+        let offered = Some(AuthPlugin::CachingSha2Password);
+        let mut authentication =
+            Authentication::new(options, security, offered, SCRAMBLE.to_vec()).unwrap();
+        assert_eq!(authentication.first_answer().unwrap().len(), 32);
+        authentication
+    }
+
+    #[test]
+    fn secure_transports_get_the_password_in_clear() {
+        for security in [TLS, SOCKET] {
+            let mut authentication = begun(&options("secret"), security);
+            assert_eq!(
+                authentication.answer(FULL_AUTHENTICATION),
+                Ok(Some(b"secret\0".to_vec()))
+            );
+        }
+    }
+
+    #[test]
+    fn a_plain_transport_never_sees_the_password() {
+        let mut authentication = begun(&options("secret"), PLAIN);
+        assert_eq!(
+            authentication.answer(FULL_AUTHENTICATION),
+            Ok(Some(vec![2]))
+        );
+        let sealed = authentication.answer(KEY).unwrap().unwrap();
+        assert_eq!(sealed.len(), 256);
+    }
+
+    #[test]
+    fn a_damaged_key_is_refused() {
+        let mut authentication = begun(&options("secret"), PLAIN);
+        authentication.answer(FULL_AUTHENTICATION).unwrap();
+        let refused =
+            authentication.answer(b"-----BEGIN PUBLIC KEY-----\nMAAA\n-----END PUBLIC KEY-----\n");
+        assert!(
+            matches!(refused, Err(AuthenticationError::PublicKey(_))),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    fn a_key_is_not_asked_for_when_that_is_switched_off() {
+        let options = ConnectOptions {
+            public_key: PublicKeySource::Never,
+            ..options("secret")
+        };
+        let refused = begun(&options, PLAIN).answer(FULL_AUTHENTICATION);
+        assert!(
+            matches!(refused, Err(AuthenticationError::PublicKey(_))),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    fn a_server_that_asks_for_clear_text_is_refused() {
+        let mut authentication = begun(&options("secret"), PLAIN);
+        let refused = authentication.switch(AuthPlugin::MysqlClearPassword, b"");
+        assert_eq!(
+            refused,
+            Err(AuthenticationError::UnsupportedPlugin(
+                "mysql_clear_password".to_owned()
+            ))
+        );
+    }
+
+    #[test]
+    fn a_switch_answers_the_new_challenge() {
+        let mut authentication = begun(&options("secret"), PLAIN);
+        let answer = authentication
+            .switch(AuthPlugin::MysqlNativePassword, SCRAMBLE)
+            .unwrap();
+        let expected = mysql_common::scramble::scramble_native(SCRAMBLE, b"secret").unwrap();
+        assert_eq!(answer, expected);
+    }
+
+    #[test]
+    fn an_empty_password_is_an_empty_answer() {
+        let offered = Some(AuthPlugin::CachingSha2Password);
+        let mut authentication =
+            Authentication::new(&options(""), PLAIN, offered, SCRAMBLE.to_vec()).unwrap();
+        assert_eq!(authentication.first_answer(), Ok(Vec::new()));
+    }
+}

@@ -1,0 +1,496 @@
+//! From an endpoint to an authenticated connection, every step under one deadline.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use mysql_common::constants::{CapabilityFlags, MAX_PAYLOAD_LEN};
+use mysql_common::io::ParseBuf;
+use mysql_common::packets::{AuthSwitchRequest, HandshakePacket, HandshakeResponse, SslRequest};
+use mysql_common::proto::MySerialize;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::Instant;
+
+use crate::client::authentication::{Authentication, AuthenticationError, TransportSecurity};
+use crate::client::connection::Connection;
+use crate::client::options::ConnectOptions;
+use crate::endpoint::Endpoint;
+use crate::error::{LinkError, ProtocolError, ServerError, Step, server_code};
+use crate::server_version::ServerVersion;
+use crate::tls::{self, TlsMode};
+use crate::wire::{ByteStream, Packet, PacketReader, WireError, encode_packet};
+
+/// Nothing that a server sends before it has let us in is larger.
+const MAX_NEGOTIATION_PACKET: usize = 64 << 10;
+/// `utf8mb4_general_ci`: the same number in every version.
+const UTF8MB4: u8 = 45;
+/// A server that keeps asking is broken.
+const MAX_AUTHENTICATION_STEPS: usize = 8;
+
+const OK: u8 = 0x00;
+const MORE_DATA: u8 = 0x01;
+const SWITCH: u8 = 0xfe;
+const ERROR: u8 = 0xff;
+
+/// Connects and authenticates.
+pub(crate) async fn connect(options: &ConnectOptions) -> Result<Connection, LinkError> {
+    let clock = Deadline::after(&options.endpoint, options.timeouts.connect);
+    let stream = clock.bound(Step::Connect, open(&options.endpoint)).await?;
+    let mut negotiation = Negotiation {
+        reader: PacketReader::new(stream, MAX_NEGOTIATION_PACKET),
+        options,
+        clock,
+    };
+    let greeting = negotiation.greeting().await?;
+    let (mut negotiation, next_sequence) = negotiation.secure(&greeting).await?;
+    let capabilities = negotiation.authenticate(&greeting, next_sequence).await?;
+    let options = negotiation.options;
+    let (stream, clean) = negotiation.reader.into_inner();
+    if !clean {
+        return Err(protocol(
+            options,
+            ProtocolError::malformed("the login", "bytes follow its end"),
+        ));
+    }
+    Ok(Connection::new(
+        options,
+        stream,
+        greeting.version,
+        greeting.version_text,
+        greeting.connection_id,
+        capabilities,
+    ))
+}
+
+struct Deadline<'a> {
+    endpoint: &'a Endpoint,
+    at: Instant,
+    limit: Duration,
+}
+
+impl<'a> Deadline<'a> {
+    fn after(endpoint: &'a Endpoint, limit: Duration) -> Self {
+        Self {
+            endpoint,
+            at: Instant::now() + limit,
+            limit,
+        }
+    }
+
+    async fn bound<T>(
+        &self,
+        step: Step,
+        work: impl Future<Output = Result<T, LinkError>>,
+    ) -> Result<T, LinkError> {
+        tokio::time::timeout_at(self.at, work)
+            .await
+            .unwrap_or_else(|_| {
+                Err(LinkError::Timeout {
+                    endpoint: self.endpoint.clone(),
+                    step,
+                    limit: self.limit,
+                })
+            })
+    }
+}
+
+async fn open(endpoint: &Endpoint) -> Result<ByteStream, LinkError> {
+    let opened = match endpoint {
+        Endpoint::Tcp { host, port } => open_tcp(host, *port).await.map(ByteStream::Tcp),
+        Endpoint::Unix(path) => UnixStream::connect(path).await.map(ByteStream::Unix),
+    };
+    opened.map_err(|source| LinkError::Unreachable {
+        endpoint: endpoint.clone(),
+        source,
+    })
+}
+
+async fn open_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// What the server says first.
+struct Greeting {
+    version: ServerVersion,
+    version_text: String,
+    connection_id: u32,
+    capabilities: CapabilityFlags,
+    scramble: Vec<u8>,
+    plugin: Option<Vec<u8>>,
+    sequence: u8,
+}
+
+struct Negotiation<'a> {
+    reader: PacketReader<ByteStream>,
+    options: &'a ConnectOptions,
+    clock: Deadline<'a>,
+}
+
+impl<'a> Negotiation<'a> {
+    async fn greeting(&mut self) -> Result<Greeting, LinkError> {
+        let packet = self.receive(Step::Greeting).await?;
+        if packet.payload.first() == Some(&ERROR) {
+            let error = parse_error(self.options, &packet.payload)?;
+            return Err(LinkError::Refused {
+                endpoint: self.options.endpoint.clone(),
+                error,
+            });
+        }
+        parse_greeting(&packet).map_err(|error| protocol(self.options, error))
+    }
+
+    /// Goes over to TLS if mode and server agree; returns the number of the next packet.
+    async fn secure(mut self, greeting: &Greeting) -> Result<(Self, u8), LinkError> {
+        let mode = self.options.tls.mode;
+        let offered = greeting.capabilities.contains(CapabilityFlags::CLIENT_SSL);
+        let next_sequence = greeting.sequence.wrapping_add(1);
+        let Endpoint::Tcp { host, .. } = &self.options.endpoint else {
+            return Ok((self, next_sequence));
+        };
+        match mode {
+            TlsMode::Disabled => return Ok((self, next_sequence)),
+            _ if offered => {}
+            TlsMode::Preferred => return Ok((self, next_sequence)),
+            _ => {
+                return Err(LinkError::TlsNotOffered {
+                    endpoint: self.options.endpoint.clone(),
+                    mode,
+                });
+            }
+        }
+        // Files are checked before the server is asked, so that their fault is told apart from the handshake's.
+        let (connector, name) = tls::connector(&self.options.tls, host)?;
+        let capabilities = capabilities(greeting.capabilities) | CapabilityFlags::CLIENT_SSL;
+        let request = SslRequest::new(capabilities, MAX_PAYLOAD_LEN as u32, UTF8MB4);
+        let next_sequence = self
+            .send(Step::TlsHandshake, next_sequence, &serialized(&request))
+            .await?;
+        let (stream, clean) = self.reader.into_inner();
+        let (ByteStream::Tcp(stream), true) = (stream, clean) else {
+            return Err(protocol(
+                self.options,
+                ProtocolError::malformed("the TLS request", "the server talks before TLS"),
+            ));
+        };
+        let endpoint = self.options.endpoint.clone();
+        let handshake = async {
+            connector.connect(name, stream).await.map_err(|source| {
+                let advice = tls::advice(&source);
+                LinkError::Tls {
+                    endpoint,
+                    mode,
+                    source,
+                    advice,
+                }
+            })
+        };
+        let stream = self.clock.bound(Step::TlsHandshake, handshake).await?;
+        let reader = PacketReader::new(ByteStream::Tls(Box::new(stream)), MAX_NEGOTIATION_PACKET);
+        Ok((
+            Self {
+                reader,
+                options: self.options,
+                clock: self.clock,
+            },
+            next_sequence,
+        ))
+    }
+
+    /// Runs the challenges to their end; returns the capabilities in force.
+    async fn authenticate(
+        &mut self,
+        greeting: &Greeting,
+        mut sequence: u8,
+    ) -> Result<CapabilityFlags, LinkError> {
+        let stream = self.reader.stream();
+        let security = TransportSecurity {
+            tls: stream.is_tls(),
+            local_socket: stream.is_local_socket(),
+        };
+        let mut in_force = capabilities(greeting.capabilities);
+        in_force.set(CapabilityFlags::CLIENT_SSL, security.tls);
+        let offered = greeting
+            .plugin
+            .as_deref()
+            .map(mysql_common::packets::AuthPlugin::from_bytes);
+        let mut authentication =
+            Authentication::new(self.options, security, offered, greeting.scramble.clone())
+                .map_err(|error| authentication_error(self.options, error))?;
+        let answer = authentication
+            .first_answer()
+            .map_err(|error| authentication_error(self.options, error))?;
+        let response = HandshakeResponse::new(
+            Some(answer),
+            (8, 0, 0), // chooses utf8mb4
+            Some(self.options.user.as_bytes()),
+            None::<&[u8]>,
+            Some(authentication.plugin().clone()),
+            in_force,
+            Some(self.attributes()),
+            MAX_PAYLOAD_LEN as u32,
+        );
+        sequence = self
+            .send(Step::Authentication, sequence, &serialized(&response))
+            .await?;
+        for _ in 0..MAX_AUTHENTICATION_STEPS {
+            let packet = self.receive(Step::Authentication).await?;
+            if packet.first_sequence != sequence {
+                let error = ProtocolError::Sequence {
+                    expected: sequence,
+                    found: packet.first_sequence,
+                };
+                return Err(protocol(self.options, error));
+            }
+            let answer = match packet.payload.first() {
+                Some(&OK) => return Ok(in_force),
+                Some(&ERROR) => return Err(login_refused(self.options, &packet.payload)?),
+                Some(&MORE_DATA) => authentication.answer(&packet.payload[1..]),
+                Some(&SWITCH) => {
+                    let request = parse_switch(&packet.payload)
+                        .map_err(|error| protocol(self.options, error))?;
+                    authentication
+                        .switch(request.auth_plugin(), request.plugin_data())
+                        .map(Some)
+                }
+                _ => {
+                    let error =
+                        ProtocolError::malformed("the login", "an answer of an unknown kind");
+                    return Err(protocol(self.options, error));
+                }
+            };
+            sequence = packet.last_sequence.wrapping_add(1);
+            if let Some(answer) =
+                answer.map_err(|error| authentication_error(self.options, error))?
+            {
+                sequence = self.send(Step::Authentication, sequence, &answer).await?;
+            }
+        }
+        Err(protocol(
+            self.options,
+            ProtocolError::malformed("the login", "the server asks without an end"),
+        ))
+    }
+
+    fn attributes(&self) -> HashMap<String, String> {
+        [
+            ("_client_name", "witness".to_owned()),
+            ("_client_version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("_pid", std::process::id().to_string()),
+            ("program_name", self.options.program_name.clone()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    async fn receive(&mut self, step: Step) -> Result<Packet, LinkError> {
+        let options = self.options;
+        let read = async {
+            self.reader
+                .read()
+                .await
+                .map_err(|error| wire_error(&options.endpoint, step, error))
+        };
+        self.clock.bound(step, read).await
+    }
+
+    async fn send(&mut self, step: Step, sequence: u8, payload: &[u8]) -> Result<u8, LinkError> {
+        let endpoint = &self.options.endpoint;
+        let mut bytes = Vec::new();
+        let next = encode_packet(sequence, payload, &mut bytes);
+        let stream = self.reader.stream_mut();
+        let write = async {
+            stream
+                .write_all(&bytes)
+                .await
+                .map_err(|error| wire_error(endpoint, step, WireError::Io(error)))?;
+            stream
+                .flush()
+                .await
+                .map_err(|error| wire_error(endpoint, step, WireError::Io(error)))
+        };
+        self.clock.bound(step, write).await?;
+        Ok(next)
+    }
+}
+
+/// What we want, as far as the server has it.
+fn capabilities(offered: CapabilityFlags) -> CapabilityFlags {
+    let wanted = CapabilityFlags::CLIENT_LONG_PASSWORD
+        | CapabilityFlags::CLIENT_LONG_FLAG
+        | CapabilityFlags::CLIENT_PROTOCOL_41
+        | CapabilityFlags::CLIENT_TRANSACTIONS
+        | CapabilityFlags::CLIENT_SECURE_CONNECTION
+        | CapabilityFlags::CLIENT_PLUGIN_AUTH
+        | CapabilityFlags::CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA
+        | CapabilityFlags::CLIENT_CONNECT_ATTRS
+        | CapabilityFlags::CLIENT_DEPRECATE_EOF;
+    wanted & offered
+}
+
+fn parse_greeting(packet: &Packet) -> Result<Greeting, ProtocolError> {
+    let payload = &packet.payload[..];
+    let malformed = |reason: &str| ProtocolError::malformed("the server's greeting", reason);
+    // mysql_common computes with this length byte as a signed number.
+    let version_end = payload
+        .iter()
+        .position(|byte| *byte == 0)
+        .ok_or_else(|| malformed("it has no version"))?;
+    match payload.get(version_end + 21) {
+        None => return Err(malformed("it is cut off")),
+        Some(length) if *length >= 0x80 => return Err(malformed("its challenge is too long")),
+        Some(_) => {}
+    }
+    let greeting: HandshakePacket<'_> = ParseBuf(payload)
+        .parse(())
+        .map_err(|error| malformed(&error.to_string()))?;
+    let needed = CapabilityFlags::CLIENT_PROTOCOL_41
+        | CapabilityFlags::CLIENT_SECURE_CONNECTION
+        | CapabilityFlags::CLIENT_PLUGIN_AUTH
+        | CapabilityFlags::CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA
+        | CapabilityFlags::CLIENT_DEPRECATE_EOF;
+    if greeting.protocol_version() != 10 || !greeting.capabilities().contains(needed) {
+        return Err(malformed("it is not that of a MySQL 5.7 or later"));
+    }
+    let version_text = greeting.server_version_str().into_owned();
+    let version = version_text
+        .parse()
+        .map_err(|reason: String| malformed(&reason))?;
+    Ok(Greeting {
+        version,
+        version_text,
+        connection_id: greeting.connection_id(),
+        capabilities: greeting.capabilities(),
+        scramble: greeting.nonce(),
+        plugin: greeting.auth_plugin_name_ref().map(<[u8]>::to_vec),
+        sequence: packet.last_sequence,
+    })
+}
+
+fn parse_switch(payload: &[u8]) -> Result<AuthSwitchRequest<'_>, ProtocolError> {
+    ParseBuf(payload).parse(()).map_err(|error| {
+        ProtocolError::malformed("the request to switch the authentication plugin", error)
+    })
+}
+
+fn parse_error(options: &ConnectOptions, payload: &[u8]) -> Result<ServerError, LinkError> {
+    ServerError::parse(payload).map_err(|error| protocol(options, error))
+}
+
+fn login_refused(options: &ConnectOptions, payload: &[u8]) -> Result<LinkError, LinkError> {
+    let error = parse_error(options, payload)?;
+    let endpoint = options.endpoint.clone();
+    Ok(match error.code {
+        server_code::ACCESS_DENIED | server_code::ACCESS_DENIED_NO_PASSWORD => {
+            LinkError::AccessDenied {
+                endpoint,
+                user: options.user.clone(),
+                error,
+            }
+        }
+        _ => LinkError::Refused { endpoint, error },
+    })
+}
+
+fn authentication_error(options: &ConnectOptions, error: AuthenticationError) -> LinkError {
+    let endpoint = options.endpoint.clone();
+    match error {
+        AuthenticationError::UnsupportedPlugin(plugin) => {
+            LinkError::UnsupportedPlugin { endpoint, plugin }
+        }
+        AuthenticationError::PublicKey(reason) => LinkError::PublicKey { endpoint, reason },
+        AuthenticationError::Challenge(reason) => LinkError::Protocol {
+            endpoint,
+            error: ProtocolError::malformed("the server's challenge", reason),
+        },
+    }
+}
+
+fn protocol(options: &ConnectOptions, error: ProtocolError) -> LinkError {
+    LinkError::Protocol {
+        endpoint: options.endpoint.clone(),
+        error,
+    }
+}
+
+fn serialized(packet: &impl MySerialize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    packet.serialize(&mut bytes);
+    bytes
+}
+
+pub(crate) fn wire_error(endpoint: &Endpoint, step: Step, error: WireError) -> LinkError {
+    let endpoint = endpoint.clone();
+    match error {
+        WireError::Io(source) => LinkError::Closed {
+            endpoint,
+            step,
+            source,
+        },
+        WireError::Protocol(error) => LinkError::Protocol { endpoint, error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use mysql_common::constants::StatusFlags;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn packet(payload: Vec<u8>) -> Packet {
+        Packet {
+            first_sequence: 0,
+            last_sequence: 0,
+            payload: Bytes::from(payload),
+        }
+    }
+
+    fn greeting() -> Vec<u8> {
+        serialized(&HandshakePacket::new(
+            10,
+            &b"9.7.4-2"[..],
+            42,
+            *b"abcdefgh",
+            Some(&b"ijklmnopqrst\0"[..]),
+            CapabilityFlags::all(),
+            UTF8MB4,
+            StatusFlags::SERVER_STATUS_AUTOCOMMIT,
+            Some(&b"caching_sha2_password"[..]),
+        ))
+    }
+
+    #[test]
+    fn a_greeting_is_read() {
+        let greeting = parse_greeting(&packet(greeting())).unwrap();
+        assert_eq!(greeting.version, ServerVersion::new(9, 7, 4));
+        assert_eq!(greeting.connection_id, 42);
+        assert_eq!(greeting.scramble, b"abcdefghijklmnopqrst");
+        assert_eq!(
+            greeting.plugin.as_deref(),
+            Some(&b"caching_sha2_password"[..])
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_greetings_never_panic(at in 0_usize..80, with in any::<u8>(), cut in 0_usize..80) {
+            let mut payload = greeting();
+            let place = at % payload.len();
+            payload[place] = with;
+            payload.truncate(payload.len() - cut % payload.len());
+            let _ = parse_greeting(&packet(payload));
+        }
+
+        #[test]
+        fn any_switch_request_is_survived(payload in prop::collection::vec(any::<u8>(), 0..60)) {
+            if let Ok(request) = parse_switch(&payload) {
+                let _ = (request.auth_plugin(), request.plugin_data());
+            }
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! An authenticated connection, for statements. A statement that was cut short (by its time limit,
+//! or because its future was dropped) makes the connection unusable: its answer would be taken for
+//! that of the next one. What mysqld goes on doing is ended with [`Connection::kill`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mysql_common::constants::CapabilityFlags;
+
+use crate::client::connect::{connect, wire_error};
+use crate::client::options::ConnectOptions;
+use crate::client::result_set::{
+    Answer, QueryResult, RowPacket, parse_answer, parse_column_name, parse_row,
+};
+use crate::endpoint::Endpoint;
+use crate::error::{LinkError, ProtocolError, ServerError, Step, server_code};
+use crate::server_version::ServerVersion;
+use crate::wire::{ByteReader, ByteStream, ByteWriter, PacketReader, PacketWriter, WireError};
+
+const COM_QUIT: u8 = 0x01;
+const COM_QUERY: u8 = 0x03;
+const COM_PING: u8 = 0x0e;
+
+/// A connection to a mysqld.
+#[derive(Debug)]
+pub struct Connection {
+    endpoint: Endpoint,
+    reader: PacketReader<ByteReader>,
+    writer: PacketWriter<ByteWriter>,
+    version: ServerVersion,
+    version_text: String,
+    id: u32,
+    tls: bool,
+    statement_limit: Duration,
+    max_result_bytes: usize,
+    /// False from the first byte of an exchange to the last one.
+    in_step: bool,
+}
+
+impl Connection {
+    /// Connects and authenticates within `options.timeouts.connect`.
+    ///
+    /// # Errors
+    /// Every way in which it can fail has its own [`LinkError`].
+    pub async fn open(options: &ConnectOptions) -> Result<Self, LinkError> {
+        connect(options).await
+    }
+
+    pub(crate) fn new(
+        options: &ConnectOptions,
+        stream: ByteStream,
+        version: ServerVersion,
+        version_text: String,
+        id: u32,
+        capabilities: CapabilityFlags,
+    ) -> Self {
+        debug_assert!(capabilities.contains(CapabilityFlags::CLIENT_DEPRECATE_EOF));
+        let tls = stream.is_tls();
+        let (reader, writer) = stream.into_split();
+        Self {
+            endpoint: options.endpoint.clone(),
+            reader: PacketReader::new(reader, options.max_packet_bytes),
+            writer: PacketWriter::new(writer),
+            version,
+            version_text,
+            id,
+            tls,
+            statement_limit: options.timeouts.statement,
+            max_result_bytes: options.max_packet_bytes,
+            in_step: true,
+        }
+    }
+
+    /// The server's version.
+    pub fn version(&self) -> ServerVersion {
+        self.version
+    }
+
+    /// The server's version in its own words, as in `9.7.4-2`.
+    pub fn version_text(&self) -> &str {
+        &self.version_text
+    }
+
+    /// The server's number for this connection.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Whether it is encrypted.
+    pub fn is_tls(&self) -> bool {
+        self.tls
+    }
+
+    /// To whom it goes.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Whether another statement may be sent.
+    pub fn is_usable(&self) -> bool {
+        self.in_step
+    }
+
+    /// Runs a statement and collects its rows.
+    ///
+    /// # Errors
+    /// [`LinkError::Server`] leaves the connection usable; after any other error it is not.
+    pub async fn query(&mut self, sql: &str) -> Result<QueryResult, LinkError> {
+        self.query_within(sql, self.statement_limit).await
+    }
+
+    /// [`Connection::query`] with a time limit of its own.
+    ///
+    /// # Errors
+    /// As [`Connection::query`].
+    pub async fn query_within(
+        &mut self,
+        sql: &str,
+        limit: Duration,
+    ) -> Result<QueryResult, LinkError> {
+        let mut command = Vec::with_capacity(1 + sql.len());
+        command.push(COM_QUERY);
+        command.extend_from_slice(sql.as_bytes());
+        self.exchange(&command, limit).await
+    }
+
+    /// Runs a statement for its effect; returns how many rows it changed.
+    ///
+    /// # Errors
+    /// As [`Connection::query`].
+    pub async fn execute(&mut self, sql: &str) -> Result<u64, LinkError> {
+        Ok(self.query(sql).await?.affected_rows)
+    }
+
+    /// Asks the server for a sign of life.
+    ///
+    /// # Errors
+    /// As [`Connection::query`].
+    pub async fn ping(&mut self) -> Result<(), LinkError> {
+        self.exchange(&[COM_PING], self.statement_limit)
+            .await
+            .map(|_| ())
+    }
+
+    /// Sends a command whose whole answer is one OK or error packet.
+    pub(crate) async fn command(&mut self, command: &[u8]) -> Result<(), LinkError> {
+        self.exchange(command, self.statement_limit)
+            .await
+            .map(|_| ())
+    }
+
+    /// Ends another connection together with the statement that it runs, by its [`Connection::id`].
+    /// For a statement that was given up here and goes on there.
+    ///
+    /// # Errors
+    /// As for any connection and statement; that the other one is gone already is no error.
+    pub async fn kill(options: &ConnectOptions, id: u32) -> Result<(), LinkError> {
+        let mut connection = Self::open(options).await?;
+        match connection.execute(&format!("KILL CONNECTION {id}")).await {
+            Err(LinkError::Server(error)) if error.code == server_code::NO_SUCH_THREAD => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+
+    /// Says goodbye. Dropping the connection does as well, with a note in mysqld's error log.
+    pub async fn close(mut self) {
+        if self.in_step {
+            let goodbye = self.writer.write(0, &[COM_QUIT]);
+            // Nothing depends on it.
+            let _ = tokio::time::timeout(Duration::from_millis(200), goodbye).await;
+        }
+    }
+
+    /// Gives the halves away, for a conversation that is not one of statements.
+    pub(crate) fn into_parts(
+        self,
+    ) -> (Endpoint, PacketReader<ByteReader>, PacketWriter<ByteWriter>) {
+        (self.endpoint, self.reader, self.writer)
+    }
+
+    /// Sends a command of which no answer is awaited here.
+    pub(crate) async fn send_only(&mut self, command: &[u8]) -> Result<(), LinkError> {
+        self.begin()?;
+        let limit = self.statement_limit;
+        let write = tokio::time::timeout(limit, self.writer.write(0, command)).await;
+        match write {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(wire_error(
+                &self.endpoint,
+                Step::DumpRequest,
+                WireError::Io(error),
+            )),
+            Err(_) => Err(LinkError::Timeout {
+                endpoint: self.endpoint.clone(),
+                step: Step::DumpRequest,
+                limit,
+            }),
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), LinkError> {
+        if !self.in_step {
+            return Err(LinkError::GivenUp {
+                endpoint: self.endpoint.clone(),
+            });
+        }
+        self.in_step = false;
+        Ok(())
+    }
+
+    async fn exchange(
+        &mut self,
+        command: &[u8],
+        limit: Duration,
+    ) -> Result<QueryResult, LinkError> {
+        self.begin()?;
+        let endpoint = self.endpoint.clone();
+        let outcome = match tokio::time::timeout(limit, self.converse(command)).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                return Err(LinkError::Timeout {
+                    endpoint,
+                    step: Step::Statement,
+                    limit,
+                });
+            }
+        };
+        match outcome {
+            Ok(answer) => {
+                self.in_step = true;
+                answer.map_err(LinkError::Server)
+            }
+            Err(error) => Err(wire_error(&endpoint, Step::Statement, error)),
+        }
+    }
+
+    /// The outer error ends the connection, the inner one is the statement's.
+    async fn converse(
+        &mut self,
+        command: &[u8],
+    ) -> Result<Result<QueryResult, ServerError>, WireError> {
+        let mut packets = AnswerPackets {
+            next: self.writer.write(0, command).await.map_err(WireError::Io)?,
+            reader: &mut self.reader,
+            bytes: 0,
+            max_bytes: self.max_result_bytes,
+        };
+        let first = packets.next().await?;
+        if first.first() == Some(&0xff) {
+            return ServerError::parse(&first)
+                .map(Err)
+                .map_err(WireError::Protocol);
+        }
+        let count = match parse_answer(first).map_err(WireError::Protocol)? {
+            Answer::Done { affected_rows } => {
+                return Ok(Ok(QueryResult {
+                    affected_rows,
+                    ..QueryResult::default()
+                }));
+            }
+            Answer::Columns(count) => count,
+        };
+        let mut names = Vec::with_capacity(count);
+        for _ in 0..count {
+            names.push(parse_column_name(packets.next().await?).map_err(WireError::Protocol)?);
+        }
+        let columns: Arc<[String]> = names.into();
+        let mut rows = Vec::new();
+        loop {
+            let payload = packets.next().await?;
+            if payload.first() == Some(&0xff) {
+                return ServerError::parse(&payload)
+                    .map(Err)
+                    .map_err(WireError::Protocol);
+            }
+            match parse_row(payload, &columns).map_err(WireError::Protocol)? {
+                RowPacket::Row(row) => rows.push(row),
+                RowPacket::End => {
+                    return Ok(Ok(QueryResult {
+                        columns,
+                        rows,
+                        affected_rows: 0,
+                    }));
+                }
+            }
+        }
+    }
+}
+
+/// The packets of one answer: numbered one after the other, and bounded in their sum.
+struct AnswerPackets<'a> {
+    reader: &'a mut PacketReader<ByteReader>,
+    next: u8,
+    bytes: usize,
+    max_bytes: usize,
+}
+
+impl AnswerPackets<'_> {
+    async fn next(&mut self) -> Result<Bytes, WireError> {
+        let packet = self.reader.read().await?;
+        if packet.first_sequence != self.next {
+            return Err(WireError::Protocol(ProtocolError::Sequence {
+                expected: self.next,
+                found: packet.first_sequence,
+            }));
+        }
+        self.next = packet.last_sequence.wrapping_add(1);
+        self.bytes = self.bytes.saturating_add(packet.payload.len());
+        if self.bytes > self.max_bytes {
+            return Err(WireError::Protocol(ProtocolError::TooLarge {
+                size: self.bytes as u64,
+                limit: self.max_bytes as u64,
+            }));
+        }
+        Ok(packet.payload)
+    }
+}

@@ -1,0 +1,114 @@
+//! How to connect: where, as whom, over what, and how long to wait.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::endpoint::Endpoint;
+use crate::tls::TlsOptions;
+
+/// A password. Shown nowhere.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a password.
+    pub fn new(password: impl Into<String>) -> Self {
+        Self(password.into())
+    }
+
+    pub(crate) fn expose(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(password: &str) -> Self {
+        Self::new(password)
+    }
+}
+
+/// Where mysqld's RSA public key comes from when a password must travel over a plain network
+/// connection (`caching_sha2_password` without TLS).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum PublicKeySource {
+    /// Ask the server. Good against listeners, not against somebody in between.
+    #[default]
+    Request,
+    /// This PEM file, a copy of mysqld's `public_key.pem`.
+    File(PathBuf),
+    /// Rather fail than do the exchange.
+    Never,
+}
+
+/// Bounds of every wait on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From nothing to an authenticated connection, all steps together.
+    pub connect: Duration,
+    /// One statement and its whole answer, unless the call says otherwise.
+    pub statement: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            statement: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Everything needed to connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// Where mysqld listens.
+    pub endpoint: Endpoint,
+    /// The account's name.
+    pub user: String,
+    /// The account's password.
+    pub password: Secret,
+    /// TLS. A unix socket never uses it: it is a secure transport as it is.
+    pub tls: TlsOptions,
+    /// For passwords over a plain network connection.
+    pub public_key: PublicKeySource,
+    /// Bounds of every wait.
+    pub timeouts: Timeouts,
+    /// The largest answer packet taken, in bytes; it bounds the memory of one row.
+    pub max_packet_bytes: usize,
+    /// What mysqld shows as this connection's `program_name`.
+    pub program_name: String,
+}
+
+impl ConnectOptions {
+    /// Options with the defaults for everything but the account.
+    pub fn new(endpoint: Endpoint, user: impl Into<String>, password: impl Into<Secret>) -> Self {
+        Self {
+            endpoint,
+            user: user.into(),
+            password: password.into(),
+            tls: TlsOptions::default(),
+            public_key: PublicKeySource::default(),
+            timeouts: Timeouts::default(),
+            max_packet_bytes: 64 << 20,
+            program_name: "witness".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let options = ConnectOptions::new(Endpoint::tcp("h", 1), "u", "hunter2");
+        assert!(!format!("{options:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,261 @@
+//! What can go wrong between us and a mysqld, told so that an operator knows what to check.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::endpoint::Endpoint;
+use crate::tls::{TlsConfigError, TlsMode};
+
+/// The step in which a connection waited when something happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Opening the TCP connection or the unix socket.
+    Connect,
+    /// Waiting for the server's greeting.
+    Greeting,
+    /// The TLS handshake.
+    TlsHandshake,
+    /// Proving who we are.
+    Authentication,
+    /// A statement and its answer.
+    Statement,
+    /// Registering as a replica and asking for the binlog.
+    DumpRequest,
+    /// Reading the replication stream.
+    ReplicationStream,
+    /// Sending a semi-sync ACK.
+    Ack,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "connecting",
+            Self::Greeting => "waiting for the server's greeting",
+            Self::TlsHandshake => "the TLS handshake",
+            Self::Authentication => "authentication",
+            Self::Statement => "a statement",
+            Self::DumpRequest => "asking for the binlog",
+            Self::ReplicationStream => "reading the replication stream",
+            Self::Ack => "sending an ACK",
+        })
+    }
+}
+
+/// An error packet of the server.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{message} (MySQL error {code}, SQLSTATE {sqlstate})")]
+pub struct ServerError {
+    /// MySQL's error number; see [`server_code`].
+    pub code: u16,
+    /// Five characters; `HY000` where the server sent none.
+    pub sqlstate: String,
+    /// The server's words.
+    pub message: String,
+}
+
+/// Error numbers of MySQL on which something is decided here or in the crates above.
+pub mod server_code {
+    /// Too many connections.
+    pub const TOO_MANY_CONNECTIONS: u16 = 1040;
+    /// Wrong user or password.
+    pub const ACCESS_DENIED: u16 = 1045;
+    /// This client host may not connect.
+    pub const HOST_NOT_PRIVILEGED: u16 = 1130;
+    /// No such thread to kill: it has ended already.
+    pub const NO_SUCH_THREAD: u16 = 1094;
+    /// The server is shutting down.
+    pub const SERVER_SHUTDOWN: u16 = 1053;
+    /// A privilege for a table is missing.
+    pub const TABLE_ACCESS_DENIED: u16 = 1142;
+    /// The variable does not exist (in this version, or without its plugin).
+    pub const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
+    /// `lock_wait_timeout` is over.
+    pub const LOCK_WAIT_TIMEOUT: u16 = 1205;
+    /// A privilege is missing.
+    pub const SPECIFIC_ACCESS_DENIED: u16 = 1227;
+    /// The dump failed: purged binlogs, a replica that is ahead, a damaged file.
+    pub const SOURCE_FATAL_ERROR_READING_BINLOG: u16 = 1236;
+    /// Refused by `read_only`, `super_read_only` and others of their kind.
+    pub const OPTION_PREVENTS_STATEMENT: u16 = 1290;
+    /// The statement was killed.
+    pub const QUERY_INTERRUPTED: u16 = 1317;
+    /// A plugin of that name is installed already.
+    pub const PLUGIN_EXISTS: u16 = 1968;
+    /// User or password wrong, as plugins report it without a password.
+    pub const ACCESS_DENIED_NO_PASSWORD: u16 = 1698;
+}
+
+/// Bytes that are not the protocol.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ProtocolError {
+    /// A packet out of its order.
+    #[error("packet {found} where packet {expected} was due: the stream is out of step")]
+    Sequence {
+        /// The number that was due.
+        expected: u8,
+        /// The number in the packet.
+        found: u8,
+    },
+    /// A packet that is larger than anything that may come here.
+    #[error("a packet of at least {size} bytes, more than the limit of {limit}")]
+    TooLarge {
+        /// Bytes seen or announced.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// A packet that cannot be read.
+    #[error("{what}: {reason}")]
+    Malformed {
+        /// What was being read.
+        what: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl ProtocolError {
+    pub(crate) fn malformed(what: &'static str, reason: impl fmt::Display) -> Self {
+        Self::Malformed {
+            what,
+            reason: reason.to_string(),
+        }
+    }
+}
+
+/// Why a connection could not be made or went away, or why a statement failed.
+#[derive(Debug, Error)]
+pub enum LinkError {
+    /// Nobody listens there, or the network does not lead there.
+    #[error(
+        "cannot reach mysqld at {endpoint}: {source}. Is it running, and does it listen there?"
+    )]
+    Unreachable {
+        /// Where it should listen.
+        endpoint: Endpoint,
+        /// The operating system's words.
+        source: io::Error,
+    },
+    /// A step took longer than it may.
+    #[error("mysqld at {endpoint} did not finish {step} within {limit:?}")]
+    Timeout {
+        /// Who did not answer.
+        endpoint: Endpoint,
+        /// In which step.
+        step: Step,
+        /// How long it was waited for.
+        limit: Duration,
+    },
+    /// The connection ended.
+    #[error("the connection to mysqld at {endpoint} ended during {step}: {source}")]
+    Closed {
+        /// Who was connected.
+        endpoint: Endpoint,
+        /// In which step.
+        step: Step,
+        /// The operating system's words.
+        source: io::Error,
+    },
+    /// TLS is demanded here and not offered there.
+    #[error(
+        "mysqld at {endpoint} offers no TLS, and the TLS mode is `{mode}`: give mysqld a certificate \
+         (its ssl_cert and ssl_key), connect by its unix socket, or set the mode to `preferred`"
+    )]
+    TlsNotOffered {
+        /// Who offers none.
+        endpoint: Endpoint,
+        /// Our mode.
+        mode: TlsMode,
+    },
+    /// The TLS handshake failed.
+    #[error("TLS with mysqld at {endpoint} failed in mode `{mode}`: {source}. {advice}")]
+    Tls {
+        /// With whom.
+        endpoint: Endpoint,
+        /// Our mode.
+        mode: TlsMode,
+        /// rustls's words.
+        source: io::Error,
+        /// What to check.
+        advice: &'static str,
+    },
+    /// Certificates or keys of ours cannot be used.
+    #[error(transparent)]
+    TlsConfig(#[from] TlsConfigError),
+    /// User or password wrong.
+    #[error(
+        "mysqld at {endpoint} refuses user `{user}`: {error}. Check the configured user and password, and on the \
+         server that the account exists for the host from which we come: SELECT user, host, plugin, \
+         account_locked FROM mysql.user WHERE user = '{user}'"
+    )]
+    AccessDenied {
+        /// Who refused.
+        endpoint: Endpoint,
+        /// The configured user.
+        user: String,
+        /// The server's words: they name user@host as the server saw it.
+        error: ServerError,
+    },
+    /// The server refused the connection for another reason.
+    #[error("mysqld at {endpoint} refuses the connection: {error}")]
+    Refused {
+        /// Who refused.
+        endpoint: Endpoint,
+        /// Why.
+        error: ServerError,
+    },
+    /// The account wants a way of authentication that we do not have.
+    #[error(
+        "mysqld at {endpoint} asks for the authentication plugin `{plugin}`, which is not supported: use \
+         ALTER USER … IDENTIFIED WITH caching_sha2_password BY …"
+    )]
+    UnsupportedPlugin {
+        /// Who asks.
+        endpoint: Endpoint,
+        /// The plugin's name.
+        plugin: String,
+    },
+    /// The RSA exchange cannot be done.
+    #[error("the RSA exchange with mysqld at {endpoint} is not possible: {reason}")]
+    PublicKey {
+        /// With whom.
+        endpoint: Endpoint,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The server answered a statement with an error. The connection stays usable.
+    #[error("{0}")]
+    Server(#[from] ServerError),
+    /// The peer does not speak the protocol.
+    #[error("mysqld at {endpoint} broke the protocol: {error}")]
+    Protocol {
+        /// Who.
+        endpoint: Endpoint,
+        /// How.
+        error: ProtocolError,
+    },
+    /// The connection was given up earlier, in the middle of an exchange.
+    #[error(
+        "the connection to mysqld at {endpoint} was given up after an earlier failure: make a new one"
+    )]
+    GivenUp {
+        /// Who was connected.
+        endpoint: Endpoint,
+    },
+}
+
+impl LinkError {
+    /// The server's error number, where the server answered with one.
+    pub fn server_code(&self) -> Option<u16> {
+        match self {
+            Self::Server(error)
+            | Self::AccessDenied { error, .. }
+            | Self::Refused { error, .. } => Some(error.code),
+            _ => None,
+        }
+    }
+}

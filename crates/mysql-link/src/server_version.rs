@@ -1,0 +1,74 @@
+//! A MySQL version as numbers, so that 10.x and 26.x come after 9.x.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// `major.minor.patch` of a server. Suffixes as in `9.7.4-2` or `8.0.36-log` are ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerVersion {
+    /// First number: 8, 9, or a year as in 26.
+    pub major: u16,
+    /// Second number.
+    pub minor: u16,
+    /// Third number; 0 where a server announces none.
+    pub patch: u16,
+}
+
+impl ServerVersion {
+    /// The version of three numbers.
+    pub const fn new(major: u16, minor: u16, patch: u16) -> Self {
+        Self {
+            major,
+            minor,
+            patch,
+        }
+    }
+
+    /// The first version whose variables, statements and status names say source and replica.
+    pub const SOURCE_REPLICA_NAMES: Self = Self::new(8, 0, 26);
+
+    /// The first version with tagged GTIDs.
+    pub const TAGGED_GTIDS: Self = Self::new(8, 3, 0);
+}
+
+impl fmt::Display for ServerVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+impl FromStr for ServerVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let numbers = text
+            .split(|c: char| !c.is_ascii_digit() && c != '.')
+            .next()
+            .unwrap_or_default();
+        let mut parts = numbers.split('.').map(|part| part.parse::<u16>().ok());
+        match (parts.next().flatten(), parts.next().flatten(), parts.next()) {
+            (Some(major), Some(minor), patch) => {
+                Ok(Self::new(major, minor, patch.flatten().unwrap_or(0)))
+            }
+            _ => Err(format!("`{text}` is not a MySQL version")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_as_numbers() {
+        let parse = |text: &str| text.parse::<ServerVersion>().unwrap();
+        assert_eq!(parse("9.7.4-2"), ServerVersion::new(9, 7, 4));
+        assert_eq!(parse("8.0.36-log"), ServerVersion::new(8, 0, 36));
+        assert_eq!(parse("26.1"), ServerVersion::new(26, 1, 0));
+        assert!(parse("26.1.0") > parse("9.7.4"));
+        assert!(parse("8.0.25") < ServerVersion::SOURCE_REPLICA_NAMES);
+        assert!(parse("8.0.100") > ServerVersion::SOURCE_REPLICA_NAMES);
+        assert!("mysql".parse::<ServerVersion>().is_err());
+        assert!("8".parse::<ServerVersion>().is_err());
+    }
+}
