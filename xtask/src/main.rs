@@ -1,2 +1,41 @@
-//! Tasks of the workspace.
-fn main() {}
+//! `cargo xtask`: the tasks of the workspace that cargo has no word for.
+//!
+//! `mysql` gets a mysqld, `test` runs everything, `compare` measures against stock MySQL. What tests share with these tasks is
+//! in `testkit`.
+
+mod debian;
+mod mysql;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Tasks of the witness workspace")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Find a mysqld ($MYSQLD, then PATH), else unpack Debian's into .mysql/
+    Mysql(mysql::Options),
+    /// Run everything: format, lints, all tests with a real mysqld, documentation
+    Test(test::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().task {
+        Task::Mysql(options) => mysql::run(&options),
+        Task::Test(options) => test::run(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -8,11 +8,13 @@ mod machine;
 use std::env;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tempfile::NamedTempFile;
 
 pub use machine::{Machine, load_average};
 
@@ -99,7 +101,7 @@ impl Figures {
 
     fn write_into(&self, folder: &Path) -> Result<PathBuf> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        let mut file = readable_file_in(folder)?;
         serde_json::to_writer_pretty(&mut file, &self.values)?;
         file.write_all(b"\n")?;
         let path = folder.join(format!("{}.json", self.name));
@@ -122,6 +124,15 @@ pub fn target_folder() -> PathBuf {
         .map(Path::to_path_buf)
         .or_else(named)
         .unwrap_or_else(|| crate::checkout().join("target"))
+}
+
+/// A temporary file that, once it has its name, others may read too.
+pub(crate) fn readable_file_in(folder: &Path) -> Result<NamedTempFile> {
+    let everybody = fs::Permissions::from_mode(0o644);
+    tempfile::Builder::new()
+        .permissions(everybody)
+        .tempfile_in(folder)
+        .with_context(|| format!("cannot write into {}", folder.display()))
 }
 
 #[cfg(test)]

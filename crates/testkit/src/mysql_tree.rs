@@ -177,7 +177,7 @@ impl MysqlTree {
             }
         });
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        let mut file = crate::figures::readable_file_in(folder)?;
         serde_json::to_writer_pretty(&mut file, &relative)?;
         file.write_all(b"\n")?;
         file.persist(folder.join(DESCRIPTION))

@@ -40,9 +40,9 @@ pub struct Mysqld {
     tree: MysqlTree,
     options: MysqldOptions,
     address: SocketAddr,
-    /// Holds the socket, and the data directory too unless the options name another place. Last, so that it goes last.
     child: Option<Child>,
     data_dir: PathBuf,
+    /// Holds the socket and the logs, and the data directory too unless the options name another place.
     home: TempDir,
 }
 

@@ -1,0 +1,193 @@
+//! `cargo xtask mysql`: one tree of MySQL's programs for tests, described in `.mysql/tree.json`.
+//!
+//! `$MYSQLD`, then PATH, then the tree that was unpacked before, then Debian's archive. Running it again with nothing
+//! changed does nothing.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use testkit::mysql_tree::{MYSQLD_VARIABLE, MysqlTree, Origin, find_on_path, installed_tree};
+
+use crate::debian;
+
+/// The unpacked packages' folder in `.mysql/`.
+const ROOT: &str = "root";
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Print the tree as JSON, and nothing else to standard output
+    #[arg(long)]
+    json: bool,
+    /// Unpack again, even if there is an unpacked tree already
+    #[arg(long)]
+    refresh: bool,
+}
+
+/// Runs the task and prints the tree.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let tree = provide(options.refresh)?;
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&tree)?);
+    } else {
+        print(&tree);
+    }
+    let missing = tree.missing();
+    if !missing.is_empty() {
+        // Not an error here: the tests that need them fail, and say so.
+        eprintln!(
+            "warning: {} comes without {}: tests that use them will fail; install them beside it or on the PATH, or unset \
+             ${MYSQLD_VARIABLE} and take mysqld off the PATH to use Debian's",
+            tree.mysqld.display(),
+            missing.join(" and "),
+        );
+    }
+    Ok(())
+}
+
+/// The tree to test with, found or unpacked, and described in `.mysql/`.
+pub(crate) fn provide(refresh: bool) -> Result<MysqlTree> {
+    let folder = MysqlTree::folder();
+    let tree = match env::var_os(MYSQLD_VARIABLE) {
+        Some(named) => installed_tree(Path::new(&named), Origin::Variable)
+            .with_context(|| format!("${MYSQLD_VARIABLE} names no usable mysqld"))?,
+        None => match on_path() {
+            Some(tree) => tree,
+            None => unpacked(&folder, refresh)?,
+        },
+    };
+    tree.write(&folder)?;
+    Ok(tree)
+}
+
+/// The mysqld on the PATH, if it is MySQL: some systems have MariaDB under that name, which is passed over.
+fn on_path() -> Option<MysqlTree> {
+    let found = find_on_path("mysqld")?;
+    installed_tree(&found, Origin::Path)
+        .inspect_err(|error| eprintln!("mysql: passing over {}: {error:#}", found.display()))
+        .ok()
+}
+
+fn unpacked(folder: &Path, refresh: bool) -> Result<MysqlTree> {
+    let root = folder.join(ROOT);
+    if !refresh && root.is_dir() {
+        if let Ok(tree) = describe(&root) {
+            return Ok(tree);
+        }
+        eprintln!(
+            "mysql: what {} holds is damaged: unpacking again",
+            root.display()
+        );
+    }
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    // Everything is made beside its place and moved there at the end: what was cut short leaves nothing behind that a later run
+    // would take for a tree.
+    let work = tempfile::Builder::new()
+        .prefix("unpacking-")
+        .tempdir_in(folder)?;
+    let fresh = work.path().join(ROOT);
+    debian::unpack(work.path(), &fresh)?;
+    describe(&fresh).context("what Debian's archive gave is not the MySQL that was expected")?;
+    if root.exists() {
+        fs::rename(&root, work.path().join("old")).context("cannot move the older tree away")?;
+    }
+    fs::rename(&fresh, &root)
+        .with_context(|| format!("cannot move the tree to {}", root.display()))?;
+    describe(&root)
+}
+
+/// The tree that Debian's packages make in `root`; asks its server for its version, which shows that it runs.
+fn describe(root: &Path) -> Result<MysqlTree> {
+    let libraries = library_folder(root)?;
+    let loader = first_with_prefix(&libraries, "ld-linux")?;
+    let usr = root.join("usr");
+    let mut tree = MysqlTree {
+        origin: Origin::Unpacked,
+        version: String::new(),
+        loader: Some(loader),
+        mysqld: usr.join("sbin/mysqld"),
+        mysql: Some(usr.join("bin/mysql")),
+        mysqlbinlog: Some(usr.join("bin/mysqlbinlog")),
+        sysbench: Some(usr.join("bin/sysbench")),
+        sysbench_scripts: Some(usr.join("share/sysbench")),
+        plugin_dir: Some(usr.join("lib/mysql/plugin")),
+        messages_dir: Some(usr.join("share/mysql")),
+        charsets_dir: Some(usr.join("share/mysql/charsets")),
+        client_plugin_dir: Some(libraries.join("libmariadb3/plugin")),
+        library_path: vec![libraries],
+        basedir: Some(usr),
+    };
+    for needed in [
+        Some(&tree.mysqld),
+        tree.mysql.as_ref(),
+        tree.mysqlbinlog.as_ref(),
+        tree.sysbench.as_ref(),
+        tree.plugin_dir.as_ref(),
+        tree.charsets_dir.as_ref(),
+        tree.client_plugin_dir.as_ref(),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        if !needed.exists() {
+            bail!("{} is missing", needed.display());
+        }
+    }
+    tree.version = tree.ask_version()?;
+    Ok(tree)
+}
+
+/// `usr/lib/x86_64-linux-gnu` or its like of another architecture: where the C library is.
+fn library_folder(root: &Path) -> Result<PathBuf> {
+    let lib = root.join("usr/lib");
+    for entry in fs::read_dir(&lib).with_context(|| format!("cannot list {}", lib.display()))? {
+        let folder = entry?.path();
+        if folder.join("libc.so.6").exists() {
+            return Ok(folder);
+        }
+    }
+    bail!("{} holds no C library", lib.display())
+}
+
+fn first_with_prefix(folder: &Path, prefix: &str) -> Result<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(prefix) {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    found
+        .into_iter()
+        .next()
+        .with_context(|| format!("{} holds no {prefix}*", folder.display()))
+}
+
+fn print(tree: &MysqlTree) {
+    let from = match tree.origin {
+        Origin::Variable => format!("named by ${MYSQLD_VARIABLE}"),
+        Origin::Path => "found on the PATH".to_owned(),
+        Origin::Unpacked => "unpacked from Debian's archive".to_owned(),
+    };
+    println!("MySQL {}, {from}", tree.version);
+    let programs = [
+        ("mysqld", Some(&tree.mysqld)),
+        ("mysql", tree.mysql.as_ref()),
+        ("mysqlbinlog", tree.mysqlbinlog.as_ref()),
+        ("sysbench", tree.sysbench.as_ref()),
+        ("loader", tree.loader.as_ref()),
+    ];
+    for (name, program) in programs {
+        if let Some(program) = program {
+            println!("  {name:<12} {}", program.display());
+        }
+    }
+    println!(
+        "  {:<12} {}",
+        "described in",
+        MysqlTree::description_file().display()
+    );
+}

@@ -1,0 +1,198 @@
+//! `cargo xtask test`: everything that has to hold before a change goes in, step by step.
+//!
+//! The first step that fails ends it. `.ci/run` calls it on a machine that has nothing but Rust and Debian.
+
+use std::env;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use testkit::mysql_tree::QUICK_VARIABLE;
+
+use crate::mysql;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Leave out the tests that use a mysqld: those with `mysqld` in their name
+    #[arg(long)]
+    quick: bool,
+}
+
+/// What a step does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Action {
+    /// Runs cargo with these arguments and variables.
+    Cargo {
+        arguments: Vec<&'static str>,
+        variables: Vec<(&'static str, &'static str)>,
+    },
+    /// Finds or unpacks a mysqld.
+    Mysql,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Step {
+    name: &'static str,
+    action: Action,
+}
+
+/// Runs the steps in order and sums them up.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let mut done: Vec<(&str, Duration)> = Vec::new();
+    let started = Instant::now();
+    for step in steps(options.quick) {
+        eprintln!("── {} ──", step.name);
+        let began = Instant::now();
+        let result = perform(&step.action);
+        done.push((step.name, began.elapsed()));
+        if let Err(error) = result {
+            print_times(&done, started.elapsed());
+            return Err(error.context(format!("step `{}` failed", step.name)));
+        }
+    }
+    print_times(&done, started.elapsed());
+    println!(
+        "all {} steps passed{}",
+        done.len(),
+        if options.quick {
+            " (without the tests that use a mysqld)"
+        } else {
+            ""
+        }
+    );
+    Ok(())
+}
+
+fn steps(quick: bool) -> Vec<Step> {
+    let cargo = |name, arguments: &[&'static str]| Step {
+        name,
+        action: Action::Cargo {
+            arguments: arguments.to_vec(),
+            variables: Vec::new(),
+        },
+    };
+    let mut steps = vec![
+        cargo("format", &["fmt", "--all", "--check"]),
+        cargo(
+            "lints",
+            &[
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--",
+                "-D",
+                "warnings",
+            ],
+        ),
+    ];
+    if quick {
+        steps.push(Step {
+            name: "tests",
+            action: Action::Cargo {
+                arguments: vec!["test", "--workspace", "--", "--skip", "mysqld"],
+                // A test that uses a mysqld and does not say so in its name fails.
+                variables: vec![(QUICK_VARIABLE, "1")],
+            },
+        });
+    } else {
+        steps.push(Step {
+            name: "mysql",
+            action: Action::Mysql,
+        });
+        steps.push(cargo("tests", &["test", "--workspace"]));
+    }
+    steps.push(Step {
+        name: "documentation",
+        action: Action::Cargo {
+            arguments: vec![
+                "doc",
+                "--workspace",
+                "--no-deps",
+                "--document-private-items",
+            ],
+            variables: vec![("RUSTDOCFLAGS", "-D warnings")],
+        },
+    });
+    steps
+}
+
+fn perform(action: &Action) -> Result<()> {
+    match action {
+        Action::Mysql => {
+            let tree = mysql::provide(false)?;
+            let missing = tree.missing();
+            if !missing.is_empty() {
+                bail!(
+                    "{} comes without {}, which the tests use",
+                    tree.mysqld.display(),
+                    missing.join(" and ")
+                );
+            }
+            eprintln!("MySQL {} at {}", tree.version, tree.mysqld.display());
+            Ok(())
+        }
+        Action::Cargo {
+            arguments,
+            variables,
+        } => {
+            // Cargo tells its subcommands which cargo they run under.
+            let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+            let status = Command::new(cargo)
+                .args(arguments)
+                .envs(variables.iter().copied())
+                .current_dir(testkit::checkout())
+                .stdin(Stdio::null())
+                .status()
+                .context("cannot run cargo")?;
+            if !status.success() {
+                bail!("cargo {} ended with {status}", arguments.join(" "));
+            }
+            Ok(())
+        }
+    }
+}
+
+fn print_times(done: &[(&str, Duration)], total: Duration) {
+    println!("── times ──");
+    for (name, time) in done.iter().copied().chain([("total", total)]) {
+        println!("{name:<16}{:>8.1} s", time.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(quick: bool) -> Vec<&'static str> {
+        steps(quick).into_iter().map(|step| step.name).collect()
+    }
+
+    #[test]
+    fn everything_is_checked_with_a_mysqld_before_the_tests() {
+        assert_eq!(
+            names(false),
+            ["format", "lints", "mysql", "tests", "documentation"]
+        );
+    }
+
+    #[test]
+    fn quick_leaves_out_the_mysqld_and_only_that() {
+        assert_eq!(names(true), ["format", "lints", "tests", "documentation"]);
+        let tests = steps(true)
+            .into_iter()
+            .find(|step| step.name == "tests")
+            .unwrap();
+        let Action::Cargo {
+            arguments,
+            variables,
+        } = tests.action
+        else {
+            panic!("the tests run under cargo")
+        };
+        assert!(
+            arguments.ends_with(&["--skip", "mysqld"])
+                && variables.contains(&(QUICK_VARIABLE, "1"))
+        );
+    }
+}
