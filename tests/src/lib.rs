@@ -1,1 +1,8 @@
-//! Whole-system tests of the workspace.
+//! What the whole-system tests share: writers that remember every acknowledgement, and the questions that each test asks
+//! at its end. The tests run real `witness` processes around a real mysqld; one that finds no mysqld fails.
+
+mod acked_writers;
+mod agreement;
+
+pub use acked_writers::{AckedWriters, Commit, WrittenRows};
+pub use agreement::{assert_nothing_lost_or_doubled, ring_gtids};

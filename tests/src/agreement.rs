@@ -1,0 +1,128 @@
+//! The questions that every test asks at its end: is each acknowledged row there, does the ring's log hold exactly what
+//! the primary executed, and does it hold nothing twice? The log is read by stock `mysqlbinlog`, not by our own code.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, ensure};
+use testkit::mysqlbinlog::verified_sql;
+use testkit::mysqld::Mysqld;
+use testkit::ring::LogFiles;
+
+use crate::acked_writers::WrittenRows;
+
+/// The GTIDs of a member's log in log order, as `mysqlbinlog --verify-binlog-checksum` prints them.
+///
+/// # Errors
+/// When it refuses a file.
+pub fn ring_gtids(server: &Mysqld, files: &LogFiles) -> Result<Vec<String>> {
+    let sql = verified_sql(server.tree(), &files.paths())?;
+    Ok(sql
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("SET @@SESSION.GTID_NEXT= '"))
+        .filter_map(|rest| rest.split_once('\'').map(|(gtid, _)| gtid.to_owned()))
+        .filter(|gtid| gtid != "AUTOMATIC")
+        .collect())
+}
+
+/// Fails unless every acknowledged row is in the primary, and the ring's log holds each of the primary's
+/// transactions once and no other.
+///
+/// # Errors
+/// With what is missing, or there twice.
+pub fn assert_nothing_lost_or_doubled(
+    server: &Mysqld,
+    files: &LogFiles,
+    written: &WrittenRows,
+) -> Result<()> {
+    let client = server.client();
+    let rows = client.sql("SELECT id FROM acked.rows")?;
+    let present: BTreeSet<u64> = rows
+        .0
+        .iter()
+        .map(|row| row.concat().parse())
+        .collect::<Result<_, _>>()
+        .context("row numbers")?;
+    let lost: Vec<u64> = written
+        .acknowledged()
+        .difference(&present)
+        .copied()
+        .collect();
+    ensure!(
+        lost.is_empty(),
+        "{} acknowledged rows are missing, the first is {:?}",
+        lost.len(),
+        lost.first()
+    );
+
+    let gtids = ring_gtids(server, files)?;
+    let mut times: BTreeMap<&str, u32> = BTreeMap::new();
+    for gtid in &gtids {
+        *times.entry(gtid).or_default() += 1;
+    }
+    let doubled: Vec<_> = times.iter().filter(|(_, count)| **count > 1).collect();
+    ensure!(
+        doubled.is_empty(),
+        "the ring's log holds transactions twice: {doubled:?}"
+    );
+
+    let ring = interval_text(&gtids);
+    for (left, right, what) in [
+        (
+            "@@GLOBAL.gtid_executed".to_owned(),
+            format!("'{ring}'"),
+            "the primary has transactions that the ring lacks",
+        ),
+        (
+            format!("'{ring}'"),
+            "@@GLOBAL.gtid_executed".to_owned(),
+            "the ring has transactions that the primary lacks",
+        ),
+    ] {
+        let rest = client
+            .sql(&format!("SELECT GTID_SUBTRACT({left}, {right})"))?
+            .0
+            .concat()
+            .concat();
+        ensure!(rest.is_empty(), "{what}: {rest}");
+    }
+    Ok(())
+}
+
+/// GTIDs as a set in MySQL's notation, with neighbours joined so that a long log stays a short text.
+fn interval_text(gtids: &[String]) -> String {
+    let mut numbers: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
+    for gtid in gtids {
+        if let Some((source, number)) = gtid.rsplit_once(':')
+            && let Ok(number) = number.parse()
+        {
+            numbers.entry(source).or_default().insert(number);
+        }
+    }
+    let mut parts = Vec::new();
+    for (source, numbers) in numbers {
+        let mut intervals: Vec<(u64, u64)> = Vec::new();
+        for number in numbers {
+            match intervals.last_mut() {
+                Some((_, end)) if *end + 1 == number => *end = number,
+                _ => intervals.push((number, number)),
+            }
+        }
+        parts.extend(
+            intervals
+                .into_iter()
+                .map(|(first, last)| format!("{source}:{first}-{last}")),
+        );
+    }
+    parts.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_joined() {
+        let gtids = ["a:1", "a:2", "b:x:9", "a:4"].map(str::to_owned);
+        assert_eq!(interval_text(&gtids), "a:1-2,a:4-4,b:x:9-9");
+    }
+}
