@@ -99,7 +99,7 @@ pub fn canonicalise_into(
     Ok(())
 }
 
-fn append_canonical(verified: EventRef<'_>, out: &mut impl EventSink) {
+pub(crate) fn append_canonical(verified: EventRef<'_>, out: &mut impl EventSink) {
     let start = out.len();
     out.append(verified.bytes());
     let event = out.written_from(start);

@@ -6,6 +6,7 @@ pub mod canonical;
 pub mod checksum;
 pub mod event;
 pub mod events;
+pub mod framing;
 pub mod gtid;
 
 mod cursor;

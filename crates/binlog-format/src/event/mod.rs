@@ -7,4 +7,4 @@ pub use crate::event_type::EventType;
 pub use header::{EventFlags, EventHeader, HEADER_LEN, MAX_EVENT_BYTES};
 pub use raw::{EventRef, RawEvent};
 
-pub(crate) use header::{FLAGS_RANGE, LOG_POS_RANGE, SIZE_RANGE};
+pub(crate) use header::{LOG_POS_RANGE, SIZE_RANGE};

@@ -3,12 +3,20 @@
 
 mod body;
 mod format_description;
+mod gtid_event;
+mod heartbeat;
 mod ignorable;
 mod previous_gtids;
+mod query;
 mod rotate;
+mod xid;
 
 pub use body::{EncodeEvent, EventOrigin};
 pub use format_description::FormatDescription;
+pub use gtid_event::{CommitTimestamp, GtidEvent, GtidForm, LogicalClock, ServerVersion};
+pub use heartbeat::Heartbeat;
 pub use ignorable::Ignorable;
 pub use previous_gtids::PreviousGtids;
+pub use query::Query;
 pub use rotate::Rotate;
+pub use xid::{XaPrepare, Xid};
