@@ -3,6 +3,7 @@
 //! `mysql` gets a mysqld, `test` runs everything, `compare` measures against stock MySQL. What tests share with these tasks is
 //! in `testkit`.
 
+mod compare;
 mod debian;
 mod mysql;
 mod test;
@@ -24,12 +25,16 @@ enum Task {
     Mysql(mysql::Options),
     /// Run everything: format, lints, all tests with a real mysqld, documentation
     Test(test::Options),
+    /// Measure this project beside stock MySQL
+    #[command(subcommand)]
+    Compare(compare::Comparison),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Mysql(options) => mysql::run(&options),
         Task::Test(options) => test::run(&options),
+        Task::Compare(comparison) => compare::run(&comparison),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,6 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
+use anyhow::Context;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqlbinlog::verified_sql;
 use testkit::mysqld::{Mysqld, MysqldOptions};
@@ -17,9 +18,9 @@ fn mysqld_under_sysbench_commits_what_the_report_says() {
         .threads(2)
         .duration(Duration::from_secs(2));
     load.prepare(&server).unwrap();
-    let before = committed(&server);
+    let before = committed(&server).unwrap();
     let report = load.run().unwrap();
-    let after = committed(&server);
+    let after = committed(&server).unwrap();
     assert_eq!(after - before, report.transactions, "{report:?}");
     assert!(report.latency_min_ms <= report.latency_p50_ms, "{report:?}");
     assert!(
@@ -120,7 +121,11 @@ fn mysqld_binlogs_replay_and_a_flipped_bit_is_found() {
     assert!(verified_sql(&tree, &files).is_err());
 }
 
-fn committed(server: &Mysqld) -> u64 {
-    let gtids = server.client().gtid_executed().unwrap();
-    gtids.rsplit('-').next().unwrap().parse().unwrap()
+/// How many transactions the server has committed, from its GTIDs of one source.
+fn committed(server: &Mysqld) -> anyhow::Result<u64> {
+    let gtids = server.client().gtid_executed()?;
+    let (_, last) = gtids
+        .rsplit_once('-')
+        .context("several transactions were expected")?;
+    Ok(last.parse()?)
 }

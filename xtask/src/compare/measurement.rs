@@ -1,0 +1,46 @@
+//! The order of the measurements, and one measurement. The order is pure.
+
+use testkit::sysbench::SysbenchReport;
+
+use super::setup::Setup;
+
+/// One sysbench run.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    pub(super) setup: Setup,
+    pub(super) threads: u32,
+    pub(super) report: SysbenchReport,
+}
+
+/// The setups of each round. Every round has all of them, each starting with another, so that a machine that grows slower or busier
+/// during the run favours none.
+pub(super) fn rounds(setups: &[Setup], count: usize) -> Vec<Vec<Setup>> {
+    (0..count)
+        .map(|round| {
+            let mut order = setups.to_vec();
+            if !order.is_empty() {
+                order.rotate_left(round % setups.len());
+            }
+            order
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_round_has_every_setup_and_starts_with_another() {
+        let rounds = rounds(&Setup::ALL, 6);
+        assert_eq!(rounds.len(), 6);
+        for round in &rounds {
+            let mut sorted = round.clone();
+            sorted.sort();
+            assert_eq!(sorted, Setup::ALL);
+        }
+        let firsts: Vec<Setup> = rounds.iter().map(|round| round[0]).collect();
+        assert_eq!(firsts[..5], Setup::ALL);
+        assert_eq!(firsts[5], Setup::ALL[0]);
+    }
+}

@@ -1,0 +1,180 @@
+//! What a commit waits for, in each of the compared setups.
+//!
+//! The primary is the same in all of them: one mysqld with the same data, the same settings and the semi-sync plugin loaded;
+//! only who acknowledges differs. Nothing but the measured setup runs while it is measured.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use serde::Serialize;
+use testkit::mysqld::Mysqld;
+use testkit::ring::{ProcessRing, RingOptions};
+
+use super::data::LoadedData;
+
+/// As an operator would have it; the default of the configuration.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+/// Replicas that apply may lag at the end of a step; the next step starts when they have caught up.
+const CATCH_UP_LIMIT: Duration = Duration::from_secs(300);
+const ACKNOWLEDGER_LIMIT: Duration = Duration::from_secs(60);
+
+/// One of the compared setups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Setup {
+    /// Nobody acknowledges.
+    StockAsync,
+    /// Two stock semi-sync replicas, which apply.
+    SemiSync,
+    /// Two stock semi-sync replicas whose applier threads are stopped.
+    LeanSemiSync,
+    /// This ring: one database member, two witnesses.
+    RingFsync,
+    /// The same, with acknowledgements before the fsync.
+    RingOs,
+}
+
+impl Setup {
+    /// All of them, in the order of the printed table.
+    pub(super) const ALL: [Self; 5] = [
+        Self::StockAsync,
+        Self::SemiSync,
+        Self::LeanSemiSync,
+        Self::RingFsync,
+        Self::RingOs,
+    ];
+
+    /// Its name in the figures.
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Self::StockAsync => "stock_async",
+            Self::SemiSync => "semi_sync",
+            Self::LeanSemiSync => "lean_semi_sync",
+            Self::RingFsync => "ring_fsync",
+            Self::RingOs => "ring_os",
+        }
+    }
+
+    /// What it is, in one line.
+    pub(super) fn description(self) -> &'static str {
+        match self {
+            Self::StockAsync => "stock mysqld alone, no replica attached",
+            Self::SemiSync => {
+                "stock lossless semi-sync (AFTER_SYNC, one ack of two), both replicas apply"
+            }
+            Self::LeanSemiSync => {
+                "the same, the replicas' applier threads stopped: relay log only, no fsync"
+            }
+            Self::RingFsync => {
+                "this ring: database member and two witnesses, fsync before each ack"
+            }
+            Self::RingOs => {
+                "this ring with durability = \"os\": ack after the write, before any fsync"
+            }
+        }
+    }
+
+    /// Whether it needs the `witness` binary.
+    pub(super) fn is_ring(self) -> bool {
+        matches!(self, Self::RingFsync | Self::RingOs)
+    }
+}
+
+/// A setup that runs: its primary, and whoever acknowledges. Dropped, all of it ends.
+pub(super) struct Bed {
+    setup: Setup,
+    /// Before the primary, so that they end before it.
+    replicas: Vec<Mysqld>,
+    _ring: Option<ProcessRing>,
+    primary: Mysqld,
+}
+
+impl Bed {
+    /// Starts `setup` on fresh copies of the data in `folder`, which must not exist. `witness` is the binary of the ring.
+    pub(super) fn make(
+        setup: Setup,
+        data: &LoadedData,
+        folder: &Path,
+        witness: Option<&Path>,
+    ) -> Result<Self> {
+        let replicated = matches!(setup, Setup::SemiSync | Setup::LeanSemiSync);
+        let mut primary = data.copy(1, &folder.join("primary"))?;
+        let mut replicas = Vec::new();
+        if replicated {
+            for server_id in [2, 3] {
+                replicas.push(data.copy(server_id, &folder.join(format!("replica-{server_id}")))?);
+            }
+        }
+        // The copies are out of the way before anything is timed.
+        rustix::fs::sync();
+        primary.start()?;
+        for replica in &mut replicas {
+            replica.start()?;
+        }
+        let ring = match witness {
+            Some(witness) if setup.is_ring() => {
+                Some(launch_ring(setup, &primary, &folder.join("ring"), witness)?)
+            }
+            _ => None,
+        };
+        if replicated {
+            attach(setup, &primary, &replicas)?;
+        }
+        Ok(Self {
+            setup,
+            replicas,
+            _ring: ring,
+            primary,
+        })
+    }
+
+    pub(super) fn primary(&self) -> &Mysqld {
+        &self.primary
+    }
+
+    /// Waits until nothing of the step before is left to do.
+    pub(super) fn settle(&self) -> Result<()> {
+        if self.setup == Setup::SemiSync {
+            let gtids = self.primary.client().gtid_executed()?;
+            for replica in &self.replicas {
+                replica.client().wait_for_gtids(&gtids, CATCH_UP_LIMIT)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn attach(setup: Setup, primary: &Mysqld, replicas: &[Mysqld]) -> Result<()> {
+    let source = primary.client();
+    source.enable_semi_sync_source(1)?;
+    for replica in replicas {
+        replica.replicate_from(primary, true)?;
+        if setup == Setup::LeanSemiSync {
+            replica.client().sql("STOP REPLICA SQL_THREAD")?;
+        }
+    }
+    let all = replicas.len().to_string();
+    source.wait_for_status("Rpl_semi_sync_source_clients", &all, ACKNOWLEDGER_LIMIT)?;
+    source.wait_for_status("Rpl_semi_sync_source_status", "ON", ACKNOWLEDGER_LIMIT)
+}
+
+fn launch_ring(
+    setup: Setup,
+    primary: &Mysqld,
+    folder: &Path,
+    witness: &Path,
+) -> Result<ProcessRing> {
+    let options = RingOptions {
+        folder: Some(folder.to_owned()),
+        durability: if setup == Setup::RingOs {
+            "os"
+        } else {
+            "fsync"
+        },
+        heartbeat: HEARTBEAT,
+        ..RingOptions::around(primary)
+    };
+    ProcessRing::launch(witness, &options)
+}

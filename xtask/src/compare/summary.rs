@@ -1,0 +1,233 @@
+//! From samples to medians, ratios and the printed table. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use testkit::figures::Spread;
+use testkit::sysbench::SysbenchReport;
+
+use super::measurement::Sample;
+use super::setup::Setup;
+
+/// What one setup did with one number of threads, over all rounds.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Cell {
+    transactions_per_second: Spread,
+    latency_mean_ms: Spread,
+    latency_p50_ms: Spread,
+    latency_p95_ms: Spread,
+    latency_p99_ms: Spread,
+    latency_max_ms: Spread,
+    /// Of the medians of the mean latencies; `None` when the other setup was not measured.
+    ratio_mean_to_semi_sync: Option<f64>,
+    ratio_mean_to_lean_semi_sync: Option<f64>,
+    /// The same ratios within each round: their spread tells how much a single run would say.
+    ratio_mean_to_semi_sync_by_round: Option<Spread>,
+    ratio_mean_to_lean_semi_sync_by_round: Option<Spread>,
+}
+
+/// All cells, by setup and number of threads.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Summary {
+    cells: BTreeMap<Setup, BTreeMap<u32, Cell>>,
+}
+
+/// To which stock setup a mean latency is related.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stock {
+    SemiSync,
+    LeanSemiSync,
+}
+
+impl Summary {
+    /// Sums samples up. Samples of a setup stand in the order of the rounds.
+    pub(super) fn of(samples: &[Sample]) -> Self {
+        let mut cells: BTreeMap<Setup, BTreeMap<u32, Cell>> = BTreeMap::new();
+        for sample in samples {
+            let by_threads = cells.entry(sample.setup).or_default();
+            if !by_threads.contains_key(&sample.threads)
+                && let Some(cell) = cell(samples, sample.setup, sample.threads)
+            {
+                by_threads.insert(sample.threads, cell);
+            }
+        }
+        Self { cells }
+    }
+
+    /// The cells of one setup by number of threads.
+    pub(super) fn of_setup(&self, setup: Setup) -> Option<&BTreeMap<u32, Cell>> {
+        self.cells.get(&setup)
+    }
+
+    /// The ratios of one setup by number of threads, as far as both were measured.
+    pub(super) fn ratios(&self, setup: Setup, stock: Stock) -> BTreeMap<u32, f64> {
+        let cells = self.cells.get(&setup).into_iter().flatten();
+        cells
+            .filter_map(|(threads, cell)| {
+                let ratio = match stock {
+                    Stock::SemiSync => cell.ratio_mean_to_semi_sync,
+                    Stock::LeanSemiSync => cell.ratio_mean_to_lean_semi_sync,
+                };
+                Some((*threads, ratio?))
+            })
+            .collect()
+    }
+
+    /// The table for the terminal: medians, the range of the mean in brackets.
+    pub(super) fn table(&self) -> String {
+        let mut text = format!(
+            "{:<8}{:<16}{:>9}{:>10}  {:<16}{:>8}{:>9}{:>12}{:>8}\n",
+            "threads",
+            "setup",
+            "tps",
+            "mean ms",
+            "[range]",
+            "p50 ms",
+            "p99 ms",
+            "÷ semi-sync",
+            "÷ lean"
+        );
+        let mut threads: Vec<u32> = self
+            .cells
+            .values()
+            .flat_map(BTreeMap::keys)
+            .copied()
+            .collect();
+        threads.sort_unstable();
+        threads.dedup();
+        for threads in threads {
+            for (setup, by_threads) in &self.cells {
+                let Some(cell) = by_threads.get(&threads) else {
+                    continue;
+                };
+                let mean = cell.latency_mean_ms;
+                let _ = writeln!(
+                    text,
+                    "{threads:<8}{:<16}{:>9.0}{:>10.3}  {:<16}{:>8.3}{:>9.3}{:>12}{:>8}",
+                    setup.key(),
+                    cell.transactions_per_second.median,
+                    mean.median,
+                    format!("[{:.3} {:.3}]", mean.min, mean.max),
+                    cell.latency_p50_ms.median,
+                    cell.latency_p99_ms.median,
+                    ratio_text(cell.ratio_mean_to_semi_sync),
+                    ratio_text(cell.ratio_mean_to_lean_semi_sync),
+                );
+            }
+        }
+        text
+    }
+}
+
+fn cell(samples: &[Sample], setup: Setup, threads: u32) -> Option<Cell> {
+    let of = |setup: Setup, value: fn(&SysbenchReport) -> f64| -> Vec<f64> {
+        let matching = samples
+            .iter()
+            .filter(|sample| sample.setup == setup && sample.threads == threads);
+        matching.map(|sample| value(&sample.report)).collect()
+    };
+    let spread = |value| Spread::of(&of(setup, value));
+    let means = |setup| of(setup, |report| report.latency_mean_ms);
+    let ratio = |stock| Some(Spread::of(&means(setup))?.median / Spread::of(&means(stock))?.median);
+    let by_round = |stock| {
+        let pairs: Vec<f64> = means(setup)
+            .iter()
+            .zip(means(stock))
+            .map(|(ours, theirs)| ours / theirs)
+            .collect();
+        Spread::of(&pairs)
+    };
+    Some(Cell {
+        transactions_per_second: spread(|report| report.transactions_per_second)?,
+        latency_mean_ms: spread(|report| report.latency_mean_ms)?,
+        latency_p50_ms: spread(|report| report.latency_p50_ms)?,
+        latency_p95_ms: spread(|report| report.latency_p95_ms)?,
+        latency_p99_ms: spread(|report| report.latency_p99_ms)?,
+        latency_max_ms: spread(|report| report.latency_max_ms)?,
+        ratio_mean_to_semi_sync: ratio(Setup::SemiSync),
+        ratio_mean_to_lean_semi_sync: ratio(Setup::LeanSemiSync),
+        ratio_mean_to_semi_sync_by_round: by_round(Setup::SemiSync),
+        ratio_mean_to_lean_semi_sync_by_round: by_round(Setup::LeanSemiSync),
+    })
+}
+
+fn ratio_text(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(setup: Setup, threads: u32, mean_ms: f64) -> Sample {
+        let report = SysbenchReport {
+            transactions: 100,
+            transactions_per_second: 1000.0 / mean_ms,
+            ignored_errors: 0,
+            reconnects: 0,
+            latency_min_ms: mean_ms,
+            latency_mean_ms: mean_ms,
+            latency_p50_ms: mean_ms,
+            latency_p95_ms: mean_ms,
+            latency_p99_ms: mean_ms,
+            latency_max_ms: mean_ms,
+            intervals: Vec::new(),
+        };
+        Sample {
+            setup,
+            threads,
+            report,
+        }
+    }
+
+    #[test]
+    fn ratios_are_of_medians_and_by_threads() {
+        let samples = [
+            sample(Setup::SemiSync, 1, 2.0),
+            sample(Setup::SemiSync, 1, 4.0),
+            sample(Setup::SemiSync, 1, 3.0),
+            sample(Setup::RingFsync, 1, 1.5),
+            sample(Setup::RingFsync, 1, 9.0),
+            sample(Setup::RingFsync, 1, 1.0),
+            sample(Setup::SemiSync, 8, 10.0),
+            sample(Setup::RingFsync, 8, 5.0),
+        ];
+        let summary = Summary::of(&samples);
+        let ratios = summary.ratios(Setup::RingFsync, Stock::SemiSync);
+        assert_eq!(ratios, BTreeMap::from([(1, 0.5), (8, 0.5)]));
+        assert!(
+            summary
+                .ratios(Setup::RingFsync, Stock::LeanSemiSync)
+                .is_empty(),
+            "lean was not measured"
+        );
+        let cell = &summary.of_setup(Setup::RingFsync).unwrap()[&1];
+        let by_round = cell.ratio_mean_to_semi_sync_by_round.unwrap();
+        assert_eq!(
+            (by_round.median, by_round.min, by_round.max),
+            (0.75, 1.0 / 3.0, 2.25)
+        );
+        assert_eq!(cell.latency_mean_ms.max, 9.0);
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_every_cell() {
+        let samples = [
+            sample(Setup::RingOs, 8, 1.0),
+            sample(Setup::LeanSemiSync, 1, 2.0),
+            sample(Setup::LeanSemiSync, 8, 4.0),
+        ];
+        let table = Summary::of(&samples).table();
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines.len(), 4);
+        assert!(
+            lines[1].contains("lean_semi_sync") && lines[1].contains("1.00"),
+            "{table}"
+        );
+        assert!(
+            lines[3].contains("ring_os") && lines[3].trim_end().ends_with("0.25"),
+            "{table}"
+        );
+    }
+}
