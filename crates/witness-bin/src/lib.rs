@@ -3,3 +3,5 @@
 
 pub mod cli;
 pub mod config;
+pub mod node;
+pub mod status;

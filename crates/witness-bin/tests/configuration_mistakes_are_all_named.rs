@@ -98,13 +98,13 @@ fn rules_between_keys_are_checked() {
     let cases = [
         (
             "heartbeat = 500",
-            "heartbeat = \"700ms\"",
-            "is not above `raft.heartbeat` (700 ms)",
+            "lease = \"700ms\"",
+            "a `raft.lease` of 700 ms does not go with a `raft.heartbeat` of 500 ms",
         ),
         (
             "heartbeat = 500",
-            "election_timeout_max = \"600ms\"",
-            "(600 ms) is not above",
+            "heartbeat = \"1ms\"",
+            "write a duration from 10ms to 10s",
         ),
         (
             "id = 2\n",

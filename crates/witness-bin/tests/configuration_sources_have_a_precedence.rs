@@ -41,10 +41,11 @@ fn the_higher_source_wins_key_by_key() {
     assert_eq!(config.ring_name, "from-env");
     assert_eq!(config.raft.heartbeat.as_millis(), 100, "from the file");
     assert_eq!(
-        config.raft.election_timeout_max.as_millis(),
-        800,
-        "the default"
+        config.raft.lease.as_millis(),
+        160,
+        "1.6 times the heartbeat"
     );
+    assert_eq!(config.raft.proposals_bytes, 64 << 20, "the default");
     assert_eq!(config.listen, "127.0.0.1:7400", "the own address");
 }
 

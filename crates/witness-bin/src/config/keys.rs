@@ -4,7 +4,6 @@ use super::key::{Fallback, Key, Kind};
 
 use Fallback::{Required, Value};
 
-const MINUTE: u64 = 60_000;
 const KIB: u64 = 1 << 10;
 const GIB: u64 = 1 << 30;
 
@@ -92,31 +91,31 @@ pub const KEYS: &[Key] = &[
         "raft.heartbeat",
         Kind::Duration {
             min: 10,
-            max: MINUTE,
+            max: 10_000,
         },
         Value("\"500ms\""),
         "",
-        "How often the leader is heard from. Above the worst round trip to any voting member.",
+        "How often the leader is heard from; also the deadline of that call, so it must be above the worst round trip to any voting member.",
     ),
     key(
-        "raft.election_timeout_min",
+        "raft.lease",
         Kind::Duration {
-            min: 20,
-            max: 10 * MINUTE,
+            min: 0,
+            max: 200_000,
         },
-        Value("\"700ms\""),
-        "",
-        "Shortest random wait before a candidacy, on top of `election_timeout_max`, which the silence must have lasted.",
+        Value("\"0ms\""),
+        "\"800ms\"",
+        "Silence after which the leader counts as gone, and how long it may trust its last answered heartbeat. `0ms`: 1.6 times the heartbeat.",
     ),
     key(
-        "raft.election_timeout_max",
-        Kind::Duration {
-            min: 20,
-            max: 10 * MINUTE,
+        "raft.proposals_bytes",
+        Kind::Bytes {
+            min: 1 << 20,
+            max: GIB,
         },
-        Value("\"800ms\""),
+        Value("\"64MiB\""),
         "",
-        "Silence after which the leader counts as gone; the leader's lease too. The same on every member.",
+        "Memory for entries that are proposed and not committed yet; the next transaction waits beyond it.",
     ),
     key(
         "tls.certificate_file",

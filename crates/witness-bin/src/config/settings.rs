@@ -78,10 +78,17 @@ pub enum Durability {
 pub struct RaftSettings {
     /// How often the leader is heard from.
     pub heartbeat: Duration,
-    /// Shortest random wait before a candidacy.
-    pub election_timeout_min: Duration,
     /// Silence after which the leader counts as gone.
-    pub election_timeout_max: Duration,
+    pub lease: Duration,
+    /// Memory for proposals that are not committed yet.
+    pub proposals_bytes: u32,
+}
+
+impl RaftSettings {
+    /// The lease that goes with a heartbeat when nobody says another.
+    pub fn usual_lease(heartbeat: Duration) -> Duration {
+        heartbeat * 8 / 5
+    }
 }
 
 /// `[tls]`, complete.
@@ -219,11 +226,7 @@ pub(crate) fn build(values: &Values, members: &[Values]) -> Option<Config> {
             max_file_bytes: values.number("log.max_file_bytes")?,
             cache_bytes: values.number("log.cache_bytes")?,
         },
-        raft: RaftSettings {
-            heartbeat: values.duration("raft.heartbeat")?,
-            election_timeout_min: values.duration("raft.election_timeout_min")?,
-            election_timeout_max: values.duration("raft.election_timeout_max")?,
-        },
+        raft: raft(values)?,
         tls: tls(values)?,
         mysql: match own.kind {
             MemberKind::Database => Some(mysql(values)?),
@@ -251,6 +254,20 @@ pub(crate) fn member(values: &Values) -> Option<MemberEntry> {
         },
         votes: values.bool("members.votes")?,
         address: values.text("members.address")?,
+    })
+}
+
+fn raft(values: &Values) -> Option<RaftSettings> {
+    let heartbeat = values.duration("raft.heartbeat")?;
+    let lease = values.duration("raft.lease")?;
+    Some(RaftSettings {
+        heartbeat,
+        lease: if lease.is_zero() {
+            RaftSettings::usual_lease(heartbeat)
+        } else {
+            lease
+        },
+        proposals_bytes: u32::try_from(values.number("raft.proposals_bytes")?).ok()?,
     })
 }
 

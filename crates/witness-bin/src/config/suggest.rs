@@ -24,7 +24,7 @@ mod tests {
 
     #[test]
     fn a_slip_of_the_finger_is_recognised_and_nonsense_is_not() {
-        let known = ["heartbeat", "election_timeout_min", "election_timeout_max"];
+        let known = ["heartbeat", "lease", "proposals_bytes"];
         assert_eq!(nearest("heartbeet", known.into_iter()), Some("heartbeat"));
         assert_eq!(nearest("hartbeat", known.into_iter()), Some("heartbeat"));
         assert_eq!(nearest("zzz", known.into_iter()), None);

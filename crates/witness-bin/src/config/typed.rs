@@ -232,8 +232,10 @@ fn duration(text: &str, min: u64, max: u64) -> Result<Typed, Mistake> {
 }
 
 fn long_form(millis: u64) -> String {
-    if millis.is_multiple_of(60_000) {
+    if millis.is_multiple_of(60_000) && millis > 0 {
         format!("{}m", millis / 60_000)
+    } else if millis.is_multiple_of(1_000) && millis > 0 {
+        format!("{}s", millis / 1_000)
     } else {
         format!("{millis}ms")
     }

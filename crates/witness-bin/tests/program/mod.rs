@@ -47,7 +47,10 @@ pub(crate) fn witness(scratch: &Scratch) -> Program {
 
 impl Program {
     /// Adds arguments.
-    pub(crate) fn args<A: AsRef<std::ffi::OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+    pub(crate) fn args<A: AsRef<std::ffi::OsStr>>(
+        mut self,
+        args: impl IntoIterator<Item = A>,
+    ) -> Self {
         self.0.args(args);
         self
     }

@@ -1,0 +1,7 @@
+//! One running member.
+
+mod directory_lock;
+mod identity;
+
+pub use directory_lock::{DirectoryLock, LockError};
+pub use identity::{Claim, Identity, IdentityError};

@@ -1,0 +1,264 @@
+//! The yes-or-no questions that load balancers and schedulers ask a member, with Patroni's meanings.
+//! Pure: an answer follows from the member's view alone.
+
+use raft_types::MemberKind;
+
+use super::view::{MemberView, Role};
+
+/// A question with the HTTP answers 200 and 503.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// Does the process do its work? Restart it when not.
+    Liveness,
+    /// Does it take part in the ring? Do not stop another one when not.
+    Readiness,
+    /// Is everything that it is responsible for in order?
+    Health,
+    /// May clients write to the mysqld beside it?
+    Primary,
+    /// May clients read from the mysqld beside it?
+    Replica,
+    /// Is it a working witness?
+    Witness,
+}
+
+/// Yes, or no and why.
+pub type Answer = Result<(), String>;
+
+/// Answers a question from a member's view.
+pub fn answer(question: Question, view: &MemberView) -> Answer {
+    liveness(view)?;
+    match question {
+        Question::Liveness => Ok(()),
+        Question::Readiness => readiness(view),
+        Question::Health => health(view),
+        Question::Primary => primary(view),
+        Question::Replica => replica(view),
+        Question::Witness => witness(view),
+    }
+}
+
+fn liveness(view: &MemberView) -> Answer {
+    match &view.fault {
+        Some(fault) => Err(fault.clone()),
+        None => Ok(()),
+    }
+}
+
+fn readiness(view: &MemberView) -> Answer {
+    match (view.role, view.leader) {
+        (Role::Joining, _) => Err("the member waits for its ring to be bootstrapped".into()),
+        (Role::Leader, _) if view.serving => Ok(()),
+        (Role::Leader, _) => Err(not_serving(view)),
+        (_, Some(_)) => Ok(()),
+        (_, None) => Err("no leader is known".into()),
+    }
+}
+
+fn health(view: &MemberView) -> Answer {
+    readiness(view)?;
+    if !view.quorum.ok {
+        return Err(view
+            .quorum
+            .cause
+            .clone()
+            .unwrap_or_else(|| "the quorum is lost".into()));
+    }
+    let Some(mysql) = &view.mysql else {
+        return Ok(());
+    };
+    if let Some(trouble) = &mysql.trouble {
+        return Err(trouble.clone());
+    }
+    if view.serving && !mysql.protected {
+        return Err(unprotected(&mysql.unprotected_because));
+    }
+    Ok(())
+}
+
+fn primary(view: &MemberView) -> Answer {
+    if view.member.kind != MemberKind::Database {
+        return Err("it is a witness".into());
+    }
+    if view.role != Role::Leader {
+        return Err(match view.leader {
+            Some(leader) => format!("it does not lead; member {leader} does"),
+            None => "it does not lead, and no leader is known".into(),
+        });
+    }
+    if !view.serving {
+        return Err(not_serving(view));
+    }
+    let Some(mysql) = &view.mysql else {
+        return Err("it has no mysqld".into());
+    };
+    if let Some(trouble) = &mysql.trouble {
+        return Err(trouble.clone());
+    }
+    if !mysql.protected {
+        return Err(unprotected(&mysql.unprotected_because));
+    }
+    if !mysql.ingesting {
+        return Err("its mysqld's transactions are not taken in yet".into());
+    }
+    if !mysql.writable {
+        return Err("its mysqld does not take writes".into());
+    }
+    Ok(())
+}
+
+/// Nothing applies the log to the mysqld of a member that follows yet, so its data would be old
+/// without an end.
+fn replica(view: &MemberView) -> Answer {
+    if view.member.kind != MemberKind::Database {
+        return Err("it is a witness".into());
+    }
+    if view.role == Role::Leader {
+        return Err("it leads".into());
+    }
+    Err("nothing applies the ring's log to its mysqld, so reads there would be stale".into())
+}
+
+fn witness(view: &MemberView) -> Answer {
+    if view.member.kind == MemberKind::Witness {
+        readiness(view)
+    } else {
+        Err("it is a database member".into())
+    }
+}
+
+fn not_serving(view: &MemberView) -> String {
+    let why = view
+        .not_serving
+        .as_deref()
+        .unwrap_or("it was elected just now");
+    format!("it leads, but does not serve: {why}")
+}
+
+fn unprotected(reasons: &[String]) -> String {
+    if reasons.is_empty() {
+        "its mysqld is not known to wait for the ring".into()
+    } else {
+        format!(
+            "a commit in its mysqld may not wait for the ring: {}",
+            reasons.join("; ")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{database_leader, witness_follower};
+    use super::*;
+
+    const ALL: [Question; 6] = [
+        Question::Liveness,
+        Question::Readiness,
+        Question::Health,
+        Question::Primary,
+        Question::Replica,
+        Question::Witness,
+    ];
+
+    /// The questions answered with yes, by their first letters.
+    fn yes(view: &MemberView) -> String {
+        let names = ["live", "ready", "healthy", "primary", "replica", "witness"];
+        let answered = ALL
+            .iter()
+            .zip(names)
+            .filter(|(question, _)| answer(**question, view).is_ok());
+        answered.map(|(_, name)| name).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn every_situation_has_its_answers() {
+        type Change = fn(&mut MemberView);
+        let leader: &[(&str, Change, &str)] = &[
+            ("a serving primary", |_| {}, "live ready healthy primary"),
+            (
+                "no quorum",
+                |v| {
+                    v.serving = false;
+                    v.quorum.ok = false
+                },
+                "live",
+            ),
+            (
+                "a follower",
+                |v| {
+                    v.role = Role::Follower;
+                    v.serving = false
+                },
+                "live ready healthy",
+            ),
+            (
+                "nobody leads",
+                |v| {
+                    v.role = Role::Candidate;
+                    v.serving = false;
+                    v.leader = None
+                },
+                "live",
+            ),
+            ("stopped", |v| v.fault = Some("the disk is full".into()), ""),
+        ];
+        for (name, change, expected) in leader {
+            let mut view = database_leader();
+            change(&mut view);
+            assert_eq!(yes(&view), *expected, "{name}");
+        }
+        type MysqlChange = fn(&mut super::super::view::MysqlView);
+        let mysql: &[(&str, MysqlChange, &str)] = &[
+            ("a finite timeout", |m| m.protected = false, "live ready"),
+            (
+                "mysqld gone",
+                |m| m.trouble = Some("gone".into()),
+                "live ready",
+            ),
+            (
+                "not attached",
+                |m| m.ingesting = false,
+                "live ready healthy",
+            ),
+            ("read only", |m| m.writable = false, "live ready healthy"),
+        ];
+        for (name, change, expected) in mysql {
+            let mut view = database_leader();
+            change(view.mysql.as_mut().unwrap());
+            assert_eq!(yes(&view), *expected, "{name}");
+        }
+        let witness: &[(&str, Change, &str)] = &[
+            ("a witness", |_| {}, "live ready healthy witness"),
+            (
+                "a witness that leads",
+                |v| {
+                    v.role = Role::Leader;
+                    v.serving = true
+                },
+                "live ready healthy witness",
+            ),
+            (
+                "before the bootstrap",
+                |v| {
+                    v.role = Role::Joining;
+                    v.leader = None
+                },
+                "live",
+            ),
+        ];
+        for (name, change, expected) in witness {
+            let mut view = witness_follower();
+            change(&mut view);
+            assert_eq!(yes(&view), *expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_no_says_why() {
+        let mut view = database_leader();
+        view.mysql.as_mut().unwrap().protected = false;
+        view.mysql.as_mut().unwrap().unprotected_because = vec!["its timeout is 10 s".into()];
+        let why = answer(Question::Primary, &view).unwrap_err();
+        assert!(why.contains("its timeout is 10 s"), "{why}");
+    }
+}

@@ -1,0 +1,9 @@
+//! What a member says of itself, and what follows from it.
+
+mod answers;
+#[cfg(test)]
+pub(crate) mod sample;
+mod view;
+
+pub use answers::{Answer, Question, answer};
+pub use view::{LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role};

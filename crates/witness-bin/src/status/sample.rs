@@ -1,0 +1,84 @@
+//! Views for tests: one of each kind, in order.
+
+use raft_types::{Incarnation, MemberId, MemberKind, OpId, Region, RingId};
+
+use super::view::{
+    LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
+};
+
+/// A database member that leads, with everything in order.
+pub(crate) fn database_leader() -> MemberView {
+    let mut view = witness_follower();
+    view.member.id = MemberId(1);
+    view.member.name = "db-1".into();
+    view.member.kind = MemberKind::Database;
+    view.role = Role::Leader;
+    view.serving = true;
+    view.peers = vec![PeerView {
+        id: MemberId(2),
+        name: "witness-1".into(),
+        region: Region("north".into()),
+        kind: MemberKind::Witness,
+        address: "10.0.0.2:7400".into(),
+        voter: true,
+        matched: Some(OpId::new(3, 40)),
+        behind_entries: Some(2),
+        answered_seconds: Some(0.1),
+    }];
+    view.mysql = Some(MysqlView {
+        mode: "child".into(),
+        state: "running".into(),
+        ingesting: true,
+        protected: true,
+        unprotected_because: Vec::new(),
+        writable: true,
+        oldest_unacked_seconds: Some(0.002),
+        acknowledged_total: 7,
+        trouble: None,
+    });
+    view
+}
+
+/// A witness that follows.
+pub(crate) fn witness_follower() -> MemberView {
+    MemberView {
+        ring: RingName {
+            id: Some(RingId::default()),
+            name: "orders".into(),
+        },
+        member: MemberName {
+            id: MemberId(2),
+            name: "witness-1".into(),
+            region: Region("north".into()),
+            kind: MemberKind::Witness,
+            votes: true,
+            address: "10.0.0.2:7400".into(),
+            incarnation: Incarnation::default(),
+        },
+        version: "0.1.0".into(),
+        uptime_seconds: 12.5,
+        role: Role::Follower,
+        serving: false,
+        not_serving: None,
+        leader: Some(MemberId(1)),
+        term: 3,
+        log_end: Some(OpId::new(3, 42)),
+        committed: Some(OpId::new(3, 42)),
+        log: LogView {
+            file: "binlog.000001".into(),
+            file_bytes: 4096,
+            gtid_set: "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-40".into(),
+            durability: "fsync".into(),
+            disk_free_bytes: Some(1 << 30),
+        },
+        quorum: QuorumView {
+            ok: true,
+            lost_for_seconds: None,
+            cause: None,
+            fix: None,
+        },
+        peers: Vec::new(),
+        mysql: None,
+        fault: None,
+    }
+}

@@ -1,0 +1,172 @@
+//! What one member says of itself at one moment: plain values, the same in `/status`, over the admin
+//! call and in `witness status --output json`. Fields are only ever added.
+
+use raft_types::{Incarnation, MemberId, MemberKind, OpId, Region, RingId};
+use serde::{Deserialize, Serialize};
+
+/// One member at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MemberView {
+    /// The ring.
+    pub ring: RingName,
+    /// The member.
+    pub member: MemberName,
+    /// The program's version.
+    pub version: String,
+    /// Seconds since the process started.
+    pub uptime_seconds: f64,
+    /// What it is in the ring.
+    pub role: Role,
+    /// Whether it leads with a quorum behind it, so that commits are acknowledged.
+    pub serving: bool,
+    /// Why it leads without serving.
+    pub not_serving: Option<String>,
+    /// Who leads, as far as it knows.
+    pub leader: Option<MemberId>,
+    /// The term in which it is.
+    pub term: u64,
+    /// The last entry of its log.
+    pub log_end: Option<OpId>,
+    /// The last entry that it knows to be committed.
+    pub committed: Option<OpId>,
+    /// The log on its disk.
+    pub log: LogView,
+    /// Whether commits can go on.
+    pub quorum: QuorumView,
+    /// The other members, as far as it sees them.
+    pub peers: Vec<PeerView>,
+    /// The mysqld beside it; none for a witness.
+    pub mysql: Option<MysqlView>,
+    /// Why it has stopped working, if it has.
+    pub fault: Option<String>,
+}
+
+/// Which ring.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RingName {
+    /// Its identity; none before the ring is bootstrapped.
+    pub id: Option<RingId>,
+    /// Its name.
+    pub name: String,
+}
+
+/// Which member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberName {
+    /// Its number.
+    pub id: MemberId,
+    /// Its name.
+    pub name: String,
+    /// Where it runs.
+    pub region: Region,
+    /// With a mysqld or without.
+    pub kind: MemberKind,
+    /// Whether it may count in a quorum.
+    pub votes: bool,
+    /// Where the others reach it.
+    pub address: String,
+    /// Its data directory.
+    pub incarnation: Incarnation,
+}
+
+/// What a member is in its ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// It waits to be made a part of its ring.
+    Joining,
+    /// It receives the log and does not vote at the moment.
+    Learner,
+    /// It receives the log and votes.
+    Follower,
+    /// It asks for votes.
+    Candidate,
+    /// It was elected.
+    Leader,
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Joining => "joining",
+            Self::Learner => "learner",
+            Self::Follower => "follower",
+            Self::Candidate => "candidate",
+            Self::Leader => "leader",
+        })
+    }
+}
+
+/// The log on a member's disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogView {
+    /// The file that is written.
+    pub file: String,
+    /// Its size.
+    pub file_bytes: u64,
+    /// Every GTID in the log.
+    pub gtid_set: String,
+    /// When an entry counts as durable here: `fsync` or `os`.
+    pub durability: String,
+    /// Free space of the log's disk; none when it cannot be asked.
+    pub disk_free_bytes: Option<u64>,
+}
+
+/// Whether commits can go on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct QuorumView {
+    /// Whether enough voters answer, as far as this member can tell.
+    pub ok: bool,
+    /// For how long they have not.
+    pub lost_for_seconds: Option<f64>,
+    /// What is missing, in words.
+    pub cause: Option<String>,
+    /// What to do about it.
+    pub fix: Option<String>,
+}
+
+/// Another member.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PeerView {
+    /// Its number.
+    pub id: MemberId,
+    /// Its name.
+    pub name: String,
+    /// Where it runs.
+    pub region: Region,
+    /// With a mysqld or without.
+    pub kind: MemberKind,
+    /// Where the others reach it.
+    pub address: String,
+    /// Whether it counts in the quorum now.
+    pub voter: bool,
+    /// Up to where its log equals the leader's; only the leader knows.
+    pub matched: Option<OpId>,
+    /// How many entries it is behind; only the leader knows.
+    pub behind_entries: Option<u64>,
+    /// How long ago the last call was sent that it answered; only the leader knows.
+    pub answered_seconds: Option<f64>,
+}
+
+/// The mysqld beside a database member.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MysqlView {
+    /// `child` or `attach`.
+    pub mode: String,
+    /// What it is doing: `starting`, `running`, `stopped` and the like.
+    pub state: String,
+    /// Whether its transactions are being taken in.
+    pub ingesting: bool,
+    /// Whether a commit there waits for the ring, whatever happens.
+    pub protected: bool,
+    /// Why it is not protected.
+    pub unprotected_because: Vec<String>,
+    /// Whether clients may write there.
+    pub writable: bool,
+    /// Age of the oldest transaction that is in its binlog and not acknowledged.
+    pub oldest_unacked_seconds: Option<f64>,
+    /// Transactions acknowledged since the process started.
+    pub acknowledged_total: u64,
+    /// What stands in the way, if anything does.
+    pub trouble: Option<String>,
+}
