@@ -1,0 +1,65 @@
+//! Why a member's engine stopped. Its metrics freeze when it panics, so this is found out by asking
+//! it, and the task here does so when the metrics end and once in a while.
+
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::errors::Fatal;
+use raft_types::TypeConfig;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::sync::watch;
+
+use crate::engine::Engine;
+
+/// The engine has stopped, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// The log storage failed. What it acknowledged is durable, nothing after it is known to be.
+    #[error("the log storage failed: {reason}; mend the disk, then start the member again")]
+    Storage {
+        /// The storage's words.
+        reason: String,
+    },
+    /// A broken invariant in the engine.
+    #[error("the consensus engine panicked; keep the member's log output and start it again")]
+    Panicked,
+    /// The member was shut down.
+    #[error("the member was shut down")]
+    Stopped,
+}
+
+impl From<Fatal<TypeConfig>> for Fault {
+    fn from(fatal: Fatal<TypeConfig>) -> Self {
+        match fatal {
+            Fatal::StorageError(error) => Self::Storage {
+                reason: error.to_string(),
+            },
+            Fatal::Panicked => Self::Panicked,
+            Fatal::Stopped => Self::Stopped,
+        }
+    }
+}
+
+/// How often the engine is asked whether it still runs, in case its end went unseen.
+const QUESTION_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Waits until the engine has stopped, then publishes why.
+pub(crate) async fn supervise(raft: Engine, fault: watch::Sender<Option<Fault>>) {
+    let mut metrics = raft.server_metrics();
+    let reason = loop {
+        let ended = tokio::time::timeout(QUESTION_INTERVAL, async {
+            while metrics.changed().await.is_ok() {}
+        });
+        let _ = ended.await;
+        if let Err(fatal) = raft.is_initialized().await {
+            break Fault::from(fatal);
+        }
+    };
+    match &reason {
+        Fault::Stopped => tracing::info!("the consensus engine has stopped"),
+        fault => tracing::error!(%fault, "the consensus engine has failed"),
+    }
+    fault.send_replace(Some(reason));
+}

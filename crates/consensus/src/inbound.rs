@@ -1,0 +1,158 @@
+//! What a member does with the calls of other members, after they were admitted. The transport's
+//! server calls this; nothing here answers in the engine's place.
+
+use futures::future::{Either, select};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, TryStreamExt, pin_mut};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, StreamAppendError, StreamAppendResult,
+    TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use raft_types::{MemberId, MemberRecord, TypeConfig};
+
+use crate::engine::{self, Engine};
+use crate::fault::Fault;
+use crate::leadership::Term;
+use crate::member_calls::CallError;
+
+/// The engine's answers to a stream of entries.
+pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig>, Fault>>;
+
+/// The receiving end of a member's Raft.
+#[derive(Debug, Clone)]
+pub struct Inbound {
+    raft: Engine,
+}
+
+impl Inbound {
+    pub(crate) fn new(raft: Engine) -> Self {
+        Self { raft }
+    }
+
+    /// Takes a leader's stream of entries; one answer a request, in their order, each when the
+    /// entries are durable. It ends after the first conflict or higher vote.
+    pub fn append<S>(&self, requests: S) -> AppendAnswers
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'static,
+    {
+        let answers = self.raft.stream_append(requests);
+        answers.map_err(Fault::from).boxed()
+    }
+
+    /// Takes a leader's heartbeat.
+    ///
+    /// The engine answers one only when all entries before it are on disk, so the heartbeats of a
+    /// large transaction would come too late. What a heartbeat asks for is less: that this member
+    /// follows that leader and has the entry that it names. Both are true as soon as the engine has
+    /// taken the heartbeat in, and are read from the engine's state after that.
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub async fn heartbeat(
+        &self,
+        request: AppendEntriesRequest<TypeConfig>,
+    ) -> Result<StreamAppendResult<TypeConfig>, Fault> {
+        let (vote, named) = (request.vote, request.prev_log_id);
+        // Polled first: the engine takes messages in their order.
+        let append = self.raft.append_entries(request);
+        let taken_in = self.raft.with_raft_state(move |state| {
+            let has_named = named.is_none_or(|named| {
+                let purged = state.log_ids.purged();
+                purged.is_some_and(|purged| named.index <= purged.index)
+                    || state.log_ids.get(named.index) == Some(named)
+            });
+            *state.vote_ref() == vote && has_named
+        });
+        pin_mut!(append, taken_in);
+        let answer = match select(append, taken_in).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right((Ok(true), _)) => return Ok(Ok(named)),
+            Either::Right((_, append)) => append.await,
+        };
+        match answer.map_err(raft_fault)? {
+            AppendEntriesResponse::Success => Ok(Ok(named)),
+            AppendEntriesResponse::PartialSuccess(matching) => Ok(Ok(matching)),
+            AppendEntriesResponse::HigherVote(vote) => Ok(Err(StreamAppendError::HigherVote(vote))),
+            AppendEntriesResponse::Conflict => match named {
+                Some(named) => Ok(Err(StreamAppendError::Conflict(named))),
+                None => Ok(Ok(None)),
+            },
+        }
+    }
+
+    /// Votes.
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub async fn vote(
+        &self,
+        request: VoteRequest<TypeConfig>,
+    ) -> Result<VoteResponse<TypeConfig>, Fault> {
+        self.raft.vote(request).await.map_err(raft_fault)
+    }
+
+    /// Says whether it would vote, and changes nothing.
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub async fn pre_vote(
+        &self,
+        request: VoteRequest<TypeConfig>,
+    ) -> Result<VoteResponse<TypeConfig>, Fault> {
+        self.raft.pre_vote(request).await.map_err(raft_fault)
+    }
+
+    /// Learns that the leader gives the leadership away, perhaps to this member.
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub async fn transfer_leader(
+        &self,
+        request: TransferLeaderRequest<TypeConfig>,
+    ) -> Result<TransferLeaderResponse<TypeConfig>, Fault> {
+        let handled = self.raft.handle_transfer_leader(request).await;
+        handled.map_err(Fault::from)
+    }
+
+    /// Campaigns because the leader of `term` gave up and nobody followed.
+    ///
+    /// # Errors
+    /// [`CallError`] when that leadership is over here, or the engine has stopped.
+    pub async fn campaign(&self, caller: MemberId, term: Term) -> Result<(), CallError> {
+        let role = engine::role(&self.raft);
+        if role.term > term {
+            let reason = format!("term {term} is over; this member is in term {}", role.term);
+            return Err(CallError(reason));
+        }
+        if role.term == term && role.leader.is_some_and(|leader| leader != caller) {
+            let reason = format!("member {caller} does not lead term {term}");
+            return Err(CallError(reason));
+        }
+        let triggered = self.raft.trigger().elect(false).await;
+        triggered.map_err(|fatal| CallError(Fault::from(fatal).to_string()))
+    }
+
+    /// A member as this one's membership has it.
+    pub fn record(&self, member: MemberId) -> Option<MemberRecord> {
+        engine::role(&self.raft)
+            .membership
+            .get_node(&member)
+            .cloned()
+    }
+
+    /// Whether the log has no entry and the member never voted.
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub async fn is_pristine(&self) -> Result<bool, Fault> {
+        let initialized = self.raft.is_initialized().await;
+        Ok(!initialized?)
+    }
+}
+
+fn raft_fault(error: openraft::errors::RaftError<TypeConfig>) -> Fault {
+    match error {
+        openraft::errors::RaftError::Fatal(fatal) => Fault::from(fatal),
+        openraft::errors::RaftError::APIError(never) => match never {},
+    }
+}

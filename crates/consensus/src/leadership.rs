@@ -1,0 +1,272 @@
+//! Who leads, as this member may rely on it. The engine's word "leader" alone opens nothing: a leader
+//! serves once it has committed an entry of its own term, and only while the answers of a quorum are
+//! younger than the lease. Here is the decision; `observer` brings it what it needs.
+
+use std::fmt;
+use std::time::Duration;
+
+use openraft::ServerState;
+use raft_types::{MemberId, OpId};
+use serde::{Deserialize, Serialize};
+
+/// The number of a leadership; it has at most one leader.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Term(pub u64);
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What this member is in its ring at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Leadership {
+    /// It follows, or waits for somebody to lead.
+    Follower {
+        /// Who leads, when that is known.
+        leader: Option<MemberId>,
+    },
+    /// It asks for votes.
+    Candidate,
+    /// It was elected, but nobody may rely on it now.
+    LeaderNotServing {
+        /// The term in which it was elected.
+        term: Term,
+        /// What is missing.
+        why: NotServing,
+    },
+    /// It leads, with a quorum behind it.
+    Serving {
+        /// The term in which it was elected; proposals name it.
+        term: Term,
+    },
+}
+
+impl Leadership {
+    /// The term in which this member leads, serving or not.
+    pub fn leading_term(&self) -> Option<Term> {
+        match self {
+            Self::LeaderNotServing { term, .. } | Self::Serving { term } => Some(*term),
+            Self::Follower { .. } | Self::Candidate => None,
+        }
+    }
+
+    /// The term in which this member serves as the leader.
+    pub fn serving_term(&self) -> Option<Term> {
+        match self {
+            Self::Serving { term } => Some(*term),
+            _ => None,
+        }
+    }
+}
+
+/// Why an elected leader does not serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NotServing {
+    /// No entry of its own term is committed yet: it cannot know all that is committed.
+    OwnEntryNotCommitted,
+    /// No quorum has answered within the lease: another may lead by now.
+    QuorumSilent,
+    /// It is giving the leadership to this member, and takes no more entries in its term.
+    TransferringTo(MemberId),
+}
+
+impl fmt::Display for NotServing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OwnEntryNotCommitted => f.write_str(
+                "no entry of its own term is committed yet; wait for a quorum to answer",
+            ),
+            Self::QuorumSilent => {
+                f.write_str("no quorum has answered within the lease; bring voters back")
+            }
+            Self::TransferringTo(to) => write!(f, "it is giving the leadership to member {to}"),
+        }
+    }
+}
+
+/// What the engine shows of its own role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Observation {
+    pub(crate) role: ServerState,
+    pub(crate) term: Term,
+    pub(crate) leader: Option<MemberId>,
+    pub(crate) committed: Option<OpId>,
+    /// How long ago the last call was sent that a quorum answered; none yet: `None`.
+    pub(crate) quorum_age: Option<Duration>,
+    /// It is the only voter, its own quorum.
+    pub(crate) alone: bool,
+    pub(crate) transferring_to: Option<MemberId>,
+}
+
+/// The leadership that follows from an observation.
+pub(crate) fn assess(seen: &Observation, lease: Duration) -> Leadership {
+    match seen.role {
+        ServerState::Leader => {}
+        ServerState::Candidate => return Leadership::Candidate,
+        ServerState::Follower | ServerState::Learner | ServerState::Shutdown => {
+            return Leadership::Follower {
+                leader: seen.leader,
+            };
+        }
+    }
+    let term = seen.term;
+    let own_committed = seen.committed.is_some_and(|op_id| op_id.term == term.0);
+    let answered = seen.alone || seen.quorum_age.is_some_and(|age| age < lease);
+    let why = match seen.transferring_to {
+        Some(to) => Some(NotServing::TransferringTo(to)),
+        None if !answered => Some(NotServing::QuorumSilent),
+        None if !own_committed => Some(NotServing::OwnEntryNotCommitted),
+        None => None,
+    };
+    match why {
+        Some(why) => Leadership::LeaderNotServing { term, why },
+        None => Leadership::Serving { term },
+    }
+}
+
+/// When a leader has to be looked at again although nothing happened, and what to do then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NextLook {
+    pub(crate) after: Duration,
+    /// The quorum's last answer is as old as a heartbeat: ask for another one now, so that a late
+    /// one does not end the lease.
+    pub(crate) call_now: bool,
+}
+
+/// The next look at a leader whose quorum answered `quorum_age` ago.
+pub(crate) fn next_look(
+    quorum_age: Option<Duration>,
+    heartbeat: Duration,
+    lease: Duration,
+) -> NextLook {
+    let step = heartbeat / 4;
+    match quorum_age {
+        Some(age) if age < heartbeat => NextLook {
+            after: heartbeat - age,
+            call_now: false,
+        },
+        Some(age) if age < lease => NextLook {
+            after: step.min(lease - age),
+            call_now: true,
+        },
+        _ => NextLook {
+            after: step,
+            call_now: true,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_millis(800);
+
+    fn leading() -> Observation {
+        Observation {
+            role: ServerState::Leader,
+            term: Term(3),
+            leader: Some(MemberId(1)),
+            committed: Some(OpId::new(3, 10)),
+            quorum_age: Some(Duration::from_millis(10)),
+            alone: false,
+            transferring_to: None,
+        }
+    }
+
+    fn not_serving(why: NotServing) -> Leadership {
+        Leadership::LeaderNotServing { term: Term(3), why }
+    }
+
+    #[test]
+    fn what_a_leader_may_say() {
+        let table = [
+            (leading(), Leadership::Serving { term: Term(3) }),
+            (
+                Observation {
+                    committed: Some(OpId::new(2, 10)),
+                    ..leading()
+                },
+                not_serving(NotServing::OwnEntryNotCommitted),
+            ),
+            (
+                Observation {
+                    committed: None,
+                    ..leading()
+                },
+                not_serving(NotServing::OwnEntryNotCommitted),
+            ),
+            (
+                Observation {
+                    quorum_age: None,
+                    ..leading()
+                },
+                not_serving(NotServing::QuorumSilent),
+            ),
+            (
+                Observation {
+                    quorum_age: Some(LEASE),
+                    ..leading()
+                },
+                not_serving(NotServing::QuorumSilent),
+            ),
+            (
+                Observation {
+                    quorum_age: None,
+                    alone: true,
+                    ..leading()
+                },
+                Leadership::Serving { term: Term(3) },
+            ),
+            (
+                Observation {
+                    transferring_to: Some(MemberId(2)),
+                    ..leading()
+                },
+                not_serving(NotServing::TransferringTo(MemberId(2))),
+            ),
+        ];
+        for (seen, expected) in table {
+            assert_eq!(assess(&seen, LEASE), expected, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn who_does_not_lead_follows() {
+        for role in [
+            ServerState::Follower,
+            ServerState::Learner,
+            ServerState::Shutdown,
+        ] {
+            let seen = Observation { role, ..leading() };
+            let leader = Some(MemberId(1));
+            assert_eq!(assess(&seen, LEASE), Leadership::Follower { leader });
+        }
+        let seen = Observation {
+            role: ServerState::Candidate,
+            ..leading()
+        };
+        assert_eq!(assess(&seen, LEASE), Leadership::Candidate);
+    }
+
+    #[test]
+    fn a_look_never_comes_after_the_end_of_the_lease() {
+        let heartbeat = Duration::from_millis(500);
+        for age in (0..800).map(Duration::from_millis) {
+            let look = next_look(Some(age), heartbeat, LEASE);
+            assert!(
+                !look.after.is_zero() && age + look.after <= LEASE,
+                "{age:?}"
+            );
+            assert_eq!(look.call_now, age >= heartbeat, "{age:?}");
+        }
+        assert!(next_look(None, heartbeat, LEASE).call_now);
+    }
+}

@@ -1,0 +1,360 @@
+//! One ring member's Raft: started over a log and a network, then proposed to, watched, asked, and shut
+//! down. A handle; clones are the same member, and the last one that is dropped stops its tasks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use openraft::RaftNetworkFactory;
+use openraft::errors::{InitializeError, RaftError};
+use openraft::network::NetSnapshot;
+use openraft::storage::RaftLogStorage;
+use raft_types::{
+    AppEntry, CommittedLeaderId, MAX_TRANSACTION_BYTES, MemberId, MemberRecord, OpId,
+    ProposalResponder, TypeConfig,
+};
+use thiserror::Error;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::AbortHandle;
+
+use crate::engine::{self, Engine};
+use crate::fault::{self, Fault};
+use crate::handover::{self, HandoverState};
+use crate::inbound::Inbound;
+use crate::leadership::{Leadership, Term};
+use crate::member_calls::MemberCalls;
+use crate::member_config::{ConfigError, MemberConfig};
+use crate::observer;
+use crate::proposal::{InFlight, ProposalTicket, ProposeError};
+use crate::quorum::QuorumHealth;
+use crate::seat::Seat;
+use crate::standing::RingView;
+use crate::status::MemberStatus;
+use crate::transfer::{self, TransferError, TransferOutcome};
+use crate::watermark::{AppliedFloor, CommitMark, CommittedLog};
+
+/// A running member.
+#[derive(Debug, Clone)]
+pub struct Member(Arc<Running>);
+
+struct Running {
+    config: MemberConfig,
+    seat: Arc<Seat>,
+    calls: Arc<dyn MemberCalls>,
+    proposals: Arc<Semaphore>,
+    leadership: watch::Receiver<Leadership>,
+    handover: watch::Receiver<Option<HandoverState>>,
+    fault: watch::Receiver<Option<Fault>>,
+    tasks: [AbortHandle; 3],
+}
+
+/// Why a member could not be started.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Its configuration cannot work.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Its log or its network could not be opened.
+    #[error("the consensus engine did not start: {0}")]
+    Engine(#[from] Fault),
+}
+
+/// Why a ring was not initialised.
+#[derive(Debug, Error)]
+pub enum BootstrapError {
+    /// The log has entries, or the member voted.
+    #[error("this member has a log already; a ring is initialised once, on an empty one")]
+    NotPristine,
+    /// This member is not in the list.
+    #[error("member {0} is not among the members to begin with")]
+    NotInList(MemberId),
+    /// A member that does not vote.
+    #[error(
+        "member {0} does not vote; begin with voters, and add members that do not vote afterwards"
+    )]
+    NonVoting(MemberId),
+    /// The engine has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Fault),
+}
+
+/// Why the log was not purged.
+#[derive(Debug, Error)]
+pub enum PurgeError {
+    /// Beyond what is applied.
+    #[error("entries up to {upto} cannot be purged; only those up to {} are applied", match .applied {
+        Some(applied) => applied.to_string(),
+        None => "none".to_owned(),
+    })]
+    NotApplied {
+        /// What was asked for.
+        upto: OpId,
+        /// What could be.
+        applied: Option<OpId>,
+    },
+    /// The engine has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Fault),
+}
+
+impl Member {
+    /// Starts a member over its log. `floor` is from where the log is known to be committed.
+    ///
+    /// # Errors
+    /// [`StartError`] when the configuration cannot work, or the log cannot be read.
+    pub async fn start<L, N>(
+        config: MemberConfig,
+        log: L,
+        network: N,
+        calls: Arc<dyn MemberCalls>,
+        floor: AppliedFloor,
+    ) -> Result<Self, StartError>
+    where
+        L: RaftLogStorage<TypeConfig>,
+        N: RaftNetworkFactory<TypeConfig>,
+        N::Network: NetSnapshot<TypeConfig, SnapshotData = ()>,
+    {
+        let engine_config = config.engine()?;
+        let mark = CommitMark::new(floor.last_applied.map(OpId::from));
+        let state_machine = CommittedLog::new(floor, mark.clone());
+        let raft = Engine::new(config.id, engine_config, network, log, state_machine)
+            .await
+            .map_err(Fault::from)?;
+
+        let seat = Arc::new(Seat::new(raft.clone(), config.id, config.timers, mark));
+        let (publish_leadership, leadership) =
+            watch::channel(Leadership::Follower { leader: None });
+        let (publish_handover, handover) = watch::channel(None);
+        let (publish_fault, fault) = watch::channel(None);
+        let observer = tokio::spawn(observer::observe(seat.clone(), publish_leadership));
+        let supervisor = tokio::spawn(fault::supervise(raft, publish_fault));
+        let handing_over = tokio::spawn(handover::run(
+            seat.clone(),
+            calls.clone(),
+            leadership.clone(),
+            publish_handover,
+        ));
+        Ok(Self(Arc::new(Running {
+            proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
+            config,
+            seat,
+            calls,
+            leadership,
+            handover,
+            fault,
+            tasks: [
+                observer.abort_handle(),
+                supervisor.abort_handle(),
+                handing_over.abort_handle(),
+            ],
+        })))
+    }
+
+    /// Initialises the ring with its first membership. Once in a ring's life, on one member.
+    ///
+    /// # Errors
+    /// [`BootstrapError`]; the log is unchanged then.
+    pub async fn bootstrap(
+        &self,
+        members: BTreeMap<MemberId, MemberRecord>,
+    ) -> Result<(), BootstrapError> {
+        if let Some((&id, _)) = members.iter().find(|(_, record)| !record.votes) {
+            return Err(BootstrapError::NonVoting(id));
+        }
+        let initialized = self.raft().initialize(members).await;
+        initialized.map_err(|error| match error {
+            RaftError::APIError(InitializeError::NotAllowed(_)) => BootstrapError::NotPristine,
+            RaftError::APIError(InitializeError::NotInMembers(_)) => {
+                BootstrapError::NotInList(self.id())
+            }
+            RaftError::Fatal(fatal) => BootstrapError::Stopped(fatal.into()),
+        })
+    }
+
+    /// Proposes an entry in the leadership of `term`; it is refused, on the ticket, when that is over.
+    /// Calls that follow each other put their entries into the log in that order; nothing waits for
+    /// the commit of the one before. Waits while the proposals under way are at their bound.
+    ///
+    /// # Errors
+    /// [`ProposeError`] when the entry was not proposed at all.
+    pub async fn propose(
+        &self,
+        entry: AppEntry,
+        term: Term,
+    ) -> Result<ProposalTicket, ProposeError> {
+        let share = self.share_of(&entry)?;
+        let share = self.0.proposals.clone().acquire_many_owned(share).await;
+        // Closed by `shutdown` only.
+        let share = share.map_err(|_| Fault::Stopped)?;
+        let (in_flight, ticket) = InFlight::new(
+            term,
+            self.0.seat.mark.clone(),
+            share,
+            self.0.leadership.clone(),
+        );
+        self.raft()
+            .write(entry)
+            .with_leader(CommittedLeaderId::new(term.0))
+            .responder(ProposalResponder::new(in_flight))
+            .await
+            .map_err(Fault::from)?;
+        Ok(ticket)
+    }
+
+    /// The part of the bound on proposals that an entry takes.
+    fn share_of(&self, entry: &AppEntry) -> Result<u32, ProposeError> {
+        let bytes = match entry {
+            AppEntry::Transaction(payload) => payload.bytes().len(),
+            AppEntry::Rotate(rotate) => rotate.format_description.len(),
+        };
+        if bytes as u64 > MAX_TRANSACTION_BYTES {
+            return Err(ProposeError::TooLarge {
+                bytes: bytes as u64,
+                limit: MAX_TRANSACTION_BYTES,
+            });
+        }
+        let bound = self.0.config.bounds.proposals_bytes;
+        Ok(u32::try_from(bytes)
+            .unwrap_or(bound)
+            .clamp(SMALLEST_SHARE, bound))
+    }
+
+    /// Up to where the log is committed, as far as this member knows; never goes back.
+    pub fn committed(&self) -> watch::Receiver<Option<OpId>> {
+        self.0.seat.mark.subscribe()
+    }
+
+    /// Who leads, as this member may rely on it. It stays true without a reader.
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.0.leadership.clone()
+    }
+
+    /// The leadership at this very moment, for an answer that must not be older than the question.
+    pub fn leadership_now(&self) -> Leadership {
+        self.0.seat.leadership()
+    }
+
+    /// Everything that an operator asks about this member's Raft.
+    pub fn status(&self) -> MemberStatus {
+        let Running { config, seat, .. } = &*self.0;
+        let role = engine::role(&seat.raft);
+        let progress = engine::progress(&seat.raft);
+        let ring_view = RingView::new(seat.id, &role, &progress);
+        let leadership = seat.assess(&role);
+        let lease = seat.timers.lease;
+        let quorum = ring_view.leads.then(|| {
+            QuorumHealth::judge(role.voter_sets(), |id| {
+                ring_view
+                    .member(id)
+                    .is_some_and(|standing| standing.answers(lease))
+            })
+        });
+        let available = self.0.proposals.available_permits() as u64;
+        MemberStatus {
+            ring: config.ring,
+            member: config.id,
+            leadership,
+            not_serving: match leadership {
+                Leadership::LeaderNotServing { why, .. } => Some(why.to_string()),
+                _ => None,
+            },
+            term: role.term,
+            committed: seat.mark.get(),
+            purged: progress.purged,
+            ring_view,
+            quorum_cause: quorum
+                .as_ref()
+                .filter(|quorum| !quorum.ok)
+                .map(QuorumHealth::to_string),
+            quorum,
+            proposals_bytes: u64::from(config.bounds.proposals_bytes).saturating_sub(available),
+            handover: self.0.handover.borrow().clone(),
+            fault: self.0.fault.borrow().clone(),
+        }
+    }
+
+    /// Gives the leadership to a voter and waits for the outcome, four leases at most.
+    ///
+    /// # Errors
+    /// [`TransferError`]: refused with nothing changed, or nobody leads yet.
+    pub async fn transfer_leader(&self, to: MemberId) -> Result<TransferOutcome, TransferError> {
+        transfer::transfer(&self.0.seat, &self.0.calls, to).await
+    }
+
+    /// Lets the engine remove entries up to `upto` from the log, when no follower is being sent them.
+    ///
+    /// # Errors
+    /// [`PurgeError`] when they are not applied yet.
+    pub async fn purge(&self, upto: OpId) -> Result<(), PurgeError> {
+        let applied = engine::progress(self.raft()).applied;
+        if applied.is_none_or(|applied| applied.index < upto.index) {
+            return Err(PurgeError::NotApplied { upto, applied });
+        }
+        let trigger = self.raft().trigger();
+        trigger.snapshot().await.map_err(Fault::from)?;
+        let marked = self.raft().wait(None);
+        let reached = |seen: &openraft::RaftMetrics<TypeConfig>| {
+            seen.snapshot.is_some_and(|at| at.index >= upto.index)
+        };
+        let reached = marked.metrics(reached, "the mark up to which the log may be purged");
+        reached.await.map_err(|_| Fault::Stopped)?;
+        trigger.purge_log(upto.index).await.map_err(Fault::from)?;
+        Ok(())
+    }
+
+    /// Whether this member may campaign by itself. It votes and can be given the leadership either way.
+    pub fn set_campaigning(&self, allowed: bool) {
+        self.raft().runtime_config().elect(allowed);
+    }
+
+    /// The receiving end, for the transport's server.
+    pub fn inbound(&self) -> Inbound {
+        Inbound::new(self.raft().clone())
+    }
+
+    /// Waits until the engine has stopped, and says why: a failed log storage, a panic, a shutdown.
+    pub async fn fault(&self) -> Fault {
+        let mut fault = self.0.fault.clone();
+        let stopped = fault.wait_for(Option::is_some).await;
+        stopped
+            .ok()
+            .and_then(|fault| fault.clone())
+            .unwrap_or(Fault::Stopped)
+    }
+
+    /// Stops the member. What was acknowledged stays durable; proposals under way become unknown.
+    pub async fn shutdown(&self) {
+        self.0.proposals.close();
+        // It reports how its task ended, which `fault` tells as well.
+        let _ = self.raft().shutdown().await;
+        self.fault().await;
+    }
+
+    /// This member's number.
+    pub fn id(&self) -> MemberId {
+        self.0.config.id
+    }
+
+    fn raft(&self) -> &Engine {
+        &self.0.seat.raft
+    }
+}
+
+/// What the smallest entry takes of the bound on proposals: it costs more memory than its bytes.
+const SMALLEST_SHARE: u32 = 1024;
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Member")
+            .field("config", &self.config)
+            .field("leadership", &*self.leadership.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The task that keeps the published leadership true: it looks whenever the engine's role changes, and
+//! before the quorum's last answer could outlive the lease. It costs nothing per commit.
+
+use std::sync::Arc;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use tokio::sync::watch;
+
+use crate::engine;
+use crate::leadership::{Leadership, NotServing, next_look};
+use crate::seat::Seat;
+
+/// Publishes the leadership until the engine stops.
+pub(crate) async fn observe(seat: Arc<Seat>, leadership: watch::Sender<Leadership>) {
+    let mut role_changes = seat.raft.server_metrics();
+    let mut answers = seat.raft.data_metrics();
+    let mut commits = seat.mark.subscribe();
+    loop {
+        commits.mark_unchanged();
+        let role = engine::role(&seat.raft);
+        let now = seat.assess(&role);
+        publish(&leadership, now);
+
+        let waits_for_commit = waits_for(now, NotServing::OwnEntryNotCommitted);
+        let waits_for_answer = waits_for(now, NotServing::QuorumSilent);
+        let timed = now.leading_term().is_some() && !role.is_alone(seat.id);
+        let look = next_look(
+            engine::quorum_age(&seat.raft),
+            seat.timers.heartbeat,
+            seat.timers.lease,
+        );
+        if timed && look.call_now && seat.raft.trigger().heartbeat().await.is_err() {
+            break;
+        }
+        tokio::select! {
+            changed = role_changes.changed() => if changed.is_err() { break },
+            _ = commits.changed(), if waits_for_commit => {}
+            _ = answers.changed(), if waits_for_answer => {}
+            () = seat.transfer_started.notified() => {}
+            () = tokio::time::sleep(look.after), if timed => {}
+        }
+    }
+    publish(&leadership, Leadership::Follower { leader: None });
+}
+
+fn publish(leadership: &watch::Sender<Leadership>, now: Leadership) {
+    leadership.send_if_modified(|published| {
+        let changed = *published != now;
+        if changed {
+            tracing::info!(was = ?published, now = ?now, "leadership");
+            *published = now;
+        }
+        changed
+    });
+}
+
+fn waits_for(now: Leadership, reason: NotServing) -> bool {
+    matches!(now, Leadership::LeaderNotServing { why, .. } if why == reason)
+}

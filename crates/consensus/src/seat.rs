@@ -1,0 +1,98 @@
+//! What the tasks of one member share: its engine, its number, its timers, and the transfer of the
+//! leadership that is under way.
+
+use std::sync::Mutex;
+
+use raft_types::MemberId;
+use tokio::sync::Notify;
+
+use crate::engine::{self, Engine, RoleSnapshot};
+use crate::leadership::{Leadership, Observation, Term, assess};
+use crate::member_config::Timers;
+use crate::standing::RingView;
+use crate::watermark::CommitMark;
+
+/// A transfer of the leadership that the engine was told of. It cannot be taken back: the engine
+/// takes no more entries in that term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StartedTransfer {
+    pub(crate) term: Term,
+    pub(crate) to: MemberId,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) raft: Engine,
+    pub(crate) id: MemberId,
+    pub(crate) timers: Timers,
+    pub(crate) mark: CommitMark,
+    started_transfer: Mutex<Option<StartedTransfer>>,
+    /// Wakes the observer when a transfer starts.
+    pub(crate) transfer_started: Notify,
+}
+
+impl Seat {
+    pub(crate) fn new(raft: Engine, id: MemberId, timers: Timers, mark: CommitMark) -> Self {
+        Self {
+            raft,
+            id,
+            timers,
+            mark,
+            started_transfer: Mutex::new(None),
+            transfer_started: Notify::new(),
+        }
+    }
+
+    /// The leadership at this moment.
+    pub(crate) fn leadership(&self) -> Leadership {
+        self.assess(&engine::role(&self.raft))
+    }
+
+    /// The leadership that goes with a role that was just read.
+    pub(crate) fn assess(&self, role: &RoleSnapshot) -> Leadership {
+        let transfer = self
+            .started_transfer()
+            .filter(|started| started.term == role.term);
+        let seen = Observation {
+            role: role.state,
+            term: role.term,
+            leader: role.leader,
+            committed: self.mark.get(),
+            quorum_age: engine::quorum_age(&self.raft),
+            alone: role.is_alone(self.id),
+            transferring_to: transfer.map(|started| started.to),
+        };
+        assess(&seen, self.timers.lease)
+    }
+
+    /// The ring at this moment.
+    pub(crate) fn ring_view(&self) -> RingView {
+        let role = engine::role(&self.raft);
+        let progress = engine::progress(&self.raft);
+        RingView::new(self.id, &role, &progress)
+    }
+
+    pub(crate) fn started_transfer(&self) -> Option<StartedTransfer> {
+        *self.lock()
+    }
+
+    /// Notes that the transfer starts, unless one did in this term already.
+    pub(crate) fn claim_transfer(&self, transfer: StartedTransfer) -> Result<(), StartedTransfer> {
+        let mut started = self.lock();
+        match *started {
+            Some(earlier) if earlier.term == transfer.term => Err(earlier),
+            _ => {
+                *started = Some(transfer);
+                Ok(())
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<StartedTransfer>> {
+        // The value is replaced as a whole, so a panic elsewhere cannot have left half of one.
+        self.started_transfer
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

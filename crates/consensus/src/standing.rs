@@ -1,0 +1,101 @@
+//! Where each member of the ring stands, as its leader sees it: owned values, made at one moment, for
+//! status pages and for every decision about giving the leadership away.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use raft_types::{MemberId, MemberRecord, OpId};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{ProgressSnapshot, RoleSnapshot};
+
+/// One member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Its number.
+    pub id: MemberId,
+    /// What the membership says of it.
+    pub record: MemberRecord,
+    /// Whether it counts in the quorum now.
+    pub voter: bool,
+    /// Up to where its log is durable and equal to the leader's; known on the leader only.
+    pub matched: Option<OpId>,
+    /// How many entries it is behind the leader's log; known on the leader only.
+    pub behind: Option<u64>,
+    /// How long ago the last call was sent that it has answered; known on the leader only.
+    pub answered: Option<Duration>,
+    /// Entries that it still needs are purged on the leader: it has to be made anew.
+    pub needs_purged_entries: bool,
+}
+
+impl Standing {
+    /// Whether it answered within `lease`.
+    pub fn answers(&self, lease: Duration) -> bool {
+        self.answered.is_some_and(|age| age < lease)
+    }
+}
+
+/// All members of the ring at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RingView {
+    /// The member that looks.
+    pub own: MemberId,
+    /// Whether it was elected, and is therefore able to see the others.
+    pub leads: bool,
+    /// Who leads, when that is known.
+    pub leader: Option<MemberId>,
+    /// The last entry of its own log.
+    pub last_log: Option<OpId>,
+    /// The voter sets in force; more than one while the quorum moves, or by policy.
+    pub voter_sets: Vec<BTreeSet<MemberId>>,
+    /// Everyone, itself included.
+    pub members: Vec<Standing>,
+}
+
+impl RingView {
+    pub(crate) fn new(own: MemberId, role: &RoleSnapshot, progress: &ProgressSnapshot) -> Self {
+        let leads = role.state == openraft::ServerState::Leader;
+        let voter_sets = role.voter_sets().to_vec();
+        let next_index = |op_id: Option<OpId>| op_id.map_or(0, |op_id| op_id.index + 1);
+        let members = role
+            .membership
+            .nodes()
+            .map(|(&id, record)| {
+                let own_standing = id == own;
+                let matched = match own_standing {
+                    true => progress.last_log,
+                    false => progress.matched.get(&id).copied().flatten(),
+                };
+                let behind = next_index(progress.last_log).saturating_sub(next_index(matched));
+                let answered = match own_standing {
+                    true => Some(Duration::ZERO),
+                    false => progress.answered.get(&id).copied().flatten(),
+                };
+                Standing {
+                    id,
+                    record: record.clone(),
+                    voter: voter_sets.iter().any(|set| set.contains(&id)),
+                    matched,
+                    behind: (leads || own_standing).then_some(behind),
+                    answered,
+                    needs_purged_entries: leads
+                        && answered.is_some()
+                        && next_index(matched) < next_index(progress.purged),
+                }
+            })
+            .collect();
+        Self {
+            own,
+            leads,
+            leader: role.leader,
+            last_log: progress.last_log,
+            voter_sets,
+            members,
+        }
+    }
+
+    /// One member's standing.
+    pub fn member(&self, id: MemberId) -> Option<&Standing> {
+        self.members.iter().find(|standing| standing.id == id)
+    }
+}

@@ -1,0 +1,41 @@
+//! Everything that an operator asks one member about its Raft, as owned values.
+
+use raft_types::{MemberId, OpId, RingId};
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Fault;
+use crate::handover::HandoverState;
+use crate::leadership::{Leadership, Term};
+use crate::quorum::QuorumHealth;
+use crate::standing::RingView;
+
+/// One member's Raft at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// The ring.
+    pub ring: RingId,
+    /// This member.
+    pub member: MemberId,
+    /// What it may be relied on for.
+    pub leadership: Leadership,
+    /// In words, why it leads without serving.
+    pub not_serving: Option<String>,
+    /// The term in which it is.
+    pub term: Term,
+    /// Up to where its log is known to be committed.
+    pub committed: Option<OpId>,
+    /// The last purged entry.
+    pub purged: Option<OpId>,
+    /// The ring as it sees it; a leader sees how far the others are.
+    pub ring_view: RingView,
+    /// Whether the quorum answers; known on the leader only.
+    pub quorum: Option<QuorumHealth>,
+    /// In words, what the quorum lacks.
+    pub quorum_cause: Option<String>,
+    /// Bytes of proposals that are not committed yet.
+    pub proposals_bytes: u64,
+    /// What a leading witness does to give the leadership away.
+    pub handover: Option<HandoverState>,
+    /// Why the engine stopped, if it did.
+    pub fault: Option<Fault>,
+}
