@@ -16,5 +16,9 @@ pub use client::{ConnectOptions, Connection, PublicKeySource, QueryResult, Row, 
 pub use endpoint::{Endpoint, EndpointParseError};
 pub use error::{LinkError, ProtocolError, ServerError, Step, server_code};
 
+pub use replication::{
+    Acker, BinlogPosition, DumpError, DumpEvent, DumpOptions, DumpRefusal, EventReader,
+    ReplicationStream,
+};
 pub use server_version::ServerVersion;
 pub use tls::{ClientCertificate, TlsConfigError, TlsMode, TlsOptions};

@@ -184,6 +184,8 @@ fn start(plugin: &AuthPlugin<'_>) -> Result<AuthProc, AuthenticationError> {
 
 #[cfg(test)]
 mod tests {
+    use mysql_common::auth::plugins::mysql_native_password::scramble_native;
+
     use super::*;
     use crate::endpoint::Endpoint;
 
@@ -280,7 +282,7 @@ mod tests {
         let answer = authentication
             .switch(AuthPlugin::MysqlNativePassword, SCRAMBLE)
             .unwrap();
-        let expected = mysql_common::scramble::scramble_native(SCRAMBLE, b"secret").unwrap();
+        let expected = scramble_native(SCRAMBLE, b"secret").unwrap();
         assert_eq!(answer, expected);
     }
 

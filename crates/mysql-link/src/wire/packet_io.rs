@@ -5,6 +5,7 @@
 use std::io;
 
 use bytes::BytesMut;
+use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::error::ProtocolError;
@@ -16,12 +17,14 @@ const READ_ROOM: usize = 256 << 10;
 const LEAST_ROOM: usize = 8 << 10;
 
 /// Why no packet came.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum WireError {
     /// The stream ended or failed.
-    Io(io::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
     /// The bytes are not packets.
-    Protocol(ProtocolError),
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
 }
 
 /// The reading half.
