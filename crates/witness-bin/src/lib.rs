@@ -3,5 +3,6 @@
 
 pub mod cli;
 pub mod config;
+pub mod http;
 pub mod node;
 pub mod status;

@@ -80,12 +80,49 @@ pub const KEYS: &[Key] = &[
     key(
         "log.cache_bytes",
         Kind::Bytes {
-            min: 0,
+            min: 1 << 20,
             max: 64 * GIB,
         },
         Value("\"64MiB\""),
         "",
         "Memory for the newest entries, from which other members are served without reading the disk.",
+    ),
+    key(
+        "log.queue_bytes",
+        Kind::Bytes {
+            min: 1 << 20,
+            max: 64 * GIB,
+        },
+        Value("\"64MiB\""),
+        "",
+        "Memory for entries that wait to be written; the sender waits beyond it.",
+    ),
+    key(
+        "log.verify_at_start",
+        Kind::Choice(&["all", "recent"]),
+        Value("\"all\""),
+        "",
+        "How much of the log is read and verified before the member takes part: `all` of it, or the `recent` files with the older ones verified when they are read.",
+    ),
+    key(
+        "log.disk_limit_bytes",
+        Kind::Bytes {
+            min: 0,
+            max: u64::MAX,
+        },
+        Value("0"),
+        "\"200GiB\"",
+        "Bytes that the log's files may take together before entries are refused. 0: no limit.",
+    ),
+    key(
+        "log.disk_reserve_bytes",
+        Kind::Bytes {
+            min: 0,
+            max: u64::MAX,
+        },
+        Value("\"256MiB\""),
+        "",
+        "Bytes that stay free on the log's disk; entries are refused rather than taking them.",
     ),
     key(
         "raft.heartbeat",
@@ -210,6 +247,27 @@ pub const KEYS: &[Key] = &[
         Value("\"\""),
         "\"/etc/witness/mysql-ca.pem\"",
         "Authorities that may have signed mysqld's certificate, PEM; needed by the two `verify_` modes.",
+    ),
+    key(
+        "mysql.tls_certificate_file",
+        Kind::File,
+        Value("\"\""),
+        "\"/etc/witness/mysql-client.pem\"",
+        "Certificate that the member shows to mysqld, PEM, for an account that demands one.",
+    ),
+    key(
+        "mysql.tls_key_file",
+        Kind::File,
+        Value("\"\""),
+        "\"/etc/witness/mysql-client.key\"",
+        "Private key of that certificate, PEM.",
+    ),
+    key(
+        "mysql.public_key_file",
+        Kind::File,
+        Value("\"\""),
+        "\"/var/lib/mysql/public_key.pem\"",
+        "A copy of mysqld's RSA public key, for a password over TCP without TLS. Empty: the server is asked for it.",
     ),
     key(
         "mysql.mysqld",

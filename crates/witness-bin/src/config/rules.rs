@@ -213,6 +213,20 @@ fn mysql(values: &Values, problems: &mut Problems) {
             "name the file of the authorities that signed mysqld's certificate",
         );
     }
+    let certificate = ["mysql.tls_certificate_file", "mysql.tls_key_file"];
+    for (given, missing) in [
+        (certificate[0], certificate[1]),
+        (certificate[1], certificate[0]),
+    ] {
+        if values.text(given).is_some_and(|text| !text.is_empty()) && empty(missing) {
+            problems.error(
+                values.report_at(given),
+                missing,
+                format!("`{given}` is given, but `{missing}` is not"),
+                "a certificate needs its key and a key its certificate",
+            );
+        }
+    }
     if empty("mysql.socket") && empty("mysql.host") {
         problems.error(
             values.report_at("mysql.host"),

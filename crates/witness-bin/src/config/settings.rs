@@ -62,6 +62,14 @@ pub struct LogSettings {
     pub max_file_bytes: u64,
     /// Memory for the newest entries.
     pub cache_bytes: u64,
+    /// Memory for entries that wait to be written.
+    pub queue_bytes: u64,
+    /// Whether older files are verified before the member takes part.
+    pub verify_all: bool,
+    /// Bytes that the files may take together; `None` for no limit.
+    pub disk_limit_bytes: Option<u64>,
+    /// Bytes that stay free on the disk.
+    pub disk_reserve_bytes: u64,
 }
 
 /// When an entry counts as durable.
@@ -121,6 +129,10 @@ pub struct MysqlSettings {
     pub tls: MysqlTls,
     /// Who may have signed mysqld's certificate.
     pub tls_ca_file: Option<PathBuf>,
+    /// The member's own certificate and its key.
+    pub tls_certificate: Option<(PathBuf, PathBuf)>,
+    /// A copy of mysqld's RSA public key; the server is asked otherwise.
+    pub public_key_file: Option<PathBuf>,
     /// The command that starts mysqld, with whatever wraps it.
     pub mysqld: Vec<String>,
     /// mysqld's data directory; `None` only in mode `attach`.
@@ -225,6 +237,12 @@ pub(crate) fn build(values: &Values, members: &[Values]) -> Option<Config> {
             },
             max_file_bytes: values.number("log.max_file_bytes")?,
             cache_bytes: values.number("log.cache_bytes")?,
+            queue_bytes: values.number("log.queue_bytes")?,
+            verify_all: values.text("log.verify_at_start")? == "all",
+            disk_limit_bytes: values
+                .number("log.disk_limit_bytes")
+                .map(|limit| Some(limit).filter(|limit| *limit != 0))?,
+            disk_reserve_bytes: values.number("log.disk_reserve_bytes")?,
         },
         raft: raft(values)?,
         tls: tls(values)?,
@@ -307,6 +325,8 @@ fn mysql(values: &Values) -> Option<MysqlSettings> {
             _ => MysqlTls::Preferred,
         },
         tls_ca_file: path("mysql.tls_ca_file")?,
+        tls_certificate: path("mysql.tls_certificate_file")?.zip(path("mysql.tls_key_file")?),
+        public_key_file: path("mysql.public_key_file")?,
         mysqld: values.list("mysql.mysqld")?,
         datadir: path("mysql.datadir")?,
         extra_args: values.list("mysql.extra_args")?,

@@ -1,31 +1,28 @@
-//! Who a data directory is: the file `identity` in it. Written once when the directory is first
-//! used, and once more when the directory joins its ring; never changed after that. A directory
-//! is refused when the configuration says somebody else.
+//! Who a data directory is: the file `identity` in it, made when the directory is first used and
+//! replaced as a whole when it joins its ring. It also keeps the names of ring and member at first use,
+//! so that a directory is refused when the configuration says somebody else.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use raft_types::{Incarnation, MemberId, RingId};
+use consensus::{Identity, IdentityBook};
+use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The identity of a data directory.
+/// The content of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Identity {
-    /// The version of this file's form.
+pub struct IdentityRecord {
+    /// The version of the file's form.
     version: u32,
-    /// The ring, once the directory belongs to one.
-    pub ring_id: Option<RingId>,
     /// The ring's name at first use.
     pub ring_name: String,
-    /// The member's number.
-    pub member_id: MemberId,
-    /// The member's name.
+    /// The member's name at first use.
     pub member_name: String,
-    /// The identity of the directory itself.
-    pub incarnation: Incarnation,
+    /// The member, its data directory and its ring.
+    #[serde(flatten)]
+    pub identity: Identity,
 }
 
 const VERSION: u32 = 1;
@@ -44,7 +41,7 @@ pub struct Claim {
 
 /// Why a data directory's identity cannot be used.
 #[derive(Debug, Error)]
-pub enum IdentityError {
+pub enum IdentityFileError {
     /// It belongs to somebody else.
     #[error("{path} belongs to {found}, but the configuration says {claimed}", path = path.display())]
     Foreign {
@@ -55,14 +52,6 @@ pub enum IdentityError {
         /// Who the configuration says.
         claimed: String,
     },
-    /// It belongs to another ring than the one that wants to adopt it.
-    #[error("the data directory belongs to ring {found} already and cannot join ring {wanted}")]
-    OtherRing {
-        /// Its ring.
-        found: RingId,
-        /// The ring that wants it.
-        wanted: RingId,
-    },
     /// It is not an identity file.
     #[error("{path} is damaged: {reason}", path = path.display())]
     Damaged {
@@ -70,6 +59,12 @@ pub enum IdentityError {
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
+    },
+    /// It is missing where there is a log.
+    #[error("{path} is missing, but the directory holds a log", path = path.display())]
+    Missing {
+        /// The identity file.
+        path: PathBuf,
     },
     /// It cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
@@ -81,88 +76,47 @@ pub enum IdentityError {
     },
 }
 
-impl Identity {
-    /// Reads the identity of a data directory, or makes one for a directory that has none.
-    ///
-    /// Durable when it returns: a crash leaves the old file or the new one.
-    ///
-    /// # Errors
-    /// A foreign or damaged identity, or what the operating system says.
-    pub fn load_or_create(data_dir: &Path, claim: &Claim) -> Result<Self, IdentityError> {
-        match Self::load(data_dir)? {
-            Some(identity) => {
-                identity.check(data_dir, claim)?;
-                Ok(identity)
-            }
-            None => {
-                let identity = Self {
-                    version: VERSION,
-                    ring_id: None,
-                    ring_name: claim.ring_name.clone(),
-                    member_id: claim.member_id,
-                    member_name: claim.member_name.clone(),
-                    incarnation: Incarnation::random(),
-                };
-                identity.store(data_dir)?;
-                Ok(identity)
-            }
-        }
-    }
-
+impl IdentityRecord {
     /// Reads the identity of a data directory; `None` when it was never used.
     ///
     /// # Errors
     /// A damaged file, or what the operating system says.
-    pub fn load(data_dir: &Path) -> Result<Option<Self>, IdentityError> {
+    pub fn load(data_dir: &Path) -> Result<Option<Self>, IdentityFileError> {
         let path = data_dir.join(FILE_NAME);
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(IdentityError::Io { path, source }),
+            Err(source) => return Err(IdentityFileError::Io { path, source }),
         };
-        let damaged = |reason| IdentityError::Damaged {
+        let damaged = |reason| IdentityFileError::Damaged {
             path: path.clone(),
             reason,
         };
-        let identity: Self =
+        let record: Self =
             serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
-        if identity.version != VERSION {
-            return Err(damaged(format!("its version is {}", identity.version)));
+        if record.version != VERSION {
+            return Err(damaged(format!("its version is {}", record.version)));
         }
-        Ok(Some(identity))
+        Ok(Some(record))
     }
 
-    /// Makes the directory a part of a ring. Durable when it returns.
-    ///
-    /// # Errors
-    /// When it belongs to another ring, or cannot be written.
-    pub fn join(&mut self, data_dir: &Path, ring_id: RingId) -> Result<(), IdentityError> {
-        match self.ring_id {
-            Some(found) if found == ring_id => Ok(()),
-            Some(found) => Err(IdentityError::OtherRing {
-                found,
-                wanted: ring_id,
-            }),
-            None => {
-                let joined = Self {
-                    ring_id: Some(ring_id),
-                    ..self.clone()
-                };
-                joined.store(data_dir)?;
-                *self = joined;
-                Ok(())
-            }
+    fn fresh(claim: &Claim) -> Self {
+        Self {
+            version: VERSION,
+            ring_name: claim.ring_name.clone(),
+            member_name: claim.member_name.clone(),
+            identity: Identity::fresh(claim.member_id),
         }
     }
 
-    fn check(&self, data_dir: &Path, claim: &Claim) -> Result<(), IdentityError> {
+    fn check(&self, data_dir: &Path, claim: &Claim) -> Result<(), IdentityFileError> {
         let whose = |id, name: &str, ring: &str| format!("member {id} `{name}` of ring `{ring}`");
-        let found = whose(self.member_id, &self.member_name, &self.ring_name);
+        let found = whose(self.identity.member, &self.member_name, &self.ring_name);
         let claimed = whose(claim.member_id, &claim.member_name, &claim.ring_name);
         if found == claimed {
             Ok(())
         } else {
-            Err(IdentityError::Foreign {
+            Err(IdentityFileError::Foreign {
                 path: data_dir.join(FILE_NAME),
                 found,
                 claimed,
@@ -170,26 +124,73 @@ impl Identity {
         }
     }
 
-    fn store(&self, data_dir: &Path) -> Result<(), IdentityError> {
-        let path = data_dir.join(FILE_NAME);
-        let written = write_atomically(data_dir, self);
-        written.map_err(|source| IdentityError::Io { path, source })
+    /// Replaces the file. Durable when it returns: a crash leaves the old content or the new one.
+    fn store(&self, data_dir: &Path) -> io::Result<()> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        let temporary = data_dir.join(format!("{FILE_NAME}.new"));
+        let mut file = File::create(&temporary)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, data_dir.join(FILE_NAME))?;
+        File::open(data_dir)?.sync_all()
     }
 }
 
-fn write_atomically(data_dir: &Path, identity: &Identity) -> io::Result<()> {
-    let mut text = serde_json::to_vec_pretty(identity)?;
-    text.push(b'\n');
-    let temporary = data_dir.join(format!("{FILE_NAME}.new"));
-    let mut file = File::create(&temporary)?;
-    file.write_all(&text)?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, data_dir.join(FILE_NAME))?;
-    File::open(data_dir)?.sync_all()
+/// Opens the identity of a data directory, or makes one for a directory that is new.
+///
+/// # Errors
+/// A foreign, damaged or lost identity, or what the operating system says.
+pub fn open_identity(data_dir: &Path, claim: &Claim) -> Result<IdentityBook, IdentityFileError> {
+    let path = data_dir.join(FILE_NAME);
+    let record = match IdentityRecord::load(data_dir)? {
+        Some(record) => {
+            record.check(data_dir, claim)?;
+            record
+        }
+        // Without its identity a log cannot be told from that of another member.
+        None if holds_a_log(data_dir) => return Err(IdentityFileError::Missing { path }),
+        None => {
+            let record = IdentityRecord::fresh(claim);
+            record
+                .store(data_dir)
+                .map_err(|source| IdentityFileError::Io { path, source })?;
+            record
+        }
+    };
+    let file = BoundFile {
+        data_dir: data_dir.to_owned(),
+        record: record.clone(),
+    };
+    Ok(IdentityBook::new(record.identity, Box::new(file)))
+}
+
+fn holds_a_log(data_dir: &Path) -> bool {
+    let entries = std::fs::read_dir(data_dir.join("log"));
+    entries.is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// The file of one directory, with the names that never change.
+struct BoundFile {
+    data_dir: PathBuf,
+    record: IdentityRecord,
+}
+
+impl consensus::IdentityFile for BoundFile {
+    fn write(&self, identity: &Identity) -> io::Result<()> {
+        let record = IdentityRecord {
+            identity: *identity,
+            ..self.record.clone()
+        };
+        record.store(&self.data_dir)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use consensus::RingState;
+    use raft_types::RingId;
+
     use super::*;
 
     fn claim(id: u64, name: &str, ring: &str) -> Claim {
@@ -201,29 +202,26 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_is_made_once_and_joins_one_ring() {
+    fn an_identity_is_made_once_and_keeps_its_ring() {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path();
-        let mut made = Identity::load_or_create(dir, &claim(1, "a", "r")).unwrap();
-        assert_eq!(made.ring_id, None);
-        let again = Identity::load_or_create(dir, &claim(1, "a", "r")).unwrap();
-        assert_eq!(made, again);
+        let made = open_identity(dir, &claim(1, "a", "r")).unwrap();
+        assert_eq!(made.identity().ring, RingState::Fresh);
         let ring = RingId::random();
-        made.join(dir, ring).unwrap();
-        made.join(dir, ring).unwrap();
-        assert_eq!(Identity::load(dir).unwrap().unwrap().ring_id, Some(ring));
-        let other = made.join(dir, RingId::random());
-        assert!(matches!(other, Err(IdentityError::OtherRing { .. })));
+        made.adopt(ring).unwrap();
+        let again = open_identity(dir, &claim(1, "a", "r")).unwrap();
+        assert_eq!(made.identity(), again.identity());
+        assert_eq!(again.identity().ring, RingState::Belongs { ring });
     }
 
     #[test]
     fn a_foreign_identity_is_refused_by_id_by_name_and_by_ring() {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path();
-        Identity::load_or_create(dir, &claim(1, "a", "r")).unwrap();
+        open_identity(dir, &claim(1, "a", "r")).unwrap();
         for foreign in [claim(2, "a", "r"), claim(1, "b", "r"), claim(1, "a", "s")] {
-            let refused = Identity::load_or_create(dir, &foreign).unwrap_err();
-            assert!(matches!(refused, IdentityError::Foreign { .. }));
+            let refused = open_identity(dir, &foreign).unwrap_err();
+            assert!(matches!(refused, IdentityFileError::Foreign { .. }));
             let message = refused.to_string();
             assert!(
                 message.contains("belongs to member 1 `a` of ring `r`"),
@@ -233,14 +231,25 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_from_absence() {
+    fn damage_and_loss_are_told_from_a_new_directory() {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path();
-        assert!(Identity::load(dir).unwrap().is_none());
+        assert!(IdentityRecord::load(dir).unwrap().is_none());
         for damage in ["", "{", "{\"version\": 1}", "\0\0\0\0"] {
             std::fs::write(dir.join("identity"), damage).unwrap();
-            let refused = Identity::load_or_create(dir, &claim(1, "a", "r")).unwrap_err();
-            assert!(matches!(refused, IdentityError::Damaged { .. }), "{damage}");
+            let refused = open_identity(dir, &claim(1, "a", "r")).unwrap_err();
+            assert!(
+                matches!(refused, IdentityFileError::Damaged { .. }),
+                "{damage}"
+            );
         }
+        std::fs::remove_file(dir.join("identity")).unwrap();
+        std::fs::create_dir(dir.join("log")).unwrap();
+        std::fs::write(dir.join("log/binlog.000001"), "x").unwrap();
+        let refused = open_identity(dir, &claim(1, "a", "r")).unwrap_err();
+        assert!(
+            matches!(refused, IdentityFileError::Missing { .. }),
+            "{refused}"
+        );
     }
 }

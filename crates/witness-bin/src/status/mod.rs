@@ -6,4 +6,7 @@ pub(crate) mod sample;
 mod view;
 
 pub use answers::{Answer, Question, answer};
-pub use view::{LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role};
+pub use view::{
+    ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
+    ViewSource,
+};

@@ -3,7 +3,7 @@
 use raft_types::{Incarnation, MemberId, MemberKind, OpId, Region, RingId};
 
 use super::view::{
-    LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
+    ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
 };
 
 /// A database member that leads, with everything in order.
@@ -69,7 +69,13 @@ pub(crate) fn witness_follower() -> MemberView {
             file_bytes: 4096,
             gtid_set: "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-40".into(),
             durability: "fsync".into(),
-            disk_free_bytes: Some(1 << 30),
+            log_bytes: 4096,
+            disk_free_bytes: 1 << 30,
+            disk_alarm: false,
+        },
+        activity: ActivityView {
+            appended_entries_total: 42,
+            ..ActivityView::default()
         },
         quorum: QuorumView {
             ok: true,

@@ -31,6 +31,8 @@ pub struct MemberView {
     pub committed: Option<OpId>,
     /// The log on its disk.
     pub log: LogView,
+    /// What it did since its process started.
+    pub activity: ActivityView,
     /// Whether commits can go on.
     pub quorum: QuorumView,
     /// The other members, as far as it sees them.
@@ -108,8 +110,31 @@ pub struct LogView {
     pub gtid_set: String,
     /// When an entry counts as durable here: `fsync` or `os`.
     pub durability: String,
-    /// Free space of the log's disk; none when it cannot be asked.
-    pub disk_free_bytes: Option<u64>,
+    /// Bytes that all files take together.
+    pub log_bytes: u64,
+    /// Free space of the log's disk when it was last asked.
+    pub disk_free_bytes: u64,
+    /// Whether the disk budget is nearly used up.
+    pub disk_alarm: bool,
+}
+
+/// What a member did since its process started; numbers only grow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct ActivityView {
+    /// Entries appended to the log.
+    pub appended_entries_total: u64,
+    /// Bytes appended to the log.
+    pub appended_bytes_total: u64,
+    /// How often entries were made durable.
+    pub flushes_total: u64,
+    /// Bytes of entries that wait to be written now.
+    pub queued_bytes: u64,
+    /// Bytes of proposals that are not committed now.
+    pub proposals_bytes: u64,
+    /// Elections that this member won.
+    pub elections_won_total: u64,
+    /// How often it saw the leader change.
+    pub leader_changes_total: u64,
 }
 
 /// Whether commits can go on.
@@ -169,4 +194,10 @@ pub struct MysqlView {
     pub acknowledged_total: u64,
     /// What stands in the way, if anything does.
     pub trouble: Option<String>,
+}
+
+/// Gives a member's view at any moment.
+pub trait ViewSource: Send + Sync + 'static {
+    /// The view now. Cheap, and never waits.
+    fn view(&self) -> MemberView;
 }
