@@ -17,8 +17,7 @@ pub use endpoint::{Endpoint, EndpointParseError};
 pub use error::{LinkError, ProtocolError, ServerError, Step, server_code};
 
 pub use replication::{
-    Acker, BinlogPosition, DumpError, DumpEvent, DumpOptions, DumpRefusal, EventReader,
-    ReplicationStream,
+    Acker, DumpError, DumpEvent, DumpOptions, DumpRefusal, EventReader, ReplicationStream,
 };
 pub use server_version::ServerVersion;
 pub use tls::{ClientCertificate, TlsConfigError, TlsMode, TlsOptions};

@@ -6,10 +6,11 @@ use anyhow::{Context, Result};
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::EventType;
 use binlog_format::events::{GtidEvent, Rotate};
+use binlog_format::framing::SourcePosition;
 use binlog_format::gtid::{Gtid, GtidSet};
 use mysql_link::{
-    BinlogPosition, ConnectOptions, Connection, DumpError, DumpOptions, DumpRefusal, Endpoint,
-    ReplicationStream, TlsMode,
+    ConnectOptions, Connection, DumpError, DumpOptions, DumpRefusal, Endpoint, ReplicationStream,
+    TlsMode,
 };
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions, PendingSql};
@@ -58,6 +59,13 @@ async fn dump(server: &Mysqld, options: &DumpOptions) -> Result<ReplicationStrea
     ReplicationStream::start(connection, options).await
 }
 
+fn at(file: &str, offset: u64) -> SourcePosition {
+    SourcePosition {
+        file: file.as_bytes().to_vec().into(),
+        offset,
+    }
+}
+
 /// Follows a stream: where it is, and which transactions it brought.
 struct Follower {
     stream: ReplicationStream,
@@ -75,13 +83,13 @@ impl Follower {
     }
 
     /// Reads up to the end of the next transaction; returns its end, and whether its ACK was asked for.
-    async fn transaction(&mut self) -> Result<(BinlogPosition, bool)> {
+    async fn transaction(&mut self) -> Result<(SourcePosition, bool)> {
         tokio::time::timeout(LIMIT, self.read_transaction())
             .await
             .context("no transaction came")?
     }
 
-    async fn read_transaction(&mut self) -> Result<(BinlogPosition, bool)> {
+    async fn read_transaction(&mut self) -> Result<(SourcePosition, bool)> {
         loop {
             let next = self.stream.next().await?;
             let event = next.event.verified(ChecksumAlgorithm::Crc32)?;
@@ -94,10 +102,7 @@ impl Follower {
                 }
                 EventType::Xid => {
                     let offset = u64::from(next.event.header().log_pos);
-                    return Ok((
-                        BinlogPosition::new(self.file.clone(), offset),
-                        next.ack_wanted,
-                    ));
+                    return Ok((at(&self.file, offset), next.ack_wanted));
                 }
                 _ => {}
             }
@@ -195,9 +200,7 @@ async fn the_halves_work_at_the_same_time_with_mysqld() -> Result<()> {
     let (send, mut receive) = tokio::sync::mpsc::channel::<u64>(16);
     let acking = tokio::spawn(async move {
         while let Some(offset) = receive.recv().await {
-            acker
-                .ack(&BinlogPosition::new("binlog.000001", offset))
-                .await?;
+            acker.ack(&at("binlog.000001", offset)).await?;
         }
         Ok::<_, mysql_link::LinkError>(acker)
     });
@@ -274,10 +277,7 @@ async fn an_event_over_16_mib_from_mysqld() -> Result<()> {
         }
     };
     assert!(rows_bytes > LENGTH, "{rows_bytes}");
-    follower
-        .stream
-        .ack(&BinlogPosition::new("binlog.000001", end))
-        .await?;
+    follower.stream.ack(&at("binlog.000001", end)).await?;
     finish(work)
 }
 

@@ -9,5 +9,4 @@ mod stream;
 
 pub use dump_error::{DumpError, DumpRefusal};
 pub use dump_options::DumpOptions;
-pub use semi_sync::BinlogPosition;
 pub use stream::{Acker, DumpEvent, EventReader, ReplicationStream};

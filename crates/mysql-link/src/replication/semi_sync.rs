@@ -1,38 +1,11 @@
 //! The semi-sync additions to the stream, pure: the two bytes in front of each event, and the reply.
 
-use std::fmt;
-
+use binlog_format::framing::SourcePosition;
 use mysql_common::packets::SemiSyncAckPacket;
 use mysql_common::proto::MySerialize;
 
 const MAGIC: u8 = 0xef;
 const ACK_WANTED: u8 = 0x01;
-
-/// A place in the source's binlog: what semi-sync acknowledges. Not ordered: the number in a file's
-/// name may gain a digit, and only the stream knows which file came first.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct BinlogPosition {
-    /// The file's name without a directory.
-    pub file: String,
-    /// The offset behind an event.
-    pub offset: u64,
-}
-
-impl BinlogPosition {
-    /// The position of an offset in a file.
-    pub fn new(file: impl Into<String>, offset: u64) -> Self {
-        Self {
-            file: file.into(),
-            offset,
-        }
-    }
-}
-
-impl fmt::Display for BinlogPosition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.offset)
-    }
-}
 
 /// What stands in front of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,14 +33,16 @@ impl Prefix {
 }
 
 /// The reply that acknowledges everything up to a position.
-pub(crate) fn ack_packet(position: &BinlogPosition) -> Vec<u8> {
+pub(crate) fn ack_packet(position: &SourcePosition) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(9 + position.file.len());
-    SemiSyncAckPacket::new(position.offset, position.file.as_bytes()).serialize(&mut bytes);
+    SemiSyncAckPacket::new(position.offset, &position.file[..]).serialize(&mut bytes);
     bytes
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     #[test]
@@ -87,7 +62,10 @@ mod tests {
 
     #[test]
     fn the_reply_has_magic_offset_and_file() {
-        let packet = ack_packet(&BinlogPosition::new("binlog.000003", 0x0102_0304_0506));
+        let packet = ack_packet(&SourcePosition {
+            file: Bytes::from_static(b"binlog.000003"),
+            offset: 0x0102_0304_0506,
+        });
         assert_eq!(packet[..9], [0xef, 6, 5, 4, 3, 2, 1, 0, 0]);
         assert_eq!(&packet[9..], b"binlog.000003");
     }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use binlog_format::event::RawEvent;
+use binlog_format::framing::SourcePosition;
 use bytes::Bytes;
 
 use crate::client::Connection;
@@ -15,7 +16,7 @@ use crate::error::{LinkError, ProtocolError, ServerError, Step};
 use crate::replication::dump_error::{DumpError, DumpRefusal};
 use crate::replication::dump_options::DumpOptions;
 use crate::replication::request;
-use crate::replication::semi_sync::{BinlogPosition, Prefix, ack_packet};
+use crate::replication::semi_sync::{Prefix, ack_packet};
 use crate::wire::{ByteReader, ByteWriter, PacketReader, PacketWriter, WireError};
 
 const EVENT: u8 = 0x00;
@@ -101,7 +102,7 @@ impl ReplicationStream {
     ///
     /// # Errors
     /// As [`Acker::ack`].
-    pub async fn ack(&mut self, position: &BinlogPosition) -> Result<(), LinkError> {
+    pub async fn ack(&mut self, position: &SourcePosition) -> Result<(), LinkError> {
         self.acker.ack(position).await
     }
 }
@@ -235,7 +236,7 @@ impl Acker {
     ///
     /// # Errors
     /// When the connection is broken.
-    pub async fn ack(&mut self, position: &BinlogPosition) -> Result<(), LinkError> {
+    pub async fn ack(&mut self, position: &SourcePosition) -> Result<(), LinkError> {
         if std::mem::replace(&mut self.broken, true) {
             return Err(LinkError::GivenUp {
                 endpoint: self.endpoint.clone(),
