@@ -5,9 +5,11 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::checksum::{CHECKSUM_LEN, ChecksumAlgorithm, crc32};
+use crate::checksum::{CHECKSUM_LEN, ChecksumAlgorithm};
 use crate::decode_error::DecodeError;
-use crate::event::{EventRef, HEADER_LEN, LOG_POS_RANGE, MAX_EVENT_BYTES, RawEvent, SIZE_RANGE};
+use crate::event::{
+    EventRef, HEADER_LEN, LOG_POS_RANGE, MAX_EVENT_BYTES, RawEvent, SIZE_RANGE, event_crc32,
+};
 
 /// A buffer that stamped or canonical bytes are appended to.
 pub trait EventSink {
@@ -148,7 +150,7 @@ fn append_stamped(event: EventRef<'_>, offset: u64, out: &mut impl EventSink) ->
     let stamped = out.written_from(start);
     stamped[SIZE_RANGE].copy_from_slice(&size.to_le_bytes());
     stamped[LOG_POS_RANGE].copy_from_slice(&(end as u32).to_le_bytes());
-    let checksum = crc32(stamped);
+    let checksum = event_crc32(stamped);
     out.append(&checksum.to_le_bytes());
     end
 }

@@ -46,8 +46,3 @@ impl ChecksumAlgorithm {
         }
     }
 }
-
-/// The CRC32 of a byte string, as events carry it.
-pub(crate) fn crc32(bytes: &[u8]) -> u32 {
-    crc32fast::hash(bytes)
-}

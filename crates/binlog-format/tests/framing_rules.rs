@@ -1,5 +1,7 @@
 //! Which events make a transaction, which come out by themselves, and what is refused.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests stand outside of #[test] functions")]
+
 use binlog_format::canonical::stamp;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventHeader, EventType, HEADER_LEN, RawEvent};

@@ -15,8 +15,10 @@ pub const HEADER_LEN: usize = 19;
 pub const MAX_EVENT_BYTES: u32 = (1 << 30) + (1 << 16);
 
 /// Where the fields that stamping rewrites stand in an event.
+pub(crate) const TYPE_AT: usize = 4;
 pub(crate) const SIZE_RANGE: std::ops::Range<usize> = 9..13;
 pub(crate) const LOG_POS_RANGE: std::ops::Range<usize> = 13..17;
+pub(crate) const FLAGS_RANGE: std::ops::Range<usize> = 17..19;
 
 /// The flag bits of an event header.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -128,11 +130,11 @@ impl EventHeader {
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         bytes[0..4].copy_from_slice(&self.timestamp.to_le_bytes());
-        bytes[4] = self.event_type.code();
+        bytes[TYPE_AT] = self.event_type.code();
         bytes[5..9].copy_from_slice(&self.server_id.to_le_bytes());
         bytes[SIZE_RANGE].copy_from_slice(&self.event_size.to_le_bytes());
         bytes[LOG_POS_RANGE].copy_from_slice(&self.log_pos.to_le_bytes());
-        bytes[17..19].copy_from_slice(&self.flags.0.to_le_bytes());
+        bytes[FLAGS_RANGE].copy_from_slice(&self.flags.0.to_le_bytes());
         bytes
     }
 }

@@ -8,3 +8,4 @@ pub use header::{EventFlags, EventHeader, HEADER_LEN, MAX_EVENT_BYTES};
 pub use raw::{EventRef, RawEvent};
 
 pub(crate) use header::{LOG_POS_RANGE, SIZE_RANGE};
+pub(crate) use raw::event_crc32;

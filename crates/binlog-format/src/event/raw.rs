@@ -3,9 +3,10 @@
 
 use bytes::Bytes;
 
-use crate::checksum::{CHECKSUM_LEN, ChecksumAlgorithm, crc32};
+use crate::checksum::{CHECKSUM_LEN, ChecksumAlgorithm};
 use crate::decode_error::DecodeError;
-use crate::event::{EventHeader, HEADER_LEN};
+use crate::event::header::{FLAGS_RANGE, TYPE_AT};
+use crate::event::{EventFlags, EventHeader, HEADER_LEN};
 use crate::event_type::EventType;
 
 /// The bytes of exactly one event, header included. Cloning shares them.
@@ -140,7 +141,7 @@ impl<'a> EventRef<'a> {
                 let (bytes, stored) = self.bytes.split_at(covered);
                 let mut expected = [0; CHECKSUM_LEN];
                 expected.copy_from_slice(stored);
-                let (expected, found) = (u32::from_le_bytes(expected), crc32(bytes));
+                let (expected, found) = (u32::from_le_bytes(expected), event_crc32(bytes));
                 if expected == found {
                     Ok(Self {
                         header: self.header,
@@ -209,4 +210,29 @@ fn truncated_event(needed: usize, remaining: usize) -> DecodeError {
         needed: needed as u64,
         remaining: remaining as u64,
     }
+}
+
+/// The CRC32 that belongs behind an event. A server marks its current file as in use by a flag in
+/// the format description that it later clears in place, without a new checksum: the checksum is
+/// always the one without that flag.
+pub(crate) fn event_crc32(event: &[u8]) -> u32 {
+    let description = event.get(TYPE_AT) == Some(&EventType::FormatDescription.code());
+    let (Some(head), Some(flags), Some(rest)) = (
+        event.get(..FLAGS_RANGE.start),
+        event.get(FLAGS_RANGE),
+        event.get(FLAGS_RANGE.end..),
+    ) else {
+        return crc32fast::hash(event);
+    };
+    if !description {
+        return crc32fast::hash(event);
+    }
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(head);
+    let in_use = EventFlags::BINLOG_IN_USE.0.to_le_bytes();
+    for (flags, in_use) in flags.iter().zip(in_use) {
+        hasher.update(&[flags & !in_use]);
+    }
+    hasher.update(rest);
+    hasher.finalize()
 }

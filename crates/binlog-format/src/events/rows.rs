@@ -1,0 +1,167 @@
+//! WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS, PARTIAL_UPDATE_ROWS: the changed rows of one table. The
+//! rows themselves stay bytes: reading them takes the table's columns.
+//!
+//! ```text
+//! u48 table; u16 flags; [version 2: u16 length of the extra data with these two bytes, extra data];
+//! length-encoded column count; a bit for each column of the image; [updates: the same for the image
+//! after]; rows to the end
+//! ```
+
+use std::borrow::Cow;
+
+use crate::cursor::{Cursor, put_length_encoded};
+use crate::decode_error::DecodeError;
+use crate::event::EventRef;
+use crate::event_type::EventType;
+use crate::events::body::EncodeEvent;
+use crate::events::table_map::TableId;
+
+/// What happened to the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RowsChange {
+    /// They were inserted: one image each.
+    Write,
+    /// They were changed: an image before and one after.
+    Update,
+    /// They were deleted: one image each.
+    Delete,
+    /// They were changed, and JSON columns of the image after may be differences.
+    PartialUpdate,
+}
+
+impl RowsChange {
+    /// Whether every row has an image before and one after.
+    pub const fn has_two_images(self) -> bool {
+        matches!(self, Self::Update | Self::PartialUpdate)
+    }
+}
+
+/// The changed rows of one table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rows<'a> {
+    /// What happened to them.
+    pub change: RowsChange,
+    /// The table, as the table map event before names it.
+    pub table_id: TableId,
+    /// Flag bits; see [`Rows::END_OF_STATEMENT`].
+    pub flags: u16,
+    /// Data about the rows (partitions, NDB) in version 2 events; `None` in version 1 events, which
+    /// MySQL 5.5 wrote.
+    pub extra_data: Option<Cow<'a, [u8]>>,
+    /// How many columns the table has.
+    pub column_count: u64,
+    /// A bit for each column, lowest first: whether it is in the (first) image.
+    pub columns: Cow<'a, [u8]>,
+    /// The same for the image after, in updates; empty otherwise.
+    pub columns_after: Cow<'a, [u8]>,
+    /// The row images, one after the other.
+    pub images: Cow<'a, [u8]>,
+}
+
+impl<'a> Rows<'a> {
+    /// Flag bit of the last rows event of a statement.
+    pub const END_OF_STATEMENT: u16 = 1;
+    /// The longest extra data.
+    pub const MAX_EXTRA_DATA_LEN: usize = u16::MAX as usize - 2;
+
+    /// Reads an event without its checksum.
+    ///
+    /// # Errors
+    /// When it is of another type or cut off.
+    pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
+        let (change, version_2) = kind(event.event_type()).ok_or(DecodeError::WrongType {
+            expected: EventType::WriteRows,
+            found: event.event_type(),
+        })?;
+        let mut cursor = Cursor::new(event.body());
+        let table_id = TableId::decode(&mut cursor)?;
+        let flags = cursor.u16("rows flags")?;
+        let extra_data = if version_2 {
+            Some(Cow::Borrowed(extra_data(&mut cursor)?))
+        } else {
+            None
+        };
+        let column_count = cursor.length_encoded("column count")?;
+        let columns = column_bits(&mut cursor, column_count)?;
+        let columns_after = if change.has_two_images() {
+            column_bits(&mut cursor, column_count)?
+        } else {
+            Default::default()
+        };
+        Ok(Self {
+            change,
+            table_id,
+            flags,
+            extra_data,
+            column_count,
+            columns: Cow::Borrowed(columns),
+            columns_after: Cow::Borrowed(columns_after),
+            images: Cow::Borrowed(cursor.take_rest()),
+        })
+    }
+}
+
+fn kind(event_type: EventType) -> Option<(RowsChange, bool)> {
+    Some(match event_type {
+        EventType::WriteRowsV1 => (RowsChange::Write, false),
+        EventType::UpdateRowsV1 => (RowsChange::Update, false),
+        EventType::DeleteRowsV1 => (RowsChange::Delete, false),
+        EventType::WriteRows => (RowsChange::Write, true),
+        EventType::UpdateRows => (RowsChange::Update, true),
+        EventType::DeleteRows => (RowsChange::Delete, true),
+        EventType::PartialUpdateRows => (RowsChange::PartialUpdate, true),
+        _ => return None,
+    })
+}
+
+fn extra_data<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], DecodeError> {
+    let length = cursor.u16("extra data's length")?;
+    let length = length.checked_sub(2).ok_or(DecodeError::invalid(
+        "extra data's length",
+        "it is less than that of its own field",
+    ))?;
+    cursor.bytes("extra data", usize::from(length))
+}
+
+fn column_bits<'a>(cursor: &mut Cursor<'a>, column_count: u64) -> Result<&'a [u8], DecodeError> {
+    let (needed, remaining) = (column_count.div_ceil(8), cursor.remaining() as u64);
+    if needed > remaining {
+        return Err(DecodeError::Truncated {
+            field: "image columns",
+            needed,
+            remaining,
+        });
+    }
+    cursor.bytes("image columns", needed as usize)
+}
+
+impl EncodeEvent for Rows<'_> {
+    fn event_type(&self) -> EventType {
+        match (self.change, self.extra_data.is_some()) {
+            (RowsChange::Write, false) => EventType::WriteRowsV1,
+            (RowsChange::Update, false) => EventType::UpdateRowsV1,
+            (RowsChange::Delete, false) => EventType::DeleteRowsV1,
+            (RowsChange::Write, true) => EventType::WriteRows,
+            (RowsChange::Update, true) => EventType::UpdateRows,
+            (RowsChange::Delete, true) => EventType::DeleteRows,
+            (RowsChange::PartialUpdate, _) => EventType::PartialUpdateRows,
+        }
+    }
+
+    /// Cuts extra data that is longer than its length field can say. A partial update is of version
+    /// 2 even without extra data.
+    fn encode_body(&self, out: &mut Vec<u8>) {
+        self.table_id.encode(out);
+        out.extend_from_slice(&self.flags.to_le_bytes());
+        if self.extra_data.is_some() || self.change == RowsChange::PartialUpdate {
+            let extra = self.extra_data.as_deref().unwrap_or_default();
+            let extra = extra.get(..Self::MAX_EXTRA_DATA_LEN).unwrap_or(extra);
+            out.extend_from_slice(&(extra.len() as u16 + 2).to_le_bytes());
+            out.extend_from_slice(extra);
+        }
+        put_length_encoded(out, self.column_count);
+        out.extend_from_slice(&self.columns);
+        out.extend_from_slice(&self.columns_after);
+        out.extend_from_slice(&self.images);
+    }
+}
