@@ -4,6 +4,7 @@ mod commit_latency;
 mod data;
 mod disk;
 mod measurement;
+mod processor_time;
 mod setup;
 mod summary;
 

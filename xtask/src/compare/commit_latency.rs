@@ -19,12 +19,15 @@ use testkit::sysbench::Sysbench;
 use super::data::{LoadedData, TableSizes};
 use super::disk::{self, SyncLatency};
 use super::measurement::{Sample, rounds};
+use super::processor_time::ProcessorTime;
 use super::setup::{Bed, Setup};
 use super::summary::{Stock, Summary};
 
 const FIGURES: &str = "commit-latency";
 /// Before the first measured step of a setup, so that buffers and connections are warm in all of them.
 const WARM_UP: Duration = Duration::from_secs(2);
+/// What the rest of a quiet machine may use, in cores.
+const QUIET_CORES: f64 = 0.1;
 /// Settings of the primary that decide what a commit costs; recorded for each setup.
 const RECORDED_SETTINGS: [&str; 8] = [
     "sync_binlog",
@@ -123,6 +126,14 @@ pub(super) fn run(options: &Options) -> Result<()> {
             sync.median, sync.min, sync.max
         );
     }
+    if let Some(cores) = summary
+        .cores_of_others()
+        .filter(|cores| *cores > QUIET_CORES)
+    {
+        println!(
+            "others used {cores:.1} cores meanwhile: these figures are not those of a quiet machine"
+        );
+    }
     println!("figures: {}", figures.write()?.display());
     Ok(())
 }
@@ -165,11 +176,14 @@ impl Run<'_> {
                 self.options.rounds,
                 setup.key()
             ));
+            let before = ProcessorTime::now();
             let report = self.load(bed.primary(), threads).run()?;
+            let cores = before.and_then(|before| Some(ProcessorTime::now()?.since(&before)));
             samples.push(Sample {
                 setup,
                 threads,
                 report,
+                cores,
             });
             self.bar.inc(1);
         }

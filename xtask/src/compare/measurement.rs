@@ -2,6 +2,7 @@
 
 use testkit::sysbench::SysbenchReport;
 
+use super::processor_time::CoresUsed;
 use super::setup::Setup;
 
 /// One sysbench run.
@@ -10,6 +11,8 @@ pub(super) struct Sample {
     pub(super) setup: Setup,
     pub(super) threads: u32,
     pub(super) report: SysbenchReport,
+    /// Who used the processor meanwhile, where the system tells.
+    pub(super) cores: Option<CoresUsed>,
 }
 
 /// The setups of each round. Every round has all of them, each starting with another, so that a machine that grows slower or busier

@@ -8,6 +8,7 @@ use testkit::figures::Spread;
 use testkit::sysbench::SysbenchReport;
 
 use super::measurement::Sample;
+use super::processor_time::CoresUsed;
 use super::setup::Setup;
 
 /// What one setup did with one number of threads, over all rounds.
@@ -19,6 +20,9 @@ pub(super) struct Cell {
     latency_p95_ms: Spread,
     latency_p99_ms: Spread,
     latency_max_ms: Spread,
+    /// Processor cores that the setup's processes and sysbench used, and everybody else.
+    cores_used: Option<Spread>,
+    cores_used_by_others: Option<Spread>,
     /// Of the medians of the mean latencies; `None` when the other setup was not measured.
     ratio_mean_to_semi_sync: Option<f64>,
     ratio_mean_to_lean_semi_sync: Option<f64>,
@@ -72,6 +76,14 @@ impl Summary {
                 Some((*threads, ratio?))
             })
             .collect()
+    }
+
+    /// The most that others used while a cell was measured (its median), in cores.
+    pub(super) fn cores_of_others(&self) -> Option<f64> {
+        let cells = self.cells.values().flat_map(BTreeMap::values);
+        cells
+            .filter_map(|cell| Some(cell.cores_used_by_others?.median))
+            .max_by(f64::total_cmp)
     }
 
     /// The table for the terminal: medians, the range of the mean in brackets.
@@ -128,6 +140,11 @@ fn cell(samples: &[Sample], setup: Setup, threads: u32) -> Option<Cell> {
         matching.map(|sample| value(&sample.report)).collect()
     };
     let spread = |value| Spread::of(&of(setup, value));
+    let cores: Vec<CoresUsed> = samples
+        .iter()
+        .filter(|sample| sample.setup == setup && sample.threads == threads)
+        .filter_map(|sample| sample.cores)
+        .collect();
     let means = |setup| of(setup, |report| report.latency_mean_ms);
     let ratio = |stock| Some(Spread::of(&means(setup))?.median / Spread::of(&means(stock))?.median);
     let by_round = |stock| {
@@ -145,6 +162,10 @@ fn cell(samples: &[Sample], setup: Setup, threads: u32) -> Option<Cell> {
         latency_p95_ms: spread(|report| report.latency_p95_ms)?,
         latency_p99_ms: spread(|report| report.latency_p99_ms)?,
         latency_max_ms: spread(|report| report.latency_max_ms)?,
+        cores_used: Spread::of(&cores.iter().map(|cores| cores.ours).collect::<Vec<_>>()),
+        cores_used_by_others: Spread::of(
+            &cores.iter().map(|cores| cores.others).collect::<Vec<_>>(),
+        ),
         ratio_mean_to_semi_sync: ratio(Setup::SemiSync),
         ratio_mean_to_lean_semi_sync: ratio(Setup::LeanSemiSync),
         ratio_mean_to_semi_sync_by_round: by_round(Setup::SemiSync),
@@ -174,10 +195,15 @@ mod tests {
             latency_max_ms: mean_ms,
             intervals: Vec::new(),
         };
+        let cores = Some(CoresUsed {
+            ours: 1.5,
+            others: mean_ms,
+        });
         Sample {
             setup,
             threads,
             report,
+            cores,
         }
     }
 
@@ -209,6 +235,7 @@ mod tests {
             (0.75, 1.0 / 3.0, 2.25)
         );
         assert_eq!(cell.latency_mean_ms.max, 9.0);
+        assert_eq!(summary.cores_of_others(), Some(10.0));
     }
 
     #[test]
