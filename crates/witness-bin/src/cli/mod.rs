@@ -4,6 +4,7 @@ mod check;
 mod config_args;
 mod exit;
 mod output;
+mod status;
 
 pub use config_args::ConfigArgs;
 pub use exit::{Exit, Failure};

@@ -1,0 +1,243 @@
+//! `witness status` for people: one line a member, and what is wrong below.
+
+use std::fmt::Write;
+
+use crate::cli::output::Table;
+use crate::status::{MemberReport, MemberView, QuorumView, RingReport};
+
+/// The page, its lines ended.
+pub(super) fn page(report: &RingReport, colours: bool) -> String {
+    let mut out = String::new();
+    let mut table = Table::new(&[
+        "Id",
+        "Name",
+        "Region",
+        "Kind",
+        "Role",
+        "Term",
+        "Log_end",
+        "Committed",
+        "Lag",
+        "Protected",
+        "Uptime",
+    ]);
+    for member in &report.members {
+        table.row(row(member, report));
+    }
+    for line in table.lines() {
+        let _ = writeln!(out, "{line}");
+    }
+    out.push('\n');
+    out.push_str(&quorum_lines(report, colours));
+    for member in &report.members {
+        for note in notes(member) {
+            let _ = writeln!(out, "{}: {note}", member.name);
+        }
+    }
+    out
+}
+
+fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
+    let missing = || "-".to_owned();
+    let mut cells = vec![
+        member.id.to_string(),
+        member.name.clone(),
+        member.region.to_string(),
+        member.kind.to_string(),
+    ];
+    match &member.view {
+        None => {
+            cells.push("unreachable".into());
+            cells.extend(std::iter::repeat_with(missing).take(6));
+        }
+        Some(view) => {
+            let op_id =
+                |op_id: Option<raft_types::OpId>| op_id.map_or_else(missing, |o| o.to_string());
+            let protected = view.mysql.as_ref().map(|mysql| match mysql.protected {
+                true => "yes".to_owned(),
+                false => "no".to_owned(),
+            });
+            cells.extend([
+                role(view, report),
+                view.term.to_string(),
+                op_id(view.log_end),
+                op_id(view.committed),
+                member
+                    .lag_entries
+                    .map_or_else(missing, |lag| lag.to_string()),
+                protected.unwrap_or_else(missing),
+                span(view.uptime_seconds),
+            ]);
+        }
+    }
+    cells
+}
+
+fn role(view: &MemberView, report: &RingReport) -> String {
+    if view.fault.is_some() {
+        return "stopped".into();
+    }
+    let leads_in_vain = view.leader == Some(view.member.id) && report.leader != view.leader;
+    if leads_in_vain {
+        "leader (not serving)".into()
+    } else {
+        view.role.to_string()
+    }
+}
+
+fn quorum_lines(report: &RingReport, colours: bool) -> String {
+    let paint = |code: &str, text: &str| {
+        if colours {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    };
+    let QuorumView {
+        lost_for_seconds,
+        cause,
+        fix,
+        ..
+    } = &report.quorum;
+    if report.quorum.ok {
+        let leader = report
+            .members
+            .iter()
+            .find(|member| Some(member.id) == report.leader);
+        let name = leader.map_or("?", |leader| leader.name.as_str());
+        return format!(
+            "{}, `{name}` leads ring `{}`\n",
+            paint("32", "The quorum answers"),
+            report.ring
+        );
+    }
+    let since = lost_for_seconds
+        .map(|lost| format!(" for {}", span(lost)))
+        .unwrap_or_default();
+    let mut out = format!(
+        "{}{since}: {}. Commits wait.\n",
+        paint("31", "No quorum"),
+        cause.as_deref().unwrap_or("the cause is not known")
+    );
+    if let Some(fix) = fix {
+        let _ = writeln!(out, "To mend it: {fix}");
+    }
+    out
+}
+
+/// What an operator should know of one member, beside its line.
+fn notes(member: &MemberReport) -> Vec<String> {
+    let Some(view) = &member.view else {
+        return member
+            .error
+            .iter()
+            .map(|error| format!("no answer: {error}"))
+            .collect();
+    };
+    let mut notes = Vec::new();
+    if let Some(fault) = &view.fault {
+        notes.push(format!("stopped working: {fault}"));
+    }
+    if let (true, Some(why)) = (view.leader == Some(view.member.id), &view.not_serving) {
+        notes.push(format!("leads, but does not serve: {why}"));
+    }
+    if view.log.disk_alarm {
+        notes.push(format!(
+            "its disk budget is nearly used up, {} bytes are free",
+            view.log.disk_free_bytes
+        ));
+    }
+    if let Some(mysql) = &view.mysql {
+        notes.extend(mysql.trouble.clone());
+        if view.serving && !mysql.protected {
+            notes.extend(
+                mysql
+                    .unprotected_because
+                    .iter()
+                    .map(|why| format!("not protected: {why}")),
+            );
+        }
+    }
+    notes
+}
+
+/// A span of time in its two largest units.
+fn span(seconds: f64) -> String {
+    let whole = seconds.max(0.0) as u64;
+    let (days, hours, minutes) = (whole / 86_400, whole / 3_600 % 24, whole / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{whole}s"),
+        (0, 0, _) => format!("{minutes}m{:02}s", whole % 60),
+        (0, _, _) => format!("{hours}h{minutes:02}m"),
+        _ => format!("{days}d{hours:02}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::MemberEntry;
+    use crate::status::sample::{database_leader, witness_follower};
+
+    fn entry(view: &MemberView) -> MemberEntry {
+        MemberEntry {
+            id: view.member.id,
+            name: view.member.name.clone(),
+            region: view.member.region.clone(),
+            kind: view.member.kind,
+            votes: true,
+            address: view.member.address.clone(),
+        }
+    }
+
+    #[test]
+    fn a_healthy_ring_is_a_table_and_one_line() {
+        let views = [database_leader(), witness_follower()];
+        let answers = views.map(|view| (entry(&view), Ok(view)));
+        let report = RingReport::new("orders", answers.into());
+        let expected = "\
+Id  Name       Region  Kind      Role      Term  Log_end  Committed  Lag  Protected  Uptime
+ 1  db-1       north   database  leader       3     3.42       3.42    0  yes           12s
+ 2  witness-1  north   witness   follower     3     3.42       3.42    0  -             12s
+
+The quorum answers, `db-1` leads ring `orders`
+";
+        assert_eq!(page(&report, false), expected);
+    }
+
+    #[test]
+    fn a_lost_quorum_says_since_when_why_and_what_to_do() {
+        let mut alone = database_leader();
+        alone.serving = false;
+        alone.quorum.lost_for_seconds = Some(75.0);
+        let witness = witness_follower();
+        let answers = vec![
+            (entry(&alone), Ok(alone)),
+            (entry(&witness), Err("connection refused".to_owned())),
+        ];
+        let text = page(&RingReport::new("orders", answers), false);
+        for line in [
+            " 1  db-1       north   database  leader (not serving)",
+            "unreachable              -",
+            "No quorum for 1m15s: 1 of 2 voters answer and 2 are needed. Commits wait.\n",
+            "To mend it: run `witness run` on `witness-1` (10.0.0.2:7400)\n",
+            "witness-1: no answer: connection refused\n",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn spans_have_two_units() {
+        let cases = [
+            (0.9, "0s"),
+            (59.0, "59s"),
+            (61.0, "1m01s"),
+            (3_720.0, "1h02m"),
+            (90_000.0, "1d01h"),
+        ];
+        for (seconds, expected) in cases {
+            assert_eq!(span(seconds), expected);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What the clients of a demonstration see: how many commits came back, how long each took, and the
+//! longest time in which none did.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+/// Counts acknowledged commits. Shared by all client tasks.
+#[derive(Debug)]
+pub(crate) struct Scoreboard(Mutex<Score>);
+
+#[derive(Debug)]
+struct Score {
+    total: u64,
+    since_window: Instant,
+    window: Histogram<u64>,
+    all: Histogram<u64>,
+    last_commit: Instant,
+    longest_gap: Duration,
+}
+
+/// The commits of the last window, about a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Window {
+    pub(crate) total: u64,
+    pub(crate) per_second: f64,
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
+    /// For how long no commit has come back.
+    pub(crate) silent_for: Duration,
+}
+
+/// Latencies that are further apart than this are not told apart.
+const PRECISION_DIGITS: u8 = 3;
+/// Longer ones count as this.
+const LONGEST_MICROS: u64 = 120_000_000;
+
+impl Scoreboard {
+    pub(crate) fn new() -> Self {
+        let now = Instant::now();
+        Self(Mutex::new(Score {
+            total: 0,
+            since_window: now,
+            window: histogram(),
+            all: histogram(),
+            last_commit: now,
+            longest_gap: Duration::ZERO,
+        }))
+    }
+
+    /// Counts one commit that its client waited for.
+    pub(crate) fn committed(&self, took: Duration) {
+        let mut score = self.lock();
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        score.window.saturating_record(micros);
+        score.all.saturating_record(micros);
+        score.total += 1;
+        let now = Instant::now();
+        let gap = now.duration_since(score.last_commit);
+        score.longest_gap = score.longest_gap.max(gap);
+        score.last_commit = now;
+    }
+
+    /// The commits since the last call.
+    pub(crate) fn window(&self) -> Window {
+        let mut score = self.lock();
+        let now = Instant::now();
+        let seconds = now.duration_since(score.since_window).as_secs_f64();
+        let window = Window {
+            total: score.total,
+            per_second: score.window.len() as f64 / seconds.max(f64::EPSILON),
+            p50: at(&score.window, 0.5),
+            p99: at(&score.window, 0.99),
+            silent_for: now.duration_since(score.last_commit),
+        };
+        score.window.reset();
+        score.since_window = now;
+        window
+    }
+
+    /// How many commits came back.
+    pub(crate) fn total(&self) -> u64 {
+        self.lock().total
+    }
+
+    /// The latency below which that part of all commits stayed.
+    pub(crate) fn percentile(&self, part: f64) -> Duration {
+        at(&self.lock().all, part)
+    }
+
+    /// The longest time without a commit since the last call, one that still lasts included.
+    pub(crate) fn take_longest_gap(&self) -> Duration {
+        let mut score = self.lock();
+        let lasting = score.last_commit.elapsed();
+        std::mem::take(&mut score.longest_gap).max(lasting)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Score> {
+        // Only counters: whatever a panic left behind is as good as before.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_max(LONGEST_MICROS, PRECISION_DIGITS)
+        .expect("the bounds are constants that the histogram takes")
+}
+
+fn at(histogram: &Histogram<u64>, part: f64) -> Duration {
+    Duration::from_micros(histogram.value_at_quantile(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_counts_what_came_since_the_last_one() {
+        let board = Scoreboard::new();
+        for millis in 1..=100 {
+            board.committed(Duration::from_millis(millis));
+        }
+        let window = board.window();
+        assert_eq!(window.total, 100);
+        assert!((49..=51).contains(&window.p50.as_millis()), "{window:?}");
+        assert!((98..=100).contains(&window.p99.as_millis()), "{window:?}");
+        let next = board.window();
+        assert_eq!((next.total, next.p99), (100, Duration::ZERO));
+        assert!((49..=51).contains(&board.percentile(0.5).as_millis()));
+    }
+
+    #[test]
+    fn a_gap_that_lasts_counts() {
+        let board = Scoreboard::new();
+        board.committed(Duration::ZERO);
+        board.take_longest_gap();
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(board.take_longest_gap() >= Duration::from_millis(20));
+    }
+}
