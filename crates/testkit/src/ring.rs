@@ -123,7 +123,15 @@ impl ProcessRing {
     /// # Errors
     /// When it runs already or cannot be started.
     pub fn start_with(&mut self, index: usize, arguments: &[&str]) -> Result<()> {
-        self.members[index].start(&self.binary, arguments)
+        self.members[index].start(&[], &self.binary, arguments)
+    }
+
+    /// Starts a member's process through another program, which gets `witness run …` as its last arguments.
+    ///
+    /// # Errors
+    /// When it runs already or cannot be started.
+    pub fn start_wrapped(&mut self, index: usize, wrapper: &[&str]) -> Result<()> {
+        self.members[index].start(wrapper, &self.binary, &[])
     }
 
     /// SIGKILL.

@@ -34,10 +34,23 @@ impl MemberProcess {
         }
     }
 
-    pub(super) fn start(&mut self, binary: &Path, arguments: &[&str]) -> Result<()> {
+    pub(super) fn start(
+        &mut self,
+        wrapper: &[&str],
+        binary: &Path,
+        arguments: &[&str],
+    ) -> Result<()> {
         ensure!(self.child.is_none(), "member {} runs already", self.name);
         let output = self.output_file()?;
-        let child = Command::new(binary)
+        let mut command = match wrapper.split_first() {
+            None => Command::new(binary),
+            Some((program, rest)) => {
+                let mut command = Command::new(program);
+                command.args(rest).arg(binary);
+                command
+            }
+        };
+        let child = command
             .arg("run")
             .arg("--config")
             .arg(&self.config)
@@ -46,7 +59,7 @@ impl MemberProcess {
             .stdout(output.try_clone()?)
             .stderr(output)
             .spawn()
-            .with_context(|| format!("cannot start {}", binary.display()))?;
+            .with_context(|| format!("cannot start {}", command.get_program().display()))?;
         self.child = Some(child);
         Ok(())
     }
