@@ -1,0 +1,159 @@
+//! Readers of untrusted bytes take memory in proportion to them, or up to the limit that they were
+//! told, whatever the bytes claim. One test, because the measure is of the whole process.
+
+mod every_decoder;
+
+use std::borrow::Cow;
+
+use binlog_format::DecodeError;
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::events::{Compression, TransactionPayload};
+use peak_alloc::PeakAlloc;
+
+use every_decoder::{
+    MAX_TRANSACTION_BYTES, MAX_UNCOMPRESSED_BYTES, event_of, golden_events, read_as_everything,
+    read_as_stream,
+};
+
+#[global_allocator]
+static MEMORY: PeakAlloc = PeakAlloc;
+
+/// Bytes of memory for each byte of input: a GTID set's tree takes the most, when every one of its
+/// sources has a single number.
+const PER_INPUT_BYTE: usize = 16;
+/// For what does not depend on the input: errors, small buffers.
+const FIXED: usize = 32 << 10;
+
+fn peak_of(run: impl FnOnce()) -> usize {
+    let before = MEMORY.current_usage();
+    MEMORY.reset_peak_usage();
+    run();
+    MEMORY.peak_usage().saturating_sub(before)
+}
+
+fn check(what: &str, input: &[u8]) {
+    // Copies that the test itself makes of its input are within the allowance.
+    let allowed = PER_INPUT_BYTE * input.len()
+        + FIXED
+        + (MAX_TRANSACTION_BYTES + MAX_UNCOMPRESSED_BYTES) as usize;
+    let peak = peak_of(|| read_as_everything(input));
+    assert!(
+        peak <= allowed,
+        "{what}: {} bytes of input took {peak} bytes of memory",
+        input.len()
+    );
+    let peak = peak_of(|| read_as_stream(input, ChecksumAlgorithm::None));
+    assert!(
+        peak <= allowed,
+        "{what}: {} bytes of stream took {peak} bytes of memory",
+        input.len()
+    );
+}
+
+fn bomb(uncompressed_size: Option<u64>) -> TransactionPayload<'static> {
+    const INFLATED: usize = 256 << 20;
+    let mut encoder = zstd::stream::Encoder::new(Vec::new(), 19).expect("encoder");
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..INFLATED / zeros.len() {
+        std::io::Write::write_all(&mut encoder, &zeros).expect("memory");
+    }
+    let block = encoder.finish().expect("memory");
+    assert!(block.len() < 64 << 10, "{} bytes are no bomb", block.len());
+    TransactionPayload {
+        compression: Compression::Zstd,
+        uncompressed_size,
+        block: Cow::Owned(block),
+    }
+}
+
+#[test]
+fn memory_stays_within_its_bounds() {
+    // Length fields of all widths that claim more than there is.
+    for claim in [
+        [0xff; 9].as_slice(),
+        &[0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+        &[0xfd, 0xff, 0xff, 0xff],
+    ] {
+        for lead in 0..64 {
+            let mut body = vec![0; lead];
+            body.extend_from_slice(claim);
+            body.extend([0; 16]);
+            check("a huge length", &body);
+        }
+    }
+    // Sets that claim many sources, or many intervals.
+    for head in [u64::MAX >> 8, 1 << 40, 1 << 56 | 0xffff_ffff_ff00 | 1] {
+        let mut set = head.to_le_bytes().to_vec();
+        set.extend([7; 16]);
+        set.extend(u64::MAX.to_le_bytes());
+        check("a huge set", &set);
+    }
+    // A set that is as costly as one can be: each source with one number.
+    let sources = 2000_u64;
+    let mut costly = sources.to_le_bytes().to_vec();
+    for source in 0..sources {
+        costly.extend([source.to_le_bytes(), source.to_be_bytes()].concat());
+        costly.extend([1_u64, 1, 2].map(u64::to_le_bytes).concat());
+    }
+    check("a costly set", &costly);
+    // A transaction that announces far more than it is.
+    let golden = golden_events();
+    for event in golden
+        .iter()
+        .filter(|event| event.event_type().code() == 33)
+    {
+        let mut body = event.canonical().body()[..42 + 7].to_vec();
+        body.extend([0xfe, 0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0]);
+        check("a huge announcement", &event_of(33, &body));
+    }
+    // One that never ends.
+    let mut endless: Vec<u8> = golden
+        .iter()
+        .find(|event| event.event_type().code() == 33)
+        .expect("a GTID")
+        .bytes()
+        .to_vec();
+    let begin = golden
+        .iter()
+        .find(|event| event.bytes().ends_with(b"BEGIN"))
+        .expect("a BEGIN");
+    endless.extend_from_slice(begin.bytes());
+    for _ in 0..200 {
+        endless.extend(event_of(30, &[1; 1000]));
+    }
+    let peak = peak_of(|| read_as_stream(&endless, ChecksumAlgorithm::None));
+    // The copy of the stream, and the payload, which may double when it grows.
+    assert!(
+        peak <= endless.len() + 3 * MAX_TRANSACTION_BYTES as usize + FIXED,
+        "{peak}"
+    );
+
+    for event in &golden {
+        check("a golden event", event.bytes());
+    }
+
+    // A quarter of a gibibyte in a few kibibytes, which says so, or lies, or says nothing.
+    let mut payload = bomb(None);
+    for claim in [
+        None,
+        Some(256 << 20),
+        Some(u64::MAX),
+        Some(100),
+        Some(MAX_UNCOMPRESSED_BYTES),
+    ] {
+        payload.uncompressed_size = claim;
+        let mut refusal = None;
+        let peak = peak_of(|| refusal = payload.decompress(MAX_UNCOMPRESSED_BYTES).err());
+        assert!(
+            matches!(
+                refusal,
+                Some(DecodeError::TooLarge { .. } | DecodeError::Invalid { .. })
+            ),
+            "{claim:?}: {refusal:?}"
+        );
+        assert!(
+            peak <= MAX_UNCOMPRESSED_BYTES as usize + FIXED,
+            "{claim:?} took {peak} bytes"
+        );
+    }
+}
