@@ -11,6 +11,8 @@ mod faulty_fs;
 #[cfg(feature = "storage")]
 mod faulty_meta;
 pub mod figures;
+#[cfg(feature = "storage")]
+pub mod log_entries;
 pub mod mysql_tree;
 pub mod mysqlbinlog;
 pub mod mysqld;

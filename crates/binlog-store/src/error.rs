@@ -1,0 +1,217 @@
+//! What can go wrong while the log is open, and while it is opened. Every message says what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use raft_types::{OpId, RingId};
+
+use crate::format::{FileNumber, InvalidEntry};
+use crate::options::OptionsError;
+use crate::scan::Corruption;
+
+/// Why an operation on an open log failed. All but [`StoreError::InvalidEntry`] are final: the store
+/// does nothing more, so that what is on the disk stays what was acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// An entry that no file could hold.
+    #[error("{0}")]
+    InvalidEntry(#[from] InvalidEntry),
+    /// The disk is full.
+    #[error(
+        "the disk is full while {doing}; nothing acknowledged is lost. Free space on it (for instance by purging \
+         old files of the log), then start this member again"
+    )]
+    DiskFull {
+        /// What the store was doing.
+        doing: String,
+    },
+    /// The disk budget is used up.
+    #[error(
+        "the log would take {needed_bytes} more bytes, but its disk budget leaves {left_bytes}; nothing acknowledged \
+         is lost. Purge old files of the log, raise the limit or add space, then start this member again"
+    )]
+    DiskBudget {
+        /// Bytes to be written.
+        needed_bytes: u64,
+        /// Bytes that the budget leaves.
+        left_bytes: u64,
+    },
+    /// The disk or the hard state reported an error.
+    #[error(
+        "{doing} failed: {message}. The member stops writing, because what the disk has is no longer certain; \
+         look at the machine's disk, then start this member again, which verifies the log"
+    )]
+    Io {
+        /// What the store was doing.
+        doing: String,
+        /// The error's kind.
+        kind: io::ErrorKind,
+        /// The error's words.
+        message: String,
+    },
+    /// Bytes that were fine are damaged now.
+    #[error("{0}. Do not purge the other members; restore this member from a copy or replace it")]
+    Corrupt(Corruption),
+    /// The engine asked for what would lose committed entries.
+    #[error("refusing to truncate behind {keep:?}: entry {committed} is committed")]
+    TruncateCommitted {
+        /// The last entry that would stay.
+        keep: Option<OpId>,
+        /// The committed entry.
+        committed: OpId,
+    },
+    /// The store was closed.
+    #[error("the log is closed")]
+    Closed,
+}
+
+impl StoreError {
+    /// An error of the disk or of the hard state.
+    pub(crate) fn io(doing: impl Into<String>, error: &io::Error) -> Self {
+        let doing = doing.into();
+        if error.kind() == io::ErrorKind::StorageFull || error.kind() == io::ErrorKind::QuotaExceeded {
+            return Self::DiskFull { doing };
+        }
+        Self::Io { doing, kind: error.kind(), message: error.to_string() }
+    }
+}
+
+impl From<StoreError> for io::Error {
+    fn from(error: StoreError) -> Self {
+        let kind = match &error {
+            StoreError::InvalidEntry(_) | StoreError::TruncateCommitted { .. } => io::ErrorKind::InvalidInput,
+            StoreError::DiskFull { .. } => io::ErrorKind::StorageFull,
+            StoreError::DiskBudget { .. } => io::ErrorKind::QuotaExceeded,
+            StoreError::Corrupt(_) => io::ErrorKind::InvalidData,
+            StoreError::Closed => io::ErrorKind::BrokenPipe,
+            StoreError::Io { kind, .. } => *kind,
+        };
+        Self::new(kind, error)
+    }
+}
+
+/// What an operator does when a member's own state cannot be trusted any more.
+const REPLACE: &str = "Restore the data directory from a copy made while the member was stopped, or move it away \
+                       and let the member join again as a new one";
+
+/// Why a log cannot be opened. Nothing was changed on the disk.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// An option makes no sense.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    /// The disk or the hard state reported an error.
+    #[error("{doing} failed: {source}")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// The error.
+        source: io::Error,
+    },
+    /// A file is damaged where it must not be.
+    #[error(
+        "{} is damaged: {corruption}. This is no torn write at the log's end, so it is not cut off. {REPLACE}",
+        path.display()
+    )]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        corruption: Corruption,
+    },
+    /// A file of the log is gone.
+    #[error("{} is missing, although the log had it: acknowledged entries are gone. {REPLACE}", path.display())]
+    FileMissing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// All files of the log are gone.
+    #[error("{} has no log files, although this member has acknowledged entries. {REPLACE}", dir.display())]
+    LogMissing {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// The hard state is gone.
+    #[error(
+        "the log in {} is there, but the hard state beside it (`meta/`) is gone, and with it the vote: this member \
+         could vote twice in one term. {REPLACE}",
+        dir.display()
+    )]
+    MetaMissing {
+        /// The log's directory.
+        dir: PathBuf,
+    },
+    /// The hard state is damaged.
+    #[error("{what}. {REPLACE}")]
+    MetaDamaged {
+        /// The damaged record.
+        what: String,
+    },
+    /// The hard state is older than the log.
+    #[error(
+        "the last entry {last} of the log is of a later term than the stored vote (term {vote_term}): the hard state \
+         beside the log (`meta/`) is an old copy, and this member could vote twice in one term. {REPLACE}"
+    )]
+    VoteOlderThanLog {
+        /// The last entry.
+        last: OpId,
+        /// The vote's term.
+        vote_term: u64,
+    },
+    /// Entries that were committed or durable are gone.
+    #[error(
+        "entry {known} was {what} on this member, but the log ends {}: acknowledged entries are gone. {REPLACE}",
+        end_text(*end)
+    )]
+    EntriesMissing {
+        /// The entry that was there.
+        known: OpId,
+        /// What was known of it.
+        what: &'static str,
+        /// Where the log ends.
+        end: Option<OpId>,
+    },
+    /// The committed entry is not the one in the log.
+    #[error(
+        "the hard state says that entry {committed} is committed, but the log has {found} there: log and hard state \
+         are not of the same member or moment. {REPLACE}"
+    )]
+    CommittedDiffers {
+        /// The committed entry.
+        committed: OpId,
+        /// The entry at its index.
+        found: OpId,
+    },
+    /// The log is another ring's.
+    #[error(
+        "the log belongs to ring {found}, but this member is configured for ring {expected}: check the configured \
+         data directory"
+    )]
+    ForeignRing {
+        /// The ring in the files or the hard state.
+        found: RingId,
+        /// This member's ring.
+        expected: RingId,
+    },
+}
+
+impl OpenError {
+    /// Whether it is damage or loss, and not a mistake in the configuration or a transient error.
+    #[must_use]
+    pub fn is_corruption(&self) -> bool {
+        !matches!(self, Self::Options(_) | Self::Io { .. } | Self::ForeignRing { .. })
+    }
+
+    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let doing = doing.into();
+        move |source| Self::Io { doing, source }
+    }
+
+    pub(crate) fn file_missing(dir: &std::path::Path, file: FileNumber) -> Self {
+        Self::FileMissing { path: dir.join(file.name()) }
+    }
+}
+
+fn end_text(end: Option<OpId>) -> String {
+    end.map_or_else(|| "before its first entry".to_owned(), |end| format!("at entry {end}"))
+}

@@ -1,0 +1,155 @@
+//! File numbers, their names, and the index file that lists them. Names and index are as MySQL
+//! writes them: `binlog.000001`, and one `./binlog.000001` a line.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+const STEM: &str = "binlog.";
+/// Digits of a number at least; more where it does not fit.
+const MIN_DIGITS: usize = 6;
+
+/// The index file's name.
+pub(crate) const INDEX_NAME: &str = "binlog.index";
+/// The name under which a new index is written before it replaces the old one.
+pub(crate) const INDEX_TEMPORARY_NAME: &str = "binlog.index.new";
+
+/// The number in a log file's name. The first file of a ring's log is 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FileNumber(u64);
+
+impl FileNumber {
+    /// The first file.
+    pub const FIRST: Self = Self(1);
+
+    /// The file of this number; none has number 0.
+    #[must_use]
+    pub const fn new(number: u64) -> Option<Self> {
+        if number == 0 { None } else { Some(Self(number)) }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The file after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// The file's name, without a directory: `binlog.000001`.
+    #[must_use]
+    pub fn name(self) -> String {
+        self.to_string()
+    }
+
+    /// The number of a file name; `None` for names that are not exactly those that [`Self::name`] gives.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let digits = name.strip_prefix(STEM)?;
+        if digits.len() < MIN_DIGITS || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let number = Self::new(digits.parse().ok()?)?;
+        (number.name() == name).then_some(number)
+    }
+}
+
+impl fmt::Display for FileNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{STEM}{:0width$}", self.0, width = MIN_DIGITS)
+    }
+}
+
+/// Why an index file cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IndexDamage {
+    /// A line that names no log file.
+    #[error("line {line} of {INDEX_NAME} names no log file")]
+    BadLine {
+        /// The line, counted from 1.
+        line: usize,
+    },
+    /// The numbers do not follow one another.
+    #[error("line {line} of {INDEX_NAME} does not name the file after the one before it")]
+    OutOfOrder {
+        /// The line, counted from 1.
+        line: usize,
+    },
+    /// The last line has no end.
+    #[error("{INDEX_NAME} ends in the middle of a line")]
+    CutOff,
+}
+
+/// The index of these files.
+pub(crate) fn render_index(files: impl IntoIterator<Item = FileNumber>) -> Vec<u8> {
+    let mut text = String::new();
+    for file in files {
+        text.push_str("./");
+        text.push_str(&file.name());
+        text.push('\n');
+    }
+    text.into_bytes()
+}
+
+/// The files that an index names, in order.
+pub(crate) fn parse_index(bytes: &[u8]) -> Result<Vec<FileNumber>, IndexDamage> {
+    let Some(body) = bytes.strip_suffix(b"\n") else {
+        return if bytes.is_empty() { Ok(Vec::new()) } else { Err(IndexDamage::CutOff) };
+    };
+    let mut files: Vec<FileNumber> = Vec::new();
+    for (at, line) in body.split(|byte| *byte == b'\n').enumerate() {
+        let name = std::str::from_utf8(line).ok().and_then(|line| line.strip_prefix("./"));
+        let number = name.and_then(FileNumber::from_name).ok_or(IndexDamage::BadLine { line: at + 1 })?;
+        if files.last().is_some_and(|last| last.next() != number) {
+            return Err(IndexDamage::OutOfOrder { line: at + 1 });
+        }
+        files.push(number);
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(number: u64) -> FileNumber {
+        FileNumber::new(number).unwrap()
+    }
+
+    #[test]
+    fn names_round_trip() {
+        for (number, name) in [(1, "binlog.000001"), (999_999, "binlog.999999"), (1_000_000, "binlog.1000000")] {
+            assert_eq!(file(number).name(), name);
+            assert_eq!(FileNumber::from_name(name), Some(file(number)));
+        }
+    }
+
+    #[test]
+    fn other_names_are_not_ours() {
+        for name in ["binlog.000000", "binlog.1", "binlog.0000001", "binlog.index", "binlog.00000a", "relay.000001", "binlog."] {
+            assert_eq!(FileNumber::from_name(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn index_has_the_bytes_that_mysql_writes() {
+        let bytes = render_index([file(7), file(8)]);
+        assert_eq!(bytes, b"./binlog.000007\n./binlog.000008\n");
+        assert_eq!(parse_index(&bytes), Ok(vec![file(7), file(8)]));
+        assert_eq!(parse_index(b""), Ok(vec![]));
+    }
+
+    #[test]
+    fn damaged_index_is_told() {
+        assert_eq!(parse_index(b"./binlog.000001"), Err(IndexDamage::CutOff));
+        assert_eq!(parse_index(b"./binlog.000001\nhello\n"), Err(IndexDamage::BadLine { line: 2 }));
+        assert_eq!(parse_index(b"./binlog.000001\n./binlog.000003\n"), Err(IndexDamage::OutOfOrder { line: 2 }));
+        assert_eq!(parse_index(b"\n"), Err(IndexDamage::BadLine { line: 1 }));
+        assert_eq!(parse_index(&[0xff, b'\n']), Err(IndexDamage::BadLine { line: 1 }));
+    }
+}

@@ -1,0 +1,334 @@
+//! The marker in front of every entry, in the body of an ignorable event:
+//!
+//! ```text
+//! offset  0  4 bytes  magic "WTNS"
+//!         4  u8       version (1)
+//!         5  u8       kind
+//!         6  u16      flags: bit 0 = the op id counts
+//!         8  u64      term        (all numbers little-endian)
+//!        16  u64      index
+//!        24  u64      payload length
+//!        32  u32      CRC32C of the payload
+//!        36  u32      events of the payload that follow the marker
+//!        40           the payload itself, where no event follows (membership, rotate, file header)
+//! ```
+//!
+//! The payload of a transaction is its canonical events; the event's own CRC32 protects the marker.
+
+use binlog_format::canonical::{EventSink, stamp};
+use binlog_format::events::{EncodeEvent, Ignorable};
+use raft_types::OpId;
+
+/// What a marker's body begins with.
+pub const MARKER_MAGIC: [u8; 4] = *b"WTNS";
+/// The version that is written.
+pub const MARKER_VERSION: u8 = 1;
+/// Bytes of the fixed part of a marker's body.
+pub const MARKER_BODY_LEN: usize = 40;
+/// The largest marker event that is written or read: memberships and format descriptions are small,
+/// so a larger one is damage.
+pub(crate) const MAX_MARKER_EVENT_BYTES: usize = 1 << 20;
+
+const HAS_OP_ID: u16 = 1;
+
+/// What stands behind a marker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MarkerKind {
+    /// The end of a file's header; the op id is that of the entry before the file.
+    FileHeader,
+    /// A blank entry, which a new leader commits first.
+    Blank,
+    /// A membership entry; its JSON is in the marker.
+    Membership,
+    /// A transaction; its events follow.
+    Transaction,
+    /// The last entry of a file; the next file's format description is in the marker.
+    Rotate,
+}
+
+impl MarkerKind {
+    const fn code(self) -> u8 {
+        match self {
+            Self::FileHeader => 1,
+            Self::Blank => 2,
+            Self::Membership => 3,
+            Self::Transaction => 4,
+            Self::Rotate => 5,
+        }
+    }
+
+    const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::FileHeader),
+            2 => Some(Self::Blank),
+            3 => Some(Self::Membership),
+            4 => Some(Self::Transaction),
+            5 => Some(Self::Rotate),
+            _ => None,
+        }
+    }
+
+    /// Whether the payload is the events behind the marker, not bytes in it.
+    #[must_use]
+    pub const fn has_events(self) -> bool {
+        matches!(self, Self::Transaction)
+    }
+
+    /// What the command line calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FileHeader => "file-header",
+            Self::Blank => "blank",
+            Self::Membership => "membership",
+            Self::Transaction => "transaction",
+            Self::Rotate => "rotate",
+        }
+    }
+}
+
+/// The fixed part of a marker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Marker {
+    /// What follows.
+    pub kind: MarkerKind,
+    /// The entry's op id; in a file header that of the entry before the file, `None` at the log's begin.
+    pub op_id: Option<OpId>,
+    /// Bytes of the payload: the canonical events behind the marker, or what the marker itself holds.
+    pub payload_len: u64,
+    /// CRC32C of the payload.
+    pub payload_crc32c: u32,
+    /// How many events the payload has; zero when the marker holds it.
+    pub event_count: u32,
+}
+
+/// Why an ignorable event is not a marker that can be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MarkerError {
+    /// Another program's event.
+    #[error("it does not begin with the marker's magic")]
+    NoMagic,
+    /// A later program's file.
+    #[error("its version is {0}; this program reads version {MARKER_VERSION}: use a later one")]
+    Version(u8),
+    /// The kind is not known.
+    #[error("its kind {0} is not known")]
+    Kind(u8),
+    /// The body is too short.
+    #[error("its body has {0} bytes, fewer than the fixed part")]
+    Short(usize),
+    /// The fields contradict one another.
+    #[error("its fields contradict one another: {0}")]
+    Contradiction(&'static str),
+    /// The payload in the marker is damaged.
+    #[error("its payload's CRC32C is {found:08x}, but {expected:08x} stands in it")]
+    Checksum {
+        /// The CRC32C in the marker.
+        expected: u32,
+        /// The CRC32C of the payload.
+        found: u32,
+    },
+}
+
+impl Marker {
+    /// The marker of an entry whose payload is in the marker (or empty).
+    #[must_use]
+    pub fn holding(kind: MarkerKind, op_id: Option<OpId>, payload: &[u8]) -> Self {
+        Self {
+            kind,
+            op_id,
+            payload_len: payload.len() as u64,
+            payload_crc32c: crc32c::crc32c(payload),
+            event_count: 0,
+        }
+    }
+
+    /// The fixed part's bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; MARKER_BODY_LEN] {
+        let op_id = self.op_id.unwrap_or_default();
+        let flags = if self.op_id.is_some() { HAS_OP_ID } else { 0 };
+        let mut body = [0; MARKER_BODY_LEN];
+        body[0..4].copy_from_slice(&MARKER_MAGIC);
+        body[4] = MARKER_VERSION;
+        body[5] = self.kind.code();
+        body[6..8].copy_from_slice(&flags.to_le_bytes());
+        body[8..16].copy_from_slice(&op_id.term.to_le_bytes());
+        body[16..24].copy_from_slice(&op_id.index.to_le_bytes());
+        body[24..32].copy_from_slice(&self.payload_len.to_le_bytes());
+        body[32..36].copy_from_slice(&self.payload_crc32c.to_le_bytes());
+        body[36..40].copy_from_slice(&self.event_count.to_le_bytes());
+        body
+    }
+
+    /// Reads an ignorable event's body: the marker, and the payload where the marker holds it.
+    ///
+    /// # Errors
+    /// When it is no marker, of another version, or damaged.
+    pub fn decode(body: &[u8]) -> Result<(Self, &[u8]), MarkerError> {
+        if !body.starts_with(&MARKER_MAGIC) {
+            return Err(MarkerError::NoMagic);
+        }
+        let Some((fixed, payload)) = body.split_first_chunk::<MARKER_BODY_LEN>() else {
+            return Err(MarkerError::Short(body.len()));
+        };
+        if fixed[4] != MARKER_VERSION {
+            return Err(MarkerError::Version(fixed[4]));
+        }
+        let kind = MarkerKind::from_code(fixed[5]).ok_or(MarkerError::Kind(fixed[5]))?;
+        let flags = u16::from_le_bytes([fixed[6], fixed[7]]);
+        let op_id = OpId::new(u64_at(fixed, 8), u64_at(fixed, 16));
+        let marker = Self {
+            kind,
+            op_id: (flags & HAS_OP_ID != 0).then_some(op_id),
+            payload_len: u64_at(fixed, 24),
+            payload_crc32c: u32_at(fixed, 32),
+            event_count: u32_at(fixed, 36),
+        };
+        marker.check(flags, op_id, payload)?;
+        Ok((marker, payload))
+    }
+
+    fn check(&self, flags: u16, op_id: OpId, payload: &[u8]) -> Result<(), MarkerError> {
+        let contradiction = if flags & !HAS_OP_ID != 0 {
+            Some("an unknown flag is set")
+        } else if self.op_id.is_none() && self.kind != MarkerKind::FileHeader {
+            Some("an entry has no op id")
+        } else if self.op_id.is_none() && op_id != OpId::default() {
+            Some("an op id that does not count is not zero")
+        } else if self.kind.has_events() != (self.event_count > 0) {
+            Some("the number of events is not one of its kind")
+        } else if !self.kind.has_events() && self.payload_len != payload.len() as u64 {
+            Some("the payload's length is not that of the bytes in it")
+        } else if self.kind.has_events() && !payload.is_empty() {
+            Some("bytes stand in it although its payload follows")
+        } else {
+            None
+        };
+        if let Some(contradiction) = contradiction {
+            return Err(MarkerError::Contradiction(contradiction));
+        }
+        let found = crc32c::crc32c(payload);
+        if !self.kind.has_events() && found != self.payload_crc32c {
+            return Err(MarkerError::Checksum { expected: self.payload_crc32c, found });
+        }
+        Ok(())
+    }
+
+    /// Bytes that the events behind the marker take in a file: each has a CRC32 that the canonical form has not.
+    #[must_use]
+    pub fn stored_payload_len(&self) -> u64 {
+        if self.kind.has_events() {
+            self.payload_len.saturating_add(4 * u64::from(self.event_count))
+        } else {
+            0
+        }
+    }
+}
+
+/// Appends the marker's event as it stands at `offset`, and returns the offset behind it. `payload`
+/// is what the marker holds; `scratch` is only memory to work in.
+pub(crate) fn encode_marker(
+    marker: &Marker,
+    payload: &[u8],
+    (timestamp, server_id): (u32, u32),
+    offset: u64,
+    scratch: &mut Vec<u8>,
+    out: &mut impl EventSink,
+) -> u64 {
+    let mut body = Vec::with_capacity(MARKER_BODY_LEN + payload.len());
+    body.extend_from_slice(&marker.encode());
+    body.extend_from_slice(payload);
+    scratch.clear();
+    Ignorable { body: body.into() }.encode_into(Ignorable::origin(timestamp, server_id), scratch);
+    stamp(scratch, offset, out).expect("an event that was just encoded is one whole event")
+}
+
+fn u64_at(bytes: &[u8; MARKER_BODY_LEN], at: usize) -> u64 {
+    let mut value = [0; 8];
+    value.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(value)
+}
+
+fn u32_at(bytes: &[u8; MARKER_BODY_LEN], at: usize) -> u32 {
+    let mut value = [0; 4];
+    value.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transaction() -> Marker {
+        Marker {
+            kind: MarkerKind::Transaction,
+            op_id: Some(OpId::new(3, 0x0102_0304_0506_0708)),
+            payload_len: 200,
+            payload_crc32c: 0xdead_beef,
+            event_count: 4,
+        }
+    }
+
+    #[test]
+    fn bytes_of_version_1_never_change() {
+        #[rustfmt::skip]
+        let golden: [u8; MARKER_BODY_LEN] = [
+            b'W', b'T', b'N', b'S', 1, 4, 1, 0,
+            3, 0, 0, 0, 0, 0, 0, 0,
+            8, 7, 6, 5, 4, 3, 2, 1,
+            200, 0, 0, 0, 0, 0, 0, 0,
+            0xef, 0xbe, 0xad, 0xde, 4, 0, 0, 0,
+        ];
+        assert_eq!(transaction().encode(), golden);
+        assert_eq!(Marker::decode(&golden), Ok((transaction(), &[][..])));
+    }
+
+    #[test]
+    fn whole_event_of_version_1_never_changes() {
+        let marker = Marker::holding(MarkerKind::Blank, Some(OpId::new(2, 9)), b"");
+        let mut out = Vec::new();
+        let end = encode_marker(&marker, b"", (0, 0), 400, &mut Vec::new(), &mut out);
+        #[rustfmt::skip]
+        let golden = [
+            0, 0, 0, 0, 28, 0, 0, 0, 0, 63, 0, 0, 0, 0xcf, 1, 0, 0, 0x80, 0,
+            b'W', b'T', b'N', b'S', 1, 2, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0,
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ];
+        assert_eq!(end, 463);
+        assert_eq!(out[..59], golden);
+        assert_eq!(out[59..], crc32fast::hash(&golden).to_le_bytes());
+    }
+
+    #[test]
+    fn payload_in_the_marker_round_trips() {
+        let marker = Marker::holding(MarkerKind::Membership, Some(OpId::new(1, 0)), b"{}");
+        let mut body = marker.encode().to_vec();
+        body.extend_from_slice(b"{}");
+        assert_eq!(Marker::decode(&body), Ok((marker, &b"{}"[..])));
+        body[MARKER_BODY_LEN] = b'[';
+        assert!(matches!(Marker::decode(&body), Err(MarkerError::Checksum { .. })));
+        body.pop();
+        assert!(matches!(Marker::decode(&body), Err(MarkerError::Contradiction(_))));
+    }
+
+    #[test]
+    fn what_is_no_marker_is_refused() {
+        let good = transaction().encode();
+        assert_eq!(Marker::decode(b"hello"), Err(MarkerError::NoMagic));
+        assert_eq!(Marker::decode(&good[..20]), Err(MarkerError::Short(20)));
+        for (at, value, wanted) in [(4, 2, MarkerError::Version(2)), (5, 9, MarkerError::Kind(9))] {
+            let mut body = good;
+            body[at] = value;
+            assert_eq!(Marker::decode(&body), Err(wanted));
+        }
+        for (at, value) in [(6, 0), (7, 1), (36, 0)] {
+            let mut body = good;
+            body[at] = value;
+            assert!(matches!(Marker::decode(&body), Err(MarkerError::Contradiction(_))), "{at}");
+        }
+        let mut blank_with_payload = Marker::holding(MarkerKind::Blank, Some(OpId::new(1, 1)), b"").encode();
+        blank_with_payload[24] = 1;
+        assert!(Marker::decode(&blank_with_payload).is_err());
+    }
+}

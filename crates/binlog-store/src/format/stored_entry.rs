@@ -1,0 +1,239 @@
+//! An entry on its way into a file: checked once, before anything of it is written, so that a file
+//! never holds what no reader could read.
+
+use binlog_format::DecodeError;
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::event::{EventRef, EventType};
+use binlog_format::events::{FormatDescription, GtidEvent};
+use binlog_format::gtid::Gtid;
+use bytes::Bytes;
+use raft_types::{AppEntry, Entry, EntryPayload, OpId, Rotate};
+
+use super::logged_membership::LoggedMembership;
+use super::marker::{MAX_MARKER_EVENT_BYTES, Marker, MarkerKind};
+
+/// What an entry takes in memory beside its payload, roughly.
+const ENTRY_OVERHEAD_BYTES: u64 = 192;
+
+/// An entry that no binlog file can hold. Nothing of it was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidEntry {
+    /// The payload is not whole events.
+    #[error("entry {op_id} is not a valid transaction: {source}")]
+    Payload {
+        /// The entry.
+        op_id: OpId,
+        /// What is wrong.
+        source: DecodeError,
+    },
+    /// The payload is whole events, but not canonical ones.
+    #[error("entry {op_id} is not in canonical form: {what}")]
+    NotCanonical {
+        /// The entry.
+        op_id: OpId,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The membership or format description does not fit into a marker.
+    #[error("entry {op_id} has {bytes} bytes beside its events, more than the {MAX_MARKER_EVENT_BYTES} that a marker holds")]
+    TooLarge {
+        /// The entry.
+        op_id: OpId,
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// The membership has no JSON form.
+    #[error("the membership in entry {op_id} cannot be written as JSON: {reason}")]
+    Membership {
+        /// The entry.
+        op_id: OpId,
+        /// What serde says.
+        reason: String,
+    },
+    /// The entry does not follow the one before it.
+    #[error("entry {op_id} does not follow {last}, the last one in the log")]
+    NotNext {
+        /// The entry.
+        op_id: OpId,
+        /// The last entry of the log.
+        last: OpId,
+    },
+}
+
+/// An entry that can be written.
+#[derive(Debug, Clone)]
+pub(crate) struct PreparedEntry {
+    pub(crate) op_id: OpId,
+    pub(crate) marker: Marker,
+    /// Timestamp and server id of the marker's event.
+    pub(crate) origin: (u32, u32),
+    /// What the marker holds.
+    pub(crate) in_marker: Bytes,
+    pub(crate) content: PreparedContent,
+    /// Bytes that the entry takes in memory, roughly.
+    pub(crate) memory: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum PreparedContent {
+    Blank,
+    Membership(LoggedMembership),
+    Transaction { events: Bytes, gtid: Option<Gtid> },
+    Rotate(Rotate),
+}
+
+impl PreparedEntry {
+    pub(crate) fn gtid(&self) -> Option<Gtid> {
+        match self.content {
+            PreparedContent::Transaction { gtid, .. } => gtid,
+            _ => None,
+        }
+    }
+}
+
+/// What a rotate entry's marker holds: u32 timestamp, then the next file's format description.
+pub(crate) struct RotateBody;
+
+impl RotateBody {
+    fn encode(rotate: &Rotate) -> Bytes {
+        let mut body = rotate.timestamp.to_le_bytes().to_vec();
+        body.extend_from_slice(&rotate.format_description);
+        body.into()
+    }
+
+    /// Reads the payload of a rotate entry's marker; `None` when it is none.
+    pub(crate) fn decode(payload: &Bytes) -> Option<Rotate> {
+        let timestamp = payload.first_chunk::<4>()?;
+        let format_description = payload.slice(4..);
+        check_format_description(&format_description).ok()?;
+        Some(Rotate { format_description, timestamp: u32::from_le_bytes(*timestamp) })
+    }
+}
+
+/// Checks an entry and works out everything that does not depend on where it will stand.
+///
+/// # Errors
+/// [`InvalidEntry`]; an entry that fails here would be unreadable.
+pub(crate) fn prepare(entry: &Entry) -> Result<PreparedEntry, InvalidEntry> {
+    let op_id = OpId::from(entry.log_id);
+    let (kind, origin, in_marker, content) = match &entry.payload {
+        EntryPayload::Blank => (MarkerKind::Blank, (0, 0), Bytes::new(), PreparedContent::Blank),
+        EntryPayload::Membership(membership) => {
+            let logged = LoggedMembership::encode(op_id, membership.clone())
+                .map_err(|error| InvalidEntry::Membership { op_id, reason: error.to_string() })?;
+            (MarkerKind::Membership, (0, 0), logged.json.clone(), PreparedContent::Membership(logged))
+        }
+        EntryPayload::Normal(AppEntry::Rotate(rotate)) => {
+            let server_id = check_format_description(&rotate.format_description)
+                .map_err(|what| InvalidEntry::NotCanonical { op_id, what })?;
+            let body = RotateBody::encode(rotate);
+            (MarkerKind::Rotate, (rotate.timestamp, server_id), body, PreparedContent::Rotate(rotate.clone()))
+        }
+        EntryPayload::Normal(AppEntry::Transaction(payload)) => {
+            return prepare_transaction(op_id, payload.bytes(), payload.crc32c());
+        }
+    };
+    if in_marker.len() > MAX_MARKER_EVENT_BYTES / 2 {
+        return Err(InvalidEntry::TooLarge { op_id, bytes: in_marker.len() });
+    }
+    let marker = Marker::holding(kind, Some(op_id), &in_marker);
+    let memory = in_marker.len() as u64 + ENTRY_OVERHEAD_BYTES;
+    Ok(PreparedEntry { op_id, marker, origin, in_marker, content, memory })
+}
+
+fn prepare_transaction(op_id: OpId, events: &Bytes, crc32c: u32) -> Result<PreparedEntry, InvalidEntry> {
+    let mut rest: &[u8] = events;
+    let mut event_count = 0_u32;
+    let (mut origin, mut gtid) = ((0, 0), None);
+    let invalid = |source| InvalidEntry::Payload { op_id, source };
+    while let Some(event) = EventRef::split_from(&mut rest).map_err(invalid)? {
+        let header = event.header();
+        if header.log_pos != 0 {
+            return Err(InvalidEntry::NotCanonical { op_id, what: "an event has an end position" });
+        }
+        if event_count == 0 {
+            origin = (header.timestamp, header.server_id);
+            gtid = transaction_gtid(event).map_err(invalid)?;
+        }
+        event_count += 1;
+    }
+    if event_count == 0 {
+        return Err(InvalidEntry::NotCanonical { op_id, what: "a transaction without events" });
+    }
+    let marker = Marker {
+        kind: MarkerKind::Transaction,
+        op_id: Some(op_id),
+        payload_len: events.len() as u64,
+        payload_crc32c: crc32c,
+        event_count,
+    };
+    Ok(PreparedEntry {
+        op_id,
+        marker,
+        origin,
+        in_marker: Bytes::new(),
+        memory: events.len() as u64 + ENTRY_OVERHEAD_BYTES,
+        content: PreparedContent::Transaction { events: events.clone(), gtid },
+    })
+}
+
+/// The GTID that a transaction's first event gives it, if it is an event that does.
+pub(crate) fn transaction_gtid(first: EventRef<'_>) -> Result<Option<Gtid>, DecodeError> {
+    match first.header().event_type {
+        EventType::Gtid | EventType::GtidTagged => Ok(Some(GtidEvent::decode(first)?.gtid)),
+        _ => Ok(None),
+    }
+}
+
+/// Checks that the bytes are one canonical format description; its server id.
+fn check_format_description(event: &[u8]) -> Result<u32, &'static str> {
+    let event = EventRef::new(event).map_err(|_| "the format description is not one whole event")?;
+    let description = FormatDescription::decode(event).map_err(|_| "the format description cannot be read")?;
+    if description.checksum != ChecksumAlgorithm::Crc32 {
+        return Err("the format description does not announce CRC32");
+    }
+    if event.header().log_pos != 0 || description.created != 0 {
+        return Err("the format description has an end position or a creation time");
+    }
+    Ok(event.header().server_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use raft_types::{LogId, TransactionPayload};
+
+    fn entry(payload: EntryPayload) -> Entry {
+        Entry { log_id: LogId::from(OpId::new(1, 5)), payload }
+    }
+
+    fn rotate(format_description: Vec<u8>) -> Entry {
+        let rotate = Rotate { format_description: format_description.into(), timestamp: 7 };
+        entry(EntryPayload::Normal(AppEntry::Rotate(rotate)))
+    }
+
+    fn transaction(bytes: Vec<u8>) -> Entry {
+        let payload = TransactionPayload::seal(bytes.into());
+        entry(EntryPayload::Normal(AppEntry::Transaction(payload)))
+    }
+
+    #[test]
+    fn rotate_body_round_trips() {
+        let prepared = prepare(&rotate(FormatDescription::built_in_event())).unwrap();
+        let rotate = RotateBody::decode(&prepared.in_marker).unwrap();
+        assert_eq!(rotate.timestamp, 7);
+        assert_eq!(rotate.format_description, FormatDescription::built_in_event());
+        assert!(RotateBody::decode(&Bytes::from_static(b"abc")).is_none());
+    }
+
+    #[test]
+    fn what_no_reader_could_read_is_refused() {
+        assert!(matches!(prepare(&transaction(vec![])), Err(InvalidEntry::NotCanonical { .. })));
+        assert!(matches!(prepare(&transaction(vec![1; 30])), Err(InvalidEntry::Payload { .. })));
+        assert!(matches!(prepare(&rotate(vec![0; 19])), Err(InvalidEntry::NotCanonical { .. })));
+        let mut stamped = FormatDescription::built_in_event();
+        stamped[13] = 1;
+        assert!(matches!(prepare(&transaction(stamped.clone())), Err(InvalidEntry::NotCanonical { .. })));
+        assert!(matches!(prepare(&rotate(stamped)), Err(InvalidEntry::NotCanonical { .. })));
+    }
+}

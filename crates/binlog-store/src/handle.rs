@@ -1,0 +1,232 @@
+//! What the rest of a member sees of its log: facts, counters, readers, purge plans and holds.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use binlog_format::gtid::GtidSet;
+use bytes::Bytes;
+use raft_types::{OpId, StoredMembership, Vote};
+
+use crate::error::StoreError;
+use crate::file_handles::FileHandles;
+use crate::format::FileNumber;
+use crate::log::{SharedView, TermRun};
+use crate::options::{Durability, WriterMode};
+use crate::purge::{PurgeCandidate, PurgeHold, PurgePlan, PurgePolicy, plan_purge};
+use crate::reader::LogReader;
+use crate::stats::{Counters, StoreStats};
+use crate::writer::{Command, CommandQueue, LogWriter};
+
+/// What the store, its handles and its readers share.
+pub(crate) struct Shared {
+    pub(crate) view: Arc<SharedView>,
+    pub(crate) handles: Arc<FileHandles>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) queue: Arc<CommandQueue>,
+    pub(crate) writer_mode: WriterMode,
+    pub(crate) durability: Durability,
+    pub(crate) read_batch_bytes: u64,
+    /// With [`WriterMode::Inline`].
+    pub(crate) inline: Option<Mutex<LogWriter>>,
+    /// With [`WriterMode::Thread`].
+    pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
+    /// The committed op id and its membership as they were when the log was opened.
+    pub(crate) at_open: (Option<OpId>, StoredMembership),
+}
+
+impl Shared {
+    /// Hands a command to the writer.
+    pub(crate) fn submit(&self, command: Command) -> Result<(), Box<(Command, StoreError)>> {
+        match &self.inline {
+            None => self.queue.push(command),
+            Some(_) if self.queue.is_closed() => Err(Box::new((command, StoreError::Closed))),
+            Some(writer) => {
+                let mut writer = writer.lock().expect(WRITER_LOCK);
+                writer.run(vec![command]);
+                writer.catch_up();
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets the writer know that the committed op id or the holds have changed.
+    pub(crate) fn nudge(&self) {
+        match &self.inline {
+            None => self.queue.nudge(),
+            Some(writer) => {
+                let mut writer = writer.lock().expect(WRITER_LOCK);
+                writer.committed_inline();
+                writer.catch_up();
+            }
+        }
+    }
+
+    /// Ends the writer after what was already asked for, without waiting.
+    pub(crate) fn stop(&self) {
+        self.queue.close();
+        if let Some(writer) = &self.inline {
+            writer.lock().expect(WRITER_LOCK).close();
+        }
+    }
+}
+
+const WRITER_LOCK: &str = "no thread panics while it holds the writer";
+
+/// The file that is being written to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CurrentFile {
+    /// Its number; its name is [`FileNumber::name`].
+    pub number: FileNumber,
+    /// Its size in bytes, as far as it is durable.
+    pub size: u64,
+}
+
+/// The durable end of the log and the vote, read at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogOutline {
+    /// The stored vote.
+    pub vote: Option<Vote>,
+    /// The newest runs of entries of one term, oldest first, up to the last durable entry.
+    pub runs: Vec<TermRun>,
+}
+
+/// A handle on an open log. Cloning is cheap; the log stays open until the store and all handles are gone.
+#[derive(Clone)]
+pub struct LogHandle {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl LogHandle {
+    /// All GTIDs of the log: of purged files, of files, and of entries that are just being written.
+    #[must_use]
+    pub fn gtid_set(&self) -> GtidSet {
+        self.shared.view.lock().gtids.clone()
+    }
+
+    /// The canonical format description of the current file, its timestamp zero: compare it with an
+    /// upstream's, made zero likewise, to see whether a rotation is due.
+    #[must_use]
+    pub fn format_description(&self) -> Bytes {
+        let view = self.shared.view.lock();
+        view.files.current().map(|file| file.header.format_description.clone()).unwrap_or_default()
+    }
+
+    /// The file that is being written to.
+    #[must_use]
+    pub fn current_file(&self) -> CurrentFile {
+        let view = self.shared.view.lock();
+        let current = view.files.current().map(|file| (file.number(), file.end));
+        let (number, size) = current.unwrap_or((FileNumber::FIRST, 0));
+        CurrentFile { number, size }
+    }
+
+    /// The first and the last entry that readers can get.
+    #[must_use]
+    pub fn bounds(&self) -> Option<(OpId, OpId)> {
+        self.shared.view.lock().bounds()
+    }
+
+    /// The last entry that is durable.
+    #[must_use]
+    pub fn durable(&self) -> Option<OpId> {
+        self.shared.view.lock().durable
+    }
+
+    /// The op id of the entry at an index, without reading it.
+    #[must_use]
+    pub fn op_id_at(&self, index: u64) -> Option<OpId> {
+        self.shared.view.lock().terms.op_id(index)
+    }
+
+    /// The durable end of the log in at most `runs` runs, with the vote, both of one moment.
+    #[must_use]
+    pub fn outline(&self, runs: usize) -> LogOutline {
+        let view = self.shared.view.lock();
+        let mut durable = view.terms.clone();
+        durable.truncate(view.durable.map_or(0, |durable| durable.index + 1));
+        let newest = durable.runs().len().saturating_sub(runs);
+        LogOutline { vote: view.vote, runs: durable.runs()[newest..].to_vec() }
+    }
+
+    /// The membership in effect at the highest committed entry.
+    #[must_use]
+    pub fn committed_membership(&self) -> StoredMembership {
+        self.shared.view.lock().committed_membership()
+    }
+
+    /// What had been applied when the log was opened: the stored committed op id, which the log has,
+    /// and the membership in effect there.
+    #[must_use]
+    pub fn applied_at_open(&self) -> (Option<OpId>, StoredMembership) {
+        self.shared.at_open.clone()
+    }
+
+    /// What "durable" means here.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.shared.durability
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        let cached_bytes = self.shared.view.lock().recent.bytes();
+        self.shared.counters.snapshot(self.shared.queue.bytes(), cached_bytes)
+    }
+
+    /// Why the store does nothing more; `None` while it works.
+    #[must_use]
+    pub fn failure(&self) -> Option<StoreError> {
+        self.shared.view.lock().failure.clone()
+    }
+
+    /// A reader of its own.
+    #[must_use]
+    pub fn reader(&self) -> LogReader {
+        LogReader::new(self.shared.clone())
+    }
+
+    /// Keeps the entries from `index` on in the files until the hold is dropped.
+    #[must_use]
+    pub fn hold(&self, index: u64) -> PurgeHold {
+        PurgeHold::new(self.shared.clone(), index)
+    }
+
+    /// What a purge by this policy would remove, given the present holds; changes nothing. Have the
+    /// engine purge up to the plan's floor to carry it out.
+    #[must_use]
+    pub fn plan_purge(&self, policy: &PurgePolicy) -> PurgePlan {
+        let view = self.shared.view.lock();
+        let files: Vec<_> = view.files.files().collect();
+        let candidates: Vec<PurgeCandidate> = files
+            .iter()
+            .enumerate()
+            .map(|(at, file)| PurgeCandidate {
+                file: file.number(),
+                last: file.last_or_before(),
+                size: file.end,
+                closed: file.closed,
+                // A file was closed when the next one was begun.
+                closed_at: files.get(at + 1).map(|next| next.header.timestamp),
+            })
+            .collect();
+        plan_purge(&candidates, policy, view.committed, view.holds.values().min().copied())
+    }
+
+    /// Ends the writer: what was asked for is made durable, then nothing more is taken. Blocks until
+    /// it is done.
+    ///
+    /// # Errors
+    /// Why the writer had stopped before, if it had.
+    pub fn close(&self) -> Result<(), StoreError> {
+        self.shared.stop();
+        let thread = self.shared.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            let error = std::io::Error::other("the log's writer panicked");
+            return Err(StoreError::io("closing the log", &error));
+        }
+        self.failure().map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,174 @@
+//! The typed records of the hard state: which ring's log this is, the vote, the committed op id, the
+//! purge floor, and the durable mark. Each value is a version byte, a CRC32C, and JSON.
+
+use std::io;
+use std::sync::Arc;
+
+use raft_types::{Membership, OpId, RingId, Vote};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::format::FileNumber;
+use crate::meta_store::MetaStore;
+
+const VERSION: u8 = 1;
+const PREFIX_LEN: usize = 5;
+
+const LOG: &str = "log";
+const VOTE: &str = "vote";
+const COMMITTED: &str = "committed";
+const FLOOR: &str = "purge-floor";
+const DURABLE: &str = "durable-mark";
+
+/// How far the log had come into being.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LogStage {
+    /// The first file is being made; nothing was ever acknowledged.
+    Creating,
+    /// Entries may have been acknowledged.
+    InUse,
+}
+
+/// That there is a log, and whose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LogRecord {
+    pub(crate) ring: RingId,
+    pub(crate) stage: LogStage,
+}
+
+/// Up to where entries were purged, and the membership in effect there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PurgeFloor {
+    pub(crate) op_id: OpId,
+    /// The last membership entry up to the floor, and its op id.
+    pub(crate) membership: Option<(OpId, Membership)>,
+}
+
+/// An entry that is known to be durable, and where it ends. Everything before it is then durable too,
+/// so damage there is damage and never a torn write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DurableMark {
+    pub(crate) op_id: OpId,
+    pub(crate) file: FileNumber,
+    pub(crate) end: u64,
+}
+
+/// All records, as they were read at the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SavedState {
+    pub(crate) log: Option<LogRecord>,
+    pub(crate) vote: Option<Vote>,
+    pub(crate) committed: Option<OpId>,
+    pub(crate) floor: Option<PurgeFloor>,
+    pub(crate) durable: Option<DurableMark>,
+}
+
+/// The records in a [`MetaStore`]. A `put` is durable after the next [`HardState::flush`].
+#[derive(Clone)]
+pub(crate) struct HardState {
+    meta: Arc<dyn MetaStore>,
+}
+
+impl HardState {
+    pub(crate) fn new(meta: Arc<dyn MetaStore>) -> Self {
+        Self { meta }
+    }
+
+    pub(crate) fn read(&self) -> io::Result<SavedState> {
+        Ok(SavedState {
+            log: self.get(LOG)?,
+            vote: self.get(VOTE)?,
+            committed: self.get(COMMITTED)?,
+            floor: self.get(FLOOR)?,
+            durable: self.get(DURABLE)?,
+        })
+    }
+
+    pub(crate) fn put_log(&self, record: &LogRecord) -> io::Result<()> {
+        self.put(LOG, record)
+    }
+
+    pub(crate) fn put_vote(&self, vote: &Vote) -> io::Result<()> {
+        self.put(VOTE, vote)
+    }
+
+    pub(crate) fn put_committed(&self, committed: OpId) -> io::Result<()> {
+        self.put(COMMITTED, &committed)
+    }
+
+    pub(crate) fn put_floor(&self, floor: &PurgeFloor) -> io::Result<()> {
+        self.put(FLOOR, floor)
+    }
+
+    /// Sets or forgets the durable mark.
+    pub(crate) fn put_durable(&self, mark: Option<DurableMark>) -> io::Result<()> {
+        match mark {
+            Some(mark) => self.put(DURABLE, &mark),
+            None => self.meta.remove(DURABLE),
+        }
+    }
+
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        self.meta.flush()
+    }
+
+    fn get<T: DeserializeOwned>(&self, key: &str) -> io::Result<Option<T>> {
+        let Some(value) = self.meta.get(key)? else { return Ok(None) };
+        decode(&value).map(Some).map_err(|what| {
+            let message = format!("the hard state's record `{key}` {what}");
+            io::Error::new(io::ErrorKind::InvalidData, message)
+        })
+    }
+
+    fn put<T: Serialize>(&self, key: &str, record: &T) -> io::Result<()> {
+        self.meta.put(key, &encode(record)?)
+    }
+}
+
+fn encode<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
+    let json = serde_json::to_vec(record)?;
+    let mut value = Vec::with_capacity(PREFIX_LEN + json.len());
+    value.push(VERSION);
+    value.extend_from_slice(&crc32c::crc32c(&json).to_le_bytes());
+    value.extend_from_slice(&json);
+    Ok(value)
+}
+
+fn decode<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {
+    let Some((prefix, json)) = value.split_first_chunk::<PREFIX_LEN>() else {
+        return Err("is too short".to_owned());
+    };
+    if prefix[0] != VERSION {
+        return Err(format!("has version {}; this program reads version {VERSION}", prefix[0]));
+    }
+    let expected = u32::from_le_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
+    if crc32c::crc32c(json) != expected {
+        return Err("is damaged: its CRC32C does not fit".to_owned());
+    }
+    serde_json::from_slice(json).map_err(|error| format!("cannot be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_round_trip() {
+        let mark = DurableMark { op_id: OpId::new(2, 7), file: FileNumber::FIRST, end: 900 };
+        let value = encode(&mark).unwrap();
+        assert_eq!(value[0], VERSION);
+        assert_eq!(decode(&value), Ok(mark));
+    }
+
+    #[test]
+    fn damage_is_told() {
+        let mut value = encode(&OpId::new(2, 7)).unwrap();
+        assert!(decode::<OpId>(&value[..4]).unwrap_err().contains("short"));
+        let last = value.len() - 1;
+        value[last] ^= 1;
+        assert!(decode::<OpId>(&value).unwrap_err().contains("damaged"));
+        value[0] = 9;
+        assert!(decode::<OpId>(&value).unwrap_err().contains("version 9"));
+    }
+}

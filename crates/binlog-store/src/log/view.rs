@@ -1,0 +1,178 @@
+//! The state that writer and readers share. Every method is short and does no input or output.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+use binlog_format::gtid::GtidSet;
+use raft_types::{Entry, OpId, StoredMembership, Vote};
+
+use crate::error::StoreError;
+use crate::format::{FileNumber, InvalidEntry, PreparedContent, PreparedEntry};
+use crate::hard_state::PurgeFloor;
+
+use super::{FileIndex, Memberships, Place, Point, RecentEntries, TermRuns};
+
+/// The log as it is known in memory.
+pub(crate) struct LogView {
+    /// The last purged entry.
+    pub(crate) floor: Option<PurgeFloor>,
+    /// The vote that is stored.
+    pub(crate) vote: Option<Vote>,
+    /// The highest committed entry that the engine told of.
+    pub(crate) committed: Option<OpId>,
+    /// The last entry that is durable.
+    pub(crate) durable: Option<OpId>,
+    pub(crate) recent: RecentEntries,
+    pub(crate) files: FileIndex,
+    pub(crate) memberships: Memberships,
+    pub(crate) terms: TermRuns,
+    /// All GTIDs of the log, of the newest entries and of purged ones, too.
+    pub(crate) gtids: GtidSet,
+    /// Counts truncations: what was read from a file before one may be gone.
+    pub(crate) generation: u64,
+    /// Why the store does nothing more.
+    pub(crate) failure: Option<StoreError>,
+    /// The lowest index that each purge hold needs.
+    pub(crate) holds: BTreeMap<u64, u64>,
+}
+
+/// How entries can be read.
+pub(crate) enum ReadPlan {
+    /// From memory; empty when the log has nothing of the range.
+    Entries(Vec<Entry>),
+    /// From a file.
+    Disk(DiskRead),
+}
+
+/// Entries to be read from one file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DiskRead {
+    pub(crate) place: Place,
+    pub(crate) start: u64,
+    /// The first index that is not wanted.
+    pub(crate) end: u64,
+    pub(crate) budget: u64,
+    /// The generation for which the plan holds.
+    pub(crate) generation: u64,
+}
+
+/// Where a reader's last disk read ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadHint {
+    pub(crate) file: FileNumber,
+    pub(crate) next: Point,
+    pub(crate) generation: u64,
+}
+
+impl LogView {
+    /// The first and the last entry that are there.
+    pub(crate) fn bounds(&self) -> Option<(OpId, OpId)> {
+        self.terms.bounds()
+    }
+
+    /// The purge floor's op id.
+    pub(crate) fn floor_op_id(&self) -> Option<OpId> {
+        self.floor.as_ref().map(|floor| floor.op_id)
+    }
+
+    /// The last entry, or the purge floor where there is none.
+    pub(crate) fn last(&self) -> Option<OpId> {
+        self.bounds().map(|(_, last)| last).or(self.floor_op_id())
+    }
+
+    /// Checks that an entry may follow the last one. A log that never had an entry takes any index.
+    pub(crate) fn check_next(&self, last: Option<OpId>, op_id: OpId) -> Result<(), InvalidEntry> {
+        match last.or(self.last()) {
+            Some(last) if op_id.index != last.index + 1 || op_id.term < last.term => {
+                Err(InvalidEntry::NotNext { op_id, last })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes an entry in behind the last one; from here on every reader sees it.
+    pub(crate) fn append(&mut self, entry: Entry, prepared: &PreparedEntry) {
+        self.terms.push(prepared.op_id);
+        if let PreparedContent::Membership(logged) = &prepared.content {
+            self.memberships.push(logged.clone());
+        }
+        if let Some(gtid) = prepared.gtid() {
+            self.gtids.add(gtid);
+        }
+        self.recent.push(entry, prepared.memory);
+    }
+
+    /// Drops the entries with an index of `from` or more from all but the files.
+    pub(crate) fn truncate(&mut self, from: u64) {
+        self.generation += 1;
+        self.terms.truncate(from);
+        self.memberships.truncate(from);
+        self.recent.truncate(from);
+        if self.durable.is_some_and(|durable| durable.index >= from) {
+            self.durable = self.last();
+        }
+    }
+
+    /// Drops the entries up to the floor from all but the files.
+    pub(crate) fn purge(&mut self, floor: PurgeFloor) {
+        let index = floor.op_id.index;
+        self.terms.purge(index);
+        self.memberships.purge(index);
+        self.recent.purge(index);
+        if self.durable.is_none_or(|durable| durable.index < index) {
+            self.durable = Some(floor.op_id);
+        }
+        self.floor = Some(floor);
+    }
+
+    /// How to read the entries from `start` to before `end`, or the first of them that fit into `budget`.
+    pub(crate) fn plan_read(
+        &self,
+        start: u64,
+        end: u64,
+        budget: u64,
+        hint: Option<ReadHint>,
+    ) -> Result<ReadPlan, StoreError> {
+        let nothing = Ok(ReadPlan::Entries(Vec::new()));
+        let Some((first, last)) = self.bounds() else { return nothing };
+        let (start, end) = (start.max(first.index), end.min(last.index + 1));
+        if start >= end {
+            return nothing;
+        }
+        let in_memory = self.recent.first_index();
+        if in_memory.is_some_and(|oldest| oldest <= start) {
+            return Ok(ReadPlan::Entries(self.recent.range(start, end, budget)));
+        }
+        let Some(mut place) = self.files.locate(start) else {
+            let error = std::io::Error::other(format!("no file has entry {start}"));
+            return Err(StoreError::io("reading the log", &error));
+        };
+        if let Some(hint) = hint
+            && hint.generation == self.generation
+            && hint.file == place.file
+            && hint.next.index == start
+        {
+            place.point = hint.next;
+        }
+        let end = in_memory.map_or(end, |oldest| end.min(oldest));
+        Ok(ReadPlan::Disk(DiskRead { place, start, end, budget, generation: self.generation }))
+    }
+
+    /// The membership in effect at the highest committed entry.
+    pub(crate) fn committed_membership(&self) -> StoredMembership {
+        self.memberships.stored_at(self.committed)
+    }
+}
+
+/// A [`LogView`] that several threads use.
+pub(crate) struct SharedView(Mutex<LogView>);
+
+impl SharedView {
+    pub(crate) fn new(view: LogView) -> Self {
+        Self(Mutex::new(view))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LogView> {
+        self.0.lock().expect("no thread panics while it holds the log's lock")
+    }
+}

@@ -1,0 +1,216 @@
+//! Reads entries back: from memory where they are recent, from files otherwise, each verified.
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds, RangeInclusive};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use openraft::{OptionalSend, RaftLogReader};
+use raft_types::{Entry, LogId, OpId, TypeConfig, Vote};
+
+use crate::error::StoreError;
+use crate::handle::Shared;
+use crate::log::{DiskRead, Point, Points, ReadHint, ReadPlan};
+use crate::options::WriterMode;
+use crate::scan::{Depth, EntryScanner, Window};
+use crate::writer::{entry_offset, scan_failure};
+
+/// How often a read is planned anew because the log was truncated or purged under it.
+const ATTEMPTS: usize = 16;
+
+/// A reader of the log; any number of them may be at work. Implements openraft's [`RaftLogReader`].
+#[derive(Clone)]
+pub struct LogReader {
+    shared: Arc<Shared>,
+    hint: Option<ReadHint>,
+}
+
+/// What a disk read found.
+struct DiskEntries {
+    entries: Vec<Entry>,
+    hint: ReadHint,
+    /// The file's points, where the read had to find them out.
+    points: Option<Points>,
+}
+
+impl LogReader {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, hint: None }
+    }
+
+    /// The entries from `start` to before `end` that the log has: all of them, or the first ones that
+    /// fit into `budget` bytes, at least one.
+    async fn read(&mut self, start: u64, end: u64, budget: u64) -> Result<Vec<Entry>, StoreError> {
+        let mut failure = None;
+        for _ in 0..ATTEMPTS {
+            let plan = self.shared.view.lock().plan_read(start, end, budget, self.hint)?;
+            let read = match plan {
+                ReadPlan::Entries(entries) => {
+                    self.shared.counters.cache_hits.fetch_add(entries.len() as u64, Ordering::Relaxed);
+                    return Ok(entries);
+                }
+                ReadPlan::Disk(read) => read,
+            };
+            let found = self.from_disk(read).await;
+            if self.shared.view.lock().generation != read.generation {
+                // A truncation came in between: what was read may be gone.
+                continue;
+            }
+            match found {
+                Ok(found) => {
+                    if let Some(points) = found.points
+                        && let Some(file) = self.shared.view.lock().files.get_mut(read.place.file)
+                    {
+                        file.points.get_or_insert(points);
+                    }
+                    self.hint = Some(found.hint);
+                    self.shared.counters.cache_misses.fetch_add(found.entries.len() as u64, Ordering::Relaxed);
+                    return Ok(found.entries);
+                }
+                // A purge may have removed the file.
+                Err(error) => failure = Some(error),
+            }
+        }
+        let lost_race = || StoreError::io("reading the log", &io::Error::from(io::ErrorKind::ResourceBusy));
+        Err(failure.unwrap_or_else(lost_race))
+    }
+
+    async fn from_disk(&self, read: DiskRead) -> Result<DiskEntries, StoreError> {
+        let shared = self.shared.clone();
+        match self.shared.writer_mode {
+            WriterMode::Inline => read_disk(&shared, read),
+            WriterMode::Thread => tokio::task::spawn_blocking(move || read_disk(&shared, read))
+                .await
+                .unwrap_or_else(|error| Err(StoreError::io("reading the log", &io::Error::other(error)))),
+        }
+    }
+
+    /// All entries of the range, read piece by piece.
+    async fn read_all(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, StoreError> {
+        let mut all: Vec<Entry> = Vec::new();
+        let mut next = start;
+        loop {
+            let piece = self.read(next, end, self.shared.read_batch_bytes).await?;
+            let Some(last) = piece.last() else { return Ok(all) };
+            let (first, last) = (piece.first().map_or(0, |entry| entry.log_id.index), last.log_id.index);
+            if all.last().is_some_and(|before| before.log_id.index + 1 != first) {
+                // The log was purged in between: the range has a new begin.
+                all.clear();
+            }
+            all.extend(piece);
+            next = last + 1;
+            if next >= end {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+/// Reads entries of one file; blocks.
+fn read_disk(shared: &Shared, read: DiskRead) -> Result<DiskEntries, StoreError> {
+    let number = read.place.file;
+    let failure = |error| scan_failure(number, error);
+    let file = shared.handles.get(number).map_err(|error| StoreError::io(format!("opening {number}"), &error))?;
+    let scanner = |point: Point, size| {
+        EntryScanner::new(Window::new(&*file, read.place.end, size), number, point.offset, None)
+    };
+
+    let mut points = None;
+    let mut offset = read.place.point.offset;
+    if read.place.unexplored {
+        let mut found = Points::default();
+        let mut scan = scanner(read.place.point, Window::SCAN_BYTES);
+        while let Some(entry) = scan.next(Depth::Marker).map_err(failure)? {
+            found.note(entry.op_id.index, entry.offset);
+            if entry.op_id.index == read.start {
+                offset = entry.offset;
+            }
+        }
+        points = Some(found);
+    } else if read.place.point.index < read.start {
+        let mut scan = scanner(read.place.point, Window::LOOKUP_BYTES);
+        offset = entry_offset(&mut scan, read.start).map_err(failure)?.map_or(read.place.end, |entry| entry.offset);
+    }
+
+    let begin = Point { index: read.start, offset };
+    let mut scan = scanner(begin, Window::LOOKUP_BYTES);
+    let (mut entries, mut used, mut next) = (Vec::new(), 0, begin);
+    while next.index < read.end {
+        let Some((scanned, entry)) = scan.next_entry().map_err(failure)? else { break };
+        entries.push(entry);
+        used += scanned.end - scanned.offset;
+        next = Point { index: scanned.op_id.index + 1, offset: scanned.end };
+        if used >= read.budget {
+            break;
+        }
+    }
+    if entries.first().map(|entry| entry.log_id.index) != Some(read.start) {
+        let error = io::Error::other(format!("{number} does not have entry {}", read.start));
+        return Err(StoreError::io("reading the log", &error));
+    }
+    let hint = ReadHint { file: number, next, generation: read.generation };
+    Ok(DiskEntries { entries, hint, points })
+}
+
+/// A range of indexes as its first index and the first one behind it.
+fn bounds<RB: RangeBounds<u64>>(range: &RB) -> (u64, u64) {
+    let start = match range.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(last) => last.saturating_add(1),
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => u64::MAX,
+    };
+    (start, end)
+}
+
+impl RaftLogReader<TypeConfig> for LogReader {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: RB,
+    ) -> Result<Vec<Entry>, io::Error> {
+        let (start, end) = bounds(&range);
+        Ok(self.read_all(start, end).await?)
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, io::Error> {
+        Ok(self.read(start, end, self.shared.read_batch_bytes).await?)
+    }
+
+    async fn entries_stream<RB>(
+        &mut self,
+        range: RB,
+    ) -> impl Stream<Item = Result<Entry, io::Error>> + OptionalSend
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        let (start, end) = bounds(&range);
+        let pieces = stream::try_unfold((self.clone(), start), move |(mut reader, next)| async move {
+            let piece = reader.read(next, end, reader.shared.read_batch_bytes).await?;
+            let Some(last) = piece.last() else { return Ok(None) };
+            let next = last.log_id.index + 1;
+            Ok::<_, io::Error>(Some((stream::iter(piece).map(Ok), (reader, next))))
+        });
+        pieces.try_flatten().boxed()
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote>, io::Error> {
+        Ok(self.shared.view.lock().vote)
+    }
+
+    async fn get_key_log_ids(&mut self, range: RangeInclusive<LogId>) -> Result<Vec<LogId>, io::Error> {
+        let runs = self.shared.view.lock().terms.last_of_each_term(range.start().index, range.end().index);
+        let log_ids: Vec<LogId> = runs.into_iter().map(LogId::from).collect();
+        // The range may begin with a purged entry, whose term then counts, too.
+        let first = OpId::from(*range.start());
+        match log_ids.first() {
+            Some(run) if OpId::from(*run).term == first.term => Ok(log_ids),
+            _ => Ok([LogId::from(first)].into_iter().chain(log_ids).collect()),
+        }
+    }
+}

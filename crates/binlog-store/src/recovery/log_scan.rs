@@ -1,0 +1,318 @@
+//! Reads the entries of the files and works out all that can be rebuilt from them: places, terms,
+//! memberships, GTIDs, and what the end looks like.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use binlog_format::gtid::GtidSet;
+use raft_types::{OpId, Rotate};
+
+use crate::error::OpenError;
+use crate::file_system::StorageFile;
+use crate::format::{FileHeader, FileNumber, with_timestamp};
+use crate::log::{FileIndex, LogFile, Memberships, Points, TermRuns};
+use crate::options::{ProgressCallback, VerifyAtStart, VerifyProgress};
+use crate::scan::{Depth, EntryScanner, Fault, FaultKind, ScanError, ScannedContent, Window, find_entry_after};
+
+use super::recovery_cases::TailState;
+use super::survey::{Survey, SurveyedFile, corrupt, scan_error, wrong_header};
+
+/// Progress is told after this many bytes.
+const PROGRESS_EVERY_BYTES: u64 = 8 << 20;
+
+/// The log as its files show it.
+pub(super) struct ScannedLog {
+    pub(super) files: FileIndex,
+    pub(super) terms: TermRuns,
+    pub(super) memberships: Memberships,
+    pub(super) gtids: GtidSet,
+    pub(super) tail: TailState,
+    /// The rotate entry at the end, where there is one and the next file is not whole.
+    pub(super) rotate: Option<Rotate>,
+    /// What is wrong behind the last complete entry, and in which file.
+    pub(super) tail_fault: Option<(FileNumber, Fault)>,
+    pub(super) verified_entries: u64,
+    pub(super) verified_bytes: u64,
+}
+
+impl ScannedLog {
+    /// The last complete entry of the files, or the one before the first file.
+    pub(super) fn end(&self) -> Option<OpId> {
+        self.files.current().and_then(LogFile::last_or_before)
+    }
+}
+
+/// What one file's entries add up to.
+struct FileEnd {
+    gtids: GtidSet,
+    rotate: Option<Rotate>,
+    fault: Option<Fault>,
+}
+
+struct LogScan<'a> {
+    dir: &'a Path,
+    log: ScannedLog,
+    floor: Option<OpId>,
+    progress: Option<&'a ProgressCallback>,
+    done_bytes: u64,
+    total_bytes: u64,
+}
+
+/// Reads the files of a survey, as far as `verify` says.
+pub(super) fn scan_log(
+    dir: &Path,
+    survey: &Survey,
+    verify: VerifyAtStart,
+    progress: Option<&ProgressCallback>,
+) -> Result<ScannedLog, OpenError> {
+    let whole_from = match verify {
+        VerifyAtStart::All => 0,
+        VerifyAtStart::Recent => first_recent(&survey.files, survey.saved.committed),
+    };
+    let total_bytes = survey.files.iter().skip(whole_from).map(|file| file.size).sum();
+    let log = ScannedLog {
+        files: FileIndex::default(),
+        terms: TermRuns::default(),
+        memberships: Memberships::default(),
+        gtids: GtidSet::new(),
+        tail: TailState::NoFiles,
+        rotate: None,
+        tail_fault: None,
+        verified_entries: 0,
+        verified_bytes: 0,
+    };
+    let floor = survey.saved.floor.as_ref().map(|floor| floor.op_id);
+    let mut scan = LogScan { dir, log, floor, progress, done_bytes: 0, total_bytes };
+    for (at, file) in survey.files.iter().enumerate() {
+        let next = survey.files.get(at + 1);
+        match (&file.header, next.map(|next| &next.header)) {
+            (Ok(header), Some(Ok(next))) if at < whole_from => scan.step_over(file, header, next)?,
+            (Ok(header), next) => scan.whole_file(file, header, next)?,
+            // Only the last file, as the survey has checked.
+            (Err(fault), _) => scan.half_made(file.number, fault),
+        }
+    }
+    Ok(scan.log)
+}
+
+/// The first file that is read whole when only recent ones are: that of the last committed entry, or
+/// the one before the last.
+fn first_recent(files: &[SurveyedFile], committed: Option<OpId>) -> usize {
+    let behind = |file: &SurveyedFile| {
+        let before = file.header.as_ref().ok().and_then(|header| header.before);
+        before.is_some_and(|before| committed.is_none_or(|committed| before.index >= committed.index))
+    };
+    let of_committed = files.iter().position(behind).unwrap_or(files.len());
+    of_committed.min(files.len().saturating_sub(1)).saturating_sub(1)
+}
+
+impl LogScan<'_> {
+    /// Takes a closed file's begin and end from its header and the next one's.
+    fn step_over(&mut self, file: &SurveyedFile, header: &Arc<FileHeader>, next: &FileHeader) -> Result<(), OpenError> {
+        self.begin(header);
+        let mut log_file = LogFile::begin(header.clone());
+        log_file.points = None;
+        match header.before.zip(next.before) {
+            Some((before, last)) if before.term == last.term => {
+                self.log.terms.extend(last.term, before.index + 1, last.index);
+                log_file.first = Some(before.index + 1);
+                log_file.last = Some(last);
+            }
+            // Terms change inside, or the first index is not known: look at the markers.
+            _ => {
+                let window = Window::new(&*file.file, file.size, Window::SCAN_BYTES);
+                let mut scanner = EntryScanner::new(window, file.number, header.end, header.before);
+                let mut points = Points::default();
+                loop {
+                    let entry = scanner.next(Depth::Marker).map_err(|error| scan_error(self.dir, file.number, error))?;
+                    let Some(entry) = entry else { break };
+                    self.log.terms.push(entry.op_id);
+                    log_file.first.get_or_insert(entry.op_id.index);
+                    log_file.last = Some(entry.op_id);
+                    points.note(entry.op_id.index, entry.offset);
+                }
+                log_file.points = Some(points);
+            }
+        }
+        if log_file.last != next.before {
+            return Err(corrupt(self.dir, next.number, wrong_header("entry before the file")));
+        }
+        log_file.end = file.size;
+        log_file.closed = true;
+        self.log.files.push(log_file);
+        Ok(())
+    }
+
+    /// A file whose entries are to be known begins: what its header says counts.
+    fn begin(&mut self, header: &FileHeader) {
+        self.log.gtids = header.previous_gtids.clone();
+        if let Some(membership) = &header.membership
+            && self.log.memberships.last().is_none_or(|last| last.op_id != membership.op_id)
+        {
+            self.log.memberships.push(membership.clone());
+        }
+    }
+
+    fn whole_file(
+        &mut self,
+        file: &SurveyedFile,
+        header: &Arc<FileHeader>,
+        next: Option<&Result<Arc<FileHeader>, Fault>>,
+    ) -> Result<(), OpenError> {
+        self.begin(header);
+        let mut log_file = LogFile::begin(header.clone());
+        let end = self.entries(file, &mut log_file)?;
+        log_file.closed = end.rotate.is_some();
+        self.log.gtids = end.gtids;
+        self.log.files.push(log_file);
+        match next {
+            Some(Ok(next)) => self.check_junction(file.number, &end.rotate, end.fault, next),
+            Some(Err(_)) => {
+                // Whether the file may end so is decided with the next one.
+                self.log.rotate = end.rotate;
+                self.log.tail_fault = end.fault.map(|fault| (file.number, fault));
+                Ok(())
+            }
+            None => {
+                self.log.tail = match &end.fault {
+                    Some(fault) => self.classify(file, fault)?,
+                    None if end.rotate.is_some() => TailState::RotateWithoutNext,
+                    None => TailState::Clean,
+                };
+                self.log.rotate = end.rotate;
+                self.log.tail_fault = end.fault.map(|fault| (file.number, fault));
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads a file's entries up to its end or its first fault.
+    fn entries(&mut self, file: &SurveyedFile, log_file: &mut LogFile) -> Result<FileEnd, OpenError> {
+        let header = log_file.header.clone();
+        let window = Window::new(&*file.file, file.size, Window::SCAN_BYTES);
+        let mut scanner = EntryScanner::new(window, file.number, header.end, header.before);
+        let mut end = FileEnd { gtids: header.previous_gtids.clone(), rotate: None, fault: None };
+        let mut told = 0;
+        loop {
+            let entry = match scanner.next(Depth::Full) {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                Err(ScanError::Fault(fault)) => {
+                    end.fault = Some(fault);
+                    break;
+                }
+                Err(error) => return Err(scan_error(self.dir, file.number, error)),
+            };
+            log_file.note(entry.op_id, entry.offset, entry.end);
+            self.log.terms.push(entry.op_id);
+            self.log.verified_entries += 1;
+            match entry.content {
+                ScannedContent::Membership(logged) => self.log.memberships.push(logged),
+                ScannedContent::Transaction { gtid: Some(gtid) } => {
+                    end.gtids.add(gtid);
+                }
+                ScannedContent::Rotate(rotate) => end.rotate = Some(rotate),
+                ScannedContent::Blank | ScannedContent::Transaction { gtid: None } => {}
+            }
+            if entry.end >= told + PROGRESS_EVERY_BYTES {
+                told = entry.end;
+                self.tell_progress(told);
+            }
+        }
+        self.log.verified_bytes += scanner.offset();
+        self.done_bytes += file.size;
+        self.tell_progress(0);
+        Ok(end)
+    }
+
+    fn tell_progress(&self, in_file: u64) {
+        if let Some(progress) = self.progress {
+            let done_bytes = self.done_bytes + in_file;
+            progress(VerifyProgress { done_bytes, total_bytes: self.total_bytes.max(done_bytes) });
+        }
+    }
+
+    /// A file that has a successor must end with a rotate entry, and the successor must say what
+    /// follows from it.
+    fn check_junction(
+        &self,
+        number: FileNumber,
+        rotate: &Option<Rotate>,
+        fault: Option<Fault>,
+        next: &FileHeader,
+    ) -> Result<(), OpenError> {
+        if let Some(fault) = fault {
+            return Err(corrupt(self.dir, number, fault));
+        }
+        let end = self.log.files.current().map_or(0, |file| file.end);
+        let Some(rotate) = rotate else {
+            let fault = Fault { offset: end, kind: FaultKind::NoRotate, entry_offset: end };
+            return Err(corrupt(self.dir, number, fault));
+        };
+        let membership = self.log.memberships.last();
+        let description = with_timestamp(&rotate.format_description, 0);
+        let wrong = if next.before != self.log.end() {
+            Some("entry before the file")
+        } else if next.previous_gtids != self.log.gtids {
+            Some("previous GTIDs")
+        } else if next.format_description != description || next.timestamp != rotate.timestamp {
+            Some("format description and time")
+        } else if next.membership.as_ref() != membership {
+            Some("membership")
+        } else {
+            None
+        };
+        wrong.map_or(Ok(()), |what| Err(corrupt(self.dir, next.number, wrong_header(what))))
+    }
+
+    /// The last file has no good header and no entries: it was just being begun, behind a rotate
+    /// entry or behind a purge floor beyond the log's end, or something else is wrong.
+    fn half_made(&mut self, number: FileNumber, header_fault: &Fault) {
+        let first_of_all = self.log.files.current().is_none();
+        let rotated = self.log.rotate.is_some() && self.log.tail_fault.is_none();
+        let behind_floor = self.floor.is_some_and(|floor| self.log.end().is_none_or(|end| end.index < floor.index));
+        self.log.tail = if first_of_all || rotated || behind_floor {
+            TailState::NextHalfMade
+        } else {
+            self.log.tail_fault.get_or_insert((number, header_fault.clone()));
+            TailState::Damage
+        };
+    }
+
+    /// What a fault in the last file says of the tail.
+    fn classify(&self, file: &SurveyedFile, fault: &Fault) -> Result<TailState, OpenError> {
+        let begin = fault.entry_offset;
+        let failed = |error| scan_error(self.dir, file.number, error);
+        let damage = matches!(fault.kind, FaultKind::AfterRotate | FaultKind::Gap { .. });
+        if damage || find_entry_after(&*file.file, file.size, file.number, begin).map_err(failed)?.is_some() {
+            return Ok(TailState::Damage);
+        }
+        if is_zero(&*file.file, begin, file.size).map_err(failed)? {
+            return Ok(TailState::ZeroFilled);
+        }
+        let in_marker = fault.offset == begin;
+        Ok(match fault.kind {
+            FaultKind::HeaderCut { .. } if in_marker => TailState::TornHeader,
+            FaultKind::EventCut { .. } if in_marker => TailState::TornMarker,
+            FaultKind::PayloadMissing { .. } => TailState::PayloadMissing,
+            FaultKind::HeaderCut { .. } | FaultKind::EventCut { .. } => TailState::TornPayload,
+            _ => TailState::Garbage,
+        })
+    }
+}
+
+/// Whether the file has only zeros from `offset` on.
+fn is_zero(file: &dyn StorageFile, offset: u64, end: u64) -> Result<bool, ScanError> {
+    let mut window = Window::new(file, end, Window::SCAN_BYTES);
+    let mut at = offset;
+    loop {
+        let bytes = window.bytes(at, Window::SCAN_BYTES)?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        if bytes.is_empty() {
+            return Ok(true);
+        }
+        at += bytes.len() as u64;
+    }
+}

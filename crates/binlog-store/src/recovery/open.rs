@@ -1,0 +1,292 @@
+//! Opens a log: survey, scan, judge, repair; then the writer and the shared view are set up.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use raft_types::OpId;
+
+use crate::disk_budget::DiskBudget;
+use crate::error::{OpenError, StoreError};
+use crate::file_handles::FileHandles;
+use crate::file_system::FileSystem;
+use crate::handle::{LogHandle, Shared};
+use crate::hard_state::{HardState, LogStage, SavedState};
+use crate::log::{LogFile, LogView, RecentEntries, SharedView};
+use crate::meta_store::MetaStore;
+use crate::options::{StoreOptions, WriterMode};
+use crate::stats::Counters;
+use crate::store::BinlogStore;
+use crate::writer::{CommandQueue, LogWriter, WriterState};
+
+use super::log_scan::{ScannedLog, scan_log};
+use super::recovery_cases::{MetaState, Verdict, judge};
+use super::repair::Repair;
+use super::report::{RecoveryReport, TailCut};
+use super::survey::{Survey, corrupt, survey, wrong_header};
+
+/// A log is made, or begun behind a floor, at most this often before it must be usable.
+const ROUNDS: usize = 4;
+
+impl BinlogStore {
+    /// Opens the log in a data directory, or makes one. Blocks; reads the log as far as
+    /// [`StoreOptions::verify_at_start`] says, cuts off a torn tail, and completes what a crash
+    /// interrupted. When it returns, everything that the log shows is durable.
+    ///
+    /// # Errors
+    /// [`OpenError`] names the file and offset of damage, or what is missing, and says what to do.
+    /// Nothing is changed on the disk then.
+    pub fn open(
+        options: StoreOptions,
+        fs: Arc<dyn FileSystem>,
+        meta: Arc<dyn MetaStore>,
+    ) -> Result<(Self, RecoveryReport), OpenError> {
+        options.validate()?;
+        let hard = HardState::new(meta);
+        let recovered = recover(&options, &*fs, &hard)?;
+        let report = recovered.report.clone();
+        let handle = start(&options, fs, hard, recovered)?;
+        Ok((Self::new(handle), report))
+    }
+}
+
+struct Recovered {
+    saved: SavedState,
+    log: ScannedLog,
+    report: RecoveryReport,
+}
+
+fn recover(options: &StoreOptions, fs: &dyn FileSystem, hard: &HardState) -> Result<Recovered, OpenError> {
+    let dir = options.log_dir();
+    let repair = Repair { fs, dir: &dir, data_dir: &options.data_dir, hard, ring: options.ring };
+    let mut cases = Vec::new();
+    for _ in 0..ROUNDS {
+        let survey = survey(fs, &dir, hard, options.ring)?;
+        let log = scan_log(&dir, &survey, options.verify_at_start, options.progress.as_ref())?;
+        let meta = meta_state(&survey.saved, &log);
+        let case = judge(log.tail, meta);
+        cases.push(case.name);
+        match (case.verdict, &survey.saved.floor) {
+            (Verdict::CreateLog, _) => repair.create_log()?,
+            (Verdict::BeginBehindFloor, Some(floor)) => repair.begin_behind_floor(&log, floor)?,
+            (Verdict::Open | Verdict::CutTail | Verdict::MakeNextFile, _) => {
+                return finish(&repair, survey, log, case.verdict, cases);
+            }
+            (verdict, _) => return Err(refusal(verdict, &dir, &survey.saved, &log)),
+        }
+    }
+    let error = std::io::Error::other("the log is not usable after it was made");
+    Err(OpenError::io("opening the log")(error))
+}
+
+/// Compares the hard state with the complete entries that are there.
+fn meta_state(saved: &SavedState, log: &ScannedLog) -> MetaState {
+    let entries = log.terms.bounds();
+    match saved.log.map(|record| record.stage) {
+        None => return MetaState::Missing,
+        Some(LogStage::Creating) if entries.is_some() => return MetaState::Missing,
+        Some(LogStage::Creating) => return MetaState::Creating,
+        Some(LogStage::InUse) => {}
+    }
+    let floor = saved.floor.as_ref().map(|floor| floor.op_id);
+    let end = log.end();
+    let behind = |known: Option<OpId>, end: Option<OpId>| known.map(|id| id.index) > end.map(|id| id.index);
+    let end_or_floor = if behind(floor, end) { floor } else { end };
+    let vote_term = saved.vote.map_or(0, |vote| vote.leader_id.term);
+    let last_term = entries.map_or(0, |(_, last)| last.term);
+    let differs = |id: OpId| log.terms.op_id(id.index).is_some_and(|found| found != id);
+
+    if vote_term < last_term {
+        MetaState::VoteOlder
+    } else if behind(saved.committed, end_or_floor) {
+        MetaState::CommittedBeyondEnd
+    } else if saved.committed.is_some_and(differs) {
+        MetaState::CommittedDiffers
+    } else if behind(saved.durable.map(|mark| mark.op_id), end_or_floor)
+        || saved.durable.is_some_and(|mark| differs(mark.op_id))
+    {
+        MetaState::DurableBeyondEnd
+    } else if behind(floor, end) {
+        MetaState::FloorBeyondEnd
+    } else if floor.is_some_and(|floor| entries.is_some_and(|(first, _)| first.index <= floor.index)) {
+        MetaState::FloorInside
+    } else if vote_term > last_term {
+        MetaState::VoteNewer
+    } else {
+        MetaState::Agrees
+    }
+}
+
+fn refusal(verdict: Verdict, dir: &Path, saved: &SavedState, log: &ScannedLog) -> OpenError {
+    let end = log.end();
+    match verdict {
+        Verdict::RefuseLogMissing => OpenError::LogMissing { dir: dir.to_path_buf() },
+        Verdict::RefuseVoteOlder => OpenError::VoteOlderThanLog {
+            last: end.unwrap_or_default(),
+            vote_term: saved.vote.map_or(0, |vote| vote.leader_id.term),
+        },
+        Verdict::RefuseEntriesMissing => {
+            let (known, what) = match (saved.committed, saved.durable) {
+                (Some(committed), _) if Some(committed.index) > end.map(|end| end.index) => (committed, "committed"),
+                (_, mark) => (mark.map(|mark| mark.op_id).unwrap_or_default(), "durable"),
+            };
+            OpenError::EntriesMissing { known, what, end }
+        }
+        Verdict::RefuseCommittedDiffers => {
+            let committed = saved.committed.unwrap_or_default();
+            OpenError::CommittedDiffers {
+                committed,
+                found: log.terms.op_id(committed.index).unwrap_or_default(),
+            }
+        }
+        Verdict::RefuseDamage => match &log.tail_fault {
+            Some((file, fault)) => corrupt(dir, *file, fault.clone()),
+            None => {
+                let file = log.files.current().map_or(crate::format::FileNumber::FIRST, LogFile::number);
+                corrupt(dir, file, wrong_header("place in the log"))
+            }
+        },
+        _ => OpenError::MetaMissing { dir: dir.to_path_buf() },
+    }
+}
+
+/// Carries out the last repairs, which leave the scanned log as it is but for a new last file.
+fn finish(
+    repair: &Repair<'_>,
+    survey: Survey,
+    mut log: ScannedLog,
+    verdict: Verdict,
+    cases: Vec<&'static str>,
+) -> Result<Recovered, OpenError> {
+    let saved = survey.saved;
+    let mut cut = None;
+    if let Some(last) = log.files.current() {
+        let (number, end) = (last.number(), last.end);
+        let size = survey.files.iter().find(|file| file.number == number).map_or(end, |file| file.size);
+        if verdict == Verdict::CutTail {
+            cut = Some(TailCut { file: number, offset: end, bytes: size.saturating_sub(end) });
+        }
+        let known = saved.durable.filter(|mark| mark.file == number && mark.end <= end);
+        repair.settle_tail(number, known.map_or(0, |mark| mark.end), end)?;
+    }
+    let made_file =
+        if verdict == Verdict::MakeNextFile { Some(repair.make_next_file(&mut log)?) } else { None };
+
+    let index = survey.index.case();
+    let rewrite = index.rewrite.unwrap_or_default() || made_file.is_some();
+    repair.tidy_directory(&log, rewrite, &survey.leftovers, survey.has_temporary_index)?;
+    repair.note_in_use(saved.log.is_some_and(|record| record.stage == LogStage::InUse))?;
+
+    let floor = saved.floor.as_ref().map(|floor| floor.op_id);
+    let mut served = log.terms.clone();
+    if let Some(floor) = floor {
+        served.purge(floor.index);
+    }
+    let report = RecoveryReport {
+        cases,
+        index_case: index.name,
+        files: log.files.files().count(),
+        bounds: served.bounds(),
+        floor,
+        verified_entries: log.verified_entries,
+        verified_bytes: log.verified_bytes,
+        cut,
+        made_file,
+        removed_files: survey.leftovers,
+    };
+    Ok(Recovered { saved, log, report })
+}
+
+/// Sets the open log up in memory and starts its writer.
+fn start(
+    options: &StoreOptions,
+    fs: Arc<dyn FileSystem>,
+    hard: HardState,
+    recovered: Recovered,
+) -> Result<LogHandle, OpenError> {
+    let dir = options.log_dir();
+    let Recovered { saved, log, .. } = recovered;
+    let Some(current) = log.files.current().cloned() else {
+        let error = std::io::Error::other("the log has no file");
+        return Err(OpenError::io("opening the log")(error));
+    };
+    let file = fs
+        .open(&dir.join(current.number().name()))
+        .map_err(OpenError::io(format!("opening {}", current.number())))?;
+    let free = fs.free_space(&dir).map_err(OpenError::io("asking for the free space of the log's disk"))?;
+
+    let state = WriterState {
+        file,
+        header: current.header.clone(),
+        end: current.end,
+        last: current.last_or_before(),
+        gtids: log.gtids.clone(),
+        budget: DiskBudget::new(
+            options.disk_limit_bytes,
+            options.disk_reserve_bytes,
+            options.disk_alarm_percent,
+            log.files.bytes(),
+            free,
+        ),
+        saved_committed: saved.committed,
+        saved_mark: saved.durable,
+    };
+    let mut view = LogView {
+        floor: None,
+        vote: saved.vote,
+        committed: saved.committed,
+        durable: log.terms.bounds().map(|(_, last)| last),
+        recent: RecentEntries::new(options.cache_bytes),
+        files: log.files,
+        memberships: log.memberships,
+        terms: log.terms,
+        gtids: log.gtids,
+        generation: 0,
+        failure: None,
+        holds: Default::default(),
+    };
+    if let Some(floor) = saved.floor {
+        view.purge(floor);
+    }
+    let at_open = (view.committed, view.committed_membership());
+
+    let view = Arc::new(SharedView::new(view));
+    let counters = Arc::new(Counters::default());
+    let handles = Arc::new(FileHandles::new(fs.clone(), dir));
+    let queue = Arc::new(CommandQueue::new(options.queue_bytes));
+    let mut writer = LogWriter::new(fs, hard, view.clone(), handles.clone(), counters.clone(), options, state);
+    // A purge may have been interrupted between its floor and its files.
+    writer.catch_up();
+
+    let mut shared = Shared {
+        view,
+        handles,
+        counters,
+        queue: queue.clone(),
+        writer_mode: options.writer,
+        durability: options.durability,
+        read_batch_bytes: options.read_batch_bytes,
+        inline: None,
+        thread: Mutex::new(None),
+        at_open,
+    };
+    match options.writer {
+        WriterMode::Inline => shared.inline = Some(Mutex::new(writer)),
+        WriterMode::Thread => {
+            let thread = std::thread::Builder::new()
+                .name("binlog-writer".to_owned())
+                .spawn(move || writer.serve(&queue))
+                .map_err(OpenError::io("starting the log's writer"))?;
+            shared.thread = Mutex::new(Some(thread));
+        }
+    }
+    let handle = LogHandle { shared: Arc::new(shared) };
+    match handle.failure() {
+        None => Ok(handle),
+        Some(failure) => Err(open_failure(failure)),
+    }
+}
+
+/// The writer failed before it was asked for anything.
+fn open_failure(failure: StoreError) -> OpenError {
+    OpenError::io("finishing a purge")(failure.into())
+}

@@ -1,0 +1,231 @@
+//! The table of recovery: what the tail of the last file looks like, crossed with what the hard state
+//! says of the log's end. Every combination is in exactly one row.
+
+/// What the end of the log looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TailState {
+    /// There is no log file.
+    NoFiles,
+    /// The last file ends behind a complete entry, or behind its header.
+    Clean,
+    /// It ends inside of the header of a marker's event.
+    TornHeader,
+    /// It ends inside of a marker.
+    TornMarker,
+    /// It ends behind a marker whose payload does not begin.
+    PayloadMissing,
+    /// It ends inside of a payload.
+    TornPayload,
+    /// Behind the last complete entry there are only zeros.
+    ZeroFilled,
+    /// Behind the last complete entry there are bytes that are no entry, and no entry behind them.
+    Garbage,
+    /// There is damage, and a complete entry behind it; or a gap; or bytes behind a rotate event.
+    Damage,
+    /// The last file ends with a rotate entry, and the next file is not there.
+    RotateWithoutNext,
+    /// The file after the rotate entry (or the very first one) has no complete header.
+    NextHalfMade,
+}
+
+impl TailState {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::NoFiles,
+        Self::Clean,
+        Self::TornHeader,
+        Self::TornMarker,
+        Self::PayloadMissing,
+        Self::TornPayload,
+        Self::ZeroFilled,
+        Self::Garbage,
+        Self::Damage,
+        Self::RotateWithoutNext,
+        Self::NextHalfMade,
+    ];
+}
+
+/// What the hard state says, compared with the complete entries that are there. Where several hold,
+/// the first in this order counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MetaState {
+    /// It has no record of a log, or says that the log is being made although the log has entries.
+    Missing,
+    /// The log was being made when the member stopped; it has no entries.
+    Creating,
+    /// The stored vote is of an earlier term than the last entry.
+    VoteOlder,
+    /// An entry behind the log's end was committed.
+    CommittedBeyondEnd,
+    /// The log has another entry than the committed one at its index.
+    CommittedDiffers,
+    /// An entry behind the log's end was durable.
+    DurableBeyondEnd,
+    /// The purge floor is behind the log's end: the log was to begin anew behind it.
+    FloorBeyondEnd,
+    /// The purge floor is at or behind the first entry that is there.
+    FloorInside,
+    /// The stored vote is of a later term than the last entry.
+    VoteNewer,
+    /// Nothing of the above.
+    Agrees,
+}
+
+impl MetaState {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Missing,
+        Self::Creating,
+        Self::VoteOlder,
+        Self::CommittedBeyondEnd,
+        Self::CommittedDiffers,
+        Self::DurableBeyondEnd,
+        Self::FloorBeyondEnd,
+        Self::FloorInside,
+        Self::VoteNewer,
+        Self::Agrees,
+    ];
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Make the first file.
+    CreateLog,
+    /// Use the log as it is.
+    Open,
+    /// Cut the last file behind its last complete entry.
+    CutTail,
+    /// Make the next file, over what there may be of it.
+    MakeNextFile,
+    /// Begin a new file behind the purge floor; the others go.
+    BeginBehindFloor,
+    /// Do not open: all files are gone.
+    RefuseLogMissing,
+    /// Do not open: the vote is gone.
+    RefuseMetaMissing,
+    /// Do not open: damage before valid entries.
+    RefuseDamage,
+    /// Do not open: the vote is an old one.
+    RefuseVoteOlder,
+    /// Do not open: entries are gone.
+    RefuseEntriesMissing,
+    /// Do not open: log and hard state do not belong together.
+    RefuseCommittedDiffers,
+}
+
+/// A row of the table.
+#[derive(Debug)]
+pub struct RecoveryCase {
+    /// What reports and tests call it.
+    pub name: &'static str,
+    /// The tails that it is for.
+    pub tails: &'static [TailState],
+    /// The states of the hard state that it is for.
+    pub metas: &'static [MetaState],
+    /// What is done.
+    pub verdict: Verdict,
+}
+
+use MetaState as M;
+use TailState as T;
+
+const ANY_FILES: &[TailState] = &[
+    T::Clean,
+    T::TornHeader,
+    T::TornMarker,
+    T::PayloadMissing,
+    T::TornPayload,
+    T::ZeroFilled,
+    T::Garbage,
+    T::Damage,
+    T::RotateWithoutNext,
+    T::NextHalfMade,
+];
+const ANY_BUT_DAMAGE: &[TailState] = &[
+    T::Clean,
+    T::TornHeader,
+    T::TornMarker,
+    T::PayloadMissing,
+    T::TornPayload,
+    T::ZeroFilled,
+    T::Garbage,
+    T::RotateWithoutNext,
+    T::NextHalfMade,
+];
+const IN_USE: &[MetaState] = &[
+    M::VoteOlder,
+    M::CommittedBeyondEnd,
+    M::CommittedDiffers,
+    M::DurableBeyondEnd,
+    M::FloorBeyondEnd,
+    M::FloorInside,
+    M::VoteNewer,
+    M::Agrees,
+];
+/// The hard state is consistent with the complete entries that are there.
+const CONSISTENT: &[MetaState] = &[M::FloorInside, M::VoteNewer, M::Agrees];
+const CONSISTENT_OR_CREATING: &[MetaState] = &[M::Creating, M::FloorInside, M::VoteNewer, M::Agrees];
+
+/// The table.
+#[rustfmt::skip]
+pub const RECOVERY_CASES: &[RecoveryCase] = &[
+    RecoveryCase { name: "new log", tails: &[T::NoFiles], metas: &[M::Missing, M::Creating], verdict: Verdict::CreateLog },
+    RecoveryCase { name: "log files gone", tails: &[T::NoFiles], metas: IN_USE, verdict: Verdict::RefuseLogMissing },
+    RecoveryCase { name: "hard state gone", tails: ANY_FILES, metas: &[M::Missing], verdict: Verdict::RefuseMetaMissing },
+    RecoveryCase { name: "first file half made", tails: &[T::NextHalfMade], metas: &[M::Creating], verdict: Verdict::CreateLog },
+    RecoveryCase { name: "rotated while being made", tails: &[T::RotateWithoutNext], metas: &[M::Creating], verdict: Verdict::RefuseMetaMissing },
+    RecoveryCase { name: "damage in the middle", tails: &[T::Damage], metas: &[M::Creating, M::VoteOlder, M::CommittedBeyondEnd, M::CommittedDiffers, M::DurableBeyondEnd, M::FloorBeyondEnd, M::FloorInside, M::VoteNewer, M::Agrees], verdict: Verdict::RefuseDamage },
+    RecoveryCase { name: "vote older than the log", tails: ANY_BUT_DAMAGE, metas: &[M::VoteOlder], verdict: Verdict::RefuseVoteOlder },
+    RecoveryCase { name: "committed beyond the log's end", tails: ANY_BUT_DAMAGE, metas: &[M::CommittedBeyondEnd], verdict: Verdict::RefuseEntriesMissing },
+    RecoveryCase { name: "committed entry differs", tails: ANY_BUT_DAMAGE, metas: &[M::CommittedDiffers], verdict: Verdict::RefuseCommittedDiffers },
+    RecoveryCase { name: "durable entries gone", tails: ANY_BUT_DAMAGE, metas: &[M::DurableBeyondEnd], verdict: Verdict::RefuseEntriesMissing },
+    RecoveryCase { name: "purge floor beyond the log's end", tails: ANY_BUT_DAMAGE, metas: &[M::FloorBeyondEnd], verdict: Verdict::BeginBehindFloor },
+    RecoveryCase { name: "clean", tails: &[T::Clean], metas: &[M::Creating, M::Agrees], verdict: Verdict::Open },
+    RecoveryCase { name: "vote newer than the log", tails: &[T::Clean], metas: &[M::VoteNewer], verdict: Verdict::Open },
+    RecoveryCase { name: "purge floor beyond the first file", tails: &[T::Clean], metas: &[M::FloorInside], verdict: Verdict::Open },
+    RecoveryCase { name: "torn header", tails: &[T::TornHeader], metas: CONSISTENT_OR_CREATING, verdict: Verdict::CutTail },
+    RecoveryCase { name: "torn marker", tails: &[T::TornMarker], metas: CONSISTENT_OR_CREATING, verdict: Verdict::CutTail },
+    RecoveryCase { name: "marker without payload", tails: &[T::PayloadMissing], metas: CONSISTENT_OR_CREATING, verdict: Verdict::CutTail },
+    RecoveryCase { name: "torn event", tails: &[T::TornPayload], metas: CONSISTENT_OR_CREATING, verdict: Verdict::CutTail },
+    RecoveryCase { name: "zero-filled tail", tails: &[T::ZeroFilled], metas: CONSISTENT_OR_CREATING, verdict: Verdict::CutTail },
+    RecoveryCase { name: "garbage tail", tails: &[T::Garbage], metas: CONSISTENT_OR_CREATING, verdict: Verdict::CutTail },
+    RecoveryCase { name: "rotated, next file missing", tails: &[T::RotateWithoutNext], metas: CONSISTENT, verdict: Verdict::MakeNextFile },
+    RecoveryCase { name: "rotated, next file half made", tails: &[T::NextHalfMade], metas: CONSISTENT, verdict: Verdict::MakeNextFile },
+];
+
+/// The row for a combination.
+#[must_use]
+pub fn judge(tail: TailState, meta: MetaState) -> &'static RecoveryCase {
+    let fits = |case: &&RecoveryCase| case.tails.contains(&tail) && case.metas.contains(&meta);
+    RECOVERY_CASES.iter().find(fits).expect("every combination is in the table")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_combination_is_in_exactly_one_row() {
+        for tail in TailState::ALL {
+            for meta in MetaState::ALL {
+                let rows: Vec<&str> = RECOVERY_CASES
+                    .iter()
+                    .filter(|case| case.tails.contains(&tail) && case.metas.contains(&meta))
+                    .map(|case| case.name)
+                    .collect();
+                assert_eq!(rows.len(), 1, "{tail:?} with {meta:?} is in {rows:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_with_known_losses_is_never_opened() {
+        for tail in TailState::ALL {
+            for meta in [M::VoteOlder, M::CommittedBeyondEnd, M::CommittedDiffers, M::DurableBeyondEnd] {
+                let verdict = judge(tail, meta).verdict;
+                assert!(format!("{verdict:?}").starts_with("Refuse"), "{tail:?} with {meta:?}: {verdict:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Carries a verdict out. Every step leaves a state that the table knows.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use binlog_format::events::FormatDescription;
+use binlog_format::gtid::GtidSet;
+use bytes::Bytes;
+use raft_types::RingId;
+
+use crate::error::OpenError;
+use crate::file_system::{FileSystem, StorageFile};
+use crate::format::{FileNumber, HeaderSource, INDEX_TEMPORARY_NAME, LoggedMembership};
+use crate::hard_state::{HardState, LogRecord, LogStage, PurgeFloor};
+use crate::log::LogFile;
+use crate::writer::{NewFile, begin_file, write_index};
+
+use super::log_scan::ScannedLog;
+
+/// Bytes that are read and written at once when a tail is made durable.
+const COPY_BYTES: usize = 1 << 20;
+
+/// What repairs work on.
+pub(super) struct Repair<'a> {
+    pub(super) fs: &'a dyn FileSystem,
+    pub(super) dir: &'a Path,
+    pub(super) data_dir: &'a Path,
+    pub(super) hard: &'a HardState,
+    pub(super) ring: RingId,
+}
+
+impl Repair<'_> {
+    /// Makes the first file. That it is being made is noted first, so that a hard state without any
+    /// note is known to be lost and not new.
+    pub(super) fn create_log(&self) -> Result<(), OpenError> {
+        let create = || -> io::Result<()> {
+            self.hard.put_log(&LogRecord { ring: self.ring, stage: LogStage::Creating })?;
+            self.hard.flush()?;
+            self.fs.create_dir(self.dir)?;
+            self.fs.sync_dir(self.data_dir)?;
+            let description = Bytes::from(FormatDescription::built_in_event());
+            begin_file(
+                self.fs,
+                self.dir,
+                &HeaderSource {
+                    number: FileNumber::FIRST,
+                    ring: self.ring,
+                    before: None,
+                    membership: None,
+                    previous_gtids: &GtidSet::new(),
+                    format_description: &description,
+                    timestamp: 0,
+                },
+            )?;
+            write_index(self.fs, self.dir, [FileNumber::FIRST])
+        };
+        create().map_err(OpenError::io("making the first log file"))
+    }
+
+    /// Makes the file that the rotate entry at the log's end begins.
+    pub(super) fn make_next_file(&self, log: &mut ScannedLog) -> Result<FileNumber, OpenError> {
+        let (Some(rotate), Some(last_file)) = (log.rotate.take(), log.files.current()) else {
+            let error = io::Error::other("the log does not end with a rotate entry");
+            return Err(OpenError::io("making the next log file")(error));
+        };
+        let number = last_file.number().next();
+        let source = HeaderSource {
+            number,
+            ring: self.ring,
+            before: log.end(),
+            membership: log.memberships.last(),
+            previous_gtids: &log.gtids,
+            format_description: &rotate.format_description,
+            timestamp: rotate.timestamp,
+        };
+        let NewFile { header, .. } =
+            begin_file(self.fs, self.dir, &source).map_err(OpenError::io(format!("making {number}")))?;
+        log.files.push(LogFile::begin(header));
+        Ok(number)
+    }
+
+    /// Begins a file behind the purge floor, which lies beyond the log's end. The survey then takes
+    /// the other files for leftovers.
+    pub(super) fn begin_behind_floor(&self, log: &ScannedLog, floor: &PurgeFloor) -> Result<(), OpenError> {
+        let Some(last_file) = log.files.current() else { return Ok(()) };
+        let membership = floor.membership.clone();
+        let membership = membership.and_then(|(op_id, membership)| LoggedMembership::encode(op_id, membership).ok());
+        let number = last_file.number().next();
+        let source = HeaderSource {
+            number,
+            ring: self.ring,
+            before: Some(floor.op_id),
+            membership: membership.as_ref(),
+            previous_gtids: &log.gtids,
+            format_description: &last_file.header.format_description,
+            timestamp: last_file.header.timestamp,
+        };
+        let begun = begin_file(self.fs, self.dir, &source);
+        begun.map_err(OpenError::io(format!("making {number}")))?;
+        Ok(())
+    }
+
+    /// Makes the last file durable up to `end`, whatever became of it before. What was written before
+    /// a failed sync may be readable and yet not on the disk; only writing it again makes sure. What
+    /// ends before `durable_to` is known to be there.
+    pub(super) fn settle_tail(&self, number: FileNumber, durable_to: u64, end: u64) -> Result<(), OpenError> {
+        let settle = || -> io::Result<()> {
+            let file: Arc<dyn StorageFile> = self.fs.open(&self.dir.join(number.name()))?;
+            let mut buffer = vec![0; COPY_BYTES];
+            let mut at = durable_to.min(end);
+            while at < end {
+                let wanted = COPY_BYTES.min(usize::try_from(end - at).unwrap_or(COPY_BYTES));
+                let read = file.read_at(&mut buffer[..wanted], at)?;
+                if read == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                file.write_at(&buffer[..read], at)?;
+                at += read as u64;
+            }
+            file.truncate(end)?;
+            file.sync_data()
+        };
+        settle().map_err(OpenError::io(format!("making {number} durable")))
+    }
+
+    /// Writes the index anew where it differs, and removes what does not belong to the log.
+    pub(super) fn tidy_directory(
+        &self,
+        log: &ScannedLog,
+        rewrite_index: bool,
+        leftovers: &[FileNumber],
+        has_temporary_index: bool,
+    ) -> Result<(), OpenError> {
+        let tidy = || -> io::Result<()> {
+            if rewrite_index {
+                write_index(self.fs, self.dir, log.files.files().map(LogFile::number))?;
+            } else if has_temporary_index {
+                self.fs.remove(&self.dir.join(INDEX_TEMPORARY_NAME))?;
+            }
+            for number in leftovers {
+                self.fs.remove(&self.dir.join(number.name()))?;
+            }
+            // Names that were there may not have been durable.
+            self.fs.sync_dir(self.dir)
+        };
+        tidy().map_err(OpenError::io("tidying the log directory"))
+    }
+
+    /// From here on the log counts as used: its loss would be noticed.
+    pub(super) fn note_in_use(&self, already: bool) -> Result<(), OpenError> {
+        let note = || -> io::Result<()> {
+            if !already {
+                self.hard.put_log(&LogRecord { ring: self.ring, stage: LogStage::InUse })?;
+            }
+            // What was read from the hard state counts from now on, so it must be durable.
+            self.hard.flush()
+        };
+        note().map_err(OpenError::io("storing that the log is in use"))
+    }
+}

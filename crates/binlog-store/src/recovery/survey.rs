@@ -1,0 +1,178 @@
+//! What is on the disk, before any of it is believed: hard state, names, index, headers.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use raft_types::{OpId, RingId};
+
+use crate::error::OpenError;
+use crate::file_system::{FileSystem, StorageFile};
+use crate::format::{FileHeader, FileNumber, INDEX_NAME, INDEX_TEMPORARY_NAME, IndexDamage, parse_index};
+use crate::hard_state::{HardState, LogStage, SavedState};
+use crate::scan::{Corruption, Fault, FaultKind, ScanError, Window, find_entry_after, scan_header};
+
+use super::index_cases::{IndexState, index_state};
+
+/// The largest index that is read: a hundred thousand files.
+const MAX_INDEX_BYTES: u64 = 4 << 20;
+
+/// A file of the log and its header.
+pub(super) struct SurveyedFile {
+    pub(super) number: FileNumber,
+    pub(super) file: Arc<dyn StorageFile>,
+    pub(super) size: u64,
+    pub(super) header: Result<Arc<FileHeader>, Fault>,
+}
+
+/// Everything but the entries.
+pub(super) struct Survey {
+    pub(super) saved: SavedState,
+    /// The files that make up the log, in order. Only the last one may lack a good header.
+    pub(super) files: Vec<SurveyedFile>,
+    /// Files that a purge left over.
+    pub(super) leftovers: Vec<FileNumber>,
+    pub(super) index: IndexState,
+    pub(super) has_temporary_index: bool,
+}
+
+/// Looks at the hard state and at the log directory.
+pub(super) fn survey(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    hard: &HardState,
+    ring: RingId,
+) -> Result<Survey, OpenError> {
+    let saved = hard.read().map_err(|source| match source.kind() {
+        io::ErrorKind::InvalidData => OpenError::MetaDamaged { what: source.to_string() },
+        _ => OpenError::io("reading the hard state")(source),
+    })?;
+    if let Some(found) = saved.log.map(|log| log.ring).filter(|found| *found != ring) {
+        return Err(OpenError::ForeignRing { found, expected: ring });
+    }
+    let names = match fs.list(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        other => other.map_err(OpenError::io(format!("listing {}", dir.display())))?,
+    };
+    let mut numbers: Vec<FileNumber> = names.iter().filter_map(|name| FileNumber::from_name(name)).collect();
+    numbers.sort_unstable();
+    let index = if names.iter().any(|name| name == INDEX_NAME) { Some(read_index(fs, dir)?) } else { None };
+
+    let mut files = Vec::with_capacity(numbers.len());
+    for number in numbers {
+        files.push(survey_file(fs, dir, number)?);
+    }
+    let floor = saved.floor.as_ref().map(|floor| floor.op_id);
+    let leftovers = split_leftovers(&mut files, floor);
+    check_chain(dir, &files, floor, saved.log.map(|log| log.stage))?;
+    check_headers(dir, &files, ring)?;
+
+    let log: Vec<FileNumber> = files.iter().map(|file| file.number).collect();
+    let (index, missing) = index_state(index.as_ref(), &log);
+    if let Some(missing) = missing {
+        return Err(OpenError::file_missing(dir, missing));
+    }
+    let has_temporary_index = names.iter().any(|name| name == INDEX_TEMPORARY_NAME);
+    Ok(Survey { saved, files, leftovers, index, has_temporary_index })
+}
+
+fn read_index(fs: &dyn FileSystem, dir: &Path) -> Result<Result<Vec<FileNumber>, IndexDamage>, OpenError> {
+    let read = || -> io::Result<Vec<u8>> {
+        let file = fs.open_read_only(&dir.join(INDEX_NAME))?;
+        let mut bytes = vec![0; usize::try_from(file.size()?.min(MAX_INDEX_BYTES)).unwrap_or_default()];
+        let filled = file.read_at(&mut bytes, 0)?;
+        bytes.truncate(filled);
+        Ok(bytes)
+    };
+    Ok(parse_index(&read().map_err(OpenError::io(format!("reading {INDEX_NAME}")))?))
+}
+
+fn survey_file(fs: &dyn FileSystem, dir: &Path, number: FileNumber) -> Result<SurveyedFile, OpenError> {
+    let failed = || OpenError::io(format!("reading {number}"));
+    let file = fs.open_read_only(&dir.join(number.name())).map_err(failed())?;
+    let size = file.size().map_err(failed())?;
+    let header = match scan_header(&mut Window::new(&*file, size, Window::LOOKUP_BYTES), number) {
+        Ok(header) => Ok(Arc::new(header)),
+        Err(ScanError::Fault(fault)) => Err(fault),
+        Err(ScanError::Io { source, .. }) => return Err(failed()(source)),
+    };
+    Ok(SurveyedFile { number, file, size, header })
+}
+
+/// Takes the files away that lie before one whose predecessor entry is purged.
+fn split_leftovers(files: &mut Vec<SurveyedFile>, floor: Option<OpId>) -> Vec<FileNumber> {
+    let begins_at_floor = |file: &SurveyedFile| {
+        let before = file.header.as_ref().ok().and_then(|header| header.before);
+        before.zip(floor).is_some_and(|(before, floor)| before.index <= floor.index)
+    };
+    let first = files.iter().rposition(begins_at_floor).unwrap_or(0);
+    files.drain(..first).map(|file| file.number).collect()
+}
+
+/// The files must follow one another, and begin at the log's begin or at the purge floor.
+fn check_chain(
+    dir: &Path,
+    files: &[SurveyedFile],
+    floor: Option<OpId>,
+    stage: Option<LogStage>,
+) -> Result<(), OpenError> {
+    for pair in files.windows(2) {
+        if pair[0].number.next() != pair[1].number {
+            return Err(OpenError::file_missing(dir, pair[0].number.next()));
+        }
+    }
+    let Some(first) = files.first() else { return Ok(()) };
+    let complete = match &first.header {
+        Ok(header) => match header.before {
+            None => first.number == FileNumber::FIRST,
+            Some(before) => floor.is_some_and(|floor| before.index <= floor.index),
+        },
+        // Where the only file has no header, the stage tells whether it ever had one.
+        Err(_) => files.len() > 1 || stage == Some(LogStage::Creating),
+    };
+    if complete {
+        return Ok(());
+    }
+    match (&first.header, FileNumber::new(first.number.get() - 1)) {
+        (Ok(_), Some(before)) => Err(OpenError::file_missing(dir, before)),
+        (Ok(_), None) => Err(corrupt(dir, first.number, wrong_header("entries before the file"))),
+        (Err(fault), _) => Err(corrupt(dir, first.number, fault.clone())),
+    }
+}
+
+/// Only the last file may have no good header, and only if no entry was ever written to it.
+fn check_headers(dir: &Path, files: &[SurveyedFile], ring: RingId) -> Result<(), OpenError> {
+    for (at, file) in files.iter().enumerate() {
+        match &file.header {
+            Ok(header) if header.ring != ring => {
+                return Err(OpenError::ForeignRing { found: header.ring, expected: ring });
+            }
+            Ok(_) => {}
+            Err(fault) => {
+                let is_last = at + 1 == files.len();
+                let has_entries = find_entry_after(&*file.file, file.size, file.number, 0)
+                    .map_err(|error| scan_error(dir, file.number, error))?
+                    .is_some();
+                if !is_last || has_entries {
+                    return Err(corrupt(dir, file.number, fault.clone()));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn wrong_header(what: &'static str) -> Fault {
+    Fault { offset: 0, kind: FaultKind::WrongHeader { what }, entry_offset: 0 }
+}
+
+pub(super) fn corrupt(dir: &Path, file: FileNumber, fault: Fault) -> OpenError {
+    OpenError::Corrupt { path: dir.join(file.name()), corruption: Corruption { file, fault } }
+}
+
+pub(super) fn scan_error(dir: &Path, file: FileNumber, error: ScanError) -> OpenError {
+    match error {
+        ScanError::Fault(fault) => corrupt(dir, file, fault),
+        ScanError::Io { source, .. } => OpenError::io(format!("reading {file}"))(source),
+    }
+}

@@ -1,0 +1,14 @@
+//! Reading log files: a window over a file, single events, file headers, and entries one after the
+//! other, each checked as far as the caller asks. Recovery, readers and the command line share it.
+
+mod entry_scanner;
+mod event_reader;
+mod fault;
+mod header_scan;
+mod window;
+
+pub(crate) use entry_scanner::{Depth, EntryScanner, Scanned, ScannedContent, find_entry_after};
+pub use fault::{Corruption, Fault, FaultKind};
+pub(crate) use fault::ScanError;
+pub(crate) use header_scan::scan_header;
+pub(crate) use window::Window;

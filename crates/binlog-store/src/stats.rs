@@ -1,0 +1,95 @@
+//! What the store counts about itself.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// One group of entries that became durable together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlushSample {
+    /// Entries in the group.
+    pub entries: u64,
+    /// Bytes that they take in the file.
+    pub bytes: u64,
+    /// How long writing them took.
+    pub write: Duration,
+    /// How long making them durable took; zero with [`crate::Durability::Os`].
+    pub sync: Duration,
+}
+
+/// Told by the writer, in its own thread, of what it did: keep it short.
+pub trait StoreObserver: Send + Sync {
+    /// A group of entries was written and, if so configured, synced.
+    fn flushed(&self, sample: &FlushSample);
+}
+
+/// The counters at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Entries appended since the store was opened.
+    pub appended_entries: u64,
+    /// Bytes written to log files since the store was opened.
+    pub appended_bytes: u64,
+    /// How often entries were made durable.
+    pub flushes: u64,
+    /// Time spent making entries durable.
+    pub sync_time: Duration,
+    /// Votes that were stored.
+    pub votes: u64,
+    /// Entries that readers got from memory.
+    pub cache_hits: u64,
+    /// Entries that readers got from files.
+    pub cache_misses: u64,
+    /// Bytes of entries that wait for the writer.
+    pub queued_bytes: u64,
+    /// Bytes of entries in memory for readers.
+    pub cached_bytes: u64,
+    /// Bytes that the log's files take together.
+    pub log_bytes: u64,
+    /// Bytes free on the log's file system when it was last asked.
+    pub free_bytes: u64,
+    /// The disk budget is nearly used up: purge, or add space, before appends are refused.
+    pub disk_alarm: bool,
+}
+
+/// The counters that writer and readers add to.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) appended_entries: AtomicU64,
+    pub(crate) appended_bytes: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) sync_nanos: AtomicU64,
+    pub(crate) votes: AtomicU64,
+    pub(crate) cache_hits: AtomicU64,
+    pub(crate) cache_misses: AtomicU64,
+    pub(crate) log_bytes: AtomicU64,
+    pub(crate) free_bytes: AtomicU64,
+    pub(crate) disk_alarm: AtomicBool,
+}
+
+impl Counters {
+    pub(crate) fn flushed(&self, sample: &FlushSample) {
+        self.appended_entries.fetch_add(sample.entries, Ordering::Relaxed);
+        self.appended_bytes.fetch_add(sample.bytes, Ordering::Relaxed);
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        let nanos = u64::try_from(sample.sync.as_nanos()).unwrap_or(u64::MAX);
+        self.sync_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    pub(crate) fn snapshot(&self, queued_bytes: u64, cached_bytes: u64) -> StoreStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        StoreStats {
+            appended_entries: get(&self.appended_entries),
+            appended_bytes: get(&self.appended_bytes),
+            flushes: get(&self.flushes),
+            sync_time: Duration::from_nanos(get(&self.sync_nanos)),
+            votes: get(&self.votes),
+            cache_hits: get(&self.cache_hits),
+            cache_misses: get(&self.cache_misses),
+            queued_bytes,
+            cached_bytes,
+            log_bytes: get(&self.log_bytes),
+            free_bytes: get(&self.free_bytes),
+            disk_alarm: self.disk_alarm.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The store: openraft's log storage over the writer and the shared view.
+
+use std::io;
+use std::ops::Deref;
+
+use openraft::entry::RaftEntry;
+use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
+use openraft::OptionalSend;
+use raft_types::{Entry, LogId, OpId, TypeConfig, Vote};
+use tokio::sync::oneshot;
+
+use crate::error::StoreError;
+use crate::format::prepare;
+use crate::handle::LogHandle;
+use crate::reader::LogReader;
+use crate::writer::{Command, Done};
+
+/// A member's log, opened by [`BinlogStore::open`]. It is handed to the engine; everything else takes
+/// a [`LogHandle`] from [`BinlogStore::handle`] before. When it is dropped, the writer makes durable
+/// what it was asked for and ends.
+pub struct BinlogStore {
+    handle: LogHandle,
+}
+
+impl BinlogStore {
+    pub(crate) fn new(handle: LogHandle) -> Self {
+        Self { handle }
+    }
+
+    /// A handle for everyone but the engine.
+    #[must_use]
+    pub fn handle(&self) -> LogHandle {
+        self.handle.clone()
+    }
+
+    /// Hands a command to the writer and waits until it is done.
+    async fn ask(&self, command: impl FnOnce(Done) -> Command) -> Result<(), StoreError> {
+        let (done, answer) = oneshot::channel();
+        self.shared.submit(command(done)).map_err(|refused| refused.1)?;
+        answer.await.unwrap_or_else(|_| Err(self.failure().unwrap_or(StoreError::Closed)))
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        self.failure().map_or(Ok(()), Err)
+    }
+}
+
+impl Deref for BinlogStore {
+    type Target = LogHandle;
+
+    fn deref(&self) -> &LogHandle {
+        &self.handle
+    }
+}
+
+impl Drop for BinlogStore {
+    fn drop(&mut self) {
+        self.shared.stop();
+    }
+}
+
+impl RaftLogStorage<TypeConfig> for BinlogStore {
+    type LogReader = LogReader;
+
+    async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, io::Error> {
+        let view = self.shared.view.lock();
+        Ok(LogState {
+            last_purged_log_id: view.floor_op_id().map(LogId::from),
+            last_log_id: view.last().map(LogId::from),
+        })
+    }
+
+    async fn get_log_reader(&mut self) -> LogReader {
+        self.reader()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
+        self.check()?;
+        let vote = *vote;
+        Ok(self.ask(|done| Command::Vote { vote, done }).await?)
+    }
+
+    async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
+        self.check()?;
+        let mut view = self.shared.view.lock();
+        view.committed = committed.map(OpId::from);
+        drop(view);
+        self.shared.nudge();
+        Ok(())
+    }
+
+    async fn read_committed(&mut self) -> Result<Option<LogId>, io::Error> {
+        Ok(self.shared.view.lock().committed.map(LogId::from))
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> Result<(), io::Error>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        self.check()?;
+        let entries: Vec<Entry> = entries.into_iter().collect();
+        let mut prepared = Vec::with_capacity(entries.len());
+        {
+            let mut last = None;
+            let view = self.shared.view.lock();
+            for entry in &entries {
+                let op_id = OpId::from(entry.log_id());
+                view.check_next(last, op_id).map_err(StoreError::from)?;
+                last = Some(op_id);
+            }
+        }
+        for entry in &entries {
+            prepared.push(prepare(entry).map_err(StoreError::from)?);
+        }
+        let memory = prepared.iter().map(|entry| entry.memory).sum();
+        self.shared.queue.wait_for_room(memory).await;
+        {
+            let mut view = self.shared.view.lock();
+            for (entry, prepared) in entries.into_iter().zip(&prepared) {
+                view.append(entry, prepared);
+            }
+        }
+        let submitted = self.shared.submit(Command::Append { entries: prepared, callback });
+        if let Err(refused) = submitted
+            && let (Command::Append { callback, .. }, error) = *refused
+        {
+            callback.io_completed(Err(error.clone().into()));
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
+        self.check()?;
+        let keep = last_log_id.map(OpId::from);
+        Ok(self.ask(|done| Command::Truncate { keep, done }).await?)
+    }
+
+    async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
+        self.check()?;
+        let upto = OpId::from(log_id);
+        Ok(self.ask(|done| Command::Purge { upto, done }).await?)
+    }
+}

@@ -1,0 +1,32 @@
+//! What the writer is asked for.
+
+use openraft::storage::IOFlushed;
+use raft_types::{OpId, TypeConfig, Vote};
+use tokio::sync::oneshot;
+
+use crate::error::StoreError;
+use crate::format::PreparedEntry;
+
+/// Told when a command is done and durable.
+pub(crate) type Done = oneshot::Sender<Result<(), StoreError>>;
+
+pub(crate) enum Command {
+    /// Write entries; the callback is told when they are durable.
+    Append { entries: Vec<PreparedEntry>, callback: IOFlushed<TypeConfig> },
+    /// Store a vote.
+    Vote { vote: Vote, done: Done },
+    /// Drop the entries behind `keep`, all of them for `None`.
+    Truncate { keep: Option<OpId>, done: Done },
+    /// Forget the entries up to `upto`.
+    Purge { upto: OpId, done: Done },
+}
+
+impl Command {
+    /// Bytes of memory that the command holds, roughly.
+    pub(crate) fn memory(&self) -> u64 {
+        match self {
+            Self::Append { entries, .. } => entries.iter().map(|entry| entry.memory).sum(),
+            _ => 0,
+        }
+    }
+}

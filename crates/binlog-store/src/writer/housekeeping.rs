@@ -1,0 +1,131 @@
+//! What the writer does when nothing waits for it: removing purged files and storing hints.
+
+use std::time::{Duration, Instant};
+
+use raft_types::OpId;
+
+use crate::error::StoreError;
+use crate::hard_state::DurableMark;
+use crate::options::Durability;
+
+use super::log_writer::LogWriter;
+use super::queue::{CommandQueue, Taken};
+
+/// Hints are stored at most this often while the writer is idle now and then.
+const HINTS_EVERY: Duration = Duration::from_secs(1);
+/// Under load that never pauses, hints are stored at least this often.
+const HINTS_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
+/// Nothing has come for this long: the writer is idle.
+const IDLE_AFTER: Duration = Duration::from_millis(20);
+
+/// A writer without a thread has no clock and no idle time: it counts.
+const INLINE_HINTS_EVERY: u64 = 8;
+
+impl LogWriter {
+    /// Serves a queue until it is closed and empty.
+    pub(crate) fn serve(mut self, queue: &CommandQueue) {
+        loop {
+            match queue.take(self.patience()) {
+                Taken::Commands(commands) => {
+                    let bytes = commands.iter().map(super::Command::memory).sum();
+                    self.run(commands);
+                    queue.release(bytes);
+                    if self.last_hints.elapsed() >= HINTS_AT_LEAST_EVERY {
+                        self.tidy(Self::save_hints);
+                    }
+                }
+                Taken::Nudged => self.tidy(Self::drop_purged_files),
+                Taken::Idle => {
+                    self.tidy(|writer| writer.remove_one_file().map(|_| ()));
+                    if self.last_hints.elapsed() >= HINTS_EVERY {
+                        self.tidy(Self::save_hints);
+                    }
+                }
+                Taken::Closed => {
+                    self.close();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// How long to wait for commands before housekeeping; for good when there is none to do.
+    fn patience(&self) -> Option<Duration> {
+        if !self.removals.is_empty() {
+            Some(IDLE_AFTER)
+        } else if self.has_news() {
+            Some(HINTS_EVERY.saturating_sub(self.last_hints.elapsed()).max(IDLE_AFTER))
+        } else {
+            None
+        }
+    }
+
+    /// Does everything at once that may otherwise be done later.
+    pub(crate) fn catch_up(&mut self) {
+        self.tidy(|writer| {
+            writer.drop_purged_files()?;
+            while writer.remove_one_file()? {}
+            Ok(())
+        });
+    }
+
+    /// A writer without a thread was told of a committed entry: it stores every eighth one.
+    pub(crate) fn committed_inline(&mut self) {
+        self.inline_hints += 1;
+        if self.inline_hints.is_multiple_of(INLINE_HINTS_EVERY) {
+            self.tidy(Self::save_hints);
+        }
+    }
+
+    /// The last thing before the writer goes.
+    pub(crate) fn close(&mut self) {
+        self.settle().ok();
+        self.catch_up();
+        self.tidy(Self::save_hints);
+    }
+
+    fn tidy(&mut self, work: impl FnOnce(&mut Self) -> Result<(), StoreError>) {
+        if self.check().is_ok()
+            && let Err(error) = work(self)
+        {
+            let error = self.fail(error);
+            tracing::error!(%error, "the log's writer stops");
+        }
+    }
+
+    /// Committed and durable op ids as they would be stored now. A committed entry that is not yet
+    /// durable here is left out: at the next start the log must have what the hard state names.
+    fn hints(&self) -> (Option<OpId>, Option<DurableMark>) {
+        let view = self.view.lock();
+        let committed = view.committed.min(view.durable).max(self.state.saved_committed);
+        let durable = view.files.current().and_then(|file| {
+            let op_id = file.last?;
+            Some(DurableMark { op_id, file: file.number(), end: file.end })
+        });
+        (committed, durable.filter(|_| self.durability == Durability::Fsync).or(self.state.saved_mark))
+    }
+
+    /// Whether the hints differ from what is stored.
+    fn has_news(&self) -> bool {
+        self.check().is_ok() && self.hints() != (self.state.saved_committed, self.state.saved_mark)
+    }
+
+    /// Stores the committed op id and the durable mark.
+    pub(super) fn save_hints(&mut self) -> Result<(), StoreError> {
+        self.last_hints = Instant::now();
+        let (committed, mark) = self.hints();
+        let mut changed = false;
+        let doing = |error: std::io::Error| StoreError::io("storing the committed op id", &error);
+        if let Some(committed) = committed.filter(|committed| Some(*committed) != self.state.saved_committed) {
+            self.hard.put_committed(committed).map_err(doing)?;
+            self.state.saved_committed = Some(committed);
+            changed = true;
+        }
+        if mark != self.state.saved_mark {
+            self.hard.put_durable(mark).map_err(doing)?;
+            self.state.saved_mark = mark;
+            changed = true;
+        }
+        if changed { self.hard.flush().map_err(doing) } else { Ok(()) }
+    }
+}

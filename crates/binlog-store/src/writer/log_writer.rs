@@ -1,0 +1,367 @@
+//! Writes what commands ask for. Entries are staged in a buffer, written, and made durable together
+//! with all others that waited; then their callbacks are told, in order.
+//!
+//! The first error of the disk is the last thing that happens: a failed sync is never tried again,
+//! because the operating system may report success the second time for bytes that it has dropped.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use binlog_format::canonical::stamp;
+use binlog_format::checksum::CHECKSUM_LEN;
+use binlog_format::event::{EventHeader, EventRef, HEADER_LEN};
+use binlog_format::events::{EncodeEvent, EventOrigin, Rotate as RotateEvent};
+use binlog_format::gtid::GtidSet;
+use openraft::storage::IOFlushed;
+use raft_types::{OpId, TypeConfig, Vote};
+
+use crate::disk_budget::DiskBudget;
+use crate::error::StoreError;
+use crate::file_handles::FileHandles;
+use crate::file_system::{FileSystem, StorageFile};
+use crate::format::{FileHeader, FileNumber, PreparedContent, PreparedEntry, encode_marker};
+use crate::hard_state::{DurableMark, HardState};
+use crate::log::SharedView;
+use crate::options::{Durability, StoreOptions};
+use crate::stats::{Counters, FlushSample, StoreObserver};
+
+use super::command::Command;
+
+/// The buffer is written when it has this many bytes, so that a large batch takes no second copy of
+/// itself; one event at a time may make it larger.
+const WRITE_AT_BYTES: usize = 4 << 20;
+/// Events from this size on are written from where they are instead of through the buffer.
+const DIRECT_EVENT_BYTES: usize = 1 << 20;
+
+/// What the writer needs from the opened log.
+pub(crate) struct WriterState {
+    pub(crate) file: Arc<dyn StorageFile>,
+    pub(crate) header: Arc<FileHeader>,
+    /// Where the next entry goes.
+    pub(crate) end: u64,
+    /// The last entry.
+    pub(crate) last: Option<OpId>,
+    /// All GTIDs up to the last entry.
+    pub(crate) gtids: GtidSet,
+    pub(crate) budget: DiskBudget,
+    /// What the hard state has.
+    pub(crate) saved_committed: Option<OpId>,
+    pub(crate) saved_mark: Option<DurableMark>,
+}
+
+/// An entry whose bytes are in the buffer or in the file, not yet synced.
+pub(super) struct Staged {
+    pub(super) op_id: OpId,
+    pub(super) offset: u64,
+    pub(super) end: u64,
+}
+
+pub(crate) struct LogWriter {
+    pub(super) fs: Arc<dyn FileSystem>,
+    pub(super) dir: PathBuf,
+    pub(super) hard: HardState,
+    pub(super) view: Arc<SharedView>,
+    pub(super) handles: Arc<FileHandles>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) observer: Option<Arc<dyn StoreObserver>>,
+    pub(super) durability: Durability,
+    pub(super) ring: raft_types::RingId,
+    pub(super) state: WriterState,
+    /// Bytes that follow those in the file.
+    buffer: Vec<u8>,
+    scratch: Vec<u8>,
+    staged: Vec<Staged>,
+    waiting: Vec<IOFlushed<TypeConfig>>,
+    /// Time that writing the staged entries has taken.
+    write_time: std::time::Duration,
+    failure: Option<StoreError>,
+    /// Files that the log no longer has, still to be removed.
+    pub(super) removals: Vec<FileNumber>,
+    pub(super) last_hints: Instant,
+    pub(super) inline_hints: u64,
+}
+
+impl LogWriter {
+    pub(crate) fn new(
+        fs: Arc<dyn FileSystem>,
+        hard: HardState,
+        view: Arc<SharedView>,
+        handles: Arc<FileHandles>,
+        counters: Arc<Counters>,
+        options: &StoreOptions,
+        state: WriterState,
+    ) -> Self {
+        let writer = Self {
+            fs,
+            dir: options.log_dir(),
+            hard,
+            view,
+            handles,
+            counters,
+            observer: options.observer.clone(),
+            durability: options.durability,
+            ring: options.ring,
+            state,
+            buffer: Vec::new(),
+            scratch: Vec::new(),
+            staged: Vec::new(),
+            waiting: Vec::new(),
+            write_time: std::time::Duration::ZERO,
+            failure: None,
+            removals: Vec::new(),
+            last_hints: Instant::now(),
+            inline_hints: 0,
+        };
+        writer.publish_budget();
+        writer
+    }
+
+    /// Performs commands in order; entries next to one another become durable together.
+    pub(crate) fn run(&mut self, commands: Vec<Command>) {
+        for command in commands {
+            match command {
+                Command::Append { entries, callback } => self.append(&entries, callback),
+                Command::Vote { vote, done } => {
+                    let result = self.in_order(|writer| writer.save_vote(vote));
+                    done.send(result).ok();
+                }
+                Command::Truncate { keep, done } => {
+                    let result = self.in_order(|writer| writer.truncate(keep));
+                    done.send(result).ok();
+                }
+                Command::Purge { upto, done } => {
+                    let result = self.in_order(|writer| writer.purge(upto));
+                    done.send(result).ok();
+                }
+            }
+        }
+        self.settle().ok();
+    }
+
+    /// Why the writer does nothing more.
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        self.failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Makes everything before durable, then does this; an error is the last thing that happens.
+    fn in_order(&mut self, work: impl FnOnce(&mut Self) -> Result<(), StoreError>) -> Result<(), StoreError> {
+        self.settle()?;
+        work(self).map_err(|error| self.fail(error))
+    }
+
+    /// Remembers the first error, and tells everyone who waits.
+    pub(super) fn fail(&mut self, error: StoreError) -> StoreError {
+        let error = self.failure.get_or_insert(error).clone();
+        self.view.lock().failure.get_or_insert(error.clone());
+        self.buffer.clear();
+        self.staged.clear();
+        for callback in self.waiting.drain(..) {
+            callback.io_completed(Err(error.clone().into()));
+        }
+        error
+    }
+
+    fn append(&mut self, entries: &[PreparedEntry], callback: IOFlushed<TypeConfig>) {
+        let staged = self.check().and_then(|()| {
+            entries.iter().try_for_each(|entry| self.stage(entry)).map_err(|error| self.fail(error))
+        });
+        match staged {
+            Ok(()) => self.waiting.push(callback),
+            Err(error) => callback.io_completed(Err(error.into())),
+        }
+    }
+
+    /// Puts an entry's bytes into the buffer.
+    fn stage(&mut self, entry: &PreparedEntry) -> Result<(), StoreError> {
+        self.admit(entry)?;
+        let offset = self.state.end;
+        let out = &mut self.buffer;
+        let mut end =
+            encode_marker(&entry.marker, &entry.in_marker, entry.origin, offset, &mut self.scratch, out);
+        match &entry.content {
+            PreparedContent::Blank | PreparedContent::Membership(_) => self.state.end = end,
+            PreparedContent::Transaction { events, gtid } => {
+                self.state.end = end;
+                self.stage_events(events)?;
+                end = self.state.end;
+                if let Some(gtid) = gtid {
+                    self.state.gtids.add(*gtid);
+                }
+            }
+            PreparedContent::Rotate(_) => {
+                let (timestamp, server_id) = entry.origin;
+                let origin = EventOrigin { timestamp, server_id, ..EventOrigin::default() };
+                let next = self.state.header.number.next().name();
+                let event = RotateEvent::to(&next).encode(origin);
+                end = stamp(&event, end, out).expect("an event that was just encoded is one whole event");
+                self.state.end = end;
+            }
+        }
+        self.state.last = Some(entry.op_id);
+        self.staged.push(Staged { op_id: entry.op_id, offset, end });
+        if let PreparedContent::Rotate(rotate) = &entry.content {
+            self.rotate(rotate)?;
+        } else if self.buffer.len() >= WRITE_AT_BYTES {
+            self.write_out()?;
+        }
+        Ok(())
+    }
+
+    /// Stamps a payload's events behind the buffer, the large ones straight into the file.
+    fn stage_events(&mut self, events: &[u8]) -> Result<(), StoreError> {
+        let whole = "the payload was checked to be whole events";
+        let mut rest = events;
+        while let Some(event) = EventRef::split_from(&mut rest).expect(whole) {
+            if event.bytes().len() < DIRECT_EVENT_BYTES {
+                self.state.end = stamp(event.bytes(), self.state.end, &mut self.buffer).expect(whole);
+                if self.buffer.len() >= WRITE_AT_BYTES {
+                    self.write_out()?;
+                }
+                continue;
+            }
+            let end = self.state.end + (event.bytes().len() + CHECKSUM_LEN) as u64;
+            let header = EventHeader {
+                event_size: (event.bytes().len() + CHECKSUM_LEN) as u32,
+                log_pos: end as u32,
+                ..*event.header()
+            };
+            let header = header.encode();
+            let body = &event.bytes()[HEADER_LEN..];
+            let mut checksum = crc32fast::Hasher::new();
+            checksum.update(&header);
+            checksum.update(body);
+            self.buffer.extend_from_slice(&header);
+            self.state.end += HEADER_LEN as u64;
+            self.write_out()?;
+            self.write_at_end(body)?;
+            self.buffer.extend_from_slice(&checksum.finalize().to_le_bytes());
+            self.state.end = end;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes behind what is in the file; the buffer is empty.
+    fn write_at_end(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let offset = self.state.end;
+        let begun = Instant::now();
+        let written = self.state.file.write_at(bytes, offset);
+        self.write_time += begun.elapsed();
+        self.state.end += bytes.len() as u64;
+        written.map_err(|error| StoreError::io(format!("writing {}", self.state.header.number), &error))
+    }
+
+    /// Writes the buffer, which holds the bytes up to the log's end.
+    fn write_out(&mut self) -> Result<(), StoreError> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let offset = self.state.end - self.buffer.len() as u64;
+        let begun = Instant::now();
+        let written = self.state.file.write_at(&self.buffer, offset);
+        self.write_time += begun.elapsed();
+        self.buffer.clear();
+        if self.buffer.capacity() > 2 * WRITE_AT_BYTES {
+            self.buffer = Vec::with_capacity(WRITE_AT_BYTES);
+        }
+        written.map_err(|error| StoreError::io(format!("writing {}", self.state.header.number), &error))
+    }
+
+    /// Makes everything that was staged durable, shows it to readers, and tells who waits.
+    pub(super) fn settle(&mut self) -> Result<(), StoreError> {
+        self.check()?;
+        if !self.staged.is_empty() {
+            self.flush(self.durability).map_err(|error| self.fail(error))?;
+        }
+        self.tell_waiting();
+        Ok(())
+    }
+
+    /// Tells the callbacks of entries that are durable, in order.
+    pub(super) fn tell_waiting(&mut self) {
+        for callback in self.waiting.drain(..) {
+            callback.io_completed(Ok(()));
+        }
+    }
+
+    /// Writes and syncs what is staged; its callbacks are not told yet.
+    pub(super) fn flush(&mut self, durability: Durability) -> Result<(), StoreError> {
+        self.write_out()?;
+        let begun = Instant::now();
+        if durability == Durability::Fsync {
+            let synced = self.state.file.sync_data();
+            synced.map_err(|error| StoreError::io(format!("syncing {}", self.state.header.number), &error))?;
+        }
+        let sync = begun.elapsed();
+        let bytes = self.publish();
+        let sample = FlushSample {
+            entries: self.staged.len() as u64,
+            bytes,
+            write: std::mem::take(&mut self.write_time),
+            sync,
+        };
+        self.staged.clear();
+        self.publish_budget();
+        self.counters.flushed(&sample);
+        if let Some(observer) = &self.observer {
+            observer.flushed(&sample);
+        }
+        Ok(())
+    }
+
+    /// Tells readers where the staged entries stand; how many bytes they have.
+    fn publish(&mut self) -> u64 {
+        let mut view = self.view.lock();
+        let mut bytes = 0;
+        for staged in &self.staged {
+            bytes += staged.end - staged.offset;
+            if let Some(file) = view.files.current_mut() {
+                file.note(staged.op_id, staged.offset, staged.end);
+            }
+        }
+        if let Some(last) = self.staged.last() {
+            view.durable = Some(last.op_id);
+            view.recent.evict(Some(last.op_id.index));
+        }
+        bytes
+    }
+
+    fn save_vote(&mut self, vote: Vote) -> Result<(), StoreError> {
+        let saved = self.hard.put_vote(&vote).and_then(|()| self.hard.flush());
+        saved.map_err(|error| StoreError::io("storing the vote", &error))?;
+        self.view.lock().vote = Some(vote);
+        self.counters.votes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Refuses an entry that the disk budget has no room for.
+    fn admit(&mut self, entry: &PreparedEntry) -> Result<(), StoreError> {
+        // Marker and, where there is one, rotate event and next header are small; this is above them.
+        let needed = entry.marker.stored_payload_len() + entry.in_marker.len() as u64 + 128;
+        if self.state.budget.wants_look(needed) {
+            self.look_at_disk();
+        }
+        let left_bytes = self.state.budget.left();
+        if needed > left_bytes {
+            return Err(StoreError::DiskBudget { needed_bytes: needed, left_bytes });
+        }
+        self.state.budget.wrote(needed);
+        Ok(())
+    }
+
+    pub(super) fn look_at_disk(&mut self) {
+        match self.fs.free_space(&self.dir) {
+            Ok(free) => self.state.budget.looked(free),
+            Err(error) => tracing::warn!(%error, "the free space of the log's disk is not known"),
+        }
+        self.publish_budget();
+    }
+
+    pub(super) fn publish_budget(&self) {
+        use std::sync::atomic::Ordering::Relaxed;
+        let budget = &self.state.budget;
+        self.counters.log_bytes.store(budget.log_bytes(), Relaxed);
+        self.counters.free_bytes.store(budget.free_now(), Relaxed);
+        self.counters.disk_alarm.store(budget.alarm(), Relaxed);
+    }
+}

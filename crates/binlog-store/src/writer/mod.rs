@@ -1,0 +1,15 @@
+//! The one writer: votes, appends, truncations and purges in the order in which they were asked for.
+
+mod command;
+mod housekeeping;
+mod log_writer;
+mod purging;
+mod queue;
+mod rotation;
+mod truncation;
+
+pub(crate) use command::{Command, Done};
+pub(crate) use log_writer::{LogWriter, WriterState};
+pub(crate) use queue::CommandQueue;
+pub(crate) use rotation::{NewFile, begin_file, write_index};
+pub(crate) use truncation::{entry_offset, scan_failure};

@@ -1,0 +1,155 @@
+//! The queue in front of the writer's thread, bounded in bytes.
+
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::error::StoreError;
+
+use super::command::Command;
+
+#[derive(Default)]
+struct QueueState {
+    commands: Vec<Command>,
+    /// Memory of the commands here and of those that the writer works on.
+    bytes: u64,
+    closed: bool,
+    /// Something other than a command may be to be done.
+    nudged: bool,
+    parked: Parked,
+}
+
+/// Whether the writer sleeps.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Parked {
+    #[default]
+    No,
+    /// It wakes by itself after a while.
+    ForAWhile,
+    /// Only a command or a nudge wakes it.
+    ForGood,
+}
+
+/// Commands on their way to the writer's thread.
+pub(crate) struct CommandQueue {
+    state: Mutex<QueueState>,
+    wake: Condvar,
+    room: Notify,
+    limit: u64,
+}
+
+/// What the writer found in the queue.
+pub(crate) enum Taken {
+    Commands(Vec<Command>),
+    /// Nothing came within the time.
+    Idle,
+    /// Nothing came, but there may be something else to do.
+    Nudged,
+    /// Nothing is left, and nothing will come.
+    Closed,
+}
+
+impl CommandQueue {
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { state: Mutex::default(), wake: Condvar::new(), room: Notify::new(), limit }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().expect("no thread panics while it holds the queue's lock")
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.lock().bytes
+    }
+
+    /// Whether nothing more is taken.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Waits until this many bytes fit; anything fits into an empty queue.
+    pub(crate) async fn wait_for_room(&self, bytes: u64) {
+        loop {
+            {
+                let state = self.lock();
+                if state.closed || state.bytes == 0 || state.bytes + bytes <= self.limit {
+                    return;
+                }
+            }
+            self.room.notified().await;
+        }
+    }
+
+    /// Puts a command behind the others.
+    ///
+    /// # Errors
+    /// The command, when the queue is closed.
+    pub(crate) fn push(&self, command: Command) -> Result<(), Box<(Command, StoreError)>> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(Box::new((command, StoreError::Closed)));
+        }
+        state.bytes += command.memory();
+        state.commands.push(command);
+        self.wake_writer(state);
+        Ok(())
+    }
+
+    /// Has the writer look for other things to do, unless it does so soon anyway.
+    pub(crate) fn nudge(&self) {
+        let mut state = self.lock();
+        if state.parked != Parked::ForAWhile {
+            state.nudged = true;
+            self.wake_writer(state);
+        }
+    }
+
+    /// Lets the writer finish what is here, and nothing more.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        self.wake_writer(state);
+        self.room.notify_one();
+    }
+
+    fn wake_writer(&self, state: MutexGuard<'_, QueueState>) {
+        let parked = state.parked;
+        // Not under the lock, which the writer would then wait for.
+        drop(state);
+        if parked != Parked::No {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Everything that waits; blocks for at most `patience` where nothing does.
+    pub(crate) fn take(&self, patience: Option<Duration>) -> Taken {
+        let quiet = |state: &mut QueueState| state.commands.is_empty() && !state.closed && !state.nudged;
+        let poisoned = "no thread panics while it holds the queue's lock";
+        let mut state = self.lock();
+        if quiet(&mut state) {
+            state.parked = if patience.is_some() { Parked::ForAWhile } else { Parked::ForGood };
+            state = match patience {
+                None => self.wake.wait_while(state, quiet).expect(poisoned),
+                Some(patience) => self.wake.wait_timeout_while(state, patience, quiet).expect(poisoned).0,
+            };
+            state.parked = Parked::No;
+        }
+        if !state.commands.is_empty() {
+            Taken::Commands(std::mem::take(&mut state.commands))
+        } else if state.closed {
+            Taken::Closed
+        } else if std::mem::take(&mut state.nudged) {
+            Taken::Nudged
+        } else {
+            Taken::Idle
+        }
+    }
+
+    /// The writer has let go of this many bytes.
+    pub(crate) fn release(&self, bytes: u64) {
+        self.lock().bytes -= bytes;
+        self.room.notify_one();
+    }
+}

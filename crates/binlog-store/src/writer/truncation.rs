@@ -1,0 +1,165 @@
+//! Takes an uncommitted tail back, over as many files as it spans. What must go is first dropped from
+//! the index, then files are removed from the last one backwards, then the kept file is cut, each
+//! step durable before the next: after a crash at any of them the log is a longer or the wanted
+//! prefix, and never has a gap.
+
+use binlog_format::gtid::GtidSet;
+use raft_types::OpId;
+
+use crate::error::StoreError;
+use crate::file_system::StorageFile;
+use crate::format::FileNumber;
+use crate::hard_state::DurableMark;
+use crate::log::{FileIndex, LogFile};
+use crate::scan::{Corruption, Depth, EntryScanner, ScanError, Scanned, ScannedContent, Window};
+
+use super::log_writer::LogWriter;
+use super::rotation::write_index;
+
+/// Which files go and which one is cut.
+#[derive(Debug, PartialEq, Eq)]
+struct TruncationPlan {
+    /// Files that go, the last one first.
+    remove: Vec<FileNumber>,
+    /// The file that becomes the current one.
+    keep: FileNumber,
+    /// Whether entries of the kept file go.
+    cut: bool,
+}
+
+/// The plan for dropping the entries with an index of `from` or more.
+fn plan_truncation(files: &FileIndex, from: u64) -> Option<TruncationPlan> {
+    let mut remove = Vec::new();
+    let oldest = files.files().next()?.number();
+    for file in files.files().rev() {
+        let begins_behind = file.header.before.is_some_and(|before| before.index >= from);
+        if begins_behind && file.number() != oldest {
+            remove.push(file.number());
+            continue;
+        }
+        let cut = file.last.is_some_and(|last| last.index >= from);
+        return Some(TruncationPlan { remove, keep: file.number(), cut });
+    }
+    None
+}
+
+/// What the kept part of a file says.
+struct KeptPart {
+    end: u64,
+    last: Option<OpId>,
+    gtids: GtidSet,
+}
+
+/// Looks through a file's entries up to before index `from`.
+fn scan_kept(file: &dyn StorageFile, kept: &LogFile, from: u64) -> Result<KeptPart, ScanError> {
+    let window = Window::new(file, kept.end, Window::SCAN_BYTES);
+    let mut scanner = EntryScanner::new(window, kept.number(), kept.header.end, kept.header.before);
+    let mut part =
+        KeptPart { end: kept.header.end, last: None, gtids: kept.header.previous_gtids.clone() };
+    while kept.first.is_some_and(|first| first < from) && part.last.is_none_or(|last| last.index + 1 < from) {
+        let Some(entry) = scanner.next(Depth::FirstEvent)? else { break };
+        part.end = entry.end;
+        part.last = Some(entry.op_id);
+        if let ScannedContent::Transaction { gtid: Some(gtid) } = entry.content {
+            part.gtids.add(gtid);
+        }
+    }
+    Ok(part)
+}
+
+/// The error of a scan of an open log's file.
+pub(crate) fn scan_failure(file: FileNumber, error: ScanError) -> StoreError {
+    match error {
+        ScanError::Fault(fault) => StoreError::Corrupt(Corruption { file, fault }),
+        ScanError::Io { source, .. } => StoreError::io(format!("reading {file}"), &source),
+    }
+}
+
+/// The entry at an index of a file, looked for from a point on.
+pub(crate) fn entry_offset(scanner: &mut EntryScanner<'_>, index: u64) -> Result<Option<Scanned>, ScanError> {
+    while let Some(entry) = scanner.next(Depth::Marker)? {
+        if entry.op_id.index >= index {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
+}
+
+impl LogWriter {
+    /// Drops the entries behind `keep`.
+    pub(super) fn truncate(&mut self, keep: Option<OpId>) -> Result<(), StoreError> {
+        let (plan, kept, from) = {
+            let view = self.view.lock();
+            let floor = view.floor_op_id();
+            let from = keep.max(floor).map_or(0, |keep| keep.index + 1);
+            if view.last().is_none_or(|last| last.index < from) {
+                return Ok(());
+            }
+            let committed = view.committed.max(self.state.saved_committed);
+            if let Some(committed) = committed.filter(|committed| committed.index >= from) {
+                return Err(StoreError::TruncateCommitted { keep, committed });
+            }
+            let Some(plan) = plan_truncation(&view.files, from) else { return Ok(()) };
+            let kept = view.files.files().find(|file| file.number() == plan.keep).cloned();
+            let Some(kept) = kept else { return Ok(()) };
+            (plan, kept, from)
+        };
+        let doing = |what: String| move |error: std::io::Error| StoreError::io(what, &error);
+
+        let path = self.dir.join(plan.keep.name());
+        let file = self.fs.open(&path).map_err(doing(format!("opening {}", plan.keep)))?;
+        let part = scan_kept(&*file, &kept, from).map_err(|error| scan_failure(plan.keep, error))?;
+        self.lower_durable_mark(from, &part, plan.keep)?;
+
+        // Readers that are under way see by the generation that what they read may be gone.
+        self.view.lock().truncate(from);
+        if !plan.remove.is_empty() {
+            let stay: Vec<FileNumber> = {
+                let view = self.view.lock();
+                view.files.files().map(LogFile::number).filter(|number| *number <= plan.keep).collect()
+            };
+            write_index(&*self.fs, &self.dir, stay).map_err(doing("writing the index".to_owned()))?;
+        }
+        for number in &plan.remove {
+            let doing = || doing(format!("removing {number}"));
+            self.fs.remove(&self.dir.join(number.name())).map_err(doing())?;
+            self.fs.sync_dir(&self.dir).map_err(doing())?;
+            self.handles.forget(*number);
+            if let Some(removed) = self.view.lock().files.pop_current() {
+                self.state.budget.removed(removed.end);
+            }
+        }
+        if plan.cut {
+            let doing = || doing(format!("cutting {}", plan.keep));
+            file.truncate(part.end).map_err(doing())?;
+            file.sync_data().map_err(doing())?;
+            self.state.budget.removed(kept.end.saturating_sub(part.end));
+        }
+
+        let mut view = self.view.lock();
+        if plan.cut {
+            view.files.truncate_current(from, part.last, part.end);
+        }
+        view.gtids = part.gtids.clone();
+        drop(view);
+        self.state.file = file;
+        self.state.end = part.end;
+        self.state.last = part.last.or(kept.header.before);
+        self.state.gtids = part.gtids;
+        self.state.header = kept.header;
+        self.publish_budget();
+        Ok(())
+    }
+
+    /// The stored mark must not say that entries are durable which are about to go.
+    fn lower_durable_mark(&mut self, from: u64, part: &KeptPart, file: FileNumber) -> Result<(), StoreError> {
+        if self.state.saved_mark.is_none_or(|mark| mark.op_id.index < from) {
+            return Ok(());
+        }
+        let mark = part.last.map(|op_id| DurableMark { op_id, file, end: part.end });
+        let saved = self.hard.put_durable(mark).and_then(|()| self.hard.flush());
+        saved.map_err(|error| StoreError::io("lowering the durable mark", &error))?;
+        self.state.saved_mark = mark;
+        Ok(())
+    }
+}

@@ -1,0 +1,270 @@
+//! A member's log driven step by step, and the model that says what must be there.
+
+#![allow(dead_code, reason = "every test file uses another part of it")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use binlog_store::{BinlogStore, OpenError, RecoveryReport, StoreOptions, VerifyAtStart, WriterMode};
+use futures::executor::block_on;
+use openraft::RaftLogReader;
+use openraft::storage::{IOFlushed, RaftLogStorage};
+use openraft::type_config::TypeConfigExt;
+use raft_types::{Entry, LogId, MemberId, OpId, RingId, TypeConfig, Vote};
+use testkit::disk::FaultyDisk;
+use testkit::log_entries;
+
+/// The data directory on every faulty disk.
+pub const DATA_DIR: &str = "/data";
+
+pub fn log_dir() -> PathBuf {
+    PathBuf::from(DATA_DIR).join("log")
+}
+
+pub fn ring() -> RingId {
+    RingId("11111111-2222-3333-4444-555555555555".parse().unwrap())
+}
+
+/// Options for one thread on a faulty disk.
+pub fn options() -> StoreOptions {
+    StoreOptions {
+        writer: WriterMode::Inline,
+        disk_reserve_bytes: 0,
+        verify_at_start: VerifyAtStart::All,
+        ..StoreOptions::new(DATA_DIR, ring())
+    }
+}
+
+pub fn open_with(disk: &FaultyDisk, options: StoreOptions) -> Result<(BinlogStore, RecoveryReport), OpenError> {
+    BinlogStore::open(options, disk.file_system(), disk.meta())
+}
+
+pub fn open(disk: &FaultyDisk) -> Result<(BinlogStore, RecoveryReport), OpenError> {
+    open_with(disk, options())
+}
+
+pub fn vote(term: u64) -> Vote {
+    Vote::new(term, MemberId(1))
+}
+
+/// Appends and waits for the callback.
+pub fn append(store: &mut BinlogStore, entries: Vec<Entry>) -> std::io::Result<()> {
+    let (done, flushed) = TypeConfig::oneshot();
+    block_on(store.append(entries, IOFlushed::signal(done)))?;
+    block_on(flushed).map_err(std::io::Error::other)?
+}
+
+pub fn save_vote(store: &mut BinlogStore, term: u64) -> std::io::Result<()> {
+    block_on(store.save_vote(&vote(term)))
+}
+
+pub fn truncate(store: &mut BinlogStore, keep: Option<OpId>) -> std::io::Result<()> {
+    block_on(store.truncate_after(keep.map(LogId::from)))
+}
+
+pub fn purge(store: &mut BinlogStore, upto: OpId) -> std::io::Result<()> {
+    block_on(store.purge(LogId::from(upto)))
+}
+
+pub fn save_committed(store: &mut BinlogStore, committed: OpId) -> std::io::Result<()> {
+    block_on(store.save_committed(Some(LogId::from(committed))))
+}
+
+pub fn read_all(store: &BinlogStore) -> std::io::Result<Vec<Entry>> {
+    block_on(store.reader().try_get_log_entries(0..))
+}
+
+/// All files below the log directory that a member's peers must have, too.
+pub fn log_files(disk: &FaultyDisk) -> BTreeMap<String, Vec<u8>> {
+    let files = disk.files(&log_dir()).into_iter();
+    files
+        .map(|path| {
+            let bytes = disk.contents(&path).unwrap_or_default();
+            (path.file_name().unwrap_or_default().to_string_lossy().into_owned(), bytes)
+        })
+        .collect()
+}
+
+/// One thing that the engine asks of the store.
+#[derive(Debug, Clone)]
+pub enum Step {
+    Vote(u64),
+    Append(Vec<Entry>),
+    Truncate(Option<OpId>),
+    Purge(OpId),
+    Committed(OpId),
+}
+
+/// What must be there after a crash: what was acknowledged, and what was under way.
+#[derive(Debug, Clone, Default)]
+pub struct Model {
+    /// The log as acknowledged.
+    pub entries: Vec<Entry>,
+    /// The acknowledged vote's term.
+    pub vote: u64,
+    /// The acknowledged purge floor.
+    pub floor: Option<OpId>,
+    /// The step that was under way when the power went.
+    pub under_way: Option<Step>,
+}
+
+impl Model {
+    /// The step was acknowledged.
+    pub fn acknowledge(&mut self, step: &Step) {
+        match step {
+            Step::Vote(term) => self.vote = *term,
+            Step::Append(entries) => self.entries.extend(entries.iter().cloned()),
+            Step::Truncate(keep) => {
+                let from = keep.map_or(0, |keep| keep.index + 1);
+                self.entries.retain(|entry| entry.log_id.index < from);
+            }
+            Step::Purge(upto) => {
+                self.floor = self.floor.max(Some(*upto));
+                self.entries.retain(|entry| entry.log_id.index > upto.index);
+            }
+            Step::Committed(_) => {}
+        }
+    }
+
+    /// Asserts that a log is one that may be there; `context` is shown when it is not.
+    pub fn check(&self, store: &BinlogStore, context: &str) {
+        let found = read_all(store).unwrap_or_else(|error| panic!("{context}: reading the log: {error}"));
+        let found_vote = block_on(store.reader().read_vote()).unwrap().map_or(0, |vote| vote.leader_id.term);
+
+        // Neither the entries nor their number may differ but for the step under way.
+        let begun = |entry: &Entry| entry.log_id.index;
+        for pair in found.windows(2) {
+            assert_eq!(begun(&pair[0]) + 1, begun(&pair[1]), "{context}: the log has a hole");
+        }
+        let (mut wanted, mut allowed_votes) = (vec![self.entries.clone()], vec![self.vote]);
+        match &self.under_way {
+            None | Some(Step::Committed(_)) => {}
+            Some(Step::Vote(term)) => allowed_votes.push(*term),
+            Some(Step::Append(entries)) => {
+                for count in 1..=entries.len() {
+                    wanted.push(self.entries.iter().chain(&entries[..count]).cloned().collect());
+                }
+            }
+            Some(Step::Truncate(keep)) => {
+                let from = keep.map_or(0, |keep| keep.index + 1);
+                let lowest = self.entries.iter().position(|entry| begun(entry) >= from).unwrap_or(self.entries.len());
+                for count in lowest..self.entries.len() {
+                    wanted.push(self.entries[..count].to_vec());
+                }
+            }
+            Some(Step::Purge(upto)) => {
+                wanted.push(self.entries.iter().filter(|entry| begun(entry) > upto.index).cloned().collect());
+            }
+        }
+        assert!(
+            wanted.contains(&found),
+            "{context}: the log has {:?}, acknowledged were {:?}, under way was {:?}",
+            summary(&found),
+            summary(&self.entries),
+            self.under_way
+        );
+        assert!(
+            allowed_votes.contains(&found_vote),
+            "{context}: the vote is of term {found_vote}, acknowledged was term {}",
+            self.vote
+        );
+        let expected: binlog_format::gtid::GtidSet = all_gtids(&found);
+        assert!(store.gtid_set().contains_set(&expected), "{context}: GTIDs of the log are missing");
+        for entry in self.entries.iter().filter(|entry| !found.contains(entry)) {
+            let gone = entry.log_id.index > store_floor(store) && is_transaction(entry);
+            let gtid = log_entries::gtid(begun(entry));
+            assert!(!gone || !store.gtid_set().contains(&gtid), "{context}: the GTID of a truncated entry is still there");
+        }
+    }
+}
+
+fn store_floor(store: &BinlogStore) -> u64 {
+    store.bounds().map_or(u64::MAX, |(first, _)| first.index)
+}
+
+fn is_transaction(entry: &Entry) -> bool {
+    matches!(&entry.payload, raft_types::EntryPayload::Normal(raft_types::AppEntry::Transaction(_)))
+}
+
+fn all_gtids(entries: &[Entry]) -> binlog_format::gtid::GtidSet {
+    entries.iter().filter(|entry| is_transaction(entry)).map(|entry| log_entries::gtid(entry.log_id.index)).collect()
+}
+
+pub fn summary(entries: &[Entry]) -> String {
+    let id = |entry: Option<&Entry>| entry.map_or("-".to_owned(), |entry| OpId::from(entry.log_id).to_string());
+    format!("{} entries {}..={}", entries.len(), id(entries.first()), id(entries.last()))
+}
+
+/// Performs a step.
+pub fn perform(store: &mut BinlogStore, step: &Step) -> std::io::Result<()> {
+    match step {
+        Step::Vote(term) => save_vote(store, *term),
+        Step::Append(entries) => append(store, entries.clone()),
+        Step::Truncate(keep) => truncate(store, *keep),
+        Step::Purge(upto) => purge(store, *upto),
+        Step::Committed(op_id) => save_committed(store, *op_id),
+    }
+}
+
+/// Performs steps until one fails; the model then knows what was acknowledged and what was under way.
+pub fn run(store: &mut BinlogStore, steps: &[Step], model: &mut Model) -> usize {
+    for (at, step) in steps.iter().enumerate() {
+        model.under_way = Some(step.clone());
+        if perform(store, step).is_err() {
+            return at;
+        }
+        model.acknowledge(step);
+        model.under_way = None;
+    }
+    steps.len()
+}
+
+/// The steps that crash tests go through: votes, entries of all kinds and sizes, rotations, several
+/// files in one append, truncations within a file and over files, purges within a file, of files and
+/// beyond the end.
+pub fn script() -> Vec<Step> {
+    use log_entries::{blank, membership, rotate, transaction};
+    let id = OpId::new;
+    let run = |term: u64, from: u64, sizes: &[usize]| -> Vec<Entry> {
+        sizes.iter().zip(from..).map(|(size, index)| transaction(id(term, index), *size)).collect()
+    };
+    vec![
+        Step::Append(vec![membership(id(0, 0), &[1, 2, 3])]),
+        Step::Vote(1),
+        Step::Append(vec![blank(id(1, 1))]),
+        Step::Append(run(1, 2, &[10, 700, 30])),
+        Step::Committed(id(1, 3)),
+        Step::Append(run(1, 5, &[0, 5_000, 40, 90])),
+        Step::Committed(id(1, 6)),
+        Step::Append(vec![rotate(id(1, 9))]),
+        Step::Append(run(1, 10, &[100, 200])),
+        Step::Truncate(Some(id(1, 10))),
+        Step::Append(vec![transaction(id(1, 11), 300), rotate(id(1, 12)), transaction(id(1, 13), 50), blank(id(1, 14))]),
+        Step::Vote(2),
+        // Over one file's end back into the file before.
+        Step::Truncate(Some(id(1, 10))),
+        Step::Append(vec![blank(id(2, 11)), transaction(id(2, 12), 80), rotate(id(2, 13)), rotate(id(2, 14))]),
+        Step::Vote(3),
+        // Over two files, up to exactly a rotate entry.
+        Step::Truncate(Some(id(2, 13))),
+        Step::Append(vec![blank(id(3, 14)), membership(id(3, 15), &[1, 2])]),
+        Step::Append(run(3, 16, &[20, 20, 20])),
+        Step::Committed(id(3, 18)),
+        Step::Purge(id(1, 5)),
+        Step::Purge(id(1, 10)),
+        Step::Append(vec![rotate(id(3, 19)), transaction(id(3, 20), 60)]),
+        Step::Committed(id(3, 20)),
+        Step::Committed(id(3, 20)),
+        Step::Committed(id(3, 20)),
+        Step::Committed(id(3, 20)),
+        Step::Committed(id(3, 20)),
+        Step::Purge(id(3, 19)),
+        Step::Vote(4),
+        Step::Append(run(4, 21, &[10, 10])),
+        // Beyond the end, as after a snapshot.
+        Step::Purge(id(4, 30)),
+        Step::Append(vec![blank(id(4, 31)), transaction(id(4, 32), 500), rotate(id(4, 33)), blank(id(4, 34))]),
+        Step::Vote(5),
+        Step::Append(run(5, 35, &[70, 80])),
+    ]
+}
