@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::canonical::append_canonical;
 use crate::checksum::{CHECKSUM_LEN, ChecksumAlgorithm};
-use crate::event::{EventFlags, EventRef, RawEvent};
+use crate::event::{EventFlags, EventHeader, EventRef, RawEvent};
 use crate::event_type::EventType;
 use crate::events::{FormatDescription, GtidEvent, Heartbeat, PreviousGtids, Rotate};
 use crate::framing::boundary::{Place, Step, TransactionEnd, role, step};
@@ -108,7 +108,7 @@ impl TransactionFramer {
             EventType::AnonymousGtid => Err(FramingError::AnonymousTransaction),
             EventType::Gtid | EventType::GtidTagged => {
                 self.refuse_inside(event.event_type())?;
-                self.advance(event);
+                self.advance(event.header());
                 self.begin(verified)?;
                 self.append(event, verified, Place::Begun)?;
                 Ok(None)
@@ -117,14 +117,14 @@ impl TransactionFramer {
                 if event.header().flags.contains(EventFlags::IGNORABLE)
                     || event_type == EventType::Ignorable
                 {
-                    self.advance(event);
+                    self.advance(event.header());
                     Ok(Some(StreamItem::Ignored(event_type)))
                 } else {
                     Err(FramingError::OutsideTransaction { event_type })
                 }
             }
             _ => {
-                self.advance(event);
+                self.advance(event.header());
                 self.go_on(event, verified)
             }
         }
@@ -140,10 +140,9 @@ impl TransactionFramer {
         }
     }
 
-    /// Follows the position of an event that stands in the source's file.
-    fn advance(&mut self, event: &RawEvent) {
-        let header = event.header();
-        if header.log_pos != 0 && !header.flags.contains(EventFlags::ARTIFICIAL) {
+    /// Follows the position of an event, unless the source made it up.
+    fn advance(&mut self, header: &EventHeader) {
+        if !is_made_up(header) {
             self.position.advance_to_low_bits(header.log_pos);
         }
     }
@@ -162,11 +161,7 @@ impl TransactionFramer {
     }
 
     fn between_transactions(&mut self, event: EventRef<'_>) -> Result<StreamItem, FramingError> {
-        let header = event.header();
-        let artificial = header.flags.contains(EventFlags::ARTIFICIAL) || header.log_pos == 0;
-        if !artificial {
-            self.position.advance_to_low_bits(header.log_pos);
-        }
+        self.advance(event.header());
         Ok(match event.event_type() {
             EventType::FormatDescription => {
                 let description = FormatDescription::decode(event)?;
@@ -186,7 +181,7 @@ impl TransactionFramer {
                 };
                 StreamItem::Rotate {
                     to: self.position.clone(),
-                    artificial,
+                    artificial: is_made_up(event.header()),
                 }
             }
             EventType::PreviousGtids => {
@@ -298,6 +293,11 @@ impl TransactionFramer {
         framed.end_position = self.position.clone();
         Ok(Some(StreamItem::Transaction(framed)))
     }
+}
+
+/// Whether an event stands in no file: it has the flag, or no position.
+fn is_made_up(header: &EventHeader) -> bool {
+    header.log_pos == 0 || header.flags.contains(EventFlags::ARTIFICIAL)
 }
 
 impl OpenTransaction {

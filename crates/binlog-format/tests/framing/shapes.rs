@@ -237,3 +237,34 @@ fn the_checksum_is_the_one_of_the_last_format_description() {
     }
     panic!("no transaction came out");
 }
+
+#[test]
+fn events_that_the_source_made_up_do_not_move_the_position() {
+    let mut framer = TransactionFramer::new(ChecksumAlgorithm::None, LIMIT);
+    let made_up = EventOrigin {
+        timestamp: 0,
+        server_id: 5,
+        flags: EventFlags::ARTIFICIAL,
+    };
+    let rotate = Rotate {
+        position: 1000,
+        next_file: b"b".as_slice().into(),
+    };
+    let mut with_position = Ignorable {
+        body: b"".as_slice().into(),
+    }
+    .encode(made_up);
+    with_position[13] = 77;
+    for event in [
+        rotate.encode(made_up),
+        // Canonical events have no position; this one is not marked as made up either.
+        Ignorable {
+            body: b"".as_slice().into(),
+        }
+        .encode(EventOrigin::default()),
+        with_position,
+    ] {
+        framer.push(&RawEvent::new(event.into()).unwrap()).unwrap();
+        assert_eq!(framer.position().to_string(), "b:1000");
+    }
+}
