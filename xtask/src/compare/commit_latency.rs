@@ -176,9 +176,11 @@ impl Run<'_> {
                 self.options.rounds,
                 setup.key()
             ));
+            let acknowledged = bed.acknowledgements()?;
             let before = ProcessorTime::now();
             let report = self.load(bed.primary(), threads).run()?;
             let cores = before.and_then(|before| Some(ProcessorTime::now()?.since(&before)));
+            bed.acknowledgements()?.check(acknowledged, setup)?;
             samples.push(Sample {
                 setup,
                 threads,

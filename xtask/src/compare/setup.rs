@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
 use testkit::mysqld::Mysqld;
@@ -82,6 +82,38 @@ impl Setup {
     }
 }
 
+/// Commits of a primary since its start: those that waited for an acknowledgement (a group of commits counts once), and
+/// those that did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Acknowledgements {
+    pub(super) waited_for: u64,
+    pub(super) let_through: u64,
+}
+
+impl Acknowledgements {
+    /// Checks that between `before` and now commits did what `setup` is measured for. A comparison with commits that waited
+    /// for nobody would be worth nothing.
+    pub(super) fn check(self, before: Self, setup: Setup) -> Result<()> {
+        if setup == Setup::StockAsync {
+            ensure!(
+                self.waited_for == before.waited_for,
+                "asynchronous commits waited for an acknowledgement"
+            );
+        } else {
+            ensure!(
+                self.waited_for > before.waited_for,
+                "no commit waited for an acknowledgement"
+            );
+            ensure!(
+                self.let_through == before.let_through,
+                "{} commits did not wait for an acknowledgement",
+                self.let_through - before.let_through
+            );
+        }
+        Ok(())
+    }
+}
+
 /// A setup that runs: its primary, and whoever acknowledges. Dropped, all of it ends.
 pub(super) struct Bed {
     setup: Setup,
@@ -134,6 +166,16 @@ impl Bed {
         &self.primary
     }
 
+    /// How the primary's commits have ended so far.
+    pub(super) fn acknowledgements(&self) -> Result<Acknowledgements> {
+        let client = self.primary.client();
+        let count = |name| -> Result<u64> { Ok(client.status(name)?.parse()?) };
+        Ok(Acknowledgements {
+            waited_for: count("Rpl_semi_sync_source_yes_tx")?,
+            let_through: count("Rpl_semi_sync_source_no_tx")?,
+        })
+    }
+
     /// Waits until nothing of the step before is left to do.
     pub(super) fn settle(&self) -> Result<()> {
         if self.setup == Setup::SemiSync {
@@ -177,4 +219,35 @@ fn launch_ring(
         ..RingOptions::around(primary)
     };
     ProcessRing::launch(witness, &options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measurement_counts_only_if_commits_waited_as_they_should() {
+        let counted = |waited_for, let_through| Acknowledgements {
+            waited_for,
+            let_through,
+        };
+        let before = counted(10, 3);
+        for setup in Setup::ALL {
+            let waits = setup != Setup::StockAsync;
+            assert_eq!(
+                counted(20, 3).check(before, setup).is_ok(),
+                waits,
+                "{setup:?}: all waited"
+            );
+            assert!(
+                counted(20, 4).check(before, setup).is_err(),
+                "{setup:?}: one did not wait, others did"
+            );
+            assert_eq!(
+                counted(10, 9).check(before, setup).is_ok(),
+                !waits,
+                "{setup:?}: none waited"
+            );
+        }
+    }
 }
