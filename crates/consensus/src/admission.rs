@@ -99,6 +99,20 @@ pub enum AdmissionRefusal {
     },
 }
 
+impl AdmissionRefusal {
+    /// A short name for programs; it does not change between versions.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoRing { .. } => "no-ring",
+            Self::ForeignRing { .. } => "foreign-ring",
+            Self::WrongMember { .. } => "wrong-member",
+            Self::WipedHere { .. } => "wiped-here",
+            Self::WipedCaller { .. } => "wiped-caller",
+            Self::SameMember { .. } => "same-member",
+        }
+    }
+}
+
 /// Checks a call. `known` finds a member in this member's own membership, which may be older than the
 /// caller's: a caller that it does not hold may have joined since, and is listened to.
 ///

@@ -24,7 +24,7 @@ use crate::leadership::{Leadership, Term};
 use crate::member_calls::MemberCalls;
 use crate::member_config::{ConfigError, MemberConfig};
 use crate::observer;
-use crate::proposal::{InFlight, ProposalTicket, ProposeError};
+use crate::proposal::{InFlight, ProposalTicket, ProposeError, Refusal};
 use crate::quorum::QuorumHealth;
 use crate::seat::Seat;
 use crate::standing::RingView;
@@ -182,6 +182,19 @@ impl Member {
         term: Term,
     ) -> Result<ProposalTicket, ProposeError> {
         let share = self.share_of(&entry)?;
+        let leadership = *self.0.leadership.borrow();
+        if leadership.leading_term() != Some(term) {
+            let leader = match leadership {
+                Leadership::Follower { leader } => leader,
+                _ => None,
+            };
+            let refusal = Refusal::NotLeader { leader };
+            return Ok(ProposalTicket::refused(
+                term,
+                refusal,
+                self.0.leadership.clone(),
+            ));
+        }
         let share = self.0.proposals.clone().acquire_many_owned(share).await;
         // Closed by `shutdown` only.
         let share = share.map_err(|_| Fault::Stopped)?;

@@ -95,6 +95,21 @@ pub struct ProposalTicket {
 }
 
 impl ProposalTicket {
+    /// The ticket of a proposal that was not even made.
+    pub(crate) fn refused(
+        term: Term,
+        refusal: Refusal,
+        leadership: watch::Receiver<Leadership>,
+    ) -> Self {
+        let (_, answer) = oneshot::channel();
+        Self {
+            term,
+            answer,
+            leadership,
+            resolved: Some(Outcome::Refused(refusal)),
+        }
+    }
+
     /// Waits until the outcome is known. Cancel safe; asked again, it answers the same.
     pub async fn outcome(&mut self) -> Outcome {
         loop {

@@ -1,0 +1,45 @@
+//! A ring is initialised once, of voters, on empty logs.
+
+use consensus::BootstrapError;
+use raft_types::MemberId;
+use raft_types::MemberKind::Database;
+
+use crate::support::ring::Ring;
+
+#[tokio::test]
+async fn a_second_bootstrap_is_refused_on_every_member() {
+    let ring = Ring::of(&[Database; 3]).await;
+    let committed = ring.commit("first").await;
+    ring.committed_everywhere(committed).await;
+    for member in ring.members.values() {
+        let again = member.bootstrap(ring.records.clone()).await;
+        assert!(
+            matches!(again, Err(BootstrapError::NotPristine)),
+            "{again:?}"
+        );
+        assert!(!member.inbound().is_pristine().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn only_voters_that_include_the_founder_make_a_ring() {
+    let mut ring = Ring::started(&[Database; 3]).await;
+    let founder = ring.member(MemberId(1)).clone();
+    assert!(founder.inbound().is_pristine().await.unwrap());
+
+    ring.records.get_mut(&MemberId(3)).unwrap().votes = false;
+    let refused = founder.bootstrap(ring.records.clone()).await;
+    assert!(
+        matches!(refused, Err(BootstrapError::NonVoting(MemberId(3)))),
+        "{refused:?}"
+    );
+
+    ring.records.remove(&MemberId(3));
+    ring.records.remove(&MemberId(1));
+    let refused = founder.bootstrap(ring.records.clone()).await;
+    assert!(
+        matches!(refused, Err(BootstrapError::NotInList(MemberId(1)))),
+        "{refused:?}"
+    );
+    assert!(founder.inbound().is_pristine().await.unwrap());
+}

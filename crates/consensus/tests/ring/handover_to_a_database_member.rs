@@ -1,0 +1,58 @@
+//! A witness that leads hands over to a database member, and says why while it cannot.
+
+use std::time::Duration;
+
+use consensus::HandoverState;
+use raft_types::MemberId;
+use raft_types::MemberKind::{Database, Witness};
+
+use crate::support::ring::{Ring, within};
+
+const DATABASE: MemberId = MemberId(3);
+
+#[tokio::test]
+async fn the_database_member_ends_up_leading() {
+    // Member 1 makes the ring, campaigns first, and is a witness.
+    let ring = Ring::of(&[Witness, Witness, Database]).await;
+    within("the database member leads", async {
+        while ring.serving().await.0 != DATABASE {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let committed = ring.commit("one").await;
+    ring.committed_everywhere(committed).await;
+    assert_eq!(ring.serving().await.0, DATABASE);
+}
+
+#[tokio::test]
+async fn a_witness_without_an_heir_leads_on_and_says_why() {
+    let mut ring = Ring::of(&[Witness, Witness, Database]).await;
+    ring.crash(DATABASE).await;
+    let status = within("a witness that waits", async {
+        loop {
+            let (leader, _) = ring.serving().await;
+            let status = ring.member(leader).status();
+            if let Some(HandoverState::Waiting { why }) = &status.handover
+                && why.contains("bring member 3 (member-3) back")
+            {
+                return status;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let quorum = status.quorum.unwrap();
+    assert!(quorum.ok, "two witnesses are a majority: {quorum}");
+
+    ring.start(DATABASE).await;
+    within("the database member leads", async {
+        while ring.serving().await.0 != DATABASE {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    for id in [1, 2].map(MemberId) {
+        assert_eq!(ring.member(id).status().handover, None);
+    }
+}

@@ -1,0 +1,18 @@
+//! Whole rings of three members in one process, over memory logs and a switchboard that can cut lines.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bootstrap_once;
+mod cold_start;
+mod commits_in_order;
+mod failing_log;
+mod handover_to_a_database_member;
+mod leader_crash;
+mod lost_quorum;
+mod no_membership_without_the_barrier;
+mod pre_vote;
+mod proposals_are_bounded;
+mod purge;
+mod slow_disks;
+mod transfers;

@@ -1,0 +1,113 @@
+//! Leadership goes to a named member; when that one cannot take it, the ring finds its way out.
+
+use consensus::{Leadership, NotServing, TransferError, TransferOutcome, TransferRefusal};
+use raft_types::MemberId;
+use raft_types::MemberKind::Database;
+
+use crate::support::ring::{Ring, leadership_is, within};
+
+#[tokio::test]
+async fn the_named_member_leads() {
+    let ring = Ring::of(&[Database; 3]).await;
+    ring.commit("before").await;
+    let (leader, term) = ring.serving().await;
+    let to = ring.ids().into_iter().find(|id| *id != leader).unwrap();
+    let outcome = within("the transfer", ring.member(leader).transfer_leader(to)).await;
+    let Ok(TransferOutcome::Done { term: next }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(next > term);
+    assert_eq!(ring.serving().await, (to, next));
+    let last = ring.commit("after").await;
+    ring.committed_everywhere(last).await;
+    assert!(ring.board.campaigns_asked().is_empty());
+}
+
+#[tokio::test]
+async fn targets_that_could_not_lead_are_refused_and_nothing_changes() {
+    let mut ring = Ring::of(&[Database; 3]).await;
+    let (leader, term) = ring.serving().await;
+    let others: Vec<_> = ring.ids().into_iter().filter(|id| *id != leader).collect();
+    let member = ring.member(leader).clone();
+
+    let refused = ring.member(others[0]).transfer_leader(others[1]).await;
+    let not_leader = TransferRefusal::NotLeader {
+        leader: Some(leader),
+    };
+    assert_eq!(refused, Err(TransferError::Refused(not_leader)));
+    let stranger = member.transfer_leader(MemberId(9)).await;
+    assert_eq!(
+        stranger,
+        Err(TransferRefusal::NoSuchMember(MemberId(9)).into())
+    );
+
+    ring.crash(others[0]).await;
+    within("the silence of a crashed member", async {
+        loop {
+            match member.status().ring_view.member(others[0]) {
+                Some(standing) if standing.answers(crate::support::ring::TIMERS.lease) => {}
+                _ => return,
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    let silent = member.transfer_leader(others[0]).await;
+    let refusal = silent.unwrap_err().to_string();
+    assert!(refusal.contains("has not answered for"), "{refusal}");
+    assert_eq!(ring.serving().await, (leader, term));
+    ring.commit("still").await;
+}
+
+#[tokio::test]
+async fn a_target_that_vanishes_leaves_the_leadership_to_another() {
+    let ring = Ring::of(&[Database; 3]).await;
+    ring.commit("before").await;
+    let (leader, _) = ring.serving().await;
+    let to = ring.ids().into_iter().find(|id| *id != leader).unwrap();
+    // Its last answer is young enough for the check, and it hears no more.
+    ring.board.isolate(to, ring.ids());
+    let member = ring.member(leader);
+    let transfer = within("the transfer", member.transfer_leader(to)).await;
+    let Ok(TransferOutcome::AnotherLeads { leader: next, .. }) = transfer else {
+        panic!("{transfer:?}");
+    };
+    assert!(next != to && next != leader);
+    let last = ring.commit("after").await;
+    ring.board.heal();
+    ring.committed_everywhere(last).await;
+}
+
+#[tokio::test]
+async fn voters_that_do_not_campaign_by_themselves_are_asked_to() {
+    let ring = Ring::of(&[Database; 3]).await;
+    ring.commit("before").await;
+    let (leader, term) = ring.serving().await;
+    for id in ring.ids() {
+        ring.member(id).set_campaigning(false);
+    }
+    let to = ring.ids().into_iter().find(|id| *id != leader).unwrap();
+    ring.board.isolate(to, ring.ids());
+    let member = ring.member(leader).clone();
+    let transfer = tokio::spawn(async move { member.transfer_leader(to).await });
+    let gives_up = Leadership::LeaderNotServing {
+        term,
+        why: NotServing::TransferringTo(to),
+    };
+    leadership_is(ring.member(leader), |now| *now == gives_up).await;
+    let again = ring.member(leader).transfer_leader(to).await;
+    assert!(
+        matches!(again, Err(TransferError::Refused(_))),
+        "a second transfer in one term: {again:?}"
+    );
+
+    let transfer = within("the transfer", transfer).await.unwrap();
+    let Ok(TransferOutcome::AnotherLeads { leader: next, .. }) = transfer else {
+        panic!("{transfer:?}");
+    };
+    assert!(next != to && next != leader);
+    assert_eq!(ring.board.campaigns_asked().first(), Some(&next));
+    ring.board.heal();
+    let last = ring.commit("after").await;
+    ring.committed_everywhere(last).await;
+}

@@ -1,0 +1,5 @@
+//! What the tests of a ring share.
+
+pub(crate) mod memory_log;
+pub(crate) mod ring;
+pub(crate) mod switchboard;

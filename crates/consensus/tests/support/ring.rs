@@ -1,0 +1,178 @@
+//! A ring of members in one process, over memory logs and a switchboard.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consensus::{AppliedFloor, Bounds, Leadership, Member, MemberConfig, Outcome, Term, Timers};
+use raft_types::{
+    AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
+    TransactionPayload,
+};
+
+use super::memory_log::MemoryDisk;
+use super::switchboard::Switchboard;
+
+/// Short enough for tests, long enough for a busy machine.
+pub(crate) const TIMERS: Timers = Timers {
+    heartbeat: Duration::from_millis(100),
+    lease: Duration::from_millis(500),
+};
+
+/// More than any of these rings needs for anything.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A ring; members are numbered from 1.
+pub(crate) struct Ring {
+    pub(crate) id: RingId,
+    pub(crate) board: Switchboard,
+    pub(crate) records: BTreeMap<MemberId, MemberRecord>,
+    pub(crate) disks: BTreeMap<MemberId, MemoryDisk>,
+    pub(crate) members: BTreeMap<MemberId, Member>,
+    pub(crate) bounds: Bounds,
+}
+
+impl Ring {
+    /// Members of these kinds, started, not yet a ring.
+    pub(crate) async fn started(kinds: &[MemberKind]) -> Self {
+        Self::started_with(kinds, Bounds::default()).await
+    }
+
+    pub(crate) async fn started_with(kinds: &[MemberKind], bounds: Bounds) -> Self {
+        let numbered = (1..).map(MemberId).zip(kinds);
+        let records: BTreeMap<_, _> = numbered.map(|(id, &kind)| (id, record(id, kind))).collect();
+        let mut ring = Self {
+            id: RingId::random(),
+            board: Switchboard::default(),
+            disks: records
+                .keys()
+                .map(|id| (*id, MemoryDisk::default()))
+                .collect(),
+            records,
+            members: BTreeMap::new(),
+            bounds,
+        };
+        for id in ring.ids() {
+            ring.start(id).await;
+        }
+        ring
+    }
+
+    /// A ring of these kinds, made by its first member.
+    pub(crate) async fn of(kinds: &[MemberKind]) -> Self {
+        let ring = Self::started(kinds).await;
+        ring.bootstrap().await;
+        ring
+    }
+
+    pub(crate) async fn bootstrap(&self) {
+        let founder = &self.members[&MemberId(1)];
+        founder.bootstrap(self.records.clone()).await.unwrap();
+    }
+
+    pub(crate) fn ids(&self) -> Vec<MemberId> {
+        self.records.keys().copied().collect()
+    }
+
+    pub(crate) fn member(&self, id: MemberId) -> &Member {
+        &self.members[&id]
+    }
+
+    /// Starts a member over its disk.
+    pub(crate) async fn start(&mut self, id: MemberId) {
+        let config = MemberConfig {
+            timers: TIMERS,
+            bounds: self.bounds,
+            ..MemberConfig::new(self.id, id, self.records[&id].kind)
+        };
+        let port = self.board.port(id);
+        let log = self.disks[&id].open();
+        let calls = Arc::new(port.clone());
+        let member = Member::start(config, log, port, calls, AppliedFloor::default()).await;
+        let member = member.unwrap();
+        self.board.connect(id, member.inbound());
+        self.members.insert(id, member);
+    }
+
+    /// Stops a member without a word to the others.
+    pub(crate) async fn crash(&mut self, id: MemberId) {
+        self.board.disconnect(id);
+        let member = self.members.remove(&id).unwrap();
+        member.shutdown().await;
+    }
+
+    /// Waits until one of the members serves, and says which and in which term.
+    pub(crate) async fn serving(&self) -> (MemberId, Term) {
+        within("a serving leader", async {
+            loop {
+                let serving = self.members.iter().find_map(|(id, member)| {
+                    Some((*id, member.leadership().borrow().serving_term()?))
+                });
+                if let Some(serving) = serving {
+                    return serving;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+    }
+
+    /// Proposes a transaction to who serves, until it is committed.
+    pub(crate) async fn commit(&self, text: &str) -> OpId {
+        within("a commit", async {
+            loop {
+                let (leader, term) = self.serving().await;
+                let proposed = self.member(leader).propose(transaction(text), term).await;
+                if let Outcome::Committed(op_id) = proposed.unwrap().outcome().await {
+                    return op_id;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Waits until every running member knows that `op_id` is committed.
+    pub(crate) async fn committed_everywhere(&self, op_id: OpId) {
+        for member in self.members.values() {
+            let mut committed = member.committed();
+            let reached = committed.wait_for(|at| at.is_some_and(|at| at.index >= op_id.index));
+            within("the commit mark", reached).await.unwrap();
+        }
+    }
+}
+
+/// A future that must end in time.
+pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what} did not come within {PATIENCE:?}"),
+    }
+}
+
+/// Waits until a member's leadership is as wanted.
+pub(crate) async fn leadership_is(
+    member: &Member,
+    wanted: impl FnMut(&Leadership) -> bool,
+) -> Leadership {
+    let mut leadership = member.leadership();
+    let reached = within("the leadership", leadership.wait_for(wanted)).await;
+    *reached.unwrap()
+}
+
+pub(crate) fn transaction(text: &str) -> AppEntry {
+    AppEntry::Transaction(TransactionPayload::seal(Bytes::copy_from_slice(
+        text.as_bytes(),
+    )))
+}
+
+fn record(id: MemberId, kind: MemberKind) -> MemberRecord {
+    MemberRecord {
+        name: format!("member-{id}"),
+        region: Region("home".to_owned()),
+        kind,
+        votes: true,
+        address: format!("in-process:{id}"),
+        incarnation: Incarnation::random(),
+    }
+}

@@ -1,0 +1,164 @@
+//! The calls of operators, and of a member that makes a ring.
+
+use consensus::{Identity, Introduction, Party, RingState};
+use raft_types::{MemberId, RingId};
+use thiserror::Error;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+
+use super::endpoint::{self, AddressError};
+use crate::schema::{self, admin_client};
+use crate::tls::TlsMaterial;
+use crate::transport_config::TransportConfig;
+
+/// Asks one member about itself.
+#[derive(Debug, Clone)]
+pub struct AdminClient {
+    client: admin_client::AdminClient<Channel>,
+    address: String,
+    config: TransportConfig,
+}
+
+/// Why a member gave no answer that could be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AdminError {
+    /// The address has no meaning.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// Nobody answers there, or not in time.
+    #[error(
+        "the member at {address} does not answer: {reason}; start it, or check its address and TLS settings"
+    )]
+    Unreachable {
+        /// Where it should be.
+        address: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// It refuses.
+    #[error("the member at {address} refuses: {reason}")]
+    Refused {
+        /// Where it is.
+        address: String,
+        /// Its words.
+        reason: String,
+    },
+    /// Its answer has no meaning.
+    #[error(
+        "the member at {address} gives an answer that has no meaning ({reason}); run the same version on all members"
+    )]
+    Unreadable {
+        /// Where it is.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl AdminClient {
+    /// A client for the member at an address; the connection comes up with the first call.
+    ///
+    /// # Errors
+    /// [`AdminError::Address`].
+    pub fn new(
+        address: &str,
+        tls: Option<&TlsMaterial>,
+        config: TransportConfig,
+    ) -> Result<Self, AdminError> {
+        let channel = endpoint::lazy(address, tls, &config)?;
+        Ok(Self {
+            client: admin_client::AdminClient::new(channel),
+            address: address.to_owned(),
+            config,
+        })
+    }
+
+    /// Asks a member who it is.
+    ///
+    /// # Errors
+    /// [`AdminError`].
+    pub async fn identify(&self) -> Result<Introduction, AdminError> {
+        let mut client = self.client.clone();
+        let answer = self
+            .call(client.identify(schema::IdentifyRequest {}))
+            .await?;
+        let parsed = introduction(&answer).ok_or_else(|| AdminError::Unreadable {
+            address: self.address.clone(),
+            reason: format!("{answer:?}"),
+        });
+        parsed
+    }
+
+    /// Gives a fresh member its ring. Giving it again changes nothing.
+    ///
+    /// # Errors
+    /// [`AdminError`].
+    pub async fn adopt(&self, ring: RingId, member: Party) -> Result<(), AdminError> {
+        let mut client = self.client.clone();
+        let request = schema::AdoptRequest {
+            ring: ring.to_string(),
+            member: member.member.0,
+            incarnation: member.incarnation.to_string(),
+        };
+        self.call(client.adopt(request)).await?;
+        Ok(())
+    }
+
+    /// A member's status, a JSON document.
+    ///
+    /// # Errors
+    /// [`AdminError`].
+    pub async fn status(&self) -> Result<bytes::Bytes, AdminError> {
+        let mut client = self.client.clone();
+        let answer = self.call(client.status(schema::StatusRequest {})).await?;
+        Ok(answer.json)
+    }
+
+    async fn call<T>(
+        &self,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, AdminError> {
+        let address = self.address.clone();
+        match tokio::time::timeout(self.config.call_deadline, call).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) if is_refusal(&status) => Err(AdminError::Refused {
+                address,
+                reason: status.message().to_owned(),
+            }),
+            Ok(Err(status)) => Err(AdminError::Unreachable {
+                address,
+                reason: endpoint::words(&status),
+            }),
+            Err(_) => Err(AdminError::Unreachable {
+                address,
+                reason: format!("no answer within {:?}", self.config.call_deadline),
+            }),
+        }
+    }
+}
+
+fn is_refusal(status: &Status) -> bool {
+    use tonic::Code;
+    matches!(
+        status.code(),
+        Code::FailedPrecondition | Code::InvalidArgument | Code::PermissionDenied
+    )
+}
+
+fn introduction(answer: &schema::IdentifyAnswer) -> Option<Introduction> {
+    let ring = || answer.ring.parse::<RingId>().ok();
+    let ring = match answer.ring_state() {
+        schema::RingState::Fresh => RingState::Fresh,
+        schema::RingState::Founding => RingState::Founding { ring: ring()? },
+        schema::RingState::Belongs => RingState::Belongs { ring: ring()? },
+        schema::RingState::Unspecified => return None,
+    };
+    Some(Introduction {
+        identity: Identity {
+            member: MemberId(answer.member),
+            incarnation: answer.incarnation.parse().ok()?,
+            ring,
+        },
+        log_is_empty: answer.log_is_empty,
+    })
+}

@@ -1,0 +1,14 @@
+//! The calling end: one peer a member, two connections a peer, and the engine's network over them.
+
+mod admin;
+mod answers;
+mod endpoint;
+mod network;
+mod parts;
+mod peers;
+mod window;
+
+pub use admin::{AdminClient, AdminError};
+pub use endpoint::AddressError;
+pub use network::{GrpcNetworkFactory, PeerClient};
+pub use peers::PeerTrouble;

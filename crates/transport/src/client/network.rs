@@ -1,0 +1,278 @@
+//! The engine's network over gRPC.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use consensus::{CallError, IdentityBook, MemberCalls, Term};
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, Stream, StreamExt, stream};
+use openraft::OptionalSend;
+use openraft::errors::{
+    NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable,
+};
+use openraft::network::{RPCOption, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult,
+    TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use openraft::type_config::alias::SnapshotOf;
+use raft_types::{MemberId, MemberRecord, TypeConfig, Vote};
+use tonic::{Code, Response, Status};
+
+use super::answers::Answers;
+use super::parts::Parts;
+use super::peers::{Peer, PeerTrouble, Peers};
+use super::window::Window;
+use crate::schema;
+use crate::tls::TlsMaterial;
+use crate::transport_config::TransportConfig;
+use crate::wire;
+
+type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
+
+/// Makes the clients with which one member calls the others. Clones share their connections.
+#[derive(Clone)]
+pub struct GrpcNetworkFactory(Arc<Peers>);
+
+impl GrpcNetworkFactory {
+    /// Calls in the name of the member whose identity is in `book`.
+    pub fn new(book: Arc<IdentityBook>, tls: Option<TlsMaterial>, config: TransportConfig) -> Self {
+        Self(Arc::new(Peers::new(book, tls, config)))
+    }
+
+    /// What is wrong with the members that cannot be called, or that refuse.
+    pub fn troubles(&self) -> BTreeMap<MemberId, PeerTrouble> {
+        self.0.troubles()
+    }
+
+    fn client(&self, target: MemberId, record: &MemberRecord, lane: Lane) -> PeerClient {
+        PeerClient {
+            peer: self.0.peer(target, record),
+            lane,
+        }
+    }
+}
+
+impl RaftNetworkFactory<TypeConfig> for GrpcNetworkFactory {
+    type Network = PeerClient;
+
+    async fn new_client(&mut self, target: MemberId, record: &MemberRecord) -> PeerClient {
+        self.client(target, record, Lane::Entries)
+    }
+
+    async fn new_heartbeat_client(
+        &mut self,
+        target: MemberId,
+        record: &MemberRecord,
+    ) -> PeerClient {
+        self.client(target, record, Lane::Heartbeats)
+    }
+}
+
+impl MemberCalls for GrpcNetworkFactory {
+    fn ask_to_campaign<'a>(
+        &'a self,
+        to: MemberId,
+        record: &'a MemberRecord,
+        term: Term,
+    ) -> BoxFuture<'a, Result<(), CallError>> {
+        async move {
+            let peer = self.0.peer(to, record);
+            let mut client = peer
+                .urgent()
+                .map_err(|error| CallError(error.to_string()))?;
+            let request = peer.sealed(schema::CampaignRequest { term: term.0 });
+            let deadline = peer.config.call_deadline;
+            match tokio::time::timeout(deadline, client.campaign(request)).await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(status)) => Err(CallError(peer.failed(&status))),
+                Err(_) => Err(CallError(format!("no answer within {deadline:?}"))),
+            }
+        }
+        .boxed()
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Lane {
+    Entries,
+    Heartbeats,
+}
+
+/// Calls one member.
+pub struct PeerClient {
+    peer: Arc<Peer>,
+    lane: Lane,
+}
+
+impl PeerClient {
+    /// One heartbeat, or whatever else the engine asks without entries.
+    async fn heartbeat(
+        peer: &Peer,
+        request: AppendEntriesRequest<TypeConfig>,
+        deadline: Duration,
+    ) -> RpcResult<StreamAppendResult<TypeConfig>> {
+        if !request.entries.is_empty() {
+            let reason = "entries travel on the stream, not on the connection of the heartbeats";
+            return Err(RPCError::Network(NetworkError::from_string(reason)));
+        }
+        let head = wire::head_of(&request.vote, request.prev_log_id, request.leader_commit);
+        let mut client = peer.urgent().map_err(|error| unreachable(peer, error))?;
+        let call = client.heartbeat(peer.sealed(head));
+        let answer = unary(peer, RPCTypes::AppendEntries, deadline, call).await?;
+        wire::append_result(answer).map_err(unreadable)
+    }
+
+    async fn open_stream<S>(&self, requests: S) -> RpcResult<Answers>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
+    {
+        let peer = &self.peer;
+        let window = Arc::new(Window::new());
+        let parts = Parts::new(requests, window.clone());
+        let mut client = peer.bulk().map_err(|error| unreachable(peer, error))?;
+        let call = client.append(peer.sealed(parts));
+        let deadline = peer.config.call_deadline;
+        let streaming = unary(peer, RPCTypes::AppendEntries, deadline, call).await?;
+        Ok(Answers::new(peer.clone(), streaming, window))
+    }
+}
+
+impl RaftNetworkV2<TypeConfig> for PeerClient {
+    type SnapshotData = ();
+
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<AppendEntriesResponse<TypeConfig>> {
+        let result = Self::heartbeat(&self.peer, request, option.hard_ttl()).await?;
+        Ok(result.into())
+    }
+
+    fn stream_append<'s, S>(
+        &'s mut self,
+        mut requests: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+    {
+        async move {
+            match self.lane {
+                Lane::Entries => Ok(self.open_stream(requests).await?.boxed()),
+                Lane::Heartbeats => {
+                    let peer = &*self.peer;
+                    let Some(request) = requests.next().await else {
+                        return Ok(stream::empty().boxed());
+                    };
+                    let answer = Self::heartbeat(peer, request, option.hard_ttl());
+                    Ok(stream::once(answer).boxed())
+                }
+            }
+        }
+        .boxed()
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<VoteResponse<TypeConfig>> {
+        let peer = &self.peer;
+        let mut client = peer.urgent().map_err(|error| unreachable(peer, error))?;
+        let call = client.vote(peer.sealed(wire::vote_request(&request)));
+        let answer = unary(peer, RPCTypes::Vote, option.hard_ttl(), call).await?;
+        wire::vote_response(answer).map_err(unreadable)
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<VoteResponse<TypeConfig>> {
+        let peer = &self.peer;
+        let mut client = peer.urgent().map_err(|error| unreachable(peer, error))?;
+        let call = client.pre_vote(peer.sealed(wire::vote_request(&request)));
+        let answer = unary(peer, RPCTypes::Vote, option.hard_ttl(), call).await?;
+        wire::vote_response(answer).map_err(unreadable)
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        _: Vote,
+        snapshot: SnapshotOf<TypeConfig, ()>,
+        _: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        _: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        let upto = snapshot.meta.last_log_id.map_or(0, |last| last.index);
+        let message = format!(
+            "the member needs entries that are purged here (the log is kept from about index {upto}); it cannot catch up: add a new member instead"
+        );
+        self.peer.troubled(None, &message);
+        Err(StreamingError::Unreachable(Unreachable::from_string(
+            message,
+        )))
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
+        let peer = &self.peer;
+        let mut client = peer.urgent().map_err(|error| unreachable(peer, error))?;
+        let call = client.transfer_leader(peer.sealed(wire::transfer_request(&request)));
+        let answer = unary(peer, RPCTypes::TransferLeader, option.hard_ttl(), call).await?;
+        wire::transfer_response(answer).map_err(unreadable)
+    }
+}
+
+/// Waits for a call, until its deadline.
+async fn unary<T>(
+    peer: &Peer,
+    action: RPCTypes,
+    deadline: Duration,
+    call: impl Future<Output = Result<Response<T>, Status>>,
+) -> RpcResult<T> {
+    match tokio::time::timeout(deadline, call).await {
+        Ok(Ok(response)) => {
+            peer.well();
+            Ok(response.into_inner())
+        }
+        Ok(Err(status)) => Err(call_error(peer, &status)),
+        Err(_) => {
+            peer.troubled(None, &format!("no answer within {deadline:?}"));
+            Err(RPCError::Timeout(Timeout {
+                action,
+                id: peer.own_id(),
+                target: peer.id(),
+                timeout: deadline,
+            }))
+        }
+    }
+}
+
+/// A failed call, as the engine tells errors apart: it waits before it tries again to reach a member
+/// that is away or refuses, and tries again at once when a connection broke in the middle.
+pub(crate) fn call_error(peer: &Peer, status: &Status) -> RPCError<TypeConfig> {
+    let message = peer.failed(status);
+    match status.code() {
+        Code::Cancelled | Code::Unknown | Code::Internal => {
+            RPCError::Network(NetworkError::from_string(message))
+        }
+        _ => RPCError::Unreachable(Unreachable::from_string(message)),
+    }
+}
+
+fn unreachable(peer: &Peer, error: impl std::error::Error) -> RPCError<TypeConfig> {
+    let message = error.to_string();
+    peer.troubled(None, &message);
+    RPCError::Unreachable(Unreachable::from_string(message))
+}
+
+fn unreadable(error: wire::WireError) -> RPCError<TypeConfig> {
+    RPCError::Unreachable(Unreachable::from_string(error))
+}

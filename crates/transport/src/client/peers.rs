@@ -1,0 +1,198 @@
+//! The members that are called: each with its two connections, and what was wrong with it last. Calls
+//! to one member share its connections, whoever makes them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use consensus::{Envelope, IdentityBook, Party};
+use raft_types::{MemberId, MemberRecord};
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+
+use super::endpoint::{self, AddressError};
+use crate::envelope;
+use crate::schema::raft_client::RaftClient;
+use crate::tls::TlsMaterial;
+use crate::transport_config::TransportConfig;
+
+/// What was wrong with a member at the last call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerTrouble {
+    /// The code of the refusal, when the member refused.
+    pub refusal: Option<String>,
+    /// In words.
+    pub message: String,
+    /// For how long it has been so.
+    pub since: Duration,
+}
+
+/// All members that this one calls.
+pub(crate) struct Peers {
+    book: Arc<IdentityBook>,
+    tls: Option<TlsMaterial>,
+    config: TransportConfig,
+    known: Mutex<BTreeMap<MemberId, Arc<Peer>>>,
+}
+
+impl Peers {
+    pub(crate) fn new(
+        book: Arc<IdentityBook>,
+        tls: Option<TlsMaterial>,
+        config: TransportConfig,
+    ) -> Self {
+        Self {
+            book,
+            tls,
+            config,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The member as its record has it; a changed record makes it anew.
+    pub(crate) fn peer(&self, id: MemberId, record: &MemberRecord) -> Arc<Peer> {
+        let mut known = self.lock();
+        if let Some(peer) = known.get(&id)
+            && peer.is(record)
+        {
+            return peer.clone();
+        }
+        let peer = Arc::new(self.connect(id, record));
+        known.insert(id, peer.clone());
+        peer
+    }
+
+    /// Connections come up with the first call on them.
+    fn connect(&self, id: MemberId, record: &MemberRecord) -> Peer {
+        let connect = || endpoint::lazy(&record.address, self.tls.as_ref(), &self.config);
+        Peer {
+            own: self.book.clone(),
+            config: self.config,
+            to: Party {
+                member: id,
+                incarnation: record.incarnation,
+            },
+            address: record.address.clone(),
+            bulk: connect().map(raft_client),
+            urgent: connect().map(raft_client),
+            troubled: AtomicBool::new(false),
+            trouble: Mutex::default(),
+        }
+    }
+
+    /// What is wrong with whom.
+    pub(crate) fn troubles(&self) -> BTreeMap<MemberId, PeerTrouble> {
+        let known = self.lock();
+        let troubled = known
+            .iter()
+            .filter_map(|(id, peer)| Some((*id, peer.trouble()?)));
+        troubled.collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Arc<Peer>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn raft_client(channel: Channel) -> RaftClient<Channel> {
+    RaftClient::new(channel)
+}
+
+/// One member that is called.
+pub(crate) struct Peer {
+    own: Arc<IdentityBook>,
+    pub(crate) config: TransportConfig,
+    to: Party,
+    address: String,
+    /// Entries.
+    bulk: Result<RaftClient<Channel>, AddressError>,
+    /// Heartbeats, votes, transfers: never behind entries.
+    urgent: Result<RaftClient<Channel>, AddressError>,
+    troubled: AtomicBool,
+    trouble: Mutex<Option<(Instant, Option<String>, String)>>,
+}
+
+impl Peer {
+    fn is(&self, record: &MemberRecord) -> bool {
+        self.address == record.address && self.to.incarnation == record.incarnation
+    }
+
+    pub(crate) fn id(&self) -> MemberId {
+        self.to.member
+    }
+
+    pub(crate) fn own_id(&self) -> MemberId {
+        self.own.identity().member
+    }
+
+    pub(crate) fn bulk(&self) -> Result<RaftClient<Channel>, AddressError> {
+        self.bulk.clone()
+    }
+
+    pub(crate) fn urgent(&self) -> Result<RaftClient<Channel>, AddressError> {
+        self.urgent.clone()
+    }
+
+    /// A message in its envelope.
+    pub(crate) fn sealed<T>(&self, message: T) -> Request<T> {
+        let own = self.own.identity();
+        let envelope = Envelope {
+            // A member that has no ring does not call; the receiver would say so.
+            ring: own.ring.ring().unwrap_or_default(),
+            from: Party {
+                member: own.member,
+                incarnation: own.incarnation,
+            },
+            to: self.to,
+        };
+        let mut request = Request::new(message);
+        envelope::seal(&envelope, request.metadata_mut());
+        request
+    }
+
+    /// Notes that the member answered.
+    pub(crate) fn well(&self) {
+        if self.troubled.swap(false, Ordering::Relaxed) {
+            tracing::info!(member = %self.id(), address = %self.address, "the member answers again");
+            *self.lock() = None;
+        }
+    }
+
+    /// Notes what was wrong, and logs it when it is news.
+    pub(crate) fn troubled(&self, refusal: Option<&str>, message: &str) {
+        let mut trouble = self.lock();
+        let news = trouble
+            .as_ref()
+            .is_none_or(|(_, _, known)| known != message);
+        if news {
+            tracing::warn!(member = %self.id(), address = %self.address, %message, "the member cannot be called");
+            let since = trouble
+                .as_ref()
+                .map_or_else(Instant::now, |(since, ..)| *since);
+            *trouble = Some((since, refusal.map(str::to_owned), message.to_owned()));
+        }
+        self.troubled.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes what a failed call says, and returns it in words.
+    pub(crate) fn failed(&self, status: &Status) -> String {
+        let message = endpoint::words(status);
+        self.troubled(envelope::refusal_code(status), &message);
+        message
+    }
+
+    fn trouble(&self) -> Option<PeerTrouble> {
+        let trouble = self.lock();
+        let (since, refusal, message) = trouble.as_ref()?;
+        Some(PeerTrouble {
+            refusal: refusal.clone(),
+            message: message.clone(),
+            since: since.elapsed(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(Instant, Option<String>, String)>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

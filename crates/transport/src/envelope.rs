@@ -1,0 +1,169 @@
+//! The envelope of a call in its gRPC metadata, and refusals as gRPC statuses and back.
+
+use consensus::{AdmissionRefusal, Envelope, Party};
+use raft_types::{Incarnation, MemberId, RingId};
+use thiserror::Error;
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+use tonic::{Code, Status};
+
+/// The version of the calls between members. Others are refused.
+const PROTOCOL: &str = "1";
+
+const PROTOCOL_KEY: &str = "witness-protocol";
+const RING_KEY: &str = "witness-ring";
+const FROM_KEY: &str = "witness-from";
+const TO_KEY: &str = "witness-to";
+const REFUSAL_KEY: &str = "witness-refusal";
+
+/// A call whose envelope cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum EnvelopeError {
+    /// It has none, or half of one.
+    #[error("the call has no `{0}` in its metadata; only members of a ring make such calls")]
+    Missing(&'static str),
+    /// Its text has no meaning.
+    #[error("the call's `{key}` is `{value}`, which has no meaning")]
+    Unreadable {
+        /// Which part.
+        key: &'static str,
+        /// Its text.
+        value: String,
+    },
+    /// The caller speaks another version.
+    #[error(
+        "the caller speaks version {theirs} of the protocol, this member version {PROTOCOL}; run the same version on all members"
+    )]
+    Protocol {
+        /// The caller's.
+        theirs: String,
+    },
+}
+
+/// Writes the envelope of a call.
+pub(crate) fn seal(envelope: &Envelope, metadata: &mut MetadataMap) {
+    let party = |party: &Party| format!("{}/{}", party.member, party.incarnation);
+    metadata.insert(PROTOCOL_KEY, MetadataValue::from_static(PROTOCOL));
+    metadata.insert(RING_KEY, ascii(&envelope.ring.to_string()));
+    metadata.insert(FROM_KEY, ascii(&party(&envelope.from)));
+    metadata.insert(TO_KEY, ascii(&party(&envelope.to)));
+}
+
+/// Reads the envelope of a call.
+pub(crate) fn open(metadata: &MetadataMap) -> Result<Envelope, EnvelopeError> {
+    let protocol = text(metadata, PROTOCOL_KEY)?;
+    if protocol != PROTOCOL {
+        return Err(EnvelopeError::Protocol {
+            theirs: protocol.to_owned(),
+        });
+    }
+    let ring = text(metadata, RING_KEY)?;
+    let ring: RingId = ring.parse().map_err(|_| unreadable(RING_KEY, ring))?;
+    Ok(Envelope {
+        ring,
+        from: party(metadata, FROM_KEY)?,
+        to: party(metadata, TO_KEY)?,
+    })
+}
+
+fn party(metadata: &MetadataMap, key: &'static str) -> Result<Party, EnvelopeError> {
+    let value = text(metadata, key)?;
+    let parsed = value.split_once('/').and_then(|(member, incarnation)| {
+        Some(Party {
+            member: MemberId(member.parse().ok()?),
+            incarnation: incarnation.parse::<Incarnation>().ok()?,
+        })
+    });
+    parsed.ok_or_else(|| unreadable(key, value))
+}
+
+fn text<'a>(metadata: &'a MetadataMap, key: &'static str) -> Result<&'a str, EnvelopeError> {
+    let value = metadata.get(key).ok_or(EnvelopeError::Missing(key))?;
+    value.to_str().map_err(|_| unreadable(key, "not text"))
+}
+
+fn unreadable(key: &'static str, value: &str) -> EnvelopeError {
+    EnvelopeError::Unreadable {
+        key,
+        value: value.to_owned(),
+    }
+}
+
+/// Numbers and UUIDs are ASCII; anything else would be replaced rather than sent.
+fn ascii(text: &str) -> MetadataValue<Ascii> {
+    text.parse().unwrap_or(MetadataValue::from_static("?"))
+}
+
+impl From<EnvelopeError> for Status {
+    fn from(error: EnvelopeError) -> Self {
+        Status::new(Code::InvalidArgument, error.to_string())
+    }
+}
+
+/// The status that carries a refusal, with its code for programs.
+pub(crate) fn refusal_status(refusal: &AdmissionRefusal) -> Status {
+    let mut status = Status::new(Code::FailedPrecondition, refusal.to_string());
+    let code = MetadataValue::from_static(refusal.code());
+    status.metadata_mut().insert(REFUSAL_KEY, code);
+    status
+}
+
+/// The code of the refusal in a status, if it is one.
+pub(crate) fn refusal_code(status: &Status) -> Option<&str> {
+    let code = status.metadata().get(REFUSAL_KEY)?;
+    code.to_str().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn envelope() -> Envelope {
+        let party = |member| Party {
+            member: MemberId(member),
+            incarnation: Incarnation::random(),
+        };
+        Envelope {
+            ring: RingId::random(),
+            from: party(1),
+            to: party(2),
+        }
+    }
+
+    #[test]
+    fn an_envelope_arrives_as_it_was_sealed() {
+        let envelope = envelope();
+        let mut metadata = MetadataMap::new();
+        seal(&envelope, &mut metadata);
+        assert_eq!(open(&metadata), Ok(envelope));
+    }
+
+    #[test]
+    fn a_call_without_an_envelope_is_no_call() {
+        let error = open(&MetadataMap::new()).unwrap_err();
+        assert_eq!(error, EnvelopeError::Missing(PROTOCOL_KEY));
+        for (key, value, words) in [
+            (PROTOCOL_KEY, "9", "version 9 of the protocol"),
+            (RING_KEY, "x", "`witness-ring` is `x`"),
+            (FROM_KEY, "1", "`witness-from` is `1`"),
+            (TO_KEY, "2/x", "`witness-to` is `2/x`"),
+        ] {
+            let mut metadata = MetadataMap::new();
+            seal(&envelope(), &mut metadata);
+            metadata.insert(key, MetadataValue::from_static(value));
+            let error = open(&metadata).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_keeps_its_code_and_its_words() {
+        let refusal = AdmissionRefusal::SameMember { own: MemberId(2) };
+        let status = refusal_status(&refusal);
+        assert_eq!(refusal_code(&status), Some("same-member"));
+        assert!(
+            status
+                .message()
+                .contains("two processes run under one number")
+        );
+    }
+}

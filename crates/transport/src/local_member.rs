@@ -1,0 +1,85 @@
+//! The member behind a server: who it is from the start, its Raft from the moment that its log is open.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use consensus::{AdmissionRefusal, IdentityBook, Inbound, admit};
+use futures::future::BoxFuture;
+use raft_types::MemberId;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use crate::envelope;
+
+/// Makes the answer to a status call. The binary decides what an operator sees.
+pub trait StatusSource: Send + Sync + 'static {
+    /// The member's status, a JSON document.
+    fn status(&self) -> BoxFuture<'_, Vec<u8>>;
+}
+
+/// See the module.
+pub struct LocalMember {
+    pub(crate) book: Arc<IdentityBook>,
+    pub(crate) status: Arc<dyn StatusSource>,
+    inbound: OnceLock<Inbound>,
+    /// So that a member that keeps calling in vain fills no log.
+    last_refusal: Mutex<Option<AdmissionRefusal>>,
+}
+
+impl LocalMember {
+    /// A member that is known and whose Raft does not run yet.
+    pub fn new(book: Arc<IdentityBook>, status: Arc<dyn StatusSource>) -> Self {
+        Self {
+            book,
+            status,
+            inbound: OnceLock::new(),
+            last_refusal: Mutex::default(),
+        }
+    }
+
+    /// From now on the calls of other members go to this Raft. The first one stays.
+    pub fn attach(&self, inbound: Inbound) {
+        // A member has one Raft in its life; a second one would be a mistake that changes nothing.
+        let _ = self.inbound.set(inbound);
+    }
+
+    /// The member's Raft, if it runs.
+    pub(crate) fn inbound(&self) -> Option<&Inbound> {
+        self.inbound.get()
+    }
+
+    /// The member's Raft and the caller, when the call is one to listen to.
+    pub(crate) fn admitted(&self, metadata: &MetadataMap) -> Result<(&Inbound, MemberId), Status> {
+        let envelope = envelope::open(metadata)?;
+        let inbound = self.inbound.get();
+        let known = |id| inbound.and_then(|inbound| inbound.record(id));
+        let own = self.book.identity();
+        if let Err(refusal) = admit(&envelope, &own, known) {
+            self.log_once(refusal);
+            return Err(envelope::refusal_status(&refusal));
+        }
+        let inbound = inbound.ok_or_else(|| {
+            let message = format!("member {} is still opening its log; try again", own.member);
+            Status::unavailable(message)
+        })?;
+        Ok((inbound, envelope.from.member))
+    }
+
+    fn log_once(&self, refusal: AdmissionRefusal) {
+        let mut last = self
+            .last_refusal
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if last.replace(refusal) != Some(refusal) {
+            tracing::warn!(%refusal, "a call of another member is refused");
+        }
+    }
+}
+
+impl std::fmt::Debug for LocalMember {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalMember")
+            .field("book", &self.book)
+            .field("attached", &self.inbound.get().is_some())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,80 @@
+//! Who this member is, its ring, and its status: for operators and for the member that makes a ring.
+
+use std::sync::Arc;
+
+use consensus::{IdentityError, RingState};
+use raft_types::{Incarnation, MemberId, RingId};
+use tonic::{Request, Response, Status};
+
+use crate::local_member::LocalMember;
+use crate::schema::{self, admin_server::Admin};
+
+pub(crate) struct AdminService {
+    pub(crate) local: Arc<LocalMember>,
+}
+
+#[tonic::async_trait]
+impl Admin for AdminService {
+    async fn identify(
+        &self,
+        _: Request<schema::IdentifyRequest>,
+    ) -> Result<Response<schema::IdentifyAnswer>, Status> {
+        let identity = self.local.book.identity();
+        let ring_state = match identity.ring {
+            RingState::Fresh => schema::RingState::Fresh,
+            RingState::Founding { .. } => schema::RingState::Founding,
+            RingState::Belongs { .. } => schema::RingState::Belongs,
+        };
+        let log_is_empty = match self.local.inbound() {
+            Some(inbound) => {
+                let pristine = inbound.is_pristine().await;
+                Some(pristine.map_err(|fault| Status::unavailable(fault.to_string()))?)
+            }
+            None => None,
+        };
+        Ok(Response::new(schema::IdentifyAnswer {
+            member: identity.member.0,
+            incarnation: identity.incarnation.to_string(),
+            ring_state: ring_state.into(),
+            ring: identity
+                .ring
+                .ring()
+                .map_or_else(String::new, |ring| ring.to_string()),
+            log_is_empty,
+        }))
+    }
+
+    async fn adopt(
+        &self,
+        request: Request<schema::AdoptRequest>,
+    ) -> Result<Response<schema::AdoptAnswer>, Status> {
+        let request = request.into_inner();
+        let unreadable = |_| Status::invalid_argument("the ring or the data directory is no UUID");
+        let ring: RingId = request.ring.parse().map_err(unreadable)?;
+        let incarnation: Incarnation = request.incarnation.parse().map_err(unreadable)?;
+        let own = self.local.book.identity();
+        if MemberId(request.member) != own.member || incarnation != own.incarnation {
+            let message = format!(
+                "the ring is for member {} with data directory {incarnation}, but this is member {} with {}",
+                request.member, own.member, own.incarnation
+            );
+            return Err(Status::failed_precondition(message));
+        }
+        match self.local.book.adopt(ring) {
+            Ok(()) => {
+                tracing::info!(%ring, "this member belongs to a ring");
+                Ok(Response::new(schema::AdoptAnswer {}))
+            }
+            Err(error @ IdentityError::File(_)) => Err(Status::internal(error.to_string())),
+            Err(refusal) => Err(Status::failed_precondition(refusal.to_string())),
+        }
+    }
+
+    async fn status(
+        &self,
+        _: Request<schema::StatusRequest>,
+    ) -> Result<Response<schema::StatusAnswer>, Status> {
+        let json = self.local.status.status().await;
+        Ok(Response::new(schema::StatusAnswer { json: json.into() }))
+    }
+}

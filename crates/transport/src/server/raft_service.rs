@@ -1,0 +1,132 @@
+//! The engine's calls: admitted, read, handed to the engine, answered.
+
+use std::sync::Arc;
+
+use consensus::{Fault, Inbound, Term};
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, stream};
+use openraft::raft::VoteResponse;
+use raft_types::{MemberId, TypeConfig};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::requests::{EndReason, Requests};
+use crate::local_member::LocalMember;
+use crate::schema::{self, raft_server::Raft};
+use crate::wire::{self, WireError};
+
+pub(crate) struct RaftService {
+    pub(crate) local: Arc<LocalMember>,
+    pub(crate) shutdown: CancellationToken,
+}
+
+impl RaftService {
+    /// The engine, the caller and the message, when the call is one to listen to.
+    fn admitted<T>(&self, request: Request<T>) -> Result<(&Inbound, MemberId, T), Status> {
+        let (inbound, caller) = self.local.admitted(request.metadata())?;
+        Ok((inbound, caller, request.into_inner()))
+    }
+}
+
+#[tonic::async_trait]
+impl Raft for RaftService {
+    type AppendStream = BoxStream<'static, Result<schema::AppendAnswer, Status>>;
+
+    async fn append(
+        &self,
+        request: Request<Streaming<schema::AppendPart>>,
+    ) -> Result<Response<Self::AppendStream>, Status> {
+        let (inbound, _, parts) = self.admitted(request)?;
+        let end = EndReason::default();
+        let answers = inbound
+            .append(Requests::new(parts, end.clone()))
+            .map(|answer| answer.map(wire::append_answer).map_err(fault_status));
+        // After the answers that are due: why there are no more of them.
+        let reason = stream::once(async move { end.take() })
+            .filter_map(|reason| async move { reason.map(Err) });
+        let ended = self.shutdown.clone().cancelled_owned();
+        let last_word = Status::unavailable("the member is shutting down");
+        let answers = answers
+            .chain(reason)
+            .take_until(ended.boxed())
+            .chain(self.unless_running(last_word));
+        Ok(Response::new(answers.boxed()))
+    }
+
+    async fn heartbeat(
+        &self,
+        request: Request<schema::AppendHead>,
+    ) -> Result<Response<schema::AppendAnswer>, Status> {
+        let (inbound, _, head) = self.admitted(request)?;
+        let request = wire::heartbeat_request(head).map_err(wire_status)?;
+        let answer = inbound.heartbeat(request).await.map_err(fault_status)?;
+        Ok(Response::new(wire::append_answer(answer)))
+    }
+
+    async fn vote(
+        &self,
+        request: Request<schema::VoteRequest>,
+    ) -> Result<Response<schema::VoteAnswer>, Status> {
+        let (inbound, _, request) = self.admitted(request)?;
+        let request = wire::vote_request_from(request).map_err(wire_status)?;
+        vote_answer(inbound.vote(request).await)
+    }
+
+    async fn pre_vote(
+        &self,
+        request: Request<schema::VoteRequest>,
+    ) -> Result<Response<schema::VoteAnswer>, Status> {
+        let (inbound, _, request) = self.admitted(request)?;
+        let request = wire::vote_request_from(request).map_err(wire_status)?;
+        vote_answer(inbound.pre_vote(request).await)
+    }
+
+    async fn transfer_leader(
+        &self,
+        request: Request<schema::TransferRequest>,
+    ) -> Result<Response<schema::TransferAnswer>, Status> {
+        let (inbound, _, request) = self.admitted(request)?;
+        let request = wire::transfer_request_from(request).map_err(wire_status)?;
+        let answer = inbound.transfer_leader(request).await;
+        let answer = answer.map_err(fault_status)?;
+        Ok(Response::new(wire::transfer_answer(answer)))
+    }
+
+    async fn campaign(
+        &self,
+        request: Request<schema::CampaignRequest>,
+    ) -> Result<Response<schema::CampaignAnswer>, Status> {
+        let (inbound, caller, request) = self.admitted(request)?;
+        let campaigned = inbound.campaign(caller, Term(request.term)).await;
+        campaigned.map_err(|refusal| Status::failed_precondition(refusal.to_string()))?;
+        Ok(Response::new(schema::CampaignAnswer {}))
+    }
+}
+
+impl RaftService {
+    /// The status, if the server is being shut down when the stream ends; else nothing.
+    fn unless_running(
+        &self,
+        status: Status,
+    ) -> impl futures::Stream<Item = Result<schema::AppendAnswer, Status>> + use<> {
+        let shutdown = self.shutdown.clone();
+        stream::once(async move { shutdown.is_cancelled().then_some(Err(status)) })
+            .filter_map(|status| async move { status })
+    }
+}
+
+fn vote_answer(
+    answer: Result<VoteResponse<TypeConfig>, Fault>,
+) -> Result<Response<schema::VoteAnswer>, Status> {
+    let answer = answer.map_err(fault_status)?;
+    Ok(Response::new(wire::vote_answer(&answer)))
+}
+
+/// The engine has stopped: for the caller this member is away.
+fn fault_status(fault: Fault) -> Status {
+    Status::unavailable(fault.to_string())
+}
+
+fn wire_status(error: WireError) -> Status {
+    Status::invalid_argument(error.to_string())
+}

@@ -1,0 +1,115 @@
+//! Serves both services on one listener, and stops in good order: nothing new is taken, calls under
+//! way are answered, streams end with a word, and after a short grace whatever is left is dropped.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use raft_types::MAX_MESSAGE_BYTES;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+use super::admin_service::AdminService;
+use super::raft_service::RaftService;
+use crate::local_member::LocalMember;
+use crate::schema::admin_server::AdminServer;
+use crate::schema::raft_server::RaftServer;
+use crate::tls::TlsMaterial;
+use crate::transport_config::{
+    CONNECTION_WINDOW_BYTES, FRAME_BYTES, STREAM_WINDOW_BYTES, TransportConfig,
+};
+
+/// How long calls under way may take after a shutdown began.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Why a server did not start.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// The listener has no address.
+    #[error("the listener for other members cannot be used: {0}")]
+    Listener(#[from] io::Error),
+    /// The TLS settings cannot be used.
+    #[error("the TLS settings cannot be used for serving: {0}")]
+    Tls(tonic::transport::Error),
+}
+
+/// A server that runs until it is shut down. Dropping it stops it without grace.
+#[derive(Debug)]
+pub struct RunningServer {
+    address: SocketAddr,
+    shutdown: CancellationToken,
+    serving: JoinHandle<()>,
+}
+
+impl RunningServer {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops it, in two seconds at most.
+    pub async fn shutdown(mut self) {
+        self.shutdown.cancel();
+        if tokio::time::timeout(GRACE, &mut self.serving)
+            .await
+            .is_err()
+        {
+            tracing::warn!("calls of other members were still under way at the shutdown");
+        }
+    }
+}
+
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+        self.serving.abort();
+    }
+}
+
+/// Serves the calls to `local` on `listener`, with TLS when there is material for it.
+///
+/// # Errors
+/// [`ServeError`].
+pub fn serve(
+    listener: TcpListener,
+    local: Arc<LocalMember>,
+    tls: Option<&TlsMaterial>,
+    config: &TransportConfig,
+) -> Result<RunningServer, ServeError> {
+    let address = listener.local_addr()?;
+    let shutdown = CancellationToken::new();
+    let raft = RaftServer::new(RaftService {
+        local: local.clone(),
+        shutdown: shutdown.clone(),
+    })
+    .max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let admin = AdminServer::new(AdminService { local });
+
+    let mut server = Server::builder()
+        .http2_keepalive_interval(Some(config.keepalive))
+        .http2_keepalive_timeout(Some(config.keepalive_deadline))
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES);
+    if let Some(tls) = tls {
+        server = server.tls_config(tls.server()).map_err(ServeError::Tls)?;
+    }
+    let router = server.add_service(raft).add_service(admin);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let until = shutdown.clone().cancelled_owned();
+    let serving = tokio::spawn(async move {
+        if let Err(error) = router.serve_with_incoming_shutdown(incoming, until).await {
+            tracing::error!(%error, "serving other members ended");
+        }
+    });
+    Ok(RunningServer {
+        address,
+        shutdown,
+        serving,
+    })
+}

@@ -1,0 +1,17 @@
+//! Between the engine's types and the schema's: votes and log ids, entries, and requests that are cut
+//! into parts and put together again. Pure; nothing that arrives here is trusted.
+
+mod assembly;
+mod entry;
+mod error;
+mod split;
+mod vote;
+
+pub(crate) use assembly::Assembly;
+pub(crate) use error::WireError;
+pub(crate) use split::Splitter;
+pub(crate) use vote::{
+    append_answer, append_result, head_of, heartbeat_request, transfer_answer, transfer_request,
+    transfer_request_from, transfer_response, vote_answer, vote_request, vote_request_from,
+    vote_response,
+};

@@ -1,0 +1,149 @@
+//! Cuts a request of the engine into messages of bounded size. Small entries travel together, as many
+//! as fit, and make a request of their own on the wire; one that is larger than a message travels
+//! alone, in pieces. The receiver never has to hold more than it is able to hand on.
+
+use std::iter::Peekable;
+use std::vec;
+
+use bytes::Bytes;
+use openraft::raft::AppendEntriesRequest;
+use raft_types::{Entry, LogId, MAX_MESSAGE_BYTES, TypeConfig, Vote};
+
+use super::entry::{ENTRY_OVERHEAD, entry_to};
+use super::error::WireError;
+use super::vote::head_of;
+use crate::schema::{self, AppendPart};
+
+/// How much of a message its entries may take: the rest is for the head.
+pub(crate) const PART_BYTES: usize = MAX_MESSAGE_BYTES - 1024;
+
+/// One message of a request.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) message: AppendPart,
+    /// With the last message of a request on the wire: the size of its entries, for the window. The
+    /// receiver answers once for it.
+    pub(crate) ends_request_of: Option<usize>,
+}
+
+/// The messages of one request of the engine.
+pub(crate) struct Splitter {
+    vote: Vote,
+    leader_commit: Option<LogId>,
+    previous: Option<LogId>,
+    entries: Peekable<vec::IntoIter<Entry>>,
+    /// A request without entries is a message, too.
+    nothing_sent: bool,
+    /// What is left of an entry that travels in pieces, and its whole size.
+    rest: Option<(Bytes, usize)>,
+}
+
+impl Splitter {
+    pub(crate) fn new(request: AppendEntriesRequest<TypeConfig>) -> Self {
+        Self {
+            vote: request.vote,
+            leader_commit: request.leader_commit,
+            previous: request.prev_log_id,
+            entries: request.entries.into_iter().peekable(),
+            nothing_sent: true,
+            rest: None,
+        }
+    }
+
+    /// Whether the next message continues an entry.
+    pub(crate) fn is_inside_entry(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    /// The next message.
+    pub(crate) fn next_part(&mut self) -> Result<Option<Part>, WireError> {
+        if let Some((rest, whole)) = self.rest.take() {
+            return Ok(Some(self.continue_entry(rest, whole)));
+        }
+        let Some(first) = self.entries.next() else {
+            let head_only = std::mem::take(&mut self.nothing_sent);
+            return Ok(head_only.then(|| Part {
+                message: self.begin(Vec::new()),
+                ends_request_of: Some(0),
+            }));
+        };
+        self.nothing_sent = false;
+        let previous = first.log_id;
+        let mut first = entry_to(first)?;
+        let whole = size_of(&first);
+        if whole > PART_BYTES {
+            let piece = first.body.split_to(PART_BYTES - ENTRY_OVERHEAD);
+            let rest = std::mem::replace(&mut first.body, piece);
+            self.rest = Some((rest, whole));
+            let message = self.begin(vec![first]);
+            self.previous = Some(previous);
+            return Ok(Some(Part {
+                message,
+                ends_request_of: None,
+            }));
+        }
+        self.batch(first, previous).map(Some)
+    }
+
+    /// A message of `first` and the entries after it that fit.
+    fn batch(&mut self, first: schema::Entry, mut last: LogId) -> Result<Part, WireError> {
+        let mut bytes = size_of(&first);
+        let mut batch = vec![first];
+        while let Some(next) = self
+            .entries
+            .next_if(|next| bytes + bound_of(next) <= PART_BYTES)
+        {
+            last = next.log_id;
+            let next = entry_to(next)?;
+            bytes += size_of(&next);
+            batch.push(next);
+        }
+        let message = self.begin(batch);
+        self.previous = Some(last);
+        Ok(Part {
+            message,
+            ends_request_of: Some(bytes),
+        })
+    }
+
+    fn begin(&self, entries: Vec<schema::Entry>) -> AppendPart {
+        AppendPart {
+            head: Some(head_of(&self.vote, self.previous, self.leader_commit)),
+            entries,
+            continuation: Bytes::new(),
+        }
+    }
+
+    fn continue_entry(&mut self, mut rest: Bytes, whole: usize) -> Part {
+        let continuation = rest.split_to(rest.len().min(PART_BYTES));
+        let ends = rest.is_empty();
+        if !ends {
+            self.rest = Some((rest, whole));
+        }
+        Part {
+            message: AppendPart {
+                head: None,
+                entries: Vec::new(),
+                continuation,
+            },
+            ends_request_of: ends.then_some(whole),
+        }
+    }
+}
+
+fn size_of(entry: &schema::Entry) -> usize {
+    entry.body.len() + ENTRY_OVERHEAD
+}
+
+/// The size of an entry, without making its body: that of a membership is taken as too large to
+/// share a message.
+fn bound_of(entry: &Entry) -> usize {
+    use raft_types::{AppEntry, EntryPayload};
+    let body = match &entry.payload {
+        EntryPayload::Blank => 0,
+        EntryPayload::Normal(AppEntry::Transaction(payload)) => payload.bytes().len(),
+        EntryPayload::Normal(AppEntry::Rotate(rotate)) => rotate.format_description.len(),
+        EntryPayload::Membership(_) => PART_BYTES,
+    };
+    body + ENTRY_OVERHEAD
+}

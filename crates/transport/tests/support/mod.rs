@@ -1,0 +1,5 @@
+//! What the tests and measurements of a ring over gRPC share.
+
+pub(crate) mod grpc_ring;
+#[path = "../../../consensus/tests/support/memory_log.rs"]
+pub(crate) mod memory_log;
