@@ -4,7 +4,9 @@ mod check;
 mod config_args;
 mod exit;
 mod output;
+mod run;
 mod status;
+mod tracing_setup;
 
 pub use config_args::ConfigArgs;
 pub use exit::{Exit, Failure};
@@ -31,6 +33,10 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run one member of a ring, until SIGTERM or SIGINT
+    Run(run::RunArgs),
+    /// Ask every member and show the ring
+    Status(status::StatusArgs),
     /// Check a configuration and name every mistake with its line
     Check(check::CheckArgs),
 }
@@ -52,6 +58,8 @@ pub fn main() -> ExitCode {
     };
     let format = arguments.output;
     let outcome = match arguments.command {
+        Command::Run(args) => run::run(&args),
+        Command::Status(args) => status::run(&args, format),
         Command::Check(args) => check::run(&args, format),
     };
     match outcome {

@@ -176,6 +176,13 @@ pub const KEYS: &[Key] = &[
         "Authorities that may have signed the other members' certificates, PEM. Both sides are checked.",
     ),
     key(
+        "tls.peer_name",
+        Kind::Text,
+        Value("\"\""),
+        "\"witness.example.org\"",
+        "Name that the other members' certificates must carry. Empty: the host in the address of each.",
+    ),
+    key(
         "mysql.mode",
         Kind::Choice(&["child", "attach"]),
         Value("\"child\""),

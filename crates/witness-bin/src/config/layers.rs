@@ -8,7 +8,11 @@ use super::problem::{Place, Problems};
 use super::suggest::{listed, nearest};
 
 /// Environment variables that speak of the program and not of a key.
-const OTHER_VARIABLES: [&str; 1] = ["WITNESS_CONFIG"];
+const OTHER_VARIABLES: [&str; 3] = [
+    "WITNESS_CONFIG",
+    "WITNESS_MYSQL_TREE",
+    "WITNESS_QUICK_TESTS",
+];
 
 /// What the three sources say, unread.
 #[derive(Debug, Clone, Default)]

@@ -81,6 +81,16 @@ pub enum Durability {
     Os,
 }
 
+impl Durability {
+    /// Its word in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fsync => "fsync",
+            Self::Os => "os",
+        }
+    }
+}
+
 /// `[raft]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaftSettings {
@@ -108,6 +118,8 @@ pub struct TlsSettings {
     pub key_file: PathBuf,
     /// Who may have signed the others' certificates.
     pub ca_file: PathBuf,
+    /// The name that the others' certificates must carry; by default the host in each address.
+    pub peer_name: Option<String>,
 }
 
 /// `[mysql]`.
@@ -298,6 +310,7 @@ fn tls(values: &Values) -> Option<Option<TlsSettings>> {
         certificate_file: certificate.into(),
         key_file: values.text("tls.key_file")?.into(),
         ca_file: values.text("tls.ca_file")?.into(),
+        peer_name: non_empty(values.text("tls.peer_name")?),
     }))
 }
 

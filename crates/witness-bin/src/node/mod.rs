@@ -1,10 +1,19 @@
-//! One running member.
+//! One running member: its data directory, its ring, what it says of itself, and its end.
 
+mod desk;
 mod directory_lock;
-mod founding;
+mod error;
 mod identity;
+mod joining;
+mod log_opening;
+mod observer;
 mod portrait;
+mod ring_handle;
+mod rotation;
+mod running;
 
 pub use directory_lock::{DirectoryLock, LockError};
-pub use founding::{FoundingCalls, FoundingError, configured_members, prepare_ring};
+pub use error::NodeError;
 pub use identity::{Claim, IdentityFileError, IdentityRecord, open_identity};
+pub use ring_handle::{RingHandle, RotateError};
+pub use running::Node;

@@ -1,0 +1,150 @@
+//! `witness run`: one member, until it is told to stop or cannot go on.
+
+use consensus::IdentityError;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::config_args::ConfigArgs;
+use super::exit::{Exit, Failure};
+use super::tracing_setup::start_log;
+use crate::node::{IdentityFileError, LockError, Node, NodeError};
+
+/// Arguments of `witness run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// Make the ring, together with all configured members; on one of them, once in the ring's life
+    #[arg(long)]
+    bootstrap: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Runs `witness run`.
+///
+/// # Errors
+/// Exit 2 for a wrong configuration, 4 for a data directory that is in use or somebody else's, 7 for a
+/// damaged log, 1 for everything else.
+pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    let (config, problems) = args.config.load()?;
+    start_log(&config.logging)?;
+    for problem in problems.iter() {
+        tracing::warn!("{problem}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let mut stop = StopSignals::new()?;
+        let node = Node::launch(config)
+            .await
+            .map_err(|error| failure(&error))?;
+        tracing::info!(
+            member = %node.config().own.id,
+            name = node.config().own.name,
+            ring = node.config().ring_name,
+            listen = node.config().listen,
+            data_dir = %node.config().data_dir.display(),
+            "started"
+        );
+        live(&node, args.bootstrap, &mut stop).await
+    })
+}
+
+async fn live(node: &Node, bootstrap: bool, stop: &mut StopSignals) -> Result<(), Failure> {
+    let joined = tokio::select! {
+        joined = node.join(bootstrap) => joined.map(|_| true),
+        name = stop.next() => {
+            tracing::info!("{name}: stopping before the ring was joined");
+            Ok(false)
+        }
+    };
+    let ended = match joined {
+        Err(error) => Err(error),
+        Ok(false) => Ok(()),
+        Ok(true) => tokio::select! {
+            error = node.failed() => Err(error),
+            name = stop.next() => {
+                tracing::info!("{name}: stopping");
+                Ok(())
+            }
+        },
+    };
+    if let Err(error) = &ended {
+        tracing::error!("stopping: {error}");
+    }
+    let stopped = tokio::select! {
+        stopped = node.stop() => stopped,
+        // The second signal of an operator who does not want to wait.
+        name = stop.next() => {
+            tracing::warn!("{name} again: stopping at once");
+            Ok(())
+        }
+    };
+    ended.and(stopped).map_err(|error| failure(&error))?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// SIGTERM and SIGINT.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// The exit code and the advice for what stopped a member.
+pub(crate) fn failure(error: &NodeError) -> Failure {
+    let (exit, advice) = match error {
+        NodeError::Lock(LockError::InUse { .. }) => (
+            Exit::Refused,
+            "stop that process first, or name another `data_dir`",
+        ),
+        NodeError::IdentityFile(IdentityFileError::Foreign { .. }) => (
+            Exit::Refused,
+            "name the right `data_dir`, or give this member an empty one; a member that lost its data comes \
+             back under a new id",
+        ),
+        NodeError::IdentityFile(
+            IdentityFileError::Damaged { .. } | IdentityFileError::Missing { .. },
+        ) => (
+            Exit::Corrupt,
+            "restore the data directory from a copy made while the member was stopped, or replace the member",
+        ),
+        NodeError::Identity(IdentityError::OtherRing { .. } | IdentityError::Founder { .. }) => {
+            (Exit::Refused, "")
+        }
+        NodeError::Founding(_) | NodeError::Bootstrap(_) => (Exit::Refused, ""),
+        NodeError::Open(binlog_store::OpenError::ForeignRing { .. }) => (Exit::Refused, ""),
+        NodeError::Open(open) if open.is_corruption() => (
+            Exit::Corrupt,
+            "`witness log verify DATA_DIR` names every damaged place; the other members have the log as well",
+        ),
+        NodeError::Store(binlog_store::StoreError::Corrupt(_)) => (Exit::Corrupt, ""),
+        NodeError::Tls(_) => (Exit::Usage, ""),
+        NodeError::Start(consensus::StartError::Config(_)) => (Exit::Usage, ""),
+        NodeError::Listen { .. } => (
+            Exit::Error,
+            "stop what listens there, or configure another address",
+        ),
+        NodeError::Meta { .. } => (
+            Exit::Error,
+            "another process may have it open; look at `lock` in the data directory",
+        ),
+        _ => (Exit::Error, ""),
+    };
+    Failure::new(exit, error.to_string(), advice)
+}

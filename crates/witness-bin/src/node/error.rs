@@ -1,0 +1,84 @@
+//! Why a member does not start, or does not go on.
+
+use std::io;
+use std::path::PathBuf;
+
+use binlog_store::{OpenError, StoreError};
+use consensus::{BootstrapError, Fault, IdentityError, StartError};
+use thiserror::Error;
+use transport::{FoundingError, ServeError, TlsError};
+
+use super::directory_lock::LockError;
+use super::identity::IdentityFileError;
+
+/// See the module.
+#[derive(Debug, Error)]
+pub enum NodeError {
+    /// The data directory cannot be made.
+    #[error("the data directory {path} cannot be made: {source}", path = path.display())]
+    DataDir {
+        /// The directory.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// Another process has the data directory.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The data directory is somebody else's.
+    #[error(transparent)]
+    IdentityFile(#[from] IdentityFileError),
+    /// The data directory does not join the ring.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The files for TLS between members cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// An address cannot be listened at.
+    #[error("`{key}` {address} cannot be listened at: {source}")]
+    Listen {
+        /// The configuration's key.
+        key: &'static str,
+        /// The address.
+        address: String,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// The other members' calls cannot be taken in.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// No ring was made.
+    #[error(transparent)]
+    Founding(#[from] FoundingError),
+    /// The hard state beside the log cannot be opened.
+    #[error("the hard state in {path} cannot be opened: {source}", path = path.display())]
+    Meta {
+        /// Its directory.
+        path: PathBuf,
+        /// What it says.
+        source: io::Error,
+    },
+    /// The log cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The engine did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The ring got no first entry.
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+    /// The log failed while the member ran.
+    #[error(transparent)]
+    Store(StoreError),
+    /// The engine failed while the member ran.
+    #[error(transparent)]
+    Engine(Fault),
+    /// A part of the member ended that must not end.
+    #[error("{what} ended: {why}")]
+    Ended {
+        /// Which part.
+        what: &'static str,
+        /// Why.
+        why: String,
+    },
+}

@@ -1,0 +1,145 @@
+//! How a data directory comes to its ring: it belongs to one already, it waits to be taken into one, or
+//! it makes one because it was started with `--bootstrap` (or had begun to, before it was stopped).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use binlog_store::{BinlogStore, OpenError};
+use consensus::{IdentityBook, RingState};
+use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
+use transport::{TlsMaterial, TransportConfig, found_ring};
+
+use super::error::NodeError;
+use super::log_opening::open_log;
+use crate::config::{Config, MemberEntry};
+use crate::http::FlushMetrics;
+
+/// How often a waiting member looks whether it was taken into a ring.
+const LOOK: Duration = Duration::from_millis(50);
+/// A founder waits for the other members as long as nobody stops it.
+const FOUNDER_PATIENCE: Duration = Duration::from_secs(365 * 86_400);
+
+/// An open log, and the first membership when this member has to begin the ring.
+pub(crate) struct Joined {
+    pub(crate) ring: RingId,
+    pub(crate) log: BinlogStore,
+    pub(crate) first_members: Option<BTreeMap<MemberId, MemberRecord>>,
+}
+
+/// What joining needs.
+pub(crate) struct Joining<'a> {
+    pub(crate) config: &'a Arc<Config>,
+    pub(crate) book: &'a IdentityBook,
+    pub(crate) tls: Option<&'a TlsMaterial>,
+    pub(crate) transport: TransportConfig,
+    pub(crate) flushes: &'a FlushMetrics,
+    pub(crate) bootstrap: bool,
+}
+
+impl Joining<'_> {
+    /// Comes to the ring, however long that takes. May be stopped and repeated at any point.
+    ///
+    /// # Errors
+    /// When waiting cannot help.
+    pub(crate) async fn join(&self) -> Result<Joined, NodeError> {
+        match self.book.identity().ring {
+            RingState::Belongs { ring } => {
+                if self.bootstrap {
+                    tracing::info!(%ring, "--bootstrap has nothing to do: this member belongs to a ring");
+                }
+                self.open(ring, None).await
+            }
+            RingState::Founding { ring } => {
+                // Stopped before or after the first entry was written: the log tells.
+                let log = self.open_log(ring).await?;
+                if log.bounds().is_some() {
+                    self.book.founded()?;
+                    return Ok(Joined {
+                        ring,
+                        log,
+                        first_members: None,
+                    });
+                }
+                drop(log.close());
+                drop(log);
+                self.found().await
+            }
+            RingState::Fresh if self.bootstrap => self.found().await,
+            RingState::Fresh => {
+                tracing::info!(
+                    "waiting to be taken into a ring; start one member with --bootstrap"
+                );
+                let ring = self.taken_in().await;
+                self.open(ring, None).await
+            }
+        }
+    }
+
+    async fn found(&self) -> Result<Joined, NodeError> {
+        let configured = configured_members(self.config);
+        let plan = found_ring(
+            self.book,
+            true,
+            &configured,
+            self.tls,
+            self.transport,
+            FOUNDER_PATIENCE,
+        );
+        let plan = plan.await?;
+        self.open(plan.ring, Some(plan.members)).await
+    }
+
+    async fn taken_in(&self) -> RingId {
+        loop {
+            if let RingState::Belongs { ring } = self.book.identity().ring {
+                return ring;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn open(
+        &self,
+        ring: RingId,
+        first_members: Option<BTreeMap<MemberId, MemberRecord>>,
+    ) -> Result<Joined, NodeError> {
+        let log = self.open_log(ring).await?;
+        Ok(Joined {
+            ring,
+            log,
+            first_members,
+        })
+    }
+
+    async fn open_log(&self, ring: RingId) -> Result<BinlogStore, NodeError> {
+        let opened = open_log(self.config.clone(), ring, self.flushes.clone()).await;
+        opened.inspect_err(|error| {
+            if let NodeError::Open(open) = error
+                && OpenError::is_corruption(open)
+            {
+                tracing::error!(%error, "the log is damaged");
+            }
+        })
+    }
+}
+
+/// The first membership, before the data directories are known.
+fn configured_members(config: &Config) -> BTreeMap<MemberId, MemberRecord> {
+    config
+        .members
+        .iter()
+        .map(|entry| (entry.id, record_of(entry)))
+        .collect()
+}
+
+fn record_of(entry: &MemberEntry) -> MemberRecord {
+    MemberRecord {
+        name: entry.name.clone(),
+        region: entry.region.clone(),
+        kind: entry.kind,
+        votes: entry.votes,
+        address: entry.address.clone(),
+        incarnation: Incarnation::default(),
+    }
+}

@@ -1,0 +1,91 @@
+//! Opens the member's log as configured: the files below `log/`, the hard state in `meta/`.
+
+use std::sync::Arc;
+
+use binlog_store::{
+    BinlogStore, DiskFileSystem, FlushSample, ProgressCallback, SledMeta, StoreObserver,
+    StoreOptions, VerifyAtStart,
+};
+use raft_types::RingId;
+
+use super::error::NodeError;
+use crate::config::{Config, Durability};
+use crate::http::FlushMetrics;
+
+/// Opens the log of a ring. Reads and verifies as much of it as is configured.
+///
+/// # Errors
+/// When it cannot be opened, or must not be: see [`binlog_store::OpenError`].
+pub(crate) async fn open_log(
+    config: Arc<Config>,
+    ring: RingId,
+    flushes: FlushMetrics,
+) -> Result<BinlogStore, NodeError> {
+    let opened = tokio::task::spawn_blocking(move || open(&config, ring, flushes)).await;
+    opened.unwrap_or_else(|error| {
+        Err(NodeError::Ended {
+            what: "opening the log",
+            why: error.to_string(),
+        })
+    })
+}
+
+fn open(config: &Config, ring: RingId, flushes: FlushMetrics) -> Result<BinlogStore, NodeError> {
+    let meta_dir = config.data_dir.join("meta");
+    let meta = SledMeta::open(&meta_dir).map_err(|source| NodeError::Meta {
+        path: meta_dir,
+        source,
+    })?;
+    let files = Arc::new(DiskFileSystem);
+    let options = options(config, ring, flushes);
+    let (store, report) = BinlogStore::open(options, files, Arc::new(meta))?;
+    if report.cut.is_some() || !report.removed_files.is_empty() {
+        tracing::warn!("the log was recovered: {report}");
+    } else {
+        tracing::info!("the log is open: {report}");
+    }
+    Ok(store)
+}
+
+fn options(config: &Config, ring: RingId, flushes: FlushMetrics) -> StoreOptions {
+    let log = &config.log;
+    StoreOptions {
+        durability: match log.durability {
+            Durability::Fsync => binlog_store::Durability::Fsync,
+            Durability::Os => binlog_store::Durability::Os,
+        },
+        verify_at_start: match log.verify_all {
+            true => VerifyAtStart::All,
+            false => VerifyAtStart::Recent,
+        },
+        cache_bytes: log.cache_bytes,
+        queue_bytes: log.queue_bytes,
+        disk_limit_bytes: log.disk_limit_bytes,
+        disk_reserve_bytes: log.disk_reserve_bytes,
+        observer: Some(Arc::new(Flushes(flushes))),
+        progress: Some(progress()),
+        ..StoreOptions::new(&config.data_dir, ring)
+    }
+}
+
+struct Flushes(FlushMetrics);
+
+impl StoreObserver for Flushes {
+    fn flushed(&self, sample: &FlushSample) {
+        self.0.observe(sample.entries, sample.write, sample.sync);
+    }
+}
+
+/// Says every tenth part of a long verification in the log.
+fn progress() -> ProgressCallback {
+    let said = std::sync::atomic::AtomicU64::new(0);
+    Arc::new(move |progress| {
+        let tenth = (progress.done_bytes * 10)
+            .checked_div(progress.total_bytes)
+            .unwrap_or(10);
+        if tenth > said.swap(tenth, std::sync::atomic::Ordering::Relaxed) {
+            let (done, total) = (progress.done_bytes, progress.total_bytes);
+            tracing::info!(done, total, "verifying the log, in bytes");
+        }
+    })
+}

@@ -1,0 +1,333 @@
+//! A member from its start to its end: takes its data directory, answers calls from the first moment,
+//! comes to its ring, works, and stops in good order.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use binlog_store::{LogHandle, StoreError};
+use consensus::{
+    AppliedFloor, Bounds, Fault, IdentityBook, Member, MemberConfig, RingView, Timers,
+};
+use raft_types::{LogId, MemberId, MemberKind};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use transport::{
+    GrpcNetworkFactory, LocalMember, RunningServer, TlsFiles, TlsMaterial, TransportConfig, serve,
+};
+
+use super::desk::Desk;
+use super::directory_lock::DirectoryLock;
+use super::error::NodeError;
+use super::identity::{Claim, open_identity};
+use super::joining::{Joined, Joining};
+use super::ring_handle::RingHandle;
+use super::rotation::keep_files_within;
+use crate::config::Config;
+use crate::http::{Endpoints, FlushMetrics, registry};
+use crate::status::{MemberView, ViewSource};
+
+/// A member's process.
+///
+/// ```text
+///   launch ──► answers calls, role `joining` ──► join ──► takes part ──► stop
+///                     (identify, adopt, status)             │
+///                                                           └─► failed: why
+/// ```
+pub struct Node {
+    config: Arc<Config>,
+    book: Arc<IdentityBook>,
+    desk: Arc<Desk>,
+    local: Arc<LocalMember>,
+    tls: Option<TlsMaterial>,
+    transport: TransportConfig,
+    timers: Timers,
+    flushes: FlushMetrics,
+    server: Mutex<Option<RunningServer>>,
+    /// Ends HTTP and everything that looks after the member.
+    stop: CancellationToken,
+    tasks: Mutex<JoinSet<()>>,
+    ring: Mutex<Option<RingHandle>>,
+    /// Last, so that the directory is free only when everything else is gone.
+    _lock: DirectoryLock,
+}
+
+/// How long giving the leadership away may hold up a stop, in leases.
+const TRANSFER_PATIENCE_LEASES: u32 = 4;
+
+impl Node {
+    /// Takes the data directory and begins to answer calls.
+    ///
+    /// # Errors
+    /// [`NodeError`]; the data directory is then free again.
+    pub async fn launch(config: Config) -> Result<Self, NodeError> {
+        let data_dir = &config.data_dir;
+        std::fs::create_dir_all(data_dir).map_err(|source| NodeError::DataDir {
+            path: data_dir.clone(),
+            source,
+        })?;
+        let lock = DirectoryLock::take(data_dir)?;
+        let claim = Claim {
+            ring_name: config.ring_name.clone(),
+            member_id: config.own.id,
+            member_name: config.own.name.clone(),
+        };
+        let book = Arc::new(open_identity(data_dir, &claim)?);
+        let tls = load_tls(&config)?;
+        let timers = Timers {
+            heartbeat: config.raft.heartbeat,
+            lease: config.raft.lease,
+        };
+        let transport = TransportConfig::for_timers(&timers);
+        let config = Arc::new(config);
+        let desk = Arc::new(Desk::new(config.clone(), book.clone()));
+        let local = Arc::new(LocalMember::new(book.clone(), desk.clone()));
+        let listener = listen("member.listen", &config.listen).await?;
+        let server = serve(listener, local.clone(), tls.as_ref(), &transport)?;
+        let node = Self {
+            config,
+            book,
+            desk,
+            local,
+            tls,
+            transport,
+            timers,
+            flushes: FlushMetrics::default(),
+            server: Mutex::new(Some(server)),
+            stop: CancellationToken::new(),
+            tasks: Mutex::new(JoinSet::new()),
+            ring: Mutex::new(None),
+            _lock: lock,
+        };
+        node.serve_http().await?;
+        Ok(node)
+    }
+
+    /// Comes to the ring and takes part in it; waits for that as long as it takes.
+    ///
+    /// # Errors
+    /// When waiting cannot help.
+    pub async fn join(&self, bootstrap: bool) -> Result<RingHandle, NodeError> {
+        let joining = Joining {
+            config: &self.config,
+            book: &self.book,
+            tls: self.tls.as_ref(),
+            transport: self.transport,
+            flushes: &self.flushes,
+            bootstrap,
+        };
+        let joined = joining.join().await.inspect_err(|error| self.note(error))?;
+        let handle = self
+            .take_part(joined)
+            .await
+            .inspect_err(|error| self.note(error))?;
+        *self.lock_ring() = Some(handle.clone());
+        Ok(handle)
+    }
+
+    async fn take_part(&self, joined: Joined) -> Result<RingHandle, NodeError> {
+        let log = joined.log.handle();
+        self.desk.has_log(log.clone());
+        let network = GrpcNetworkFactory::new(self.book.clone(), self.tls.clone(), self.transport);
+        let config = MemberConfig {
+            timers: self.timers,
+            bounds: Bounds {
+                proposals_bytes: self.config.raft.proposals_bytes,
+                ..Bounds::default()
+            },
+            ..MemberConfig::new(joined.ring, self.config.own.id, self.config.own.kind)
+        };
+        let calls = Arc::new(network.clone());
+        let floor = applied_floor(&log);
+        let member = Member::start(config, joined.log, network, calls, floor).await?;
+        self.local.attach(member.inbound());
+        self.desk.has_raft(member.clone());
+        if let Some(members) = joined.first_members {
+            member.bootstrap(members).await?;
+            self.book.founded()?;
+        }
+        let handle = RingHandle { member, log };
+        self.look_after(&handle);
+        Ok(handle)
+    }
+
+    fn look_after(&self, ring: &RingHandle) {
+        let (desk, member) = (self.desk.clone(), ring.member.clone());
+        self.spawn(async move { desk.observer.observe(member).await });
+        self.spawn(keep_files_within(
+            ring.clone(),
+            self.config.log.max_file_bytes,
+        ));
+    }
+
+    /// What the member says of itself.
+    pub fn view(&self) -> MemberView {
+        self.desk.view()
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Waits until the member, which takes part in its ring, cannot go on.
+    pub async fn failed(&self) -> NodeError {
+        let ring = self.lock_ring().clone();
+        let error = match ring {
+            Some(ring) => why_stopped(ring.member.fault().await, &ring.log),
+            None => std::future::pending().await,
+        };
+        self.note(&error);
+        error
+    }
+
+    /// Stops in good order: gives the leadership away if it can, then makes everything durable.
+    ///
+    /// # Errors
+    /// When the log cannot be closed.
+    pub async fn stop(&self) -> Result<(), NodeError> {
+        let ring = self.lock_ring().take();
+        if let Some(ring) = &ring {
+            self.give_leadership_away(&ring.member).await;
+        }
+        self.stop.cancel();
+        let mut tasks = std::mem::take(&mut *self.lock_tasks());
+        let server = self
+            .server
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(server) = server {
+            server.shutdown().await;
+        }
+        if let Some(ring) = &ring {
+            ring.member.shutdown().await;
+        }
+        tasks.shutdown().await;
+        let Some(ring) = ring else { return Ok(()) };
+        let closed = tokio::task::spawn_blocking(move || ring.log.close()).await;
+        match closed {
+            Ok(Ok(()) | Err(StoreError::Closed)) => Ok(()),
+            Ok(Err(error)) => Err(NodeError::Store(error)),
+            Err(error) => Err(NodeError::Ended {
+                what: "closing the log",
+                why: error.to_string(),
+            }),
+        }
+    }
+
+    async fn give_leadership_away(&self, member: &Member) {
+        if member.leadership_now().serving_term().is_none() {
+            return;
+        }
+        let Some(heir) = heir(&member.status().ring_view, self.timers.lease) else {
+            tracing::info!("stopping as the leader; no other voter could take over");
+            return;
+        };
+        let patience = self.timers.lease * TRANSFER_PATIENCE_LEASES;
+        match tokio::time::timeout(patience, member.transfer_leader(heir)).await {
+            Ok(Ok(outcome)) => tracing::info!(%heir, ?outcome, "gave the leadership away"),
+            Ok(Err(error)) => tracing::warn!(%error, "the leadership was not given away"),
+            Err(_) => tracing::warn!(%heir, "the leadership was not given away in time"),
+        }
+    }
+
+    async fn serve_http(&self) -> Result<(), NodeError> {
+        let Some(address) = &self.config.http_listen else {
+            return Ok(());
+        };
+        let listener = listen("http.listen", address).await?;
+        let endpoints = Endpoints::new(
+            self.desk.clone(),
+            registry(self.desk.clone(), &self.flushes),
+        );
+        let stop = self.stop.clone();
+        self.spawn(async move {
+            if let Err(error) = endpoints.serve(listener, stop).await {
+                tracing::error!(%error, "HTTP is not served any more");
+            }
+        });
+        Ok(())
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.lock_tasks().spawn(async move {
+            tokio::select! {
+                () = task => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    }
+
+    fn note(&self, error: &NodeError) {
+        self.desk.has_failed(&error.to_string());
+    }
+
+    fn lock_ring(&self) -> std::sync::MutexGuard<'_, Option<RingHandle>> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_tasks(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn listen(key: &'static str, address: &str) -> Result<TcpListener, NodeError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| NodeError::Listen {
+            key,
+            address: address.to_owned(),
+            source,
+        })
+}
+
+fn load_tls(config: &Config) -> Result<Option<TlsMaterial>, NodeError> {
+    let Some(tls) = &config.tls else {
+        return Ok(None);
+    };
+    let files = TlsFiles {
+        certificate: tls.certificate_file.clone(),
+        key: tls.key_file.clone(),
+        authority: tls.ca_file.clone(),
+        peer_name: tls.peer_name.clone(),
+    };
+    Ok(Some(TlsMaterial::load(&files)?))
+}
+
+fn applied_floor(log: &LogHandle) -> AppliedFloor {
+    let (last_applied, membership) = log.applied_at_open();
+    AppliedFloor {
+        last_applied: last_applied.map(LogId::from),
+        membership,
+    }
+}
+
+/// The engine says that its log failed; the log says how.
+fn why_stopped(fault: Fault, log: &LogHandle) -> NodeError {
+    match log.failure() {
+        Some(error) => NodeError::Store(error),
+        None => NodeError::Engine(fault),
+    }
+}
+
+/// Who takes the leadership over from a leader that stops: a voter that answers, a database member
+/// before a witness, then the least behind.
+fn heir(view: &RingView, lease: Duration) -> Option<MemberId> {
+    let others = view
+        .members
+        .iter()
+        .filter(|standing| standing.id != view.own && standing.voter && standing.answers(lease));
+    let heir = others.min_by_key(|standing| {
+        let witness = standing.record.kind == MemberKind::Witness;
+        (witness, standing.behind.unwrap_or(u64::MAX), standing.id)
+    });
+    heir.map(|standing| standing.id)
+}
