@@ -7,3 +7,4 @@ pub mod demo;
 pub mod http;
 pub mod node;
 pub mod status;
+pub mod terminal;

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::config_args::{ConfigArgs, counted};
-use super::exit::{Exit, Failure};
-use super::output::{Format, print_json, print_text};
 use crate::config::{Problem, example, read, reference};
+use crate::terminal::{Exit, Failure};
+use crate::terminal::{Format, print_json, print_text};
 
 /// Arguments of `witness check`.
 #[derive(Debug, clap::Args)]

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
-use super::exit::{Exit, Failure};
 use crate::config::key::flag_of;
 use crate::config::keys::{KEYS, MEMBERS};
 use crate::config::{Config, Problems, Sources, read};
+use crate::terminal::{Exit, Failure};
 
 /// Where the file is looked for when nobody names one.
 const USUAL_FILES: [&str; 2] = ["witness.toml", "/etc/witness/witness.toml"];

@@ -2,19 +2,18 @@
 
 mod check;
 mod config_args;
-mod exit;
-mod output;
+mod demo;
 mod run;
 mod status;
 mod tracing_setup;
 
 pub use config_args::ConfigArgs;
-pub use exit::{Exit, Failure};
-pub use output::{Format, Table};
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::terminal::{Exit, Failure, Format};
 
 /// Consensus for MySQL as it ships: a ring of members keeps a replicaset's binlog.
 #[derive(Debug, Parser)]
@@ -37,6 +36,8 @@ enum Command {
     Run(run::RunArgs),
     /// Ask every member and show the ring
     Status(status::StatusArgs),
+    /// Show a ring under load: members crash and come back, nothing acknowledged is lost
+    Demo(demo::DemoArgs),
     /// Check a configuration and name every mistake with its line
     Check(check::CheckArgs),
 }
@@ -60,6 +61,7 @@ pub fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Run(args) => run::run(&args),
         Command::Status(args) => status::run(&args, format),
+        Command::Demo(args) => demo::run(&args, format),
         Command::Check(args) => check::run(&args, format),
     };
     match outcome {

@@ -4,9 +4,9 @@ use consensus::IdentityError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::config_args::ConfigArgs;
-use super::exit::{Exit, Failure};
 use super::tracing_setup::start_log;
 use crate::node::{IdentityFileError, LockError, Node, NodeError};
+use crate::terminal::{Exit, Failure};
 
 /// Arguments of `witness run`.
 #[derive(Debug, clap::Args)]

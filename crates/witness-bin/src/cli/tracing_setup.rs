@@ -4,8 +4,8 @@ use std::io::{IsTerminal, stderr};
 
 use tracing_subscriber::EnvFilter;
 
-use super::exit::{Exit, Failure};
 use crate::config::LoggingSettings;
+use crate::terminal::{Exit, Failure};
 
 /// Crates whose chatter helps nobody: what the engine warns of, this program says in its own words.
 /// A filter that names them wins.

@@ -2,47 +2,65 @@
 //! verdict at the end.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::scoreboard::Scoreboard;
+
 /// The report of a demonstration; what `--output json` prints.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Story {
+pub struct Story {
     /// Everything that happened, in order.
-    pub(crate) events: Vec<Event>,
+    pub events: Vec<Event>,
     /// Commits that came back to their clients.
-    pub(crate) acknowledged_total: u64,
+    pub acknowledged_total: u64,
     /// Half of the commits took at most this.
-    pub(crate) latency_p50_seconds: f64,
+    pub latency_p50_seconds: f64,
     /// All but one in a hundred took at most this.
-    pub(crate) latency_p99_seconds: f64,
+    pub latency_p99_seconds: f64,
     /// Acknowledged commits that a member's log lacks.
-    pub(crate) lost_total: u64,
+    pub lost_total: u64,
     /// Transactions that stand twice in a member's log.
-    pub(crate) doubled_total: u64,
+    pub doubled_total: u64,
     /// The first difference between two members' log files.
-    pub(crate) difference: Option<String>,
+    pub difference: Option<String>,
     /// Bytes of log files that were compared, on each member.
-    pub(crate) compared_bytes: u64,
+    pub compared_bytes: u64,
     /// Where the members' files are; gone when they were in a temporary directory.
-    pub(crate) data_dir: String,
+    pub data_dir: String,
     /// Whether everything was as it should be.
-    pub(crate) ok: bool,
+    pub ok: bool,
 }
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Event {
+pub struct Event {
     /// What happened.
-    pub(crate) what: String,
+    pub what: String,
     /// What was to be seen.
-    pub(crate) seen: String,
+    pub seen: String,
     /// How long it took.
-    pub(crate) seconds: f64,
+    pub seconds: f64,
 }
 
 impl Story {
+    /// A story without events.
+    pub(crate) fn new(data_dir: &Path) -> Self {
+        Self {
+            data_dir: data_dir.display().to_string(),
+            ..Self::default()
+        }
+    }
+
+    /// Takes over what the clients saw.
+    pub(crate) fn commits(&mut self, board: &Scoreboard) {
+        self.acknowledged_total = board.total();
+        self.latency_p50_seconds = board.percentile(0.5).as_secs_f64();
+        self.latency_p99_seconds = board.percentile(0.99).as_secs_f64();
+    }
+
     /// Adds an event and answers with its line.
     pub(crate) fn happened(&mut self, what: &str, seen: String, took: Duration) -> String {
         let event = Event {
@@ -65,7 +83,7 @@ impl Story {
     }
 
     /// The summary for people.
-    pub(crate) fn summary(&self) -> String {
+    pub fn summary(&self) -> String {
         let mut out = String::from("\nWhat happened\n");
         for event in &self.events {
             let _ = writeln!(out, "  {}", event.line());

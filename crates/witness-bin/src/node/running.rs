@@ -186,10 +186,19 @@ impl Node {
     /// # Errors
     /// When the log cannot be closed.
     pub async fn stop(&self) -> Result<(), NodeError> {
-        let ring = self.lock_ring().take();
-        if let Some(ring) = &ring {
-            self.give_leadership_away(&ring.member).await;
+        let member = self.lock_ring().as_ref().map(|ring| ring.member.clone());
+        if let Some(member) = member {
+            self.give_leadership_away(&member).await;
         }
+        self.stop_as_follower().await
+    }
+
+    /// Stops in good order and leaves the election of another leader to the others.
+    ///
+    /// # Errors
+    /// When the log cannot be closed.
+    pub async fn stop_as_follower(&self) -> Result<(), NodeError> {
+        let ring = self.lock_ring().take();
         self.stop.cancel();
         let mut tasks = std::mem::take(&mut *self.lock_tasks());
         let server = self

@@ -9,10 +9,10 @@ use consensus::Timers;
 use transport::{AdminClient, TlsFiles, TlsMaterial, TransportConfig};
 
 use super::config_args::ConfigArgs;
-use super::exit::{Exit, Failure};
-use super::output::{Format, colours, print_json, print_json_line, print_text};
 use crate::config::{Config, MemberEntry};
 use crate::status::{MemberView, RingReport};
+use crate::terminal::{Exit, Failure};
+use crate::terminal::{Format, colours, print_json, print_json_line, print_text};
 
 /// Arguments of `witness status`.
 #[derive(Debug, clap::Args)]

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::cli::output::Table;
 use crate::status::{MemberReport, MemberView, QuorumView, RingReport};
+use crate::terminal::Table;
 
 /// The page, its lines ended.
 pub(super) fn page(report: &RingReport, colours: bool) -> String {

@@ -80,7 +80,8 @@ impl Bank {
     pub(crate) fn opening(&mut self) -> Result<Vec<Transaction>, SynthesisError> {
         let statements = [
             "CREATE DATABASE bank".to_owned(),
-            "CREATE TABLE bank.accounts (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)".to_owned(),
+            "CREATE TABLE bank.accounts (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)"
+                .to_owned(),
             format!(
                 "CREATE TABLE bank.transfers (id BIGINT PRIMARY KEY, payer BIGINT NOT NULL, \
                  payee BIGINT NOT NULL, amount INT NOT NULL, note VARCHAR({NOTE_BYTES}) NOT NULL)"
@@ -116,7 +117,11 @@ impl Bank {
         let mut transaction = RowTransaction::begin(head);
         let changes: Vec<_> = before.into_iter().zip(after).collect();
         transaction.update(&self.accounts, &changes)?;
-        let note = format!("{:-^1$}", format!(" transfer {id} "), usize::from(NOTE_BYTES));
+        let note = format!(
+            "{:-^1$}",
+            format!(" transfer {id} "),
+            usize::from(NOTE_BYTES)
+        );
         let row = vec![
             Value::BigInt(id),
             Value::BigInt(number(from)),
@@ -135,7 +140,9 @@ impl Bank {
     fn head(&mut self) -> TransactionHead {
         let number = self.next;
         self.next += 1;
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         TransactionHead {
             gtid: Gtid {
                 source: self.source,

@@ -25,11 +25,17 @@ pub(crate) struct Acknowledged(Arc<Mutex<GtidSet>>);
 impl Acknowledged {
     /// The set now.
     pub(crate) fn set(&self) -> GtidSet {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn add(&self, gtid: Gtid) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(gtid);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .add(gtid);
     }
 }
 
@@ -151,6 +157,7 @@ impl Primary {
         }
         let mut clients_gone = false;
         loop {
+            let room = self.open.len() < IN_FLIGHT;
             let Some(first) = self.open.front_mut() else {
                 if clients_gone {
                     return Ok(End::ClientsGone);
@@ -166,14 +173,16 @@ impl Primary {
                 }
                 continue;
             };
-            let Some(ticket) = &mut first.ticket else { return Ok(End::LeadershipLost) };
+            let Some(ticket) = &mut first.ticket else {
+                return Ok(End::LeadershipLost);
+            };
             tokio::select! {
                 biased;
                 outcome = ticket.outcome() => match outcome {
                     Outcome::Committed(_) => self.answer_first(),
                     Outcome::Refused(_) | Outcome::Unknown(_) => return Ok(End::LeadershipLost),
                 },
-                request = self.requests.recv(), if !clients_gone && self.open.len() < IN_FLIGHT => {
+                request = self.requests.recv(), if !clients_gone && room => {
                     clients_gone = request.is_none();
                     if !self.take_in(request, ring, term).await? {
                         return Ok(End::LeadershipLost);
@@ -191,7 +200,9 @@ impl Primary {
         ring: &RingHandle,
         term: Term,
     ) -> Result<bool, SynthesisError> {
-        let Some(request) = request else { return Ok(true) };
+        let Some(request) = request else {
+            return Ok(true);
+        };
         self.open.push_back(Open {
             transaction: self.bank.transfer(request.transfer)?,
             done: Some(request.done),
@@ -201,7 +212,9 @@ impl Primary {
     }
 
     async fn propose(&mut self, ring: &RingHandle, term: Term, at: usize) -> bool {
-        let Some(open) = self.open.get_mut(at) else { return true };
+        let Some(open) = self.open.get_mut(at) else {
+            return true;
+        };
         let entry = AppEntry::Transaction(open.transaction.payload.clone());
         match ring.member.propose(entry, term).await {
             Ok(ticket) => {
@@ -213,7 +226,9 @@ impl Primary {
     }
 
     fn answer_first(&mut self) {
-        let Some(open) = self.open.pop_front() else { return };
+        let Some(open) = self.open.pop_front() else {
+            return;
+        };
         self.acknowledged.add(open.transaction.gtid);
         if let Some(done) = open.done {
             // A client that went away does not need its answer.

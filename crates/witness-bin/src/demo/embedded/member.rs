@@ -1,0 +1,147 @@
+//! One member of the embedded ring, on a runtime of its own: dropping that runtime is a crash, since
+//! nothing of the member gets a chance to say or write anything more.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use binlog_store::SledMeta;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::node::{Node, NodeError, RingHandle};
+use crate::status::MemberView;
+use crate::terminal::{Exit, Failure};
+
+/// How long the last threads of a crashed member may take to let go of its files.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(10);
+/// Two for each member, so that one long write does not hold up its heartbeats.
+const WORKER_THREADS: usize = 2;
+
+/// See the module.
+pub(crate) struct EmbeddedMember {
+    config: Config,
+    alive: Mutex<Option<Alive>>,
+    ring: watch::Sender<Option<RingHandle>>,
+}
+
+struct Alive {
+    node: Arc<Node>,
+    runtime: Runtime,
+}
+
+impl EmbeddedMember {
+    /// A member that does not run yet.
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            config,
+            alive: Mutex::new(None),
+            ring: watch::Sender::new(None),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.config.own.name
+    }
+
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.config.data_dir.clone()
+    }
+
+    /// The member's ring while it takes part in it.
+    pub(crate) fn ring(&self) -> watch::Receiver<Option<RingHandle>> {
+        self.ring.subscribe()
+    }
+
+    /// What it says of itself; none while it does not run.
+    pub(crate) fn view(&self) -> Option<MemberView> {
+        let node = self.lock().as_ref().map(|alive| alive.node.clone());
+        node.map(|node| node.view())
+    }
+
+    /// Starts it; it comes to its ring by itself.
+    pub(crate) async fn start(&self, bootstrap: bool) -> Result<(), Failure> {
+        self.wait_until_released().await?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(WORKER_THREADS)
+            .thread_name(self.name())
+            .enable_all()
+            .build()?;
+        let launched = runtime.spawn(Node::launch(self.config.clone())).await;
+        let node = match launched {
+            Ok(Ok(node)) => Arc::new(node),
+            Ok(Err(error)) => return Err(self.failure(&error)),
+            Err(error) => return Err(Failure::error(error.to_string())),
+        };
+        let joining = node.clone();
+        let ring = self.ring.clone();
+        runtime.spawn(async move {
+            // Why it does not join, if so, stands in its view.
+            if let Ok(handle) = joining.join(bootstrap).await {
+                ring.send_replace(Some(handle));
+            }
+        });
+        *self.lock() = Some(Alive { node, runtime });
+        Ok(())
+    }
+
+    /// Drops it with everything it was doing.
+    pub(crate) async fn crash(&self) {
+        self.ring.send_replace(None);
+        let Some(Alive { node, runtime }) = self.lock().take() else {
+            return;
+        };
+        drop(node);
+        let ended = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(RELEASE_PATIENCE));
+        drop(ended.await);
+    }
+
+    /// Stops it in good order, without making another member the leader.
+    pub(crate) async fn stop(&self) -> Result<(), Failure> {
+        self.ring.send_replace(None);
+        let Some(Alive { node, runtime }) = self.lock().take() else {
+            return Ok(());
+        };
+        let stopping = node.clone();
+        let stopped = runtime
+            .spawn(async move { stopping.stop_as_follower().await })
+            .await;
+        drop(node);
+        runtime.shutdown_background();
+        match stopped {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(self.failure(&error)),
+            Err(error) => Err(Failure::error(error.to_string())),
+        }
+    }
+
+    /// The writer thread of a crashed member finishes the write that it is in; until then the hard
+    /// state beside the log is locked.
+    async fn wait_until_released(&self) -> Result<(), Failure> {
+        let meta = self.config.data_dir.join("meta");
+        let until = Instant::now() + RELEASE_PATIENCE;
+        while meta.is_dir() {
+            match SledMeta::open(&meta) {
+                Ok(_) => break,
+                Err(error) if Instant::now() > until => {
+                    return Err(Failure::error(format!("{}: {error}", meta.display())));
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+        Ok(())
+    }
+
+    fn failure(&self, error: &NodeError) -> Failure {
+        Failure::new(
+            Exit::Error,
+            format!("member `{}`: {error}", self.name()),
+            "",
+        )
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Alive>> {
+        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,260 @@
+//! The stage of the embedded demonstration: three members over loopback, what is shown of them, and
+//! the waiting for what should happen.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::config::{Config, Sources, read};
+use crate::demo::scoreboard::Scoreboard;
+use crate::demo::screen::Screen;
+use crate::status::MemberView;
+use crate::terminal::{Exit, Failure, Table};
+
+use super::member::EmbeddedMember;
+
+/// The member beside the embedded database.
+pub(crate) const DATABASE: usize = 0;
+/// Names of the members, the database member first.
+const NAMES: [&str; 3] = ["db-1", "witness-1", "witness-2"];
+/// Ten elections a second at most, so that a demonstration is short.
+const HEARTBEAT: &str = "100ms";
+/// Small, so that the log has several files.
+const MAX_FILE_BYTES: &str = "16MiB";
+
+/// How often the table is drawn.
+const FRAME: Duration = Duration::from_millis(250);
+/// How often the members are looked at while something is waited for.
+const LOOK: Duration = Duration::from_millis(5);
+/// Longer than anything takes that works.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// See the module.
+pub(crate) struct Stage {
+    pub(crate) members: Vec<EmbeddedMember>,
+    pub(crate) board: Arc<Scoreboard>,
+    screen: Mutex<Screen>,
+    started: Instant,
+}
+
+impl Stage {
+    /// Three members with their files below `data_dir`; none runs yet.
+    pub(crate) fn set(data_dir: &Path, screen: Screen) -> Result<Self, Failure> {
+        let addresses = free_addresses()?;
+        let configs = (0..NAMES.len()).map(|own| configure(own, &addresses, data_dir));
+        let members = configs.map(|config| config.map(EmbeddedMember::new));
+        Ok(Self {
+            members: members.collect::<Result<_, _>>()?,
+            board: Arc::new(Scoreboard::new()),
+            screen: Mutex::new(screen),
+            started: Instant::now(),
+        })
+    }
+
+    /// The member with that number, counted from 0.
+    pub(crate) fn member(&self, at: usize) -> &EmbeddedMember {
+        &self.members[at]
+    }
+
+    /// Draws the table for as long as it is polled.
+    pub(crate) async fn draw(&self) {
+        let mut frames = tokio::time::interval(FRAME);
+        loop {
+            frames.tick().await;
+            let window = self.board.window();
+            let mut lines = vec![String::new()];
+            let brief = format!(
+                "{:6.1} s  {:>7} commits  {:>6.0}/s  p50 {:>7.2} ms  p99 {:>7.2} ms",
+                self.started.elapsed().as_secs_f64(),
+                window.total,
+                window.per_second,
+                window.p50.as_secs_f64() * 1e3,
+                window.p99.as_secs_f64() * 1e3,
+            );
+            let waits = if window.silent_for > Duration::from_millis(300) {
+                format!(
+                    "   commits wait since {:.1} s",
+                    window.silent_for.as_secs_f64()
+                )
+            } else {
+                String::new()
+            };
+            lines.push(format!("{brief}{waits}"));
+            lines.extend(self.table().lines());
+            self.lock_screen().show(&lines, &format!("{brief}{waits}"));
+        }
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new(&[
+            "Member",
+            "Role",
+            "Term",
+            "Log_end",
+            "Committed",
+            "File",
+            "File_size",
+        ]);
+        for member in &self.members {
+            let mut cells = vec![member.name().to_owned()];
+            match member.view() {
+                None => {
+                    cells.push("down".into());
+                    cells.extend(std::iter::repeat_n("-".to_owned(), 5));
+                }
+                Some(view) => {
+                    let op_id = |op_id: Option<raft_types::OpId>| {
+                        op_id.map_or("-".to_owned(), |op_id| op_id.to_string())
+                    };
+                    cells.extend([
+                        view.role.to_string(),
+                        view.term.to_string(),
+                        op_id(view.log_end),
+                        op_id(view.committed),
+                        view.log.file.clone(),
+                        view.log.file_bytes.to_string(),
+                    ]);
+                }
+            }
+            table.row(cells);
+        }
+        table
+    }
+
+    /// Says something that stays.
+    pub(crate) fn say(&self, line: &str) {
+        self.lock_screen().say(line);
+    }
+
+    /// Takes the table away.
+    pub(crate) fn close_screen(&self) {
+        self.lock_screen().close();
+    }
+
+    /// Waits until the members are as `reached` wants them, and answers how long that took.
+    pub(crate) async fn wait_until(
+        &self,
+        what: &str,
+        reached: impl Fn(&Self) -> bool,
+    ) -> Result<Duration, Failure> {
+        let begun = Instant::now();
+        while !reached(self) {
+            if let Some(fault) = self.fault() {
+                return Err(Failure::error(fault));
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(Failure::new(
+                    Exit::Error,
+                    format!("not within {} s: {what}", PATIENCE.as_secs()),
+                    "the members' files say more; keep them with --data-dir, and look at the log with RUST_BACKTRACE=1",
+                ));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(begun.elapsed())
+    }
+
+    fn fault(&self) -> Option<String> {
+        let views = self.members.iter().filter_map(EmbeddedMember::view);
+        let mut faults = views.filter_map(|view| {
+            let fault = view.fault?;
+            Some(format!("member `{}` stopped: {fault}", view.member.name))
+        });
+        faults.next()
+    }
+
+    /// Whether this member serves as the leader.
+    pub(crate) fn serves(&self, at: usize) -> bool {
+        self.view(at).is_some_and(|view| view.serving)
+    }
+
+    /// Whether any member does.
+    pub(crate) fn anybody_serves(&self) -> Option<usize> {
+        (0..self.members.len()).find(|at| self.serves(*at))
+    }
+
+    /// Whether this member follows and has all that the leader had committed a moment ago.
+    pub(crate) fn has_caught_up(&self, at: usize) -> bool {
+        let leader = self.anybody_serves().and_then(|leader| self.view(leader));
+        let (Some(leader), Some(own)) = (leader, self.view(at)) else {
+            return false;
+        };
+        own.leader == Some(leader.member.id)
+            && own.log_end.is_some()
+            && own.log_end.map(|end| end.index + NEARLY) >= leader.committed.map(|end| end.index)
+    }
+
+    /// Whether all members' logs end at the same entry, committed everywhere.
+    pub(crate) fn all_equal(&self) -> bool {
+        let views: Option<Vec<_>> = self.members.iter().map(EmbeddedMember::view).collect();
+        let Some(views) = views else { return false };
+        let Some(first) = views.first() else {
+            return false;
+        };
+        first.log_end.is_some()
+            && views.iter().all(|view| {
+                view.log_end == first.log_end
+                    && view.committed == first.log_end
+                    && (&view.log.file, view.log.file_bytes)
+                        == (&first.log.file, first.log.file_bytes)
+            })
+    }
+
+    pub(crate) fn view(&self, at: usize) -> Option<MemberView> {
+        self.member(at).view()
+    }
+
+    fn lock_screen(&self) -> std::sync::MutexGuard<'_, Screen> {
+        self.screen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A member under load is always some entries behind the leader's commits.
+const NEARLY: u64 = 100;
+
+fn configure(own: usize, addresses: &[String; 3], data_dir: &Path) -> Result<Config, Failure> {
+    let member = |at: usize| {
+        let kind = if at == DATABASE {
+            "database"
+        } else {
+            "witness"
+        };
+        let (id, name, address) = (at + 1, NAMES[at], &addresses[at]);
+        format!(
+            "{{ id = {id}, name = \"{name}\", region = \"here\", kind = \"{kind}\", address = \"{address}\" }}"
+        )
+    };
+    let members: Vec<_> = (0..NAMES.len()).map(member).collect();
+    let flags = [
+        ("data_dir", data_dir.join(NAMES[own]).display().to_string()),
+        ("ring.name", "demo".into()),
+        ("member.id", (own + 1).to_string()),
+        ("raft.heartbeat", HEARTBEAT.into()),
+        ("log.max_file_bytes", MAX_FILE_BYTES.into()),
+        ("log.disk_reserve_bytes", "16MiB".into()),
+        ("members", format!("[{}]", members.join(", "))),
+        // The embedded database stands in for the mysqld of this section.
+        ("mysql.mode", "attach".into()),
+    ];
+    let sources = Sources {
+        flags: flags.map(|(key, value)| (key.to_owned(), value)).into(),
+        ..Sources::default()
+    };
+    let (config, problems) = read(&sources);
+    let config = config.ok_or_else(|| Failure::error(problems.to_string()))?;
+    Ok(Config {
+        mysql: None,
+        ..config
+    })
+}
+
+/// Three ports of loopback that nobody listens at now.
+fn free_addresses() -> Result<[String; 3], Failure> {
+    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0"));
+    let mut addresses = [const { String::new() }; 3];
+    for (address, listener) in addresses.iter_mut().zip(listeners) {
+        *address = listener?.local_addr()?.to_string();
+    }
+    Ok(addresses)
+}

@@ -1,0 +1,7 @@
+//! What a command leaves behind for its caller: an exit code with a sentence, and text or JSON.
+
+mod exit;
+mod output;
+
+pub use exit::{Exit, Failure};
+pub use output::{Format, Table, colours, print, print_json, print_json_line, print_text};
