@@ -4,6 +4,11 @@
 //!
 //! `cargo run --release -p transport --example loopback_latency -- [seconds] [threads of a member]`
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a measurement that ends at the first surprise"
+)]
+
 #[allow(dead_code, reason = "shared with the tests")]
 #[path = "../tests/support/mod.rs"]
 mod support;

@@ -1,5 +1,7 @@
 //! Whole rings of three members in one process, over memory logs and a switchboard that can cut lines.
 
+#![allow(clippy::unwrap_used, reason = "these are tests, their helpers too")]
+
 #[path = "../support/mod.rs"]
 mod support;
 

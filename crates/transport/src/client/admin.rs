@@ -82,11 +82,10 @@ impl AdminClient {
         let answer = self
             .call(client.identify(schema::IdentifyRequest {}))
             .await?;
-        let parsed = introduction(&answer).ok_or_else(|| AdminError::Unreadable {
+        introduction(&answer).ok_or_else(|| AdminError::Unreadable {
             address: self.address.clone(),
             reason: format!("{answer:?}"),
-        });
-        parsed
+        })
     }
 
     /// Gives a fresh member its ring. Giving it again changes nothing.

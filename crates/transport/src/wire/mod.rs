@@ -5,6 +5,8 @@ mod assembly;
 mod entry;
 mod error;
 mod split;
+#[cfg(test)]
+mod tests;
 mod vote;
 
 pub(crate) use assembly::Assembly;

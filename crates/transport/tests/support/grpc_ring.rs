@@ -24,6 +24,7 @@ use transport::{
 };
 
 use super::memory_log::MemoryDisk;
+use super::wire::Wire;
 
 /// Short enough for tests, long enough for a busy machine.
 pub(crate) const TIMERS: Timers = Timers {
@@ -80,19 +81,48 @@ impl GrpcRing {
         timers: Timers,
         tls: Option<TlsMaterial>,
     ) -> Self {
+        let mut listeners = Vec::new();
+        let mut records = BTreeMap::new();
+        for (id, &kind) in (1..).map(MemberId).zip(kinds) {
+            let (listener, address) = listener().await;
+            records.insert(id, record(id, kind, address));
+            listeners.push((id, listener));
+        }
+        Self::made_of(records, listeners, timers, tls).await
+    }
+
+    /// A ring whose members reach each other through relays.
+    pub(crate) async fn behind_wires(
+        kinds: &[MemberKind],
+        timers: Timers,
+    ) -> (Self, BTreeMap<MemberId, Wire>) {
+        let mut listeners = Vec::new();
+        let mut records = BTreeMap::new();
+        let mut wires = BTreeMap::new();
+        for (id, &kind) in (1..).map(MemberId).zip(kinds) {
+            let (listener, address) = listener().await;
+            let (wire, address) = Wire::to(address).await;
+            records.insert(id, record(id, kind, address));
+            wires.insert(id, wire);
+            listeners.push((id, listener));
+        }
+        let ring = Self::made_of(records, listeners, timers, None).await;
+        (ring, wires)
+    }
+
+    async fn made_of(
+        records: BTreeMap<MemberId, MemberRecord>,
+        listeners: Vec<(MemberId, TcpListener)>,
+        timers: Timers,
+        tls: Option<TlsMaterial>,
+    ) -> Self {
         let mut ring = Self {
             id: RingId::random(),
             timers,
             tls,
-            records: BTreeMap::new(),
+            records,
             nodes: BTreeMap::new(),
         };
-        let mut listeners = Vec::new();
-        for (id, &kind) in (1..).map(MemberId).zip(kinds) {
-            let (listener, address) = listener().await;
-            ring.records.insert(id, record(id, kind, address));
-            listeners.push((id, listener));
-        }
         for (id, listener) in listeners {
             ring.start(id, listener, MemoryDisk::default()).await;
         }

@@ -1,5 +1,7 @@
-//! What the tests and measurements of a ring over gRPC share.
+//! What the tests of a ring over gRPC share.
 
+pub(crate) mod certificates;
 pub(crate) mod grpc_ring;
 #[path = "../../../consensus/tests/support/memory_log.rs"]
 pub(crate) mod memory_log;
+pub(crate) mod wire;

@@ -1,0 +1,278 @@
+//! Requests that are cut into messages and put together again are the same requests; messages that
+//! make no sense are refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use openraft::raft::AppendEntriesRequest;
+use proptest::prelude::*;
+use prost::Message;
+use raft_types::{
+    AppEntry, CommittedLeaderId, Entry, EntryPayload, LogId, MAX_MESSAGE_BYTES,
+    MAX_TRANSACTION_BYTES, MemberId, MemberRecord, Membership, Rotate, TransactionPayload,
+    TypeConfig, Vote,
+};
+
+use super::split::PART_BYTES;
+use super::{Assembly, Splitter, WireError};
+use crate::schema::{self, AppendPart, EntryKind};
+
+type Request = AppendEntriesRequest<TypeConfig>;
+
+fn log_id(index: u64) -> LogId {
+    LogId {
+        leader_id: CommittedLeaderId::new(7),
+        index,
+    }
+}
+
+fn transaction(length: usize) -> EntryPayload {
+    let bytes: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+    EntryPayload::Normal(AppEntry::Transaction(TransactionPayload::seal(
+        bytes.into(),
+    )))
+}
+
+fn membership() -> EntryPayload {
+    let voters: BTreeSet<MemberId> = [1, 2, 3].map(MemberId).into();
+    let records: BTreeMap<MemberId, MemberRecord> = voters
+        .iter()
+        .map(|id| {
+            (
+                *id,
+                MemberRecord {
+                    name: format!("m{id}"),
+                    ..MemberRecord::default()
+                },
+            )
+        })
+        .collect();
+    EntryPayload::Membership(Membership::new(vec![voters], records).unwrap())
+}
+
+fn rotate() -> EntryPayload {
+    EntryPayload::Normal(AppEntry::Rotate(Rotate {
+        format_description: Bytes::from_static(b"a format description"),
+        timestamp: 1_700_000_000,
+    }))
+}
+
+fn request(previous: Option<u64>, payloads: Vec<EntryPayload>) -> Request {
+    let first = previous.map_or(0, |previous| previous + 1);
+    Request {
+        vote: Vote::new_committed(7, MemberId(3)),
+        prev_log_id: previous.map(log_id),
+        leader_commit: previous.map(log_id),
+        entries: (first..)
+            .zip(payloads)
+            .map(|(index, payload)| Entry {
+                log_id: log_id(index),
+                payload,
+            })
+            .collect(),
+    }
+}
+
+/// All messages of a request, and the sizes of the requests on the wire.
+fn parts(request: Request) -> (Vec<AppendPart>, Vec<usize>) {
+    let mut splitter = Splitter::new(request);
+    let mut messages = Vec::new();
+    let mut sizes = Vec::new();
+    while let Some(part) = splitter.next_part().unwrap() {
+        assert!(
+            part.message.encoded_len() <= MAX_MESSAGE_BYTES,
+            "{}",
+            part.message.encoded_len()
+        );
+        assert_eq!(splitter.is_inside_entry(), part.ends_request_of.is_none());
+        sizes.extend(part.ends_request_of);
+        messages.push(part.message);
+    }
+    (messages, sizes)
+}
+
+/// What the receiver hands to its engine.
+fn assembled(messages: Vec<AppendPart>) -> Result<Vec<Request>, WireError> {
+    let mut assembly = Assembly::default();
+    let mut requests = Vec::new();
+    for message in messages {
+        // Over the wire and back.
+        let message = AppendPart::decode(Bytes::from(message.encode_to_vec())).unwrap();
+        requests.extend(assembly.push(message)?);
+    }
+    Ok(requests)
+}
+
+fn check_round_trip(whole: Request) {
+    let (messages, sizes) = parts(whole.clone());
+    let requests = assembled(messages).unwrap();
+    assert_eq!(requests.len(), sizes.len(), "one answer for each");
+    let mut previous = whole.prev_log_id;
+    let mut entries = Vec::new();
+    for request in requests {
+        assert_eq!(request.vote, whole.vote);
+        assert_eq!(request.leader_commit, whole.leader_commit);
+        assert_eq!(request.prev_log_id, previous);
+        previous = request
+            .entries
+            .last()
+            .map(|entry| entry.log_id)
+            .or(previous);
+        entries.extend(request.entries);
+    }
+    assert_eq!(entries, whole.entries);
+}
+
+fn payload() -> impl Strategy<Value = EntryPayload> {
+    prop_oneof![
+        1 => Just(EntryPayload::Blank),
+        1 => Just(rotate()),
+        1 => Just(membership()),
+        6 => (0..5_000usize).prop_map(transaction),
+        2 => (PART_BYTES - 200..PART_BYTES + 200).prop_map(transaction),
+        1 => (2 * PART_BYTES - 200..2 * PART_BYTES + 200).prop_map(transaction),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_request_arrives_as_it_was_sent(
+        previous in proptest::option::of(0..1_000u64),
+        payloads in proptest::collection::vec(payload(), 0..8),
+    ) {
+        check_round_trip(request(previous, payloads));
+    }
+
+    #[test]
+    fn no_message_makes_the_receiver_panic(
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        kept in any::<prop::sample::Index>(),
+    ) {
+        let payloads = vec![EntryPayload::Blank, membership(), rotate(), transaction(20)];
+        let (messages, _) = parts(request(Some(4), payloads));
+        let mut assembly = Assembly::default();
+        for message in messages {
+            let mut bytes = message.encode_to_vec();
+            for (at, value) in &changes {
+                let at = at.index(bytes.len());
+                bytes[at] = *value;
+            }
+            bytes.truncate(kept.index(bytes.len()) + 1);
+            if let Ok(message) = AppendPart::decode(Bytes::from(bytes)) {
+                let _ = assembly.push(message);
+            }
+        }
+    }
+}
+
+#[test]
+fn many_small_entries_share_messages() {
+    let whole = request(Some(9), vec![transaction(500); 5_000]);
+    let (messages, sizes) = parts(whole.clone());
+    assert_eq!(messages.len(), 3, "2.5 MB of entries");
+    assert_eq!(sizes.len(), 3);
+    check_round_trip(whole);
+}
+
+#[test]
+fn a_request_without_entries_is_one_message() {
+    let (messages, sizes) = parts(request(None, Vec::new()));
+    assert_eq!((messages.len(), sizes), (1, vec![0]));
+}
+
+#[test]
+fn a_large_entry_travels_alone_in_pieces() {
+    let payloads = vec![
+        transaction(10),
+        transaction(3 * MAX_MESSAGE_BYTES),
+        transaction(10),
+    ];
+    let (messages, sizes) = parts(request(None, payloads));
+    let pieces = messages
+        .iter()
+        .filter(|message| message.head.is_none())
+        .count();
+    assert_eq!(sizes.len(), 3);
+    assert_eq!((messages.len(), pieces), (6, 3));
+}
+
+#[test]
+fn messages_that_make_no_sense_are_refused() {
+    let (large, _) = parts(request(None, vec![transaction(2 * MAX_MESSAGE_BYTES)]));
+    let (small, _) = parts(request(None, vec![transaction(10), transaction(20)]));
+    let first_entry = |change: fn(&mut schema::Entry)| {
+        let mut message = small[0].clone();
+        change(&mut message.entries[0]);
+        vec![message]
+    };
+    let without_vote = AppendPart {
+        head: Some(schema::AppendHead::default()),
+        ..AppendPart::default()
+    };
+    let cases = [
+        (vec![without_vote], "has no vote"),
+        (vec![large[1].clone()], "a continuation without an entry"),
+        (
+            vec![large[0].clone(), small[0].clone()],
+            "a request inside an entry",
+        ),
+        (
+            vec![
+                large[0].clone(),
+                large[1].clone(),
+                large[1].clone(),
+                large[1].clone(),
+            ],
+            "does not fit its entry",
+        ),
+        (
+            vec![large[0].clone(), AppendPart::default()],
+            "does not fit its entry",
+        ),
+        (first_entry(|entry| entry.kind = 99), "entry of kind 99"),
+        (first_entry(|entry| entry.kind = 0), "has no kind"),
+        (
+            first_entry(|entry| entry.crc32c ^= 1),
+            "was damaged on its way",
+        ),
+        (
+            first_entry(|entry| entry.index = 5),
+            "a gap between two entries",
+        ),
+        (
+            first_entry(|entry| entry.body_length = 99),
+            "an incomplete entry before another",
+        ),
+        (
+            first_entry(|entry| entry.kind = EntryKind::Membership.into()),
+            "cannot be read",
+        ),
+    ];
+    for (messages, words) in cases {
+        let error = assembled(messages).unwrap_err().to_string();
+        assert!(error.contains(words), "{words}: {error}");
+    }
+}
+
+#[test]
+fn an_announced_length_is_bounded() {
+    let (mut large, _) = parts(request(None, vec![transaction(2 * MAX_MESSAGE_BYTES)]));
+    large[0].entries[0].body_length = MAX_TRANSACTION_BYTES + 1;
+    let error = assembled(vec![large.remove(0)]).unwrap_err().to_string();
+    assert!(error.contains("more than the 1073741824"), "{error}");
+}
+
+#[test]
+fn a_damaged_piece_is_found_when_the_entry_is_whole() {
+    let (mut large, _) = parts(request(None, vec![transaction(2 * MAX_MESSAGE_BYTES)]));
+    let mut piece = large[1].continuation.to_vec();
+    piece[12_345] ^= 1;
+    large[1].continuation = piece.into();
+    let error = assembled(large).unwrap_err().to_string();
+    assert!(
+        error.contains("entry 7.0 was damaged on its way"),
+        "{error}"
+    );
+}

@@ -1,0 +1,236 @@
+//! A ring is made once, of fresh members that are all up; anything else is refused with its reason.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use consensus::{
+    AppliedFloor, Identity, IdentityBook, IdentityFile, Member, MemberConfig, Party, RingState,
+};
+use raft_types::MemberKind::{Database, Witness};
+use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
+use transport::{
+    AdminClient, AdminError, FoundingError, GrpcNetworkFactory, LocalMember, RunningServer,
+    found_ring, serve,
+};
+
+use crate::support::grpc_ring::{NoStatus, TIMERS, listener, record, within};
+use crate::support::memory_log::MemoryDisk;
+
+/// What an identity file holds.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Option<Identity>>>);
+
+impl IdentityFile for Kept {
+    fn write(&self, identity: &Identity) -> std::io::Result<()> {
+        *self.0.lock().unwrap() = Some(*identity);
+        Ok(())
+    }
+}
+
+struct Newcomer {
+    book: Arc<IdentityBook>,
+    kept: Kept,
+    local: Arc<LocalMember>,
+    _server: RunningServer,
+}
+
+/// Members that were started for the first time, and the founder's configuration.
+async fn newcomers() -> (
+    BTreeMap<MemberId, Newcomer>,
+    BTreeMap<MemberId, MemberRecord>,
+) {
+    let mut members = BTreeMap::new();
+    let mut configured = BTreeMap::new();
+    for (id, kind) in [(1, Database), (2, Witness), (3, Witness)] {
+        let id = MemberId(id);
+        let (listener, address) = listener().await;
+        let kept = Kept::default();
+        let identity = Identity::fresh(id);
+        let book = Arc::new(IdentityBook::new(identity, Box::new(kept.clone())));
+        let local = Arc::new(LocalMember::new(book.clone(), Arc::new(NoStatus)));
+        let server = serve(listener, local.clone(), None, &config()).unwrap();
+        let entry = MemberRecord {
+            incarnation: Incarnation::default(),
+            ..record(id, kind, address)
+        };
+        configured.insert(id, entry);
+        let newcomer = Newcomer {
+            book,
+            kept,
+            local,
+            _server: server,
+        };
+        members.insert(id, newcomer);
+    }
+    (members, configured)
+}
+
+fn config() -> transport::TransportConfig {
+    transport::TransportConfig::for_timers(&TIMERS)
+}
+
+fn admin(record: &MemberRecord) -> AdminClient {
+    AdminClient::new(&record.address, None, config()).unwrap()
+}
+
+const FOUNDER: MemberId = MemberId(1);
+const SOON: Duration = Duration::from_millis(500);
+
+#[tokio::test]
+async fn fresh_members_become_a_ring_that_commits() {
+    let (members, configured) = newcomers().await;
+    let book = &members[&FOUNDER].book;
+    let plan = found_ring(book, true, &configured, None, config(), SOON)
+        .await
+        .unwrap();
+    for (id, newcomer) in &members {
+        let identity = newcomer.book.identity();
+        assert_eq!(plan.members[id].incarnation, identity.incarnation);
+        assert_eq!(identity.ring.ring(), Some(plan.ring));
+        assert_eq!(
+            *newcomer.kept.0.lock().unwrap(),
+            Some(identity),
+            "on disk before it is said"
+        );
+    }
+    assert_eq!(
+        book.identity().ring,
+        RingState::Founding { ring: plan.ring }
+    );
+
+    let mut running = Vec::new();
+    for (id, newcomer) in &members {
+        let kind = configured[id].kind;
+        let member_config = MemberConfig {
+            timers: TIMERS,
+            ..MemberConfig::new(plan.ring, *id, kind)
+        };
+        let factory = GrpcNetworkFactory::new(newcomer.book.clone(), None, config());
+        let calls = Arc::new(factory.clone());
+        let log = MemoryDisk::default().open();
+        let member = Member::start(member_config, log, factory, calls, AppliedFloor::default());
+        let member = member.await.unwrap();
+        newcomer.local.attach(member.inbound());
+        running.push(member);
+    }
+    running[0].bootstrap(plan.members.clone()).await.unwrap();
+    book.founded().unwrap();
+    for member in &running {
+        let mut committed = member.committed();
+        within("a commit", committed.wait_for(Option::is_some))
+            .await
+            .unwrap();
+    }
+
+    // A second attempt, on any member, is refused.
+    for (id, newcomer) in &members {
+        let again = found_ring(&newcomer.book, false, &configured, None, config(), SOON).await;
+        let refusal = again.unwrap_err().to_string();
+        let words = format!("member {id} belongs to ring {} already", plan.ring);
+        assert!(refusal.contains(&words), "{refusal}");
+    }
+    let introduction = admin(&configured[&MemberId(2)]).identify().await.unwrap();
+    assert_eq!(introduction.log_is_empty, Some(false));
+}
+
+#[tokio::test]
+async fn a_member_of_another_ring_keeps_the_ring_from_being_made() {
+    let (members, configured) = newcomers().await;
+    let theirs = RingId::random();
+    members[&MemberId(3)].book.adopt(theirs).unwrap();
+    let book = &members[&FOUNDER].book;
+    let refused = found_ring(book, true, &configured, None, config(), SOON).await;
+    let refusal = refused.unwrap_err().to_string();
+    assert!(
+        refusal.contains(&format!("member 3 belongs to ring {theirs} already")),
+        "{refusal}"
+    );
+    assert_eq!(book.identity().ring, RingState::Fresh, "nothing was begun");
+    assert_eq!(members[&MemberId(2)].book.identity().ring, RingState::Fresh);
+}
+
+#[tokio::test]
+async fn a_member_that_is_down_is_waited_for_and_then_named() {
+    let (mut members, configured) = newcomers().await;
+    members.remove(&MemberId(2));
+    let book = &members[&FOUNDER].book;
+    let refused = found_ring(book, true, &configured, None, config(), SOON)
+        .await
+        .unwrap_err();
+    let words = refused.to_string();
+    assert!(
+        words.contains("member 2 did not say who it is") && words.contains("does not answer"),
+        "{words}"
+    );
+    assert!(matches!(refused, FoundingError::Refused { .. }));
+    assert_eq!(book.identity().ring, RingState::Fresh);
+}
+
+#[tokio::test]
+async fn an_interrupted_founder_goes_on_with_the_same_ring() {
+    let (members, configured) = newcomers().await;
+    let book = &members[&FOUNDER].book;
+    let ring = RingId::random();
+    book.begin_founding(ring).unwrap();
+    let plan = found_ring(book, true, &configured, None, config(), SOON)
+        .await
+        .unwrap();
+    assert_eq!(plan.ring, ring);
+    assert_eq!(
+        members[&MemberId(3)].book.identity().ring,
+        RingState::Belongs { ring }
+    );
+
+    // A second member that was started with --bootstrap as well has lost.
+    let other = &members[&MemberId(3)].book;
+    let refused = found_ring(other, true, &configured, None, config(), SOON).await;
+    assert!(
+        refused
+            .unwrap_err()
+            .to_string()
+            .contains("start it without --bootstrap")
+    );
+}
+
+#[tokio::test]
+async fn a_ring_is_given_to_the_data_directory_that_it_is_meant_for() {
+    let (members, configured) = newcomers().await;
+    let target = &configured[&MemberId(2)];
+    let ring = RingId::random();
+    let party = Party {
+        member: MemberId(2),
+        incarnation: members[&MemberId(2)].book.identity().incarnation,
+    };
+    let wrong_directory = Party {
+        incarnation: Incarnation::random(),
+        ..party
+    };
+    let refused = admin(target)
+        .adopt(ring, wrong_directory)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&refused, AdminError::Refused { reason, .. } if reason.contains("but this is member 2 with")),
+        "{refused}"
+    );
+
+    admin(target).adopt(ring, party).await.unwrap();
+    admin(target).adopt(ring, party).await.unwrap();
+    let refused = admin(target)
+        .adopt(RingId::random(), party)
+        .await
+        .unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("one data directory belongs to one ring"),
+        "{refused}"
+    );
+
+    let introduction = admin(target).identify().await.unwrap();
+    assert_eq!(introduction.identity, members[&MemberId(2)].book.identity());
+    assert_eq!(introduction.log_is_empty, None, "its log is not open yet");
+    let status = admin(target).status().await.unwrap();
+    assert_eq!(&status[..], b"{\"words\":\"nothing to say\"}");
+}

@@ -1,0 +1,17 @@
+//! Whole rings of three members that talk gRPC over loopback, with logs in memory.
+
+#![allow(clippy::unwrap_used, reason = "these are tests, their helpers too")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod campaign_on_request;
+mod commits_and_restarts;
+mod damaged_on_the_way;
+mod entry_in_pieces;
+mod founding;
+mod frozen_connection;
+mod one_way_partition;
+mod replication_window;
+mod strangers;
+mod tls;

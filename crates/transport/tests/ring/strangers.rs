@@ -1,0 +1,115 @@
+//! Calls that do not fit are refused, each with its own words: another ring's member, a misrouted
+//! call, a data directory that is not the one that the ring knows.
+
+use std::sync::Arc;
+
+use consensus::{Identity, IdentityBook, RingState};
+use openraft::errors::RPCError;
+use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
+use openraft::raft::VoteRequest;
+use raft_types::MemberKind::Database;
+use raft_types::{Incarnation, MemberId, MemberRecord, RingId, Vote};
+use transport::GrpcNetworkFactory;
+
+use crate::support::grpc_ring::{GrpcRing, NoFile, PATIENCE, transaction};
+
+/// Asks a member for its vote, and says with which refusal and which words it answers.
+async fn refused(
+    ring: &GrpcRing,
+    own: Identity,
+    to: MemberId,
+    record: &MemberRecord,
+) -> (String, String) {
+    let book = Arc::new(IdentityBook::new(own, Box::new(NoFile)));
+    let mut factory = GrpcNetworkFactory::new(book, None, ring.config());
+    let mut client = factory.new_client(to, record).await;
+    // Of a term and a log that everybody would vote for.
+    let request = VoteRequest::new(Vote::new(1_000, own.member), None);
+    let answer = RaftNetworkV2::pre_vote(&mut client, request, RPCOption::new(PATIENCE)).await;
+    let Err(RPCError::Unreachable(error)) = answer else {
+        panic!("{answer:?}");
+    };
+    let trouble = factory.troubles().remove(&to).unwrap();
+    assert!(error.to_string().contains(&trouble.message), "{error}");
+    (trouble.refusal.unwrap_or_default(), trouble.message)
+}
+
+#[tokio::test]
+async fn each_kind_of_stranger_is_told_why() {
+    let ring = GrpcRing::of(&[Database; 3]).await;
+    let committed = ring.commit(transaction("one")).await;
+    ring.committed_everywhere(committed).await;
+    let (leader, term) = ring.serving().await;
+    let member = |id| ring.nodes[&MemberId(id)].book.identity();
+    let record = ring.records[&MemberId(2)].clone();
+
+    let own = Identity {
+        ring: RingState::Belongs {
+            ring: RingId::random(),
+        },
+        ..member(1)
+    };
+    let (code, words) = refused(&ring, own, MemberId(2), &record).await;
+    assert_eq!(code, "foreign-ring");
+    assert!(
+        words.contains("member 1 calls from ring")
+            && words.contains("but this is member 2 of ring"),
+        "{words}"
+    );
+
+    let (code, words) = refused(&ring, member(1), MemberId(3), &record).await;
+    assert_eq!(code, "wrong-member");
+    assert!(
+        words.contains("the call is for member 3, but this is member 2"),
+        "{words}"
+    );
+
+    let wiped = MemberRecord {
+        incarnation: Incarnation::random(),
+        ..record.clone()
+    };
+    let (code, words) = refused(&ring, member(1), MemberId(2), &wiped).await;
+    assert_eq!(code, "wiped-here");
+    assert!(words.contains("it was wiped or replaced"), "{words}");
+
+    let own = Identity {
+        incarnation: Incarnation::random(),
+        ..member(1)
+    };
+    let (code, words) = refused(&ring, own, MemberId(2), &record).await;
+    assert_eq!(code, "wiped-caller");
+    assert!(
+        words.contains("member 1 calls with data directory"),
+        "{words}"
+    );
+
+    let (code, words) = refused(&ring, member(2), MemberId(2), &record).await;
+    assert_eq!(code, "same-member");
+    assert!(
+        words.contains("two processes run under one number"),
+        "{words}"
+    );
+
+    assert_eq!(ring.serving().await, (leader, term), "nobody was disturbed");
+}
+
+#[tokio::test]
+async fn an_address_that_has_no_meaning_is_named() {
+    let ring = GrpcRing::of(&[Database]).await;
+    let own = ring.nodes[&MemberId(1)].book.identity();
+    let record = MemberRecord {
+        address: "not an address".to_owned(),
+        ..ring.records[&MemberId(1)].clone()
+    };
+    let (_, words) = refused(&ring, own, MemberId(2), &record).await;
+    assert!(
+        words.contains("`not an address` is not an address that can be called"),
+        "{words}"
+    );
+    let nobody = MemberRecord {
+        address: "127.0.0.1:1".to_owned(),
+        ..record
+    };
+    let (_, words) = refused(&ring, own, MemberId(2), &nobody).await;
+    assert!(words.contains("refused"), "{words}");
+}

@@ -1,0 +1,54 @@
+//! Throw-away authorities and certificates, as files.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tempfile::TempDir;
+use transport::TlsFiles;
+
+/// An authority and a folder for what it signs.
+pub(crate) struct Authority {
+    folder: TempDir,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let issuer = CertifiedIssuer::self_signed(params, key).unwrap();
+        let authority = Self {
+            folder: tempfile::tempdir().unwrap(),
+            issuer,
+        };
+        authority.write("authority.pem", &authority.issuer.pem());
+        authority
+    }
+
+    /// A certificate for these names, with its key.
+    pub(crate) fn sign(&self, file: &str, names: &[&str]) -> TlsFiles {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let params = CertificateParams::new(names).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        TlsFiles {
+            certificate: self.write(&format!("{file}.pem"), &certificate.pem()),
+            key: self.write(&format!("{file}.key"), &key.serialize_pem()),
+            authority: self.path("authority.pem"),
+            peer_name: None,
+        }
+    }
+
+    /// A file in the folder.
+    pub(crate) fn write(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}

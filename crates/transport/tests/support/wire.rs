@@ -1,0 +1,126 @@
+//! A TCP relay in front of a member: its calls from others can be cut, frozen, or damaged.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, tcp};
+use tokio::sync::watch;
+
+/// What happens to the bytes of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Open,
+    /// Connections are closed, new ones too.
+    Cut,
+}
+
+struct Shared {
+    mode: watch::Sender<Mode>,
+    /// Connections numbered below this one carry nothing any more, and stay open.
+    frozen_below: AtomicU64,
+    damage_next: AtomicBool,
+    connections: AtomicU64,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    shared: Arc<Shared>,
+}
+
+impl Wire {
+    /// A relay to `target`, and its own address.
+    pub(crate) async fn to(target: SocketAddr) -> (Self, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            mode: watch::Sender::new(Mode::Open),
+            frozen_below: AtomicU64::new(0),
+            damage_next: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
+        });
+        let wire = Self {
+            shared: shared.clone(),
+        };
+        tokio::spawn(async move {
+            while let Ok((incoming, _)) = listener.accept().await {
+                tokio::spawn(relay(shared.clone(), incoming, target));
+            }
+        });
+        (wire, address)
+    }
+
+    /// Closes all connections and every new one.
+    pub(crate) fn cut(&self) {
+        self.shared.mode.send_replace(Mode::Cut);
+    }
+
+    /// Lets connections through again.
+    pub(crate) fn mend(&self) {
+        self.shared.mode.send_replace(Mode::Open);
+    }
+
+    /// Lets the connections of this moment carry nothing any more, without closing them.
+    pub(crate) fn freeze_connections(&self) {
+        let connections = self.shared.connections.load(Ordering::SeqCst);
+        self.shared
+            .frozen_below
+            .store(connections, Ordering::SeqCst);
+    }
+
+    /// Flips a bit in the middle of the next large run of bytes towards the member.
+    pub(crate) fn damage_next(&self) {
+        self.shared.damage_next.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the damage was done.
+    pub(crate) fn has_damaged(&self) -> bool {
+        !self.shared.damage_next.load(Ordering::SeqCst)
+    }
+}
+
+async fn relay(shared: Arc<Shared>, incoming: TcpStream, target: SocketAddr) {
+    let mut mode = shared.mode.subscribe();
+    if *mode.borrow_and_update() == Mode::Cut {
+        return;
+    }
+    let Ok(outgoing) = TcpStream::connect(target).await else {
+        return;
+    };
+    let number = shared.connections.fetch_add(1, Ordering::SeqCst);
+    let (from_caller, to_caller) = incoming.into_split();
+    let (from_member, to_member) = outgoing.into_split();
+    tokio::select! {
+        () = copy(&shared, number, from_caller, to_member, true) => {}
+        () = copy(&shared, number, from_member, to_caller, false) => {}
+        _ = mode.wait_for(|mode| *mode == Mode::Cut) => {}
+    }
+}
+
+async fn copy(
+    shared: &Shared,
+    number: u64,
+    mut from: tcp::OwnedReadHalf,
+    mut to: tcp::OwnedWriteHalf,
+    towards_member: bool,
+) {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let length = match from.read(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(length) => length,
+        };
+        if number < shared.frozen_below.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        let large = towards_member && length > 32 << 10;
+        if large && shared.damage_next.swap(false, Ordering::SeqCst) {
+            buffer[length / 2] ^= 1;
+        }
+        if to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+}
