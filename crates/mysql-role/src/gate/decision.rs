@@ -1,0 +1,324 @@
+//! Whether to open or to close, pure.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::ring::LeaderTerm;
+use crate::watch::{Protection, ReadOnly};
+
+/// What this member is, as far as the gate cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leading {
+    /// It serves as the leader.
+    Serving(LeaderTerm),
+    /// It leads, but no quorum has answered for this long.
+    Silent(Duration),
+    /// It does not lead.
+    No,
+}
+
+/// Everything that the decision depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct GateInputs<'a> {
+    /// What this member is.
+    pub leading: Leading,
+    /// Whether the primary's transactions come in.
+    pub attached: bool,
+    /// Whether commits are sure to wait for the ring.
+    pub protection: &'a Protection,
+    /// What is known of the server; `None` when it was never seen.
+    pub server: Option<GateView>,
+    /// How long a silent quorum is borne with an open gate.
+    pub silence_borne: Duration,
+}
+
+/// What is known of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GateView {
+    /// Who may write.
+    pub read_only: ReadOnly,
+    /// Which start of mysqld this is.
+    pub incarnation: u64,
+}
+
+/// What the gate did before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GateMemory {
+    /// The leadership and the start of mysqld in which it opened last.
+    pub opened: Option<(LeaderTerm, u64)>,
+    /// Whether it closed after that.
+    pub closed_by_us: bool,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GateAction {
+    /// Let clients write.
+    Open(LeaderTerm),
+    /// Let nobody write.
+    Close(CloseReason),
+    /// Leave it as it is.
+    Stay(StayReason),
+}
+
+/// Why it is or should be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CloseReason {
+    /// This member does not lead.
+    NotLeader,
+    /// No quorum answers.
+    QuorumSilent,
+    /// Commits may go on without the ring.
+    Unprotected,
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotLeader => "this member does not lead",
+            Self::QuorumSilent => "no quorum of the ring answers",
+            Self::Unprotected => "commits may go on without the ring",
+        })
+    }
+}
+
+/// Why it stays as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StayReason {
+    /// It is open, and that is right.
+    Open,
+    /// It is closed, and that is right.
+    Closed(CloseReason),
+    /// It is closed, and opens when ingest is attached.
+    ClosedUntilAttached,
+    /// Somebody else closed it. It opens again when they say so, or with the next leadership.
+    ClosedByOthers,
+    /// The server cannot be looked at.
+    Unknown,
+}
+
+/// Decides.
+pub fn decide(inputs: &GateInputs<'_>, memory: &GateMemory) -> GateAction {
+    let Some(server) = inputs.server else {
+        return GateAction::Stay(StayReason::Unknown);
+    };
+    let closed = server.read_only == ReadOnly::Everybody;
+    let close = |reason| {
+        if closed {
+            GateAction::Stay(StayReason::Closed(reason))
+        } else {
+            GateAction::Close(reason)
+        }
+    };
+    let term = match inputs.leading {
+        Leading::No => return close(CloseReason::NotLeader),
+        Leading::Silent(silent) if closed || silent >= inputs.silence_borne => {
+            return close(CloseReason::QuorumSilent);
+        }
+        Leading::Silent(_) => return GateAction::Stay(StayReason::Open),
+        Leading::Serving(term) => term,
+    };
+    match inputs.protection {
+        Protection::Unprotected { .. } => return close(CloseReason::Unprotected),
+        Protection::Unknown { .. } => return GateAction::Stay(StayReason::Unknown),
+        Protection::Protected => {}
+    }
+    if server.read_only == ReadOnly::Off {
+        GateAction::Stay(StayReason::Open)
+    } else if memory.opened == Some((term, server.incarnation)) && !memory.closed_by_us {
+        GateAction::Stay(StayReason::ClosedByOthers)
+    } else if inputs.attached {
+        GateAction::Open(term)
+    } else {
+        GateAction::Stay(StayReason::ClosedUntilAttached)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERM: LeaderTerm = LeaderTerm(3);
+    const BORNE: Duration = Duration::from_secs(3);
+    const SILENT: Leading = Leading::Silent(BORNE);
+    const PAUSE: Leading = Leading::Silent(Duration::from_secs(1));
+
+    fn unprotected() -> Protection {
+        Protection::Unprotected {
+            findings: Vec::new(),
+        }
+    }
+
+    fn unknown() -> Protection {
+        Protection::Unknown {
+            cause: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_to_do() {
+        use CloseReason::{NotLeader, QuorumSilent, Unprotected};
+        use GateAction::{Close, Open, Stay};
+        use Leading::{No, Serving};
+        use Protection::Protected;
+        use ReadOnly::{Clients, Everybody, Off};
+        use StayReason::{Closed, ClosedByOthers, ClosedUntilAttached};
+
+        let never = GateMemory::default();
+        let opened = GateMemory {
+            opened: Some((TERM, 1)),
+            closed_by_us: false,
+        };
+        let closed_it = GateMemory {
+            closed_by_us: true,
+            ..opened
+        };
+        let earlier_term = GateMemory {
+            opened: Some((LeaderTerm(2), 1)),
+            closed_by_us: false,
+        };
+        let earlier_start = GateMemory {
+            opened: Some((TERM, 0)),
+            closed_by_us: false,
+        };
+        let serving = Serving(TERM);
+        let table = [
+            (No, true, Protected, Off, opened, Close(NotLeader)),
+            (No, true, Protected, Clients, opened, Close(NotLeader)),
+            (
+                No,
+                false,
+                unknown(),
+                Everybody,
+                opened,
+                Stay(Closed(NotLeader)),
+            ),
+            (SILENT, true, Protected, Off, opened, Close(QuorumSilent)),
+            (
+                SILENT,
+                true,
+                Protected,
+                Everybody,
+                closed_it,
+                Stay(Closed(QuorumSilent)),
+            ),
+            (PAUSE, true, Protected, Off, opened, Stay(StayReason::Open)),
+            (
+                PAUSE,
+                true,
+                Protected,
+                Everybody,
+                never,
+                Stay(Closed(QuorumSilent)),
+            ),
+            (serving, true, Protected, Everybody, never, Open(TERM)),
+            (serving, true, Protected, Clients, never, Open(TERM)),
+            (
+                serving,
+                true,
+                Protected,
+                Off,
+                opened,
+                Stay(StayReason::Open),
+            ),
+            (
+                serving,
+                false,
+                Protected,
+                Off,
+                opened,
+                Stay(StayReason::Open),
+            ),
+            (
+                serving,
+                false,
+                Protected,
+                Everybody,
+                never,
+                Stay(ClosedUntilAttached),
+            ),
+            (
+                serving,
+                true,
+                unprotected(),
+                Off,
+                opened,
+                Close(Unprotected),
+            ),
+            (
+                serving,
+                true,
+                unprotected(),
+                Everybody,
+                opened,
+                Stay(Closed(Unprotected)),
+            ),
+            (serving, true, Protected, Everybody, closed_it, Open(TERM)),
+            (
+                serving,
+                true,
+                Protected,
+                Everybody,
+                opened,
+                Stay(ClosedByOthers),
+            ),
+            (
+                serving,
+                true,
+                Protected,
+                Clients,
+                opened,
+                Stay(ClosedByOthers),
+            ),
+            (
+                serving,
+                true,
+                Protected,
+                Everybody,
+                earlier_term,
+                Open(TERM),
+            ),
+            (
+                serving,
+                true,
+                Protected,
+                Everybody,
+                earlier_start,
+                Open(TERM),
+            ),
+            (
+                serving,
+                true,
+                unknown(),
+                Off,
+                opened,
+                Stay(StayReason::Unknown),
+            ),
+        ];
+        for (leading, attached, protection, read_only, memory, expected) in table {
+            let server = Some(GateView {
+                read_only,
+                incarnation: 1,
+            });
+            let inputs = GateInputs {
+                leading,
+                attached,
+                protection: &protection,
+                server,
+                silence_borne: BORNE,
+            };
+            assert_eq!(decide(&inputs, &memory), expected, "{inputs:?} {memory:?}");
+        }
+        let inputs = GateInputs {
+            leading: No,
+            attached: false,
+            protection: &Protected,
+            server: None,
+            silence_borne: BORNE,
+        };
+        assert_eq!(decide(&inputs, &never), Stay(StayReason::Unknown));
+    }
+}

@@ -1,0 +1,291 @@
+//! The task that opens and closes: on every change of what the decision depends on, and again after
+//! a failure.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use mysql_link::ConnectOptions;
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::gate::decision::{
+    CloseReason, GateAction, GateInputs, GateMemory, GateView, Leading, StayReason, decide,
+};
+use crate::gate::read_only;
+use crate::ingest::IngestStatus;
+use crate::ring::{LeaderTerm, Ring};
+use crate::watch::{ReadOnly, WatchReport};
+
+/// How to open and close.
+#[derive(Debug, Clone)]
+pub struct GateOptions {
+    /// The primary and our account.
+    pub connect: ConnectOptions,
+    /// How long a silent quorum is borne before the primary is closed.
+    pub silence_borne: Duration,
+    /// How long closing may wait behind running statements. Whole seconds; new writes wait meanwhile.
+    pub lock_wait: Duration,
+    /// From a failure to the next attempt.
+    pub retry: Duration,
+}
+
+impl GateOptions {
+    /// The defaults: three seconds of silence are borne, one second is waited for a lock.
+    pub fn new(mut connect: ConnectOptions) -> Self {
+        let limit = Duration::from_secs(2);
+        connect.timeouts.connect = connect.timeouts.connect.min(limit);
+        connect.timeouts.statement = connect.timeouts.statement.min(limit);
+        connect.program_name = "witness-gate".to_owned();
+        Self {
+            connect,
+            silence_borne: Duration::from_secs(3),
+            lock_wait: Duration::from_secs(1),
+            retry: Duration::from_secs(3),
+        }
+    }
+}
+
+/// Whether clients may write, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum GateState {
+    /// They may.
+    Open,
+    /// They may not.
+    Closed {
+        /// Why.
+        why: String,
+    },
+    /// They may, but should not: closing has not worked yet.
+    NotClosed {
+        /// Why it should be closed.
+        why: String,
+        /// Why that has not worked, and what to do.
+        cause: String,
+    },
+    /// They may not, but should: opening has not worked yet.
+    NotOpened {
+        /// Why not, and what to do.
+        cause: String,
+    },
+    /// The server cannot be looked at.
+    Unknown,
+}
+
+/// The state and its age.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateStatus {
+    /// Whether clients may write.
+    pub state: GateState,
+    /// Since when it has been so.
+    pub since: Instant,
+}
+
+/// Opens and closes the primary.
+#[derive(Debug)]
+pub struct Gate<R: Ring> {
+    ring: Arc<R>,
+    options: GateOptions,
+    reports: watch::Receiver<WatchReport>,
+    ingest: watch::Receiver<IngestStatus>,
+    status: watch::Sender<GateStatus>,
+    memory: GateMemory,
+    /// The leadership that was last seen to serve, and when it stopped to.
+    last_served: Option<(LeaderTerm, Option<Instant>)>,
+    /// What we made of it after the report at hand was written.
+    moved: Option<(Instant, ReadOnly)>,
+    retry_at: Option<Instant>,
+}
+
+impl<R: Ring> Gate<R> {
+    /// A gate that is not running yet, and its status.
+    pub fn new(
+        ring: Arc<R>,
+        options: GateOptions,
+        reports: watch::Receiver<WatchReport>,
+        ingest: watch::Receiver<IngestStatus>,
+    ) -> (Self, watch::Receiver<GateStatus>) {
+        let (status, receiver) = watch::channel(GateStatus {
+            state: GateState::Unknown,
+            since: Instant::now(),
+        });
+        let gate = Self {
+            ring,
+            options,
+            reports,
+            ingest,
+            status,
+            memory: GateMemory::default(),
+            last_served: None,
+            moved: None,
+            retry_at: None,
+        };
+        (gate, receiver)
+    }
+
+    /// Acts until it is told to stop. Then it closes once more, as far as that works at once.
+    pub async fn run(mut self, stop: CancellationToken) {
+        loop {
+            self.act().await;
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = self.something_changes() => {}
+            }
+        }
+        if self
+            .view()
+            .is_some_and(|view| view.read_only != ReadOnly::Everybody)
+        {
+            self.close(CloseReason::NotLeader).await;
+        }
+    }
+
+    async fn something_changes(&mut self) {
+        let serving = self.ring.serving_term();
+        let leadership = async {
+            match serving {
+                Some(term) => self.ring.leadership_over(term).await,
+                None => {
+                    self.ring.serves().await;
+                }
+            }
+        };
+        // Silence and retries are a matter of time alone.
+        let tick = tokio::time::sleep(Duration::from_millis(250));
+        tokio::select! {
+            () = leadership => {}
+            _ = self.reports.changed() => {}
+            _ = self.ingest.changed() => {}
+            () = tick => {}
+        }
+    }
+
+    async fn act(&mut self) {
+        let protection = self.reports.borrow_and_update().protection.clone();
+        let attached = self.ingest.borrow_and_update().is_attached();
+        let inputs = GateInputs {
+            leading: self.leading(Instant::now()),
+            attached,
+            protection: &protection,
+            server: self.view(),
+            silence_borne: self.options.silence_borne,
+        };
+        let action = decide(&inputs, &self.memory);
+        let waits = self.retry_at.is_some_and(|at| Instant::now() < at);
+        match action {
+            GateAction::Open(term) if !waits => self.open(term).await,
+            GateAction::Close(reason) if !waits => self.close(reason).await,
+            GateAction::Open(_) | GateAction::Close(_) => {}
+            GateAction::Stay(reason) => {
+                self.retry_at = None;
+                self.settle(reason);
+            }
+        }
+    }
+
+    fn leading(&mut self, now: Instant) -> Leading {
+        if let Some(term) = self.ring.serving_term() {
+            self.last_served = Some((term, None));
+            return Leading::Serving(term);
+        }
+        match &mut self.last_served {
+            Some((term, _)) if self.ring.leadership_over(*term).now_or_never().is_some() => {
+                self.last_served = None;
+                Leading::No
+            }
+            Some((_, silent_since)) => {
+                Leading::Silent(now.saturating_duration_since(*silent_since.get_or_insert(now)))
+            }
+            None => Leading::No,
+        }
+    }
+
+    /// What the watcher saw, unless we have changed it since.
+    fn view(&self) -> Option<GateView> {
+        let report = self.reports.borrow();
+        let server = report.server.as_ref()?;
+        let read_only = match self.moved {
+            Some((at, read_only)) if at >= report.looked_at => read_only,
+            _ => server.read_only,
+        };
+        Some(GateView {
+            read_only,
+            incarnation: server.incarnation,
+        })
+    }
+
+    async fn open(&mut self, term: LeaderTerm) {
+        let incarnation = self.view().map_or(0, |view| view.incarnation);
+        match read_only::open(&self.options.connect).await {
+            Ok(()) => {
+                info!(term = term.0, "the primary is open for writes");
+                self.memory = GateMemory {
+                    opened: Some((term, incarnation)),
+                    closed_by_us: false,
+                };
+                self.moved = Some((Instant::now(), ReadOnly::Off));
+                self.retry_at = None;
+                self.go(GateState::Open);
+            }
+            Err(error) => {
+                self.retry_at = Some(Instant::now() + self.options.retry);
+                self.go(GateState::NotOpened {
+                    cause: error.to_string(),
+                });
+            }
+        }
+    }
+
+    async fn close(&mut self, reason: CloseReason) {
+        match read_only::close(&self.options.connect, self.options.lock_wait).await {
+            Ok(()) => {
+                info!(%reason, "the primary is closed for writes");
+                self.memory.closed_by_us = true;
+                self.moved = Some((Instant::now(), ReadOnly::Everybody));
+                self.retry_at = None;
+                self.go(GateState::Closed {
+                    why: reason.to_string(),
+                });
+            }
+            Err(error) => {
+                warn!(%reason, "the primary could not be closed for writes: {error}");
+                self.retry_at = Some(Instant::now() + self.options.retry);
+                self.go(GateState::NotClosed {
+                    why: reason.to_string(),
+                    cause: error.to_string(),
+                });
+            }
+        }
+    }
+
+    fn settle(&self, reason: StayReason) {
+        let closed = |why: &str| GateState::Closed {
+            why: why.to_owned(),
+        };
+        self.go(match reason {
+            StayReason::Open => GateState::Open,
+            StayReason::Closed(reason) => closed(&reason.to_string()),
+            StayReason::ClosedUntilAttached => closed("the primary's transactions are not taken in yet"),
+            StayReason::ClosedByOthers => closed(
+                "somebody else set read_only or super_read_only in this leadership; SET GLOBAL read_only = OFF opens it",
+            ),
+            StayReason::Unknown => GateState::Unknown,
+        });
+    }
+
+    fn go(&self, state: GateState) {
+        self.status.send_if_modified(|status| {
+            let changed = status.state != state;
+            if changed {
+                *status = GateStatus {
+                    state,
+                    since: Instant::now(),
+                };
+            }
+            changed
+        });
+    }
+}

@@ -1,0 +1,12 @@
+//! Opens the primary for writes, and closes it: the only place that touches `read_only` and
+//! `super_read_only` of a primary. Closing is a courtesy to clients; the fence is that nobody
+//! acknowledges.
+
+mod decision;
+mod gate_task;
+mod read_only;
+
+pub use decision::{
+    CloseReason, GateAction, GateInputs, GateMemory, GateView, Leading, StayReason, decide,
+};
+pub use gate_task::{Gate, GateOptions, GateState, GateStatus};

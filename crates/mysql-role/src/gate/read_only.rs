@@ -1,0 +1,61 @@
+//! The two statements. Closing needs a lock behind which it waits while commits wait for their ACK,
+//! and new writes wait behind it: so its wait is bounded on the server, and what is left of it is
+//! killed when the server does not keep to that.
+
+use std::time::Duration;
+
+use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
+use thiserror::Error;
+
+/// Why the gate could not be moved.
+#[derive(Debug, Error)]
+pub(super) enum GateError {
+    #[error(
+        "commits wait for an ACK, or a statement runs for long, and super_read_only cannot be set behind them. What \
+         waits for an ACK is neither visible nor acknowledged; bring a quorum of the ring back, and it finishes"
+    )]
+    BehindCommits,
+    #[error("super_read_only cannot be changed: {0}")]
+    Link(#[from] LinkError),
+}
+
+/// Lets clients write.
+pub(super) async fn open(options: &ConnectOptions) -> Result<(), GateError> {
+    let mut connection = Connection::open(options).await?;
+    // It switches super_read_only off as well.
+    connection.execute("SET GLOBAL read_only = OFF").await?;
+    connection.close().await;
+    Ok(())
+}
+
+/// Lets nobody write.
+pub(super) async fn close(options: &ConnectOptions, lock_wait: Duration) -> Result<(), GateError> {
+    let mut connection = Connection::open(options).await?;
+    let seconds = lock_wait.as_secs().max(1);
+    connection
+        .execute(&format!("SET SESSION lock_wait_timeout = {seconds}"))
+        .await?;
+    let limit = Duration::from_secs(seconds) + options.timeouts.statement;
+    match connection
+        .query_within("SET GLOBAL super_read_only = ON", limit)
+        .await
+    {
+        Ok(_) => {
+            connection.close().await;
+            Ok(())
+        }
+        Err(LinkError::Server(error)) if error.code == server_code::LOCK_WAIT_TIMEOUT => {
+            Err(GateError::BehindCommits)
+        }
+        Err(error @ LinkError::Timeout { .. }) => {
+            // It would go on holding back new writes.
+            if let Err(failure) = Connection::kill(options, connection.id()).await {
+                tracing::warn!(
+                    "a blocked SET GLOBAL super_read_only could not be killed: {failure}"
+                );
+            }
+            Err(error.into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,317 @@
+//! Which positions of the primary wait for which commits of the ring, in the order of the stream. Pure.
+//!
+//! ```text
+//!  front ─► [ticket 7 │ binlog.3:816] [committed 6 │ binlog.3:1091] [rotate] [ticket 8 │ …] ◄─ back
+//!           released from the front only: an ACK covers everything before its position
+//! ```
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use binlog_format::framing::SourcePosition;
+use raft_types::OpId;
+use thiserror::Error;
+
+use crate::ring::{Outcome, Ticket};
+
+/// What an entry waits for.
+#[derive(Debug)]
+pub enum Wait<T> {
+    /// A proposal.
+    Proposed(T),
+    /// The log's commit up to an op id: the transaction was in the log before this session.
+    Committed(OpId),
+    /// Nothing of its own: the source asked for an ACK of something that is no transaction.
+    Nothing,
+}
+
+/// One entry.
+#[derive(Debug)]
+pub struct LedgerEntry<T> {
+    /// What it waits for.
+    pub wait: Wait<T>,
+    /// What may be acknowledged then; `None` for entries of our own (a rotation).
+    pub end: Option<SourcePosition>,
+    /// Bytes of its payload.
+    pub bytes: u64,
+    /// Its share of the bound on what is in flight.
+    pub permits: u32,
+    /// When it came.
+    pub since: Instant,
+}
+
+/// What may be acknowledged, and what became free with it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Release {
+    /// The highest position: one ACK for it covers the others.
+    pub acknowledge: Option<SourcePosition>,
+    /// Transactions that this session proposed.
+    pub committed: u64,
+    /// Transactions that were in the log before.
+    pub known: u64,
+    /// Entries of our own.
+    pub own: u64,
+    /// Payload bytes of all of them.
+    pub bytes: u64,
+    /// Shares of the bound on what is in flight.
+    pub permits: u64,
+    /// How long the oldest of them waited.
+    pub longest_wait: Duration,
+}
+
+impl Release {
+    /// Whether nothing was released.
+    pub fn is_empty(&self) -> bool {
+        self.committed + self.known + self.own == 0 && self.acknowledge.is_none()
+    }
+}
+
+/// A proposal was not committed: nothing at or behind it may be acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("a proposed transaction was not committed: {reason}")]
+pub struct NotCommitted {
+    /// The ring's words.
+    pub reason: String,
+}
+
+/// Entries in the order of the stream.
+#[derive(Debug)]
+pub struct AckLedger<T> {
+    entries: VecDeque<LedgerEntry<T>>,
+}
+
+impl<T> Default for AckLedger<T> {
+    fn default() -> Self {
+        Self {
+            entries: VecDeque::new(),
+        }
+    }
+}
+
+impl<T: Ticket> AckLedger<T> {
+    /// Adds what came next in the stream.
+    pub fn push(&mut self, entry: LedgerEntry<T>) {
+        self.entries.push_back(entry);
+    }
+
+    /// Takes everything off the front whose wait is over. `committed` is up to where the log is committed.
+    ///
+    /// # Errors
+    /// When a proposal was not committed. What stands before it was not released either: the session ends.
+    pub fn release(
+        &mut self,
+        committed: Option<OpId>,
+        now: Instant,
+    ) -> Result<Release, NotCommitted> {
+        let mut release = Release::default();
+        while let Some(front) = self.entries.front_mut() {
+            match &mut front.wait {
+                Wait::Proposed(ticket) => match ticket.resolved_now() {
+                    Some(Outcome::Committed(_)) => {}
+                    Some(Outcome::NotCommitted(reason)) => return Err(NotCommitted { reason }),
+                    None => break,
+                },
+                Wait::Committed(op_id) if !covers(committed, *op_id) => break,
+                Wait::Committed(_) | Wait::Nothing => {}
+            }
+            let Some(entry) = self.entries.pop_front() else {
+                break;
+            };
+            release.add(entry, now);
+        }
+        Ok(release)
+    }
+
+    /// What the front waits for.
+    pub fn front_wait(&mut self) -> Option<&mut Wait<T>> {
+        self.entries.front_mut().map(|entry| &mut entry.wait)
+    }
+
+    /// Since when the front has waited.
+    pub fn oldest(&self) -> Option<Instant> {
+        self.entries.front().map(|entry| entry.since)
+    }
+
+    /// How many entries wait.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether none does.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The tickets whose outcome is not known to anybody yet.
+    pub fn into_tickets(self) -> impl Iterator<Item = T> {
+        self.entries
+            .into_iter()
+            .filter_map(LedgerEntry::into_ticket)
+    }
+}
+
+impl<T> LedgerEntry<T> {
+    /// The ticket in it.
+    pub(crate) fn into_ticket(self) -> Option<T> {
+        match self.wait {
+            Wait::Proposed(ticket) => Some(ticket),
+            Wait::Committed(_) | Wait::Nothing => None,
+        }
+    }
+}
+
+impl Release {
+    fn add<T>(&mut self, entry: LedgerEntry<T>, now: Instant) {
+        match (&entry.wait, &entry.end) {
+            (Wait::Proposed(_), Some(_)) => self.committed += 1,
+            (Wait::Proposed(_), None) => self.own += 1,
+            (Wait::Committed(_), _) => self.known += 1,
+            (Wait::Nothing, _) => {}
+        }
+        self.bytes += entry.bytes;
+        self.permits += u64::from(entry.permits);
+        self.longest_wait = self
+            .longest_wait
+            .max(now.saturating_duration_since(entry.since));
+        self.acknowledge = entry.end.or_else(|| self.acknowledge.take());
+    }
+}
+
+/// Whether a log that is committed up to here has an entry committed. Both are of one log, so their indexes decide.
+pub(crate) fn covers(committed: Option<OpId>, op_id: OpId) -> bool {
+    committed.is_some_and(|committed| committed.index >= op_id.index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Known(Option<Outcome>);
+
+    impl Ticket for Known {
+        fn resolved_now(&mut self) -> Option<Outcome> {
+            self.0.clone()
+        }
+
+        async fn outcome(&mut self) -> Outcome {
+            match self.0.clone() {
+                Some(outcome) => outcome,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn committed() -> Wait<Known> {
+        Wait::Proposed(Known(Some(Outcome::Committed(OpId::new(1, 1)))))
+    }
+
+    fn pending() -> Wait<Known> {
+        Wait::Proposed(Known(None))
+    }
+
+    fn at(offset: u64) -> Option<SourcePosition> {
+        Some(SourcePosition {
+            file: "binlog.000001".into(),
+            offset,
+        })
+    }
+
+    fn ledger(entries: Vec<(Wait<Known>, Option<SourcePosition>)>) -> AckLedger<Known> {
+        let mut ledger = AckLedger::default();
+        for (wait, end) in entries {
+            ledger.push(LedgerEntry {
+                wait,
+                end,
+                bytes: 10,
+                permits: 1,
+                since: Instant::now(),
+            });
+        }
+        ledger
+    }
+
+    fn release(ledger: &mut AckLedger<Known>, index: Option<u64>) -> Release {
+        ledger
+            .release(index.map(|index| OpId::new(1, index)), Instant::now())
+            .unwrap()
+    }
+
+    #[test]
+    fn one_position_covers_all_that_were_committed() {
+        let mut ledger = ledger(vec![
+            (committed(), at(1)),
+            (committed(), at(2)),
+            (pending(), at(3)),
+        ]);
+        let released = release(&mut ledger, None);
+        assert_eq!(released.acknowledge, at(2));
+        assert_eq!(
+            (released.committed, released.bytes, released.permits),
+            (2, 20, 2)
+        );
+        assert!(release(&mut ledger, None).is_empty());
+        assert_eq!(ledger.len(), 1);
+    }
+
+    #[test]
+    fn nothing_is_acknowledged_past_one_that_waits() {
+        let mut ledger = ledger(vec![
+            (pending(), at(1)),
+            (committed(), at(2)),
+            (Wait::Nothing, at(3)),
+        ]);
+        assert!(release(&mut ledger, Some(99)).is_empty());
+        assert_eq!(ledger.len(), 3);
+    }
+
+    #[test]
+    fn what_was_in_the_log_waits_for_the_logs_commit() {
+        let known = || Wait::Committed(OpId::new(1, 7));
+        let mut ledger = ledger(vec![
+            (known(), at(1)),
+            (known(), at(2)),
+            (committed(), at(3)),
+        ]);
+        assert!(release(&mut ledger, None).is_empty());
+        assert!(release(&mut ledger, Some(6)).is_empty());
+        let released = release(&mut ledger, Some(7));
+        assert_eq!(
+            (released.known, released.committed, released.acknowledge),
+            (2, 1, at(3))
+        );
+        assert!(ledger.is_empty());
+    }
+
+    #[test]
+    fn entries_of_our_own_acknowledge_nothing() {
+        let mut ledger = ledger(vec![(committed(), at(1)), (committed(), None)]);
+        let released = release(&mut ledger, None);
+        assert_eq!(
+            (released.own, released.committed, released.acknowledge),
+            (1, 1, at(1))
+        );
+        let mut ledger = self::ledger(vec![(committed(), None)]);
+        let released = release(&mut ledger, None);
+        assert_eq!(released.acknowledge, None);
+        assert!(!released.is_empty());
+    }
+
+    #[test]
+    fn a_wish_for_an_ack_without_a_transaction_is_met_in_its_turn() {
+        let mut ledger = ledger(vec![(Wait::Nothing, at(4))]);
+        assert_eq!(release(&mut ledger, None).acknowledge, at(4));
+    }
+
+    #[test]
+    fn a_refused_proposal_ends_it() {
+        let refused = Wait::Proposed(Known(Some(Outcome::NotCommitted("no leader".to_owned()))));
+        let mut ledger = ledger(vec![
+            (committed(), at(1)),
+            (refused, at(2)),
+            (pending(), at(3)),
+        ]);
+        assert!(ledger.release(None, Instant::now()).is_err());
+        assert_eq!(ledger.into_tickets().count(), 2);
+    }
+}

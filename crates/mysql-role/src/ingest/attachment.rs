@@ -1,0 +1,143 @@
+//! From where on to ask the primary, and whether primary and ring belong together. Pure.
+//!
+//! ```text
+//!  ring's log:   ███████████████████░░░░            ░ not committed yet
+//!  mysqld:       ████████████████▒▒▒▒▒▒▒▒▒          ▒ in its binlog, waiting for an ACK
+//!  told to have: ████████████████                   what both have: in the log, and executed
+//! ```
+//!
+//! A transaction that waits on the primary is never said to be there, not even when the ring has it.
+//! What a dump passes over is not acknowledged by that (9.7.4), so its session would wait for ever;
+//! and if it were, everything before it would be too, also what the ring lacks or has not committed.
+//! It comes again instead, and is acknowledged in its turn.
+
+use binlog_format::gtid::GtidSet;
+use thiserror::Error;
+
+/// The GTIDs of a primary.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PrimaryGtids {
+    /// `gtid_executed`: committed in the engine, visible.
+    pub executed: GtidSet,
+    /// `gtid_owned`: held by sessions, among them those that wait for an ACK.
+    pub owned: GtidSet,
+    /// `gtid_purged`: executed and in no binlog any more.
+    pub purged: GtidSet,
+}
+
+/// How to attach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// What the dump request says we have.
+    pub have: GtidSet,
+    /// In the log, and will come again because they wait on the primary.
+    pub expected_again: GtidSet,
+}
+
+/// Primary and ring do not belong together.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AttachRefusal {
+    /// The ring has more.
+    #[error(
+        "the primary lacks {missing}, which the ring has: it was restored from an older copy, or lost its disk. Do not \
+         let it serve: provision it from a member that has them"
+    )]
+    PrimaryLacks {
+        /// What it lacks.
+        missing: GtidSet,
+    },
+    /// The primary has more than it can send.
+    #[error(
+        "the ring lacks {missing}, which the primary has purged from its binlogs: the ring's log cannot be continued \
+         from here. Begin a new ring on this primary, or let a primary lead whose binlogs go back to the end of the \
+         ring's log"
+    )]
+    PurgedOnPrimary {
+        /// What cannot be had any more.
+        missing: GtidSet,
+    },
+}
+
+/// Compares a primary with the ring's log.
+///
+/// # Errors
+/// When the primary lacks what the ring has, or has purged what the ring lacks.
+pub fn attach(primary: &PrimaryGtids, log: &GtidSet) -> Result<Attachment, AttachRefusal> {
+    let expected_again = log.difference(&primary.executed);
+    let missing = expected_again.difference(&primary.owned);
+    if !missing.is_empty() {
+        return Err(AttachRefusal::PrimaryLacks { missing });
+    }
+    let missing = primary.purged.difference(log);
+    if !missing.is_empty() {
+        return Err(AttachRefusal::PurgedOnPrimary { missing });
+    }
+    Ok(Attachment {
+        have: log.intersection(&primary.executed),
+        expected_again,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+
+    fn set(intervals: &str) -> GtidSet {
+        if intervals.is_empty() {
+            GtidSet::new()
+        } else {
+            format!("{UUID}:{intervals}").parse().unwrap()
+        }
+    }
+
+    /// executed, owned, purged; log; what comes of it: have and expected again, or what is missing.
+    #[test]
+    fn where_to_begin() {
+        let table = [
+            (["", "", ""], "", Ok(["", ""])),
+            (["1-5", "", ""], "", Ok(["", ""])),
+            (["1-5", "", ""], "1-3", Ok(["1-3", ""])),
+            (["1-5", "", "1-3"], "1-3", Ok(["1-3", ""])),
+            // The ACK for 6 was lost; 7 waits and never reached the ring.
+            (["1-5", "6-7", ""], "1-6", Ok(["1-5", "6"])),
+            // 6 is missing before 7.
+            (["1-5", "6-7", ""], "1-5:7", Ok(["1-5", "7"])),
+            (
+                ["1-5:blue:1-2", "", ""],
+                "1-4:blue:1",
+                Ok(["1-4:blue:1", ""]),
+            ),
+            (["1-5", "", ""], "1-6", Err("6")),
+            (["1-5", "7", ""], "1-6", Err("6")),
+            (["1-5", "", "1-4"], "1-3", Err("4")),
+            (["1-5", "", "1-4"], "", Err("1-4")),
+        ];
+        for ([executed, owned, purged], log, expected) in table {
+            let primary = PrimaryGtids {
+                executed: set(executed),
+                owned: set(owned),
+                purged: set(purged),
+            };
+            let found = attach(&primary, &set(log));
+            let expected = expected.map(|[have, again]| Attachment {
+                have: set(have),
+                expected_again: set(again),
+            });
+            match (&found, &expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+                (
+                    Err(
+                        AttachRefusal::PrimaryLacks { missing }
+                        | AttachRefusal::PurgedOnPrimary { missing },
+                    ),
+                    Err(expected),
+                ) => {
+                    assert_eq!(missing, &set(expected));
+                }
+                _ => panic!("{primary:?} {log}: {found:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Why an attachment ended.
+
+use binlog_format::framing::FramingError;
+use mysql_link::{DumpError, LinkError};
+use thiserror::Error;
+
+use crate::ingest::ack_ledger::NotCommitted;
+use crate::ingest::attachment::AttachRefusal;
+use crate::ring::RingError;
+use crate::settings::{ApplyError, Finding};
+
+/// Why an attachment did not come about, or ended.
+#[derive(Debug, Error)]
+pub enum IngestError {
+    /// The leadership is over: somebody else attaches now.
+    #[error("this member's leadership is over")]
+    LeadershipOver,
+    /// The primary cannot be reached, or refuses us.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The primary's settings do not allow it.
+    #[error("the primary is not set up for it: {}", listed(.findings))]
+    NotSetUp {
+        /// What is wrong, and what mends it.
+        findings: Vec<Finding>,
+    },
+    /// A setting could not be set.
+    #[error("the primary could not be set up: {0}")]
+    Apply(#[from] ApplyError),
+    /// Primary and ring do not belong together.
+    #[error(transparent)]
+    Attach(#[from] AttachRefusal),
+    /// The primary gave something that cannot be understood.
+    #[error("the primary's {what} cannot be read: {reason}")]
+    Unreadable {
+        /// What it gave.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The dump was refused or ended.
+    #[error(transparent)]
+    Dump(#[from] DumpError),
+    /// The stream cannot be cut into transactions.
+    #[error(transparent)]
+    Framing(#[from] FramingError),
+    /// The ring did not take a transaction.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// A proposal came to nothing.
+    #[error(transparent)]
+    NotCommitted(#[from] NotCommitted),
+}
+
+fn listed(findings: &[Finding]) -> String {
+    findings
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
+}

@@ -1,0 +1,164 @@
+//! The task: waits for the leadership, attaches, and attaches again after every failure, for as long
+//! as the leadership lasts.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mysql_link::ConnectOptions;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::backoff::Backoff;
+use crate::ingest::error::IngestError;
+use crate::ingest::session::Session;
+use crate::ingest::status::{IngestFigures, IngestState, IngestStatus};
+use crate::ring::{LeaderTerm, Ring, Ticket};
+use crate::settings::Requirements;
+
+/// How to attach.
+#[derive(Debug, Clone)]
+pub struct IngestOptions {
+    /// The primary and our account.
+    pub connect: ConnectOptions,
+    /// What is asked of the primary, and who we are to it.
+    pub requirements: Requirements,
+    /// How often the primary sends a sign of life while it is idle.
+    pub heartbeat: Duration,
+    /// Silence after which the attachment is given up.
+    pub silence_limit: Duration,
+    /// Size at which the ring's log begins a new file.
+    pub max_file_bytes: u64,
+    /// Payload bytes that may be proposed and not committed. A larger transaction travels alone.
+    pub in_flight_bytes: u64,
+    /// The first and the longest wait between attempts.
+    pub retry: (Duration, Duration),
+    /// What the primary's `SHOW REPLICAS` shows as our host.
+    pub report_host: String,
+}
+
+impl IngestOptions {
+    /// The defaults: a heartbeat each second, files of 1 GiB, 64 MiB in flight.
+    pub fn new(mut connect: ConnectOptions, requirements: Requirements) -> Self {
+        connect.program_name = "witness-ingest".to_owned();
+        Self {
+            connect,
+            requirements,
+            heartbeat: Duration::from_secs(1),
+            silence_limit: Duration::from_secs(5),
+            max_file_bytes: 1 << 30,
+            in_flight_bytes: 64 << 20,
+            retry: (Duration::from_millis(50), Duration::from_secs(2)),
+            report_host: String::new(),
+        }
+    }
+}
+
+/// Takes the primary's transactions in.
+#[derive(Debug)]
+pub struct Ingest<R: Ring> {
+    ring: Arc<R>,
+    options: IngestOptions,
+    status: watch::Sender<IngestStatus>,
+    figures: Arc<IngestFigures>,
+}
+
+impl<R: Ring> Ingest<R> {
+    /// A task that is not running yet.
+    pub fn new(ring: Arc<R>, options: IngestOptions) -> Self {
+        let (status, _) = watch::channel(IngestStatus::new(Instant::now()));
+        Self {
+            ring,
+            options,
+            status,
+            figures: Arc::new(IngestFigures::default()),
+        }
+    }
+
+    /// What it is doing.
+    pub fn status(&self) -> watch::Receiver<IngestStatus> {
+        self.status.subscribe()
+    }
+
+    /// Its figures.
+    pub fn figures(&self) -> Arc<IngestFigures> {
+        Arc::clone(&self.figures)
+    }
+
+    /// Runs until it is told to stop. Stopping closes the connection to the primary; commits there
+    /// wait for the next attachment.
+    pub async fn run(self, stop: CancellationToken) {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.serve() => {}
+        }
+        self.figures.detached();
+        self.go(IngestState::Idle);
+    }
+
+    async fn serve(&self) {
+        loop {
+            let term = self.ring.serves().await;
+            self.lead(term).await;
+            self.go(IngestState::Idle);
+        }
+    }
+
+    /// Attaches again and again until the leadership is over.
+    async fn lead(&self, term: LeaderTerm) {
+        let mut backoff = Backoff::new(self.options.retry.0, self.options.retry.1);
+        let mut undecided = Vec::new();
+        loop {
+            let attempt = tokio::select! {
+                biased;
+                () = self.ring.leadership_over(term) => return,
+                attempt = self.attach(std::mem::take(&mut undecided)) => attempt,
+            };
+            let error = match attempt {
+                Err(error) => error,
+                Ok(session) => {
+                    info!(term = term.0, again = %session.expected_again(), "attached to the primary");
+                    self.figures.attached();
+                    self.go(IngestState::Attached);
+                    backoff.reset();
+                    let (error, tickets) = session
+                        .run(&*self.ring, term, &self.options, &self.figures)
+                        .await;
+                    undecided = tickets;
+                    error
+                }
+            };
+            if matches!(error, IngestError::LeadershipOver) {
+                return;
+            }
+            let wait = backoff.fail();
+            warn!(retry_in = ?wait, "not attached to the primary: {error}");
+            self.go(IngestState::Failed {
+                cause: error.to_string(),
+            });
+            tokio::select! {
+                () = self.ring.leadership_over(term) => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Proposals that are still under way may yet enter the log. Until they are decided, the log does
+    /// not tell what it will hold, and a transaction could be proposed twice.
+    async fn attach(&self, undecided: Vec<R::Ticket>) -> Result<Session, IngestError> {
+        let count = undecided.len();
+        for mut ticket in undecided {
+            if ticket.resolved_now().is_none() {
+                self.go(IngestState::Settling { proposals: count });
+                ticket.outcome().await;
+            }
+        }
+        self.go(IngestState::Attaching);
+        Session::open(&*self.ring, &self.options).await
+    }
+
+    fn go(&self, state: IngestState) {
+        self.status
+            .send_modify(|status| status.go(state, Instant::now()));
+    }
+}

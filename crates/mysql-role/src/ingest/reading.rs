@@ -1,0 +1,184 @@
+//! The reading side of an attachment: events into transactions, transactions into proposals.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
+use bytes::Bytes;
+use mysql_link::{DumpEvent, EventReader};
+use raft_types::{AppEntry, Rotate, TransactionPayload};
+use tokio::sync::{Semaphore, mpsc};
+use tracing::info;
+
+use crate::ingest::ack_ledger::{LedgerEntry, Wait};
+use crate::ingest::error::IngestError;
+use crate::ingest::rotation::rotation_due;
+use crate::ingest::status::IngestFigures;
+use crate::ring::{LeaderTerm, Ring, RingLog};
+
+/// One permit stands for this many bytes.
+const PERMIT_BYTES: u64 = 1024;
+
+/// What reading shares with acknowledging.
+pub(super) struct Shared<'a> {
+    pub(super) figures: &'a IngestFigures,
+    /// Permits for what is in flight; the acknowledging side gives them back.
+    pub(super) in_flight: Semaphore,
+    pub(super) all_permits: u32,
+    /// Whether a rotation is on its way.
+    pub(super) rotating: AtomicBool,
+}
+
+impl<'a> Shared<'a> {
+    pub(super) fn new(figures: &'a IngestFigures, in_flight_bytes: u64) -> Self {
+        let all_permits = permits(in_flight_bytes, u32::MAX);
+        Self {
+            figures,
+            in_flight: Semaphore::new(all_permits as usize),
+            all_permits,
+            rotating: AtomicBool::new(false),
+        }
+    }
+}
+
+/// The permits for some bytes. One that needs more than there are takes all, and travels alone.
+fn permits(bytes: u64, all: u32) -> u32 {
+    u32::try_from(bytes.div_ceil(PERMIT_BYTES))
+        .unwrap_or(u32::MAX)
+        .clamp(1, all)
+}
+
+/// Reads the stream of one attachment.
+pub(super) struct Reading<'a, R: Ring> {
+    pub(super) ring: &'a R,
+    pub(super) term: LeaderTerm,
+    pub(super) events: EventReader,
+    pub(super) framer: TransactionFramer,
+    /// The log as it was when the attachment began.
+    pub(super) log: RingLog,
+    pub(super) max_file_bytes: u64,
+    pub(super) upstream_format: Bytes,
+    pub(super) entries: mpsc::Sender<LedgerEntry<R::Ticket>>,
+    pub(super) shared: &'a Shared<'a>,
+}
+
+impl<R: Ring> Reading<'_, R> {
+    /// Reads until something fails. Dropping it at any point loses no ticket: nothing is awaited
+    /// between a proposal and its entry in the ledger.
+    pub(super) async fn run(mut self) -> Result<std::convert::Infallible, IngestError> {
+        loop {
+            let next = self.events.next().await?;
+            self.take(next).await?;
+        }
+    }
+
+    async fn take(&mut self, next: DumpEvent) -> Result<(), IngestError> {
+        self.shared.figures.received(next.event.bytes().len());
+        match self.framer.push(&next.event)? {
+            // In the middle of a transaction: the ACK for its end covers this event.
+            None => Ok(()),
+            Some(StreamItem::Transaction(transaction)) => self.transaction(transaction).await,
+            Some(StreamItem::FormatDescription { canonical, .. }) => {
+                self.upstream_format = canonical;
+                self.wish(next.ack_wanted).await
+            }
+            Some(_) => self.wish(next.ack_wanted).await,
+        }
+    }
+
+    async fn transaction(&mut self, transaction: FramedTransaction) -> Result<(), IngestError> {
+        let end = Some(transaction.end_position);
+        if self.log.gtids.contains(&transaction.gtid) {
+            let wait = self.log.end.map_or(Wait::Nothing, Wait::Committed);
+            return self.note(wait, end).await;
+        }
+        self.rotate_if_due().await?;
+        let payload = TransactionPayload::seal(transaction.payload);
+        let bytes = payload.bytes().len() as u64;
+        self.propose(AppEntry::Transaction(payload), end, bytes)
+            .await
+    }
+
+    async fn rotate_if_due(&mut self) -> Result<(), IngestError> {
+        if self.shared.rotating.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let Some(cause) = rotation_due(
+            &self.ring.current_file(),
+            &self.upstream_format,
+            self.max_file_bytes,
+        ) else {
+            return Ok(());
+        };
+        info!(?cause, "a new log file begins before the next transaction");
+        let timestamp = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs() as u32);
+        let format_description = self.upstream_format.clone();
+        self.shared.rotating.store(true, Ordering::Release);
+        self.propose(
+            AppEntry::Rotate(Rotate {
+                format_description,
+                timestamp,
+            }),
+            None,
+            0,
+        )
+        .await
+    }
+
+    async fn propose(
+        &mut self,
+        entry: AppEntry,
+        end: Option<binlog_format::framing::SourcePosition>,
+        bytes: u64,
+    ) -> Result<(), IngestError> {
+        let since = Instant::now();
+        let permits = permits(bytes, self.shared.all_permits);
+        let Ok(permit) = self.shared.in_flight.acquire_many(permits).await else {
+            return Ok(()); // never closed
+        };
+        let Ok(slot) = self.entries.reserve().await else {
+            return Ok(()); // the acknowledging side is gone, and this one is about to go
+        };
+        let ticket = self.ring.propose(entry, self.term).await?;
+        permit.forget();
+        if end.is_some() {
+            self.shared.figures.proposed(bytes);
+        }
+        slot.send(LedgerEntry {
+            wait: Wait::Proposed(ticket),
+            end,
+            bytes,
+            permits,
+            since,
+        });
+        Ok(())
+    }
+
+    /// An ACK that is asked for where no transaction ends.
+    async fn wish(&mut self, ack_wanted: bool) -> Result<(), IngestError> {
+        if !ack_wanted {
+            return Ok(());
+        }
+        let position = self.framer.position().clone();
+        self.note(Wait::Nothing, Some(position)).await
+    }
+
+    async fn note(
+        &mut self,
+        wait: Wait<R::Ticket>,
+        end: Option<binlog_format::framing::SourcePosition>,
+    ) -> Result<(), IngestError> {
+        if let Ok(slot) = self.entries.reserve().await {
+            slot.send(LedgerEntry {
+                wait,
+                end,
+                bytes: 0,
+                permits: 0,
+                since: Instant::now(),
+            });
+        }
+        Ok(())
+    }
+}

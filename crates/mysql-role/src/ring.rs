@@ -1,0 +1,92 @@
+//! The ring as this crate needs it. `witness-bin` implements it over the member's Raft and its log;
+//! tests implement it with a log in memory.
+
+use std::future::Future;
+
+use binlog_format::gtid::GtidSet;
+use bytes::Bytes;
+use raft_types::{AppEntry, OpId};
+use serde::Serialize;
+use thiserror::Error;
+use tokio::sync::watch;
+
+/// The number of a leadership. Proposals name it, so that one that outlives its leadership is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct LeaderTerm(pub u64);
+
+/// The member's log at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RingLog {
+    /// The transactions in it, committed or not.
+    pub gtids: GtidSet,
+    /// The op id of its last entry. Once that is committed, so are all of `gtids`.
+    pub end: Option<OpId>,
+}
+
+/// The file that the log is being written to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CurrentFile {
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its canonical format description event.
+    pub format_description: Bytes,
+}
+
+/// The ring was not able to do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct RingError(pub String);
+
+/// What became of a proposal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its entry is committed.
+    Committed(OpId),
+    /// It was refused, or nobody can say; with the reason.
+    NotCommitted(String),
+}
+
+/// A proposal on its way. Dropping it does not take the proposal back.
+pub trait Ticket: Send + 'static {
+    /// The outcome if it is known by now. Asked again, it answers the same.
+    fn resolved_now(&mut self) -> Option<Outcome>;
+
+    /// Waits until the outcome is known. Cancel safe.
+    fn outcome(&mut self) -> impl Future<Output = Outcome> + Send;
+}
+
+/// The member's ring.
+pub trait Ring: Send + Sync + 'static {
+    /// See [`Ring::propose`].
+    type Ticket: Ticket;
+
+    /// The term in which this member serves as the leader, if it does: an entry of its own term is
+    /// committed and a quorum has answered recently.
+    fn serving_term(&self) -> Option<LeaderTerm>;
+
+    /// Waits until this member serves as the leader. Cancel safe.
+    fn serves(&self) -> impl Future<Output = LeaderTerm> + Send;
+
+    /// Waits until the leadership of `term` is over or on its way to another member. That a quorum is
+    /// silent for a while does not end it. Cancel safe.
+    fn leadership_over(&self, term: LeaderTerm) -> impl Future<Output = ()> + Send;
+
+    /// The log's transactions and its end, read at one moment.
+    fn log(&self) -> impl Future<Output = Result<RingLog, RingError>> + Send;
+
+    /// The current file. Cheap: asked before each transaction.
+    fn current_file(&self) -> CurrentFile;
+
+    /// Up to where the log is committed; only ever moves up.
+    fn committed(&self) -> watch::Receiver<Option<OpId>>;
+
+    /// Proposes an entry in the leadership of `term` and returns without waiting for its commit. Calls
+    /// that follow each other put their entries into the log in that order. Cancel safe: a call that is
+    /// dropped before it returns has proposed nothing.
+    fn propose(
+        &self,
+        entry: AppEntry,
+        term: LeaderTerm,
+    ) -> impl Future<Output = Result<Self::Ticket, RingError>> + Send;
+}

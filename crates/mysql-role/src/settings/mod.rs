@@ -1,0 +1,22 @@
+//! What a mysqld must be set to so that a commit waits for the ring: observed, judged, and set.
+//! [`preflight()`] judges and [`Plan`] says which SQL mends it, both pure; [`observe`] and
+//! [`apply`] talk to the server.
+
+mod finding;
+mod grants;
+mod limits;
+mod names;
+mod observed;
+mod plan;
+mod preflight;
+mod probe;
+
+pub use finding::{Check, Finding, Fix, Severity};
+pub use grants::{Grants, Privilege};
+pub use limits::Requirements;
+pub use names::SemiSyncNames;
+pub(crate) use observed::parse_gtid_owned;
+pub use observed::{Depth, Observed, SemiSyncReplica};
+pub use plan::{Phase, Plan, Statement};
+pub use preflight::{is_effectively_infinite, preflight};
+pub use probe::{ApplyError, apply, observe};

@@ -1,0 +1,143 @@
+//! What was seen on a server: names and values as the server gives them, read by purpose.
+
+use std::collections::BTreeMap;
+
+use binlog_format::gtid::GtidSet;
+use mysql_link::ServerVersion;
+use uuid::Uuid;
+
+use crate::settings::grants::Grants;
+use crate::settings::names::SemiSyncNames;
+
+/// How much to look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// What may change under way: every second.
+    Watch,
+    /// All of it: when attaching.
+    Preflight,
+}
+
+/// Somebody whose semi-sync dump runs on the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SemiSyncReplica {
+    /// The server's number of the connection.
+    pub connection_id: u64,
+    /// Its server UUID, if it said one.
+    pub uuid: Option<Uuid>,
+}
+
+/// What was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// The server's version.
+    pub version: ServerVersion,
+    /// Global variables by lower-case name.
+    pub variables: BTreeMap<String, String>,
+    /// Global status counters by lower-case name.
+    pub status: BTreeMap<String, String>,
+    /// Attached semi-sync replicas; `None` when that could not be looked up.
+    pub semi_sync_replicas: Option<Vec<SemiSyncReplica>>,
+    /// The privileges of our account; `None` unless looked at.
+    pub grants: Option<Grants>,
+    /// `binlog-do-db` and `binlog-ignore-db`; empty when there are none, `None` unless looked at.
+    pub binlog_filters: Option<Vec<String>>,
+}
+
+impl Observed {
+    /// A variable.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str)
+    }
+
+    /// A status counter.
+    pub fn status(&self, name: &str) -> Option<&str> {
+        self.status.get(&name.to_lowercase()).map(String::as_str)
+    }
+
+    /// Whether a variable says ON.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.variable(name).is_some_and(says_on)
+    }
+
+    /// The names of the semi-sync plugin that is loaded, if one is.
+    pub fn semi_sync(&self) -> Option<SemiSyncNames> {
+        [SemiSyncNames::Source, SemiSyncNames::Master]
+            .into_iter()
+            .find(|names| self.variables.contains_key(&names.enabled()))
+    }
+
+    /// Whether nobody may write, not even administrators.
+    pub fn is_super_read_only(&self) -> bool {
+        self.is_on("super_read_only")
+    }
+
+    /// Whether ordinary clients may write.
+    pub fn is_writable(&self) -> bool {
+        !self.is_super_read_only() && !self.is_on("read_only")
+    }
+
+    /// Sessions that wait for an ACK at the moment.
+    pub fn waiting_sessions(&self) -> u64 {
+        let count = self
+            .semi_sync()
+            .and_then(|names| self.status(&names.wait_sessions()));
+        count.and_then(|count| count.parse().ok()).unwrap_or(0)
+    }
+
+    /// Seconds since the server started.
+    pub fn uptime_seconds(&self) -> Option<u64> {
+        self.status("uptime")
+            .and_then(|seconds| seconds.parse().ok())
+    }
+
+    /// The server's UUID.
+    pub fn server_uuid(&self) -> Option<Uuid> {
+        self.variable("server_uuid")
+            .and_then(|uuid| uuid.parse().ok())
+    }
+}
+
+pub(crate) fn says_on(value: &str) -> bool {
+    value.eq_ignore_ascii_case("ON") || value == "1"
+}
+
+/// The GTIDs in `@@global.gtid_owned`: those that sessions hold and that are not executed yet. Each
+/// is followed by `#` and its thread ids.
+pub(crate) fn parse_gtid_owned(text: &str) -> Result<GtidSet, binlog_format::gtid::ParseGtidError> {
+    let mut without_owners = String::with_capacity(text.len());
+    let mut in_owner = false;
+    for character in text.chars() {
+        in_owner = match character {
+            '#' => true,
+            ':' | ',' => false,
+            _ => in_owner,
+        };
+        if !in_owner {
+            without_owners.push(character);
+        }
+    }
+    without_owners.parse()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_left_out() {
+        let uuid = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+        let other = "bbbbbbbb-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+        let parse = |text: &str| parse_gtid_owned(text).map(|set| set.to_string());
+        assert_eq!(parse(""), Ok(String::new()));
+        assert_eq!(parse(&format!("{uuid}:7#17")), Ok(format!("{uuid}:7")));
+        assert_eq!(
+            parse(&format!("{uuid}:7#17#18:9#3")),
+            Ok(format!("{uuid}:7:9"))
+        );
+        assert_eq!(
+            parse(&format!("{uuid}:red:9#18,\n{other}:1#2")),
+            Ok(format!("{uuid}:red:9,{other}:1"))
+        );
+    }
+}

@@ -1,0 +1,109 @@
+//! Which statements make a server as it must be, pure. `SET GLOBAL` is lost when mysqld restarts, so
+//! the plan is made and run at every attach. (`SET PERSIST` would outlive the ring.)
+
+use crate::settings::finding::Check;
+use crate::settings::limits::Requirements;
+use crate::settings::names::SemiSyncNames;
+use crate::settings::observed::Observed;
+use crate::settings::preflight::{TIMEOUT_MS, preflight, quoted};
+
+/// When statements may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Before the member's dump runs: everything but the waiting itself.
+    BeforeAttach,
+    /// While it runs: commits may wait now, because somebody is there to acknowledge.
+    Attached,
+}
+
+/// One statement of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Statement {
+    /// A `SET GLOBAL`.
+    Set(String),
+    /// `INSTALL PLUGIN`, which `super_read_only` forbids: it must be off for that moment (`read_only` stays).
+    InstallPlugin(String),
+}
+
+/// Statements in their order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The statements.
+    pub statements: Vec<Statement>,
+}
+
+impl Plan {
+    /// The plan that mends what can be mended without a restart. Empty when settings are not ours to manage.
+    pub fn make(observed: &Observed, requirements: &Requirements, phase: Phase) -> Self {
+        if !requirements.manage_settings {
+            return Self::default();
+        }
+        let mut statements = Vec::new();
+        let findings = preflight(observed, requirements);
+        let wrong = |check: Check| findings.iter().any(|finding| finding.check == check);
+        let loaded = observed.semi_sync();
+        let names = loaded.unwrap_or_else(|| SemiSyncNames::of_version(observed.version));
+        if loaded.is_none() {
+            if !requirements.may_install_plugin || phase == Phase::Attached {
+                // A dump that began without the plugin is not a semi-sync one: it has to begin anew.
+                return Self::default();
+            }
+            statements.push(Statement::InstallPlugin(format!(
+                "INSTALL PLUGIN {} SONAME '{}'",
+                names.plugin(),
+                names.library()
+            )));
+        }
+        let cache = requirements.max_cache_bytes().to_string();
+        let timeout = TIMEOUT_MS.to_string();
+        for (check, name, value) in [
+            (Check::SyncBinlog, "sync_binlog".to_owned(), "1"),
+            (
+                Check::RedoFlush,
+                "innodb_flush_log_at_trx_commit".to_owned(),
+                "1",
+            ),
+            (
+                Check::BinlogErrorAction,
+                "binlog_error_action".to_owned(),
+                "ABORT_SERVER",
+            ),
+            (Check::BinlogFormat, "binlog_format".to_owned(), "ROW"),
+            (
+                Check::TransactionCache,
+                "max_binlog_cache_size".to_owned(),
+                &cache,
+            ),
+            (
+                Check::StatementCache,
+                "max_binlog_stmt_cache_size".to_owned(),
+                &cache,
+            ),
+            (Check::SemiSyncTimeout, names.timeout(), &timeout),
+            (Check::SemiSyncReplicaCount, names.replica_count(), "1"),
+            (Check::SemiSyncWaitNoReplica, names.wait_no_replica(), "ON"),
+            (Check::SemiSyncWaitPoint, names.wait_point(), "AFTER_SYNC"),
+        ] {
+            // A plugin that is about to be installed comes with its own defaults: all of them are set.
+            let of_semi_sync = name.starts_with(names.plugin());
+            if wrong(check) || (of_semi_sync && loaded.is_none()) {
+                statements.push(Statement::Set(format!(
+                    "SET GLOBAL {name} = {}",
+                    quoted(value)
+                )));
+            }
+        }
+        if phase == Phase::Attached && wrong(Check::SemiSyncEnabled) {
+            statements.push(Statement::Set(format!(
+                "SET GLOBAL {} = ON",
+                names.enabled()
+            )));
+        }
+        Self { statements }
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.statements.is_empty()
+    }
+}

@@ -1,0 +1,451 @@
+//! The judgement, pure: from what was seen to what is wrong with it.
+
+use mysql_link::ServerVersion;
+
+use crate::settings::finding::{Check, Finding, Fix, Severity};
+use crate::settings::grants::Privilege;
+use crate::settings::limits::Requirements;
+use crate::settings::names::SemiSyncNames;
+use crate::settings::observed::{Observed, says_on};
+
+/// A timeout of ten years and more counts as none.
+const INFINITE_MS: u64 = 10 * 365 * 24 * 3600 * 1000;
+/// What the timeout is set to: larger than any clock will see, and still no overflow inside mysqld.
+pub(crate) const TIMEOUT_MS: u64 = 1_000_000_000_000_000_000;
+
+const OLDEST: ServerVersion = ServerVersion::new(8, 0, 0);
+
+/// Whether a semi-sync timeout is as good as none.
+pub fn is_effectively_infinite(milliseconds: u64) -> bool {
+    milliseconds >= INFINITE_MS
+}
+
+/// Everything that is not as it must be, the worst first. What was not looked at is not judged.
+pub fn preflight(observed: &Observed, requirements: &Requirements) -> Vec<Finding> {
+    let mut findings = Findings {
+        observed,
+        list: Vec::new(),
+    };
+    findings.identity(requirements);
+    findings.binlog();
+    findings.durability();
+    findings.caches(requirements);
+    match observed.semi_sync() {
+        Some(names) => findings.semi_sync(names, requirements),
+        None => findings.no_semi_sync(),
+    }
+    findings.grants(requirements);
+    let mut list = findings.list;
+    list.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    list
+}
+
+struct Findings<'a> {
+    observed: &'a Observed,
+    list: Vec<Finding>,
+}
+
+impl Findings<'_> {
+    fn add(
+        &mut self,
+        check: Check,
+        severity: Severity,
+        found: impl Into<String>,
+        why: &str,
+        fix: Fix,
+    ) {
+        self.list.push(Finding {
+            check,
+            severity,
+            found: found.into(),
+            why: why.to_owned(),
+            fix,
+        });
+    }
+
+    /// A variable that must have one value. One that the server does not have (any more) is not judged.
+    fn expect(
+        &mut self,
+        check: Check,
+        severity: Severity,
+        name: &str,
+        expected: &str,
+        why: &str,
+        fix: Fix,
+    ) {
+        if let Some(value) = self.observed.variable(name)
+            && !same_value(value, expected)
+        {
+            self.add(
+                check,
+                severity,
+                format!("{name} is {value}, not {expected}"),
+                why,
+                fix,
+            );
+        }
+    }
+
+    fn identity(&mut self, requirements: &Requirements) {
+        let version = self.observed.version;
+        if version < OLDEST {
+            self.add(
+                Check::Version,
+                Severity::Blocks,
+                format!("the server's version is {version}"),
+                "only MySQL 8.0 and later are known to work",
+                Fix::Manual("upgrade the server".to_owned()),
+            );
+        }
+        let ours = requirements.replica_server_id.to_string();
+        match self.observed.variable("server_id") {
+            Some("0") => self.add(
+                Check::ServerId,
+                Severity::Blocks,
+                "server_id is 0",
+                "a server without an id refuses replicas",
+                Fix::sql("SET PERSIST server_id = 1"),
+            ),
+            Some(theirs) if theirs == ours => self.add(
+                Check::ServerId,
+                Severity::Blocks,
+                format!("server_id is {theirs}, the one under which this member attaches"),
+                "a replica must have another id than its source",
+                Fix::Manual("give the member another mysql.server_id".to_owned()),
+            ),
+            _ => {}
+        }
+    }
+
+    fn binlog(&mut self) {
+        let unprotected = Severity::Unprotected;
+        self.expect(
+            Check::BinlogEnabled,
+            Severity::Blocks,
+            "log_bin",
+            "ON",
+            "without a binlog there is nothing to replicate",
+            Fix::Restart("--log-bin".to_owned()),
+        );
+        self.expect(
+            Check::GtidMode,
+            Severity::Blocks,
+            "gtid_mode",
+            "ON",
+            "the ring finds its place in the binlog by GTIDs",
+            Fix::Sql(
+                [
+                    "enforce_gtid_consistency = ON",
+                    "gtid_mode = OFF_PERMISSIVE",
+                    "gtid_mode = ON_PERMISSIVE",
+                    "gtid_mode = ON",
+                ]
+                .map(|assignment| format!("SET PERSIST {assignment}"))
+                .to_vec(),
+            ),
+        );
+        self.expect(
+            Check::GtidConsistency,
+            Severity::Blocks,
+            "enforce_gtid_consistency",
+            "ON",
+            "statements that cannot have one GTID would fail in the middle",
+            Fix::sql("SET PERSIST enforce_gtid_consistency = ON"),
+        );
+        self.expect(
+            Check::BinlogFormat,
+            unprotected,
+            "binlog_format",
+            "ROW",
+            "statements may do something else where they are applied again",
+            Fix::sql("SET PERSIST binlog_format = 'ROW'"),
+        );
+        self.expect(
+            Check::RowImage,
+            Severity::Advice,
+            "binlog_row_image",
+            "FULL",
+            "rows without all columns cannot be compared when they are applied",
+            Fix::sql("SET PERSIST binlog_row_image = 'FULL'"),
+        );
+        self.expect(
+            Check::BinlogErrorAction,
+            unprotected,
+            "binlog_error_action",
+            "ABORT_SERVER",
+            "after a failed write of the binlog, commits would go on without one",
+            Fix::sql("SET PERSIST binlog_error_action = 'ABORT_SERVER'"),
+        );
+        if let Some(filters) = self
+            .observed
+            .binlog_filters
+            .as_ref()
+            .filter(|filters| !filters.is_empty())
+        {
+            let found = format!("the binlog is filtered by {}", filters.join(", "));
+            self.add(
+                Check::BinlogFilter,
+                unprotected,
+                found,
+                "changes that are kept out of the binlog never reach the ring",
+                Fix::Manual("restart mysqld without binlog-do-db and binlog-ignore-db".to_owned()),
+            );
+        }
+    }
+
+    fn durability(&mut self) {
+        for (check, name, why) in [
+            (
+                Check::SyncBinlog,
+                "sync_binlog",
+                "a crash of the machine may take transactions out of the binlog that the ring has",
+            ),
+            (
+                Check::RedoFlush,
+                "innodb_flush_log_at_trx_commit",
+                "a crash of the machine may take committed transactions away",
+            ),
+        ] {
+            self.expect(
+                check,
+                Severity::Unprotected,
+                name,
+                "1",
+                why,
+                Fix::sql(format!("SET PERSIST {name} = 1")),
+            );
+        }
+    }
+
+    fn caches(&mut self, requirements: &Requirements) {
+        let largest = requirements.max_cache_bytes();
+        for (check, name) in [
+            (Check::TransactionCache, "max_binlog_cache_size"),
+            (Check::StatementCache, "max_binlog_stmt_cache_size"),
+        ] {
+            let Some(value) = self
+                .observed
+                .variable(name)
+                .and_then(|value| value.parse::<u64>().ok())
+            else {
+                continue;
+            };
+            if value > largest {
+                self.add(
+                    check,
+                    Severity::Unprotected,
+                    format!("{name} is {value}, more than {largest}"),
+                    "a transaction larger than the ring takes would hang instead of failing",
+                    Fix::sql(format!("SET PERSIST {name} = {largest}")),
+                );
+            }
+        }
+    }
+
+    fn no_semi_sync(&mut self) {
+        let names = SemiSyncNames::of_version(self.observed.version);
+        self.add(
+            Check::SemiSyncPlugin,
+            Severity::Unprotected,
+            "the semi-sync source plugin is not loaded",
+            "commits do not wait for anybody",
+            Fix::sql(format!(
+                "INSTALL PLUGIN {} SONAME '{}'",
+                names.plugin(),
+                names.library()
+            )),
+        );
+    }
+
+    fn semi_sync(&mut self, names: SemiSyncNames, requirements: &Requirements) {
+        let unprotected = Severity::Unprotected;
+        let timeout = self
+            .observed
+            .variable(&names.timeout())
+            .and_then(|value| value.parse::<u64>().ok());
+        if let Some(milliseconds) =
+            timeout.filter(|milliseconds| !is_effectively_infinite(*milliseconds))
+        {
+            self.add(
+                Check::SemiSyncTimeout,
+                unprotected,
+                format!("{} is {milliseconds} ms", names.timeout()),
+                "after that time a commit goes on without the ring",
+                Fix::sql(format!("SET PERSIST {} = {TIMEOUT_MS}", names.timeout())),
+            );
+        }
+        for (check, name, expected, why) in [
+            (
+                Check::SemiSyncReplicaCount,
+                names.replica_count(),
+                "1",
+                "the member beside the primary is the only one that acknowledges",
+            ),
+            (
+                Check::SemiSyncWaitNoReplica,
+                names.wait_no_replica(),
+                "ON",
+                "commits would go on without the ring while the member is not attached",
+            ),
+            (
+                Check::SemiSyncWaitPoint,
+                names.wait_point(),
+                "AFTER_SYNC",
+                "others would see a transaction before the ring has it",
+            ),
+            (
+                Check::SemiSyncEnabled,
+                names.enabled(),
+                "ON",
+                "commits do not wait for the ring",
+            ),
+        ] {
+            let fix = Fix::sql(format!("SET PERSIST {name} = {}", quoted(expected)));
+            self.expect(check, unprotected, &name, expected, why, fix);
+        }
+        let enabled = self.observed.is_on(&names.enabled());
+        if enabled
+            && self
+                .observed
+                .status(&names.status())
+                .is_some_and(|status| !says_on(status))
+        {
+            self.add(
+                Check::SemiSyncStatus,
+                unprotected,
+                format!("{} is OFF although semi-sync is enabled", names.status()),
+                "it has given up waiting (a timeout), and commits go on without the ring until the member has caught up",
+                Fix::Manual(
+                    "let the member attach: its ACKs turn it on again; and check why the timeout was finite".to_owned(),
+                ),
+            );
+        }
+        self.foreign_ackers(names, requirements);
+    }
+
+    fn foreign_ackers(&mut self, names: SemiSyncNames, requirements: &Requirements) {
+        let why = "its ACK counts too, so a commit may go on without the ring";
+        let fix = || {
+            Fix::Manual(
+                "on that replica: SET PERSIST rpl_semi_sync_replica_enabled = OFF; STOP REPLICA IO_THREAD; START \
+                 REPLICA IO_THREAD"
+                    .to_owned(),
+            )
+        };
+        if let Some(replicas) = &self.observed.semi_sync_replicas {
+            for replica in replicas
+                .iter()
+                .filter(|replica| replica.uuid != Some(requirements.replica_uuid))
+            {
+                let who = replica
+                    .uuid
+                    .map_or_else(|| "without a UUID".to_owned(), |uuid| uuid.to_string());
+                let found = format!(
+                    "another semi-sync replica is attached: {who}, connection {}",
+                    replica.connection_id
+                );
+                self.add(
+                    Check::ForeignAcker,
+                    Severity::Unprotected,
+                    found,
+                    why,
+                    fix(),
+                );
+            }
+            return;
+        }
+        // Without a look at who they are, only their number tells.
+        let clients = self
+            .observed
+            .status(&names.clients())
+            .and_then(|count| count.parse::<u64>().ok());
+        if let Some(count) = clients.filter(|count| *count > 1) {
+            let found = format!("{count} semi-sync replicas are attached");
+            self.add(
+                Check::ForeignAcker,
+                Severity::Unprotected,
+                found,
+                why,
+                fix(),
+            );
+        }
+    }
+
+    fn grants(&mut self, requirements: &Requirements) {
+        let Some(grants) = &self.observed.grants else {
+            return;
+        };
+        let mut needed = vec![
+            (
+                Privilege::ReplicationSlave,
+                Severity::Blocks,
+                "the member cannot attach as a replica",
+            ),
+            (
+                Privilege::SystemVariablesAdmin,
+                Severity::Blocks,
+                "the member cannot open and close the primary for writes",
+            ),
+            (
+                Privilege::ReplicationClient,
+                Severity::Advice,
+                "the member cannot see whether the binlog is filtered",
+            ),
+            (
+                Privilege::ConnectionAdmin,
+                Severity::Advice,
+                "the member cannot connect when clients have taken all connections",
+            ),
+            (
+                Privilege::SelectPerformanceSchema,
+                Severity::Advice,
+                "the member cannot see who else acknowledges commits",
+            ),
+        ];
+        if self.observed.semi_sync().is_none()
+            && requirements.manage_settings
+            && requirements.may_install_plugin
+        {
+            needed.push((
+                Privilege::InsertMysqlPlugin,
+                Severity::Advice,
+                "the member cannot install the semi-sync plugin",
+            ));
+        }
+        let account = quoted_account(grants.account());
+        let missing: Vec<_> = needed
+            .into_iter()
+            .filter(|(privilege, ..)| !grants.has(*privilege))
+            .collect();
+        for (privilege, severity, why) in missing {
+            self.add(
+                Check::Grants,
+                severity,
+                format!("the account {account} lacks {privilege}"),
+                why,
+                Fix::sql(format!("GRANT {privilege} TO {account}")),
+            );
+        }
+    }
+}
+
+fn same_value(found: &str, expected: &str) -> bool {
+    found.eq_ignore_ascii_case(expected) || (expected == "ON" && says_on(found))
+}
+
+/// Words need quotes in `SET`, numbers and ON must not have them.
+pub(crate) fn quoted(value: &str) -> String {
+    if value == "ON" || value.bytes().all(|byte| byte.is_ascii_digit()) {
+        value.to_owned()
+    } else {
+        format!("'{value}'")
+    }
+}
+
+/// `user@host` with both parts in quotes.
+fn quoted_account(account: &str) -> String {
+    match account.rsplit_once('@') {
+        Some((user, host)) => format!("'{user}'@'{host}'"),
+        None => format!("'{account}'"),
+    }
+}

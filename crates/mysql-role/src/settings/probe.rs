@@ -1,0 +1,229 @@
+//! Looks at a server, and runs plans on it. Every statement is bounded by the connection's time limit.
+
+use std::collections::BTreeMap;
+
+use mysql_link::{Connection, LinkError, QueryResult, server_code};
+use thiserror::Error;
+
+use crate::settings::grants::Grants;
+use crate::settings::names::SemiSyncNames;
+use crate::settings::observed::{Depth, Observed, SemiSyncReplica};
+use crate::settings::plan::{Plan, Statement};
+
+const VARIABLES: &[&str] = &[
+    "binlog_checksum",
+    "binlog_error_action",
+    "binlog_format",
+    "binlog_row_image",
+    "enforce_gtid_consistency",
+    "gtid_mode",
+    "innodb_flush_log_at_trx_commit",
+    "log_bin",
+    "max_binlog_cache_size",
+    "max_binlog_stmt_cache_size",
+    "read_only",
+    "server_id",
+    "server_uuid",
+    "super_read_only",
+    "sync_binlog",
+];
+
+/// The user variables by which semi-sync dumps are known, in both generations.
+const DUMPS: &str = "SELECT t.processlist_id AS id, MAX(IF(u.variable_name IN ('replica_uuid', 'slave_uuid'), \
+     CAST(u.variable_value AS CHAR), NULL)) AS uuid FROM performance_schema.user_variables_by_thread u \
+     JOIN performance_schema.threads t USING (thread_id) WHERE t.processlist_command LIKE 'Binlog Dump%' \
+     GROUP BY t.processlist_id \
+     HAVING SUM(u.variable_name IN ('rpl_semi_sync_replica', 'rpl_semi_sync_slave')) > 0";
+
+/// Looks at a server.
+///
+/// # Errors
+/// When the connection fails, or the server refuses a statement that any account may run.
+pub async fn observe(connection: &mut Connection, depth: Depth) -> Result<Observed, LinkError> {
+    let semi_sync = [SemiSyncNames::Source, SemiSyncNames::Master];
+    let variables =
+        VARIABLES
+            .iter()
+            .map(|name| (*name).to_owned())
+            .chain(semi_sync.iter().flat_map(|names| {
+                [
+                    names.enabled(),
+                    names.timeout(),
+                    names.replica_count(),
+                    names.wait_no_replica(),
+                    names.wait_point(),
+                ]
+            }));
+    let status = ["uptime".to_owned()].into_iter().chain(
+        semi_sync
+            .iter()
+            .flat_map(|names| [names.status(), names.clients(), names.wait_sessions()]),
+    );
+    let variables = pairs(&connection.query(&listing("VARIABLES", variables)).await?);
+    let status = pairs(&connection.query(&listing("STATUS", status)).await?);
+    let mut observed = Observed {
+        version: connection.version(),
+        variables,
+        status,
+        semi_sync_replicas: None,
+        grants: None,
+        binlog_filters: None,
+    };
+    let clients = observed
+        .semi_sync()
+        .and_then(|names| observed.status(&names.clients()));
+    observed.semi_sync_replicas = match clients {
+        Some("0") => Some(Vec::new()),
+        Some(_) => semi_sync_replicas(connection).await?,
+        None => None,
+    };
+    if depth == Depth::Preflight {
+        observed.grants = Some(grants(connection).await?);
+        observed.binlog_filters = binlog_filters(connection).await?;
+    }
+    Ok(observed)
+}
+
+fn listing(what: &str, names: impl Iterator<Item = String>) -> String {
+    let names: Vec<String> = names.map(|name| format!("'{name}'")).collect();
+    format!(
+        "SHOW GLOBAL {what} WHERE Variable_name IN ({})",
+        names.join(", ")
+    )
+}
+
+fn pairs(result: &QueryResult) -> BTreeMap<String, String> {
+    let pair =
+        |row: &mysql_link::Row| Some((row.text_at(0)?.to_lowercase(), row.text_at(1)?.to_owned()));
+    result.rows.iter().filter_map(pair).collect()
+}
+
+async fn semi_sync_replicas(
+    connection: &mut Connection,
+) -> Result<Option<Vec<SemiSyncReplica>>, LinkError> {
+    let Some(result) = unless_refused(connection.query(DUMPS).await)? else {
+        return Ok(None);
+    };
+    let replica = |row: &mysql_link::Row| {
+        Some(SemiSyncReplica {
+            connection_id: row.text("id")?.parse().ok()?,
+            uuid: row.text("uuid").and_then(|uuid| uuid.parse().ok()),
+        })
+    };
+    let replicas: Vec<_> = result.rows.iter().filter_map(replica).collect();
+    // With performance_schema switched off its tables are empty, which says nothing.
+    Ok(Some(replicas).filter(|replicas| !replicas.is_empty()))
+}
+
+async fn grants(connection: &mut Connection) -> Result<Grants, LinkError> {
+    let account = connection.query("SELECT CURRENT_USER()").await?;
+    let account = account
+        .first()
+        .and_then(|row| row.text_at(0))
+        .unwrap_or_default()
+        .to_owned();
+    let lines = connection.query("SHOW GRANTS").await?;
+    Ok(Grants::parse(
+        &account,
+        lines.rows.iter().filter_map(|row| row.text_at(0)),
+    ))
+}
+
+async fn binlog_filters(connection: &mut Connection) -> Result<Option<Vec<String>>, LinkError> {
+    // 8.2 renamed it, 8.4 dropped the older name.
+    for statement in ["SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"] {
+        match connection.query(statement).await {
+            Ok(result) => {
+                let filter = |option: &str, column: &str| {
+                    let value = result
+                        .first()?
+                        .text(column)
+                        .filter(|value| !value.is_empty())?;
+                    Some(format!("{option}={value}"))
+                };
+                let filters = [
+                    filter("binlog-do-db", "Binlog_Do_DB"),
+                    filter("binlog-ignore-db", "Binlog_Ignore_DB"),
+                ];
+                return Ok(Some(filters.into_iter().flatten().collect()));
+            }
+            Err(LinkError::Server(error)) if error.sqlstate == "42000" => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// `None` where the account may not look.
+fn unless_refused(
+    result: Result<QueryResult, LinkError>,
+) -> Result<Option<QueryResult>, LinkError> {
+    match result {
+        Ok(result) => Ok(Some(result)),
+        Err(LinkError::Server(error))
+            if matches!(
+                error.code,
+                server_code::TABLE_ACCESS_DENIED | server_code::SPECIFIC_ACCESS_DENIED
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Why a plan was not carried out.
+#[derive(Debug, Error)]
+#[error("`{statement}` failed: {source}")]
+pub struct ApplyError {
+    /// What was run.
+    pub statement: String,
+    /// Why it failed.
+    pub source: LinkError,
+}
+
+/// Runs a plan. Statements before the one that fails stay in effect.
+///
+/// # Errors
+/// At the first statement that fails.
+pub async fn apply(
+    connection: &mut Connection,
+    plan: &Plan,
+    was_super_read_only: bool,
+) -> Result<(), ApplyError> {
+    for statement in &plan.statements {
+        match statement {
+            Statement::Set(sql) => run(connection, sql).await?,
+            Statement::InstallPlugin(sql) => {
+                if !was_super_read_only {
+                    install(connection, sql).await?;
+                    continue;
+                }
+                // `read_only` stays on, so only accounts with CONNECTION_ADMIN could write meanwhile.
+                run(connection, "SET GLOBAL super_read_only = OFF").await?;
+                let installed = install(connection, sql).await;
+                run(connection, "SET GLOBAL super_read_only = ON").await?;
+                installed?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn install(connection: &mut Connection, sql: &str) -> Result<(), ApplyError> {
+    match connection.execute(sql).await {
+        Err(LinkError::Server(error)) if error.code == server_code::PLUGIN_EXISTS => Ok(()),
+        outcome => outcome.map(|_| ()).map_err(|source| ApplyError {
+            statement: sql.to_owned(),
+            source,
+        }),
+    }
+}
+
+async fn run(connection: &mut Connection, sql: &str) -> Result<(), ApplyError> {
+    let outcome = connection.execute(sql).await;
+    outcome.map(|_| ()).map_err(|source| ApplyError {
+        statement: sql.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,8 @@
+//! A look at the primary every second, on a connection of its own: is a commit sure to wait for the
+//! ring? Drift is mended where that is ours to do, and told either way. The gate acts on it.
+
+mod protection;
+mod watcher;
+
+pub use protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
+pub use watcher::{WatchOptions, Watcher};

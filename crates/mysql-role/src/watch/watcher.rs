@@ -1,0 +1,152 @@
+//! The task that looks. Each look is bounded, and so is each connection; a look that fails makes the
+//! verdict unknown and costs the connection.
+
+use std::time::{Duration, Instant};
+
+use mysql_link::{ConnectOptions, Connection};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::ingest::IngestStatus;
+use crate::settings::{Depth, Phase, Plan, Requirements, apply, observe};
+use crate::watch::protection::{Incarnations, Protection, ServerFacts, WatchReport, judge};
+
+/// How to look.
+#[derive(Debug, Clone)]
+pub struct WatchOptions {
+    /// The server and our account. The time limits should be about one interval.
+    pub connect: ConnectOptions,
+    /// What is asked of the server.
+    pub requirements: Requirements,
+    /// From one look to the next.
+    pub interval: Duration,
+}
+
+impl WatchOptions {
+    /// A look every second, each bounded by two.
+    pub fn new(mut connect: ConnectOptions, requirements: Requirements) -> Self {
+        let limit = Duration::from_secs(2);
+        connect.timeouts.connect = connect.timeouts.connect.min(limit);
+        connect.timeouts.statement = connect.timeouts.statement.min(limit);
+        connect.program_name = "witness-watch".to_owned();
+        Self {
+            connect,
+            requirements,
+            interval: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Looks at a server again and again.
+#[derive(Debug)]
+pub struct Watcher {
+    options: WatchOptions,
+    /// Whether our semi-sync dump runs: settings are mended only then, because mending may make commits wait.
+    ingest: watch::Receiver<IngestStatus>,
+    reports: watch::Sender<WatchReport>,
+    connection: Option<Connection>,
+    incarnations: Incarnations,
+}
+
+impl Watcher {
+    /// A watcher and where it reports. `ingest` says whether our dump runs.
+    pub fn new(
+        options: WatchOptions,
+        ingest: watch::Receiver<IngestStatus>,
+    ) -> (Self, watch::Receiver<WatchReport>) {
+        let (reports, receiver) = watch::channel(WatchReport::unknown(Instant::now()));
+        let watcher = Self {
+            options,
+            ingest,
+            reports,
+            connection: None,
+            incarnations: Incarnations::default(),
+        };
+        (watcher, receiver)
+    }
+
+    /// Looks until it is told to stop.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut ticks = tokio::time::interval(self.options.interval);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+                // A new attachment is looked at without delay: the gate waits for the verdict.
+                changed = self.ingest.changed() => if changed.is_err() { return },
+            }
+            let began = Instant::now();
+            let (protection, server) = tokio::select! {
+                () = stop.cancelled() => return,
+                looked = self.look() => looked,
+            };
+            self.report(protection, server, began);
+        }
+    }
+
+    async fn look(&mut self) -> (Protection, Option<ServerFacts>) {
+        match self.look_and_mend().await {
+            Ok((protection, server)) => (protection, Some(server)),
+            Err(cause) => {
+                self.connection = None;
+                (Protection::Unknown { cause }, None)
+            }
+        }
+    }
+
+    /// What was drift at this look is told even if it is mended in the same moment: the next look tells
+    /// that it is gone.
+    async fn look_and_mend(&mut self) -> Result<(Protection, ServerFacts), String> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => Connection::open(&self.options.connect)
+                .await
+                .map_err(|error| error.to_string())?,
+        };
+        let requirements = &self.options.requirements;
+        let observed = observe(&mut connection, Depth::Watch)
+            .await
+            .map_err(|error| error.to_string())?;
+        let protection = judge(&observed, requirements);
+        let server = self
+            .incarnations
+            .facts(&observed, connection.id(), Instant::now());
+        let attached = self.ingest.borrow_and_update().is_attached();
+        if attached && !protection.is_protected() {
+            let plan = Plan::make(&observed, requirements, Phase::Attached);
+            if !plan.is_empty() {
+                apply(&mut connection, &plan, observed.is_super_read_only())
+                    .await
+                    .map_err(|error| format!("the drift could not be mended: {error}"))?;
+            }
+        }
+        self.connection = Some(connection);
+        Ok((protection, server))
+    }
+
+    fn report(&self, protection: Protection, server: Option<ServerFacts>, now: Instant) {
+        self.reports.send_modify(|report| {
+            let next = report.after(protection, server, now);
+            if next.since == now && next.protection != report.protection {
+                tell(&next.protection);
+            }
+            *report = next;
+        });
+    }
+}
+
+fn tell(protection: &Protection) {
+    match protection {
+        Protection::Protected => info!("the primary is protected: its commits wait for the ring"),
+        Protection::Unprotected { findings } => {
+            for finding in findings {
+                warn!(check = ?finding.check, "the primary is not protected: {finding}");
+            }
+        }
+        Protection::Unknown { cause } => {
+            warn!("whether the primary is protected is not known: {cause}")
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Ingest between a real mysqld and a ring that commits on demand.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use binlog_format::gtid::GtidSet;
+use mysql_role::LeaderTerm;
+use mysql_role::ingest::IngestState;
+use raft_types::AppEntry;
+
+use crate::primary::{
+    A_WHILE, Running, eventually, finish, ingest_options, launch, still_waits, visible,
+};
+use crate::ring_in_memory::{Leadership, MemoryRing};
+
+const TERM: LeaderTerm = LeaderTerm(2);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_acknowledged_by_mysqld_before_the_ring_commits() -> Result<()> {
+    let server = launch(&[])?;
+    let ring = MemoryRing::new();
+    ring.set_leadership(Leadership::Serving(TERM));
+    let mut ingest = Running::start(&ring, ingest_options(&server));
+    ingest.attached().await?;
+    eventually("the ring has what was there before", || {
+        Ok(ring.gtids() == server.client().gtid_executed()?)
+    })
+    .await?;
+
+    ring.set_commits_at_once(false);
+    let before = ring.last_index().expect("entries");
+    let mut first = server
+        .client()
+        .start_sql("INSERT INTO d.t VALUES (1, '')")?;
+    eventually("the first is in the log", || {
+        Ok(ring.last_index() == Some(before + 1))
+    })
+    .await?;
+    let mut second = server
+        .client()
+        .start_sql("INSERT INTO d.t VALUES (2, '')")?;
+    let mut third = server
+        .client()
+        .start_sql("INSERT INTO d.t VALUES (3, '')")?;
+    eventually("all three are in the log", || {
+        Ok(ring.last_index() == Some(before + 3))
+    })
+    .await?;
+    still_waits(&mut first).await?;
+    for id in 1..=3 {
+        assert!(
+            !visible(&server, id)?,
+            "{id} is visible before the ring has it"
+        );
+    }
+    let age = ingest.figures.view(Instant::now()).oldest_unacknowledged;
+    assert!(age.is_some_and(|age| age >= A_WHILE), "{age:?}");
+
+    ring.commit_up_to(before + 1);
+    finish(first).await?;
+    still_waits(&mut second).await?;
+    still_waits(&mut third).await?;
+    // One ACK releases both.
+    let acks = ingest.figures.view(Instant::now()).acks_total;
+    ring.commit_up_to(before + 3);
+    finish(second).await?;
+    finish(third).await?;
+    assert!(visible(&server, 2)? && visible(&server, 3)?);
+    let figures = ingest.figures.view(Instant::now());
+    assert!(figures.acks_total <= acks + 2);
+    assert_eq!(
+        (figures.in_flight_bytes, figures.oldest_unacknowledged),
+        (0, None)
+    );
+    assert_eq!(ring.gtids(), server.client().gtid_executed()?);
+    assert_eq!(
+        server.client().status("Rpl_semi_sync_source_no_tx")?,
+        "0",
+        "a commit went on without an ACK"
+    );
+    ingest.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_sessions_of_mysqld_in_order_and_none_twice() -> Result<()> {
+    const SESSIONS: u32 = 8;
+    const EACH: u32 = 40;
+    let server = launch(&[])?;
+    let ring = MemoryRing::new();
+    ring.set_leadership(Leadership::Serving(TERM));
+    let mut ingest = Running::start(&ring, ingest_options(&server));
+    ingest.attached().await?;
+    let work: Vec<_> = (0..SESSIONS)
+        .map(|session| {
+            let inserts =
+                (0..EACH).map(|i| format!("INSERT INTO d.t VALUES ({}, '');", session * EACH + i));
+            server.client().start_sql(&inserts.collect::<String>())
+        })
+        .collect::<Result<_>>()?;
+    for session in work {
+        finish(session).await?;
+    }
+    assert_eq!(
+        server.client().value("SELECT COUNT(*) FROM d.t")?,
+        (SESSIONS * EACH).to_string()
+    );
+    let sequence = ring.sequence();
+    assert!(
+        sequence.is_sorted(),
+        "the log is not in the order of the primary's binlog"
+    );
+    assert_eq!(ring.gtids(), server.client().gtid_executed()?);
+    ingest.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tags_compression_large_and_odd_transactions_of_mysqld() -> Result<()> {
+    const LARGE: usize = 20 << 20;
+    let server = launch(&["--max-allowed-packet=64M"])?;
+    let ring = MemoryRing::new();
+    ring.set_leadership(Leadership::Serving(TERM));
+    let mut ingest = Running::start(&ring, ingest_options(&server));
+    ingest.attached().await?;
+    for statements in [
+        "SET gtid_next = 'AUTOMATIC:blue'; INSERT INTO d.t VALUES (1, '')".to_owned(),
+        "SET binlog_transaction_compression = ON; INSERT INTO d.t VALUES (2, REPEAT('c', 100000))".to_owned(),
+        format!("INSERT INTO d.t VALUES (3, REPEAT('l', {LARGE}))"),
+        format!("SET binlog_transaction_compression = ON; INSERT INTO d.t VALUES (4, REPEAT('l', {LARGE}))"),
+        "CREATE TABLE d.other (id INT PRIMARY KEY) AS SELECT id FROM d.t; CREATE USER somebody".to_owned(),
+        "XA START 'x'; INSERT INTO d.t VALUES (5, ''); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x'".to_owned(),
+        "XA START 'y'; INSERT INTO d.t VALUES (6, ''); XA END 'y'; XA COMMIT 'y' ONE PHASE".to_owned(),
+        "SET gtid_next = 'aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:red:17'; BEGIN; COMMIT".to_owned(),
+        "CREATE TABLE d.isam (id INT) ENGINE = MyISAM; INSERT INTO d.isam VALUES (1); FLUSH BINARY LOGS".to_owned(),
+        "INSERT INTO d.t VALUES (7, '')".to_owned(),
+    ] {
+        finish(server.client().start_sql(&statements)?).await?;
+    }
+    let executed: GtidSet = server.client().gtid_executed()?.parse()?;
+    assert!(executed.has_tags());
+    eventually("the ring has all", || {
+        Ok(ring.gtids() == executed.to_string())
+    })
+    .await?;
+    let sizes: Vec<usize> = ring
+        .entries()
+        .iter()
+        .filter_map(|entry| match entry {
+            AppEntry::Transaction(payload) => Some(payload.bytes().len()),
+            AppEntry::Rotate(_) => None,
+        })
+        .collect();
+    assert!(sizes.iter().any(|size| *size > LARGE), "{sizes:?}");
+    ingest.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_rotates_by_format_and_by_size_with_mysqld() -> Result<()> {
+    let server = launch(&[])?;
+    let ring = MemoryRing::new();
+    ring.set_leadership(Leadership::Serving(TERM));
+    let mut options = ingest_options(&server);
+    // The ring in memory counts 100 bytes for each transaction.
+    options.max_file_bytes = 500;
+    let mut ingest = Running::start(&ring, options);
+    ingest.attached().await?;
+    eventually("what was there came in", || Ok(ring.sequence().len() == 2)).await?;
+    assert_eq!(
+        ring.rotations(),
+        1,
+        "the primary's format is not the built-in one"
+    );
+    assert!(matches!(ring.entries().first(), Some(AppEntry::Rotate(_))));
+    for id in 0..10 {
+        finish(server.client().start_sql(&format!(
+            "INSERT INTO d.t VALUES ({id}, ''); FLUSH BINARY LOGS"
+        ))?)
+        .await?;
+    }
+    // Twelve transactions in files of five; new files of the primary's, in the same format, do not matter.
+    assert_eq!(ring.rotations(), 3);
+    ingest.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_the_leadership_leaves_mysqld_without_ack() -> Result<()> {
+    let server = launch(&[])?;
+    let ring = MemoryRing::new();
+    let mut ingest = Running::start(&ring, ingest_options(&server));
+    tokio::time::sleep(A_WHILE).await;
+    assert_eq!(ingest.status.borrow().state, IngestState::Idle);
+    ring.set_leadership(Leadership::Serving(TERM));
+    ingest.attached().await?;
+    eventually("what was there came in", || {
+        Ok(ring.gtids() == server.client().gtid_executed()?)
+    })
+    .await?;
+    ring.set_commits_at_once(false);
+    let before = ring.sequence().len();
+    let mut waiting = server
+        .client()
+        .start_sql("INSERT INTO d.t VALUES (1, '')")?;
+    eventually("it is proposed", || Ok(ring.sequence().len() == before + 1)).await?;
+    ring.set_leadership(Leadership::Over);
+    ingest.reaches(|state| *state == IngestState::Idle).await?;
+    ring.set_commits_at_once(true);
+    still_waits(&mut waiting).await?;
+    assert!(!visible(&server, 1)?);
+    eventually("mysqld sees us go", || {
+        Ok(server.client().status("Rpl_semi_sync_source_clients")? == "0")
+    })
+    .await?;
+
+    // The log has it: the next leadership acknowledges it without proposing it again.
+    ring.set_leadership(Leadership::Serving(LeaderTerm(3)));
+    ingest.attached().await?;
+    finish(waiting).await?;
+    assert_eq!(ring.sequence().len(), before + 1);
+    assert_eq!(ingest.figures.view(Instant::now()).known_total, 1);
+    ingest.stop().await
+}

@@ -1,0 +1,356 @@
+//! Watch and gate beside ingest on a real mysqld: what opens the primary, what closes it, and what
+//! the member says about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use mysql_link::{Connection, DumpOptions, ReplicationStream};
+use mysql_role::LeaderTerm;
+use mysql_role::gate::{Gate, GateOptions, GateState, GateStatus};
+use mysql_role::settings::{Check, Requirements};
+use mysql_role::watch::{Protection, WatchOptions, WatchReport, Watcher};
+use testkit::mysqld::Mysqld;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::primary::{
+    LIMIT, Running, connect, eventually, finish, ingest_options, launch, requirements, still_waits,
+};
+use crate::ring_in_memory::{Leadership, MemoryRing};
+
+const TERM: LeaderTerm = LeaderTerm(2);
+
+struct Member {
+    ring: Arc<MemoryRing>,
+    ingest: Running,
+    reports: watch::Receiver<WatchReport>,
+    gate: watch::Receiver<GateStatus>,
+    stop: CancellationToken,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Member {
+    fn start(server: &Mysqld, requirements: Requirements) -> Self {
+        let ring = MemoryRing::new();
+        let mut options = ingest_options(server);
+        options.requirements = requirements.clone();
+        let ingest = Running::start(&ring, options);
+        let mut watching = WatchOptions::new(connect(&server.socket()), requirements);
+        watching.interval = Duration::from_millis(200);
+        let (watcher, reports) = Watcher::new(watching, ingest.status.clone());
+        let mut gating = GateOptions::new(connect(&server.socket()));
+        gating.silence_borne = Duration::from_millis(500);
+        gating.retry = Duration::from_millis(200);
+        let (gate_task, gate) = Gate::new(
+            Arc::clone(&ring),
+            gating,
+            reports.clone(),
+            ingest.status.clone(),
+        );
+        let stop = CancellationToken::new();
+        let tasks = vec![
+            tokio::spawn(watcher.run(stop.clone())),
+            tokio::spawn(gate_task.run(stop.clone())),
+        ];
+        Self {
+            ring,
+            ingest,
+            reports,
+            gate,
+            stop,
+            tasks,
+        }
+    }
+
+    async fn gate_is(&self, what: impl Fn(&GateState) -> bool) -> Result<GateState> {
+        let mut gate = self.gate.clone();
+        let reached =
+            tokio::time::timeout(LIMIT, gate.wait_for(|status| what(&status.state))).await;
+        match reached {
+            Ok(status) => Ok(status?.state.clone()),
+            Err(_) => anyhow::bail!(
+                "the gate is {:?}, {:?}",
+                *self.gate.borrow(),
+                *self.reports.borrow()
+            ),
+        }
+    }
+
+    async fn opens(&self) -> Result<()> {
+        self.gate_is(|state| *state == GateState::Open)
+            .await
+            .map(|_| ())
+    }
+
+    async fn closes(&self, because: &str) -> Result<()> {
+        self.gate_is(|state| matches!(state, GateState::Closed { why } if why.contains(because)))
+            .await
+            .map(|_| ())
+    }
+
+    async fn unprotected(&self, check: Check) -> Result<String> {
+        let mut reports = self.reports.clone();
+        let finding = |report: &WatchReport| match &report.protection {
+            Protection::Unprotected { findings } => findings
+                .iter()
+                .find(|finding| finding.check == check)
+                .map(ToString::to_string),
+            _ => None,
+        };
+        let reached =
+            tokio::time::timeout(LIMIT, reports.wait_for(|report| finding(report).is_some())).await;
+        match reached {
+            Ok(report) => Ok(finding(&*report?).unwrap_or_default()),
+            Err(_) => anyhow::bail!("{:?}", *self.reports.borrow()),
+        }
+    }
+
+    async fn protected(&self) -> Result<()> {
+        let mut reports = self.reports.clone();
+        let reached = reports.wait_for(|report| report.protection.is_protected());
+        tokio::time::timeout(LIMIT, reached).await??;
+        Ok(())
+    }
+
+    async fn stop(self) -> Result<()> {
+        self.stop.cancel();
+        for task in self.tasks {
+            tokio::time::timeout(LIMIT, task).await??;
+        }
+        self.ingest.stop().await
+    }
+}
+
+fn read_only(server: &Mysqld) -> Result<(bool, bool)> {
+    let on = |name: &str| Ok::<_, anyhow::Error>(server.client().variable(name)? == "1");
+    Ok((on("read_only")?, on("super_read_only")?))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysqld_is_open_while_its_member_leads() -> Result<()> {
+    let mut server = launch(&[])?;
+    server.client().sql("SET GLOBAL super_read_only = ON")?;
+    let member = Member::start(&server, requirements());
+    member.closes("does not lead").await?;
+    assert_eq!(read_only(&server)?, (true, true));
+
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    member.opens().await?;
+    member.protected().await?;
+    assert_eq!(read_only(&server)?, (false, false));
+    finish(
+        server
+            .client()
+            .start_sql("INSERT INTO d.t VALUES (1, '')")?,
+    )
+    .await?;
+
+    member.ring.set_leadership(Leadership::Over);
+    member.closes("does not lead").await?;
+    assert_eq!(read_only(&server)?, (true, true));
+
+    // Silence is borne for half a second here, and then closes it too.
+    member
+        .ring
+        .set_leadership(Leadership::Serving(LeaderTerm(3)));
+    member.opens().await?;
+    member
+        .ring
+        .set_leadership(Leadership::Silent(LeaderTerm(3)));
+    member.closes("no quorum").await?;
+    member
+        .ring
+        .set_leadership(Leadership::Serving(LeaderTerm(3)));
+    member.opens().await?;
+
+    // A restart: it boots closed, as the supervisor has it, and is opened again.
+    server.kill()?;
+    server.add_arguments(["--super-read-only=ON"]);
+    server.start()?;
+    eventually("it is open again", || {
+        Ok(read_only(&server)? == (false, false))
+    })
+    .await?;
+    member.opens().await?;
+    member.stop().await?;
+    assert_eq!(
+        read_only(&server)?,
+        (true, true),
+        "a member that stops leaves it closed"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_close_in_mysqld_stays_closed() -> Result<()> {
+    let server = launch(&[])?;
+    let member = Member::start(&server, requirements());
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    member.opens().await?;
+    server.client().sql("SET GLOBAL super_read_only = ON")?;
+    member.closes("somebody else").await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(read_only(&server)?, (true, true));
+    server.client().sql("SET GLOBAL read_only = OFF")?;
+    member.opens().await?;
+    member.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drift_in_mysqld_is_named_closed_and_mended() -> Result<()> {
+    let server = launch(&[])?;
+    let member = Member::start(&server, requirements());
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    member.opens().await?;
+    for (drift, check, name, back) in [
+        (
+            "rpl_semi_sync_source_timeout = 1000",
+            Check::SemiSyncTimeout,
+            "rpl_semi_sync_source_timeout",
+            "1000000000000000000",
+        ),
+        ("sync_binlog = 0", Check::SyncBinlog, "sync_binlog", "1"),
+        (
+            "rpl_semi_sync_source_enabled = OFF",
+            Check::SemiSyncEnabled,
+            "rpl_semi_sync_source_enabled",
+            "1",
+        ),
+        (
+            "rpl_semi_sync_source_wait_point = 'AFTER_COMMIT'",
+            Check::SemiSyncWaitPoint,
+            "rpl_semi_sync_source_wait_point",
+            "AFTER_SYNC",
+        ),
+    ] {
+        let (closed, opened) = (member.closes("without the ring"), member.opens());
+        server.client().sql(&format!("SET GLOBAL {drift}"))?;
+        let told = member.unprotected(check).await?;
+        assert!(
+            told.contains(name) && told.contains("SET PERSIST"),
+            "{told}"
+        );
+        closed.await?;
+        opened.await?;
+        assert_eq!(server.client().variable(name)?, back);
+    }
+    member.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drift_in_mysqld_is_only_told_when_settings_are_not_managed() -> Result<()> {
+    let server = launch(&[])?;
+    server.client().sql(
+        "SET GLOBAL rpl_semi_sync_source_timeout = 10000; SET GLOBAL rpl_semi_sync_source_enabled = ON",
+    )?;
+    let requirements = Requirements {
+        manage_settings: false,
+        ..requirements()
+    };
+    let member = Member::start(&server, requirements.clone());
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    let told = member.unprotected(Check::SemiSyncTimeout).await?;
+    assert!(
+        told.contains("rpl_semi_sync_source_timeout is 10000 ms"),
+        "{told}"
+    );
+    assert!(
+        told.contains("SET PERSIST rpl_semi_sync_source_timeout = "),
+        "{told}"
+    );
+    member.closes("without the ring").await?;
+    assert_eq!(
+        server.client().variable("rpl_semi_sync_source_timeout")?,
+        "10000"
+    );
+    // The operator does what was said.
+    let cache = requirements.max_cache_bytes();
+    server.client().sql(&format!(
+        "SET GLOBAL rpl_semi_sync_source_timeout = 1000000000000000000; SET GLOBAL max_binlog_cache_size = {cache}; \
+         SET GLOBAL max_binlog_stmt_cache_size = {cache}"
+    ))?;
+    member.opens().await?;
+    member.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_that_hang_in_mysqld_do_not_hang_the_member() -> Result<()> {
+    let server = launch(&[])?;
+    let cache = requirements().max_cache_bytes();
+    server.client().sql(&format!(
+        "SET GLOBAL rpl_semi_sync_source_timeout = 1000000000000000000; SET GLOBAL max_binlog_cache_size = {cache}; \
+         SET GLOBAL max_binlog_stmt_cache_size = {cache}; SET GLOBAL rpl_semi_sync_source_enabled = ON"
+    ))?;
+    let member = Member::start(
+        &server,
+        Requirements {
+            manage_settings: false,
+            ..requirements()
+        },
+    );
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    member.opens().await?;
+    eventually("all came in", || {
+        Ok(member.ring.gtids() == server.client().gtid_executed()?)
+    })
+    .await?;
+    member.ring.set_commits_at_once(false);
+    let mut waiting = server
+        .client()
+        .start_sql("INSERT INTO d.t VALUES (1, '')")?;
+    still_waits(&mut waiting).await?;
+
+    server.client().sql("SET GLOBAL sync_binlog = 0")?;
+    member.unprotected(Check::SyncBinlog).await?;
+    // Closing waits behind the commit, gives up, and says so.
+    let stuck = member
+        .gate_is(|state| matches!(state, GateState::NotClosed { .. }))
+        .await?;
+    let GateState::NotClosed { cause, .. } = stuck else {
+        unreachable!()
+    };
+    assert!(cause.contains("bring a quorum of the ring back"), "{cause}");
+    // The watch goes on looking meanwhile.
+    let seen = member.reports.borrow().looked_at;
+    eventually("it looks again", || {
+        Ok(member.reports.borrow().looked_at > seen)
+    })
+    .await?;
+    let waits = member
+        .reports
+        .borrow()
+        .server
+        .as_ref()
+        .map(|server| server.waiting_sessions);
+    ensure!(waits == Some(1), "{waits:?}");
+    still_waits(&mut waiting).await?;
+
+    // The quorum is back: the commit finishes, the gate closes, and opens when the drift is gone.
+    member.ring.set_commits_at_once(true);
+    finish(waiting).await?;
+    member.closes("without the ring").await?;
+    server.client().sql("SET GLOBAL sync_binlog = 1")?;
+    member.opens().await?;
+    member.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn somebody_else_who_acknowledges_in_mysqld_is_found() -> Result<()> {
+    let server = launch(&[])?;
+    let member = Member::start(&server, requirements());
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    member.opens().await?;
+    let stranger = Uuid::from_u128(0xbad);
+    let connection = Connection::open(&connect(&server.socket())).await?;
+    let options = DumpOptions::new(4002, stranger, server.client().gtid_executed()?.parse()?);
+    let stream = ReplicationStream::start(connection, &options).await?;
+    let told = member.unprotected(Check::ForeignAcker).await?;
+    assert!(told.contains(&stranger.to_string()), "{told}");
+    member.closes("without the ring").await?;
+    drop(stream);
+    // mysqld notices at its next heartbeat that the stranger is gone.
+    member.opens().await?;
+    member.stop().await
+}

@@ -1,0 +1,8 @@
+//! Ingest, watch and gate between a real mysqld and a ring in memory.
+
+mod a_commit_waits_for_the_ring;
+mod after_a_break;
+mod drift_closes_the_gate;
+mod primary;
+mod ring_in_memory;
+mod what_mysqld_does;

@@ -1,0 +1,137 @@
+//! A real mysqld as a primary, an in-memory ring, and the tasks between them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use mysql_link::{ConnectOptions, Endpoint};
+use mysql_role::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
+use mysql_role::settings::Requirements;
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::{Mysqld, MysqldOptions, PendingSql};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::ring_in_memory::MemoryRing;
+
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+/// Long enough for a commit that waits for nobody.
+pub(crate) const A_WHILE: Duration = Duration::from_millis(300);
+
+pub(crate) const OUR_UUID: Uuid = Uuid::from_u128(0x4001);
+
+/// A server with a database and a table `d.t`, the semi-sync plugin loaded, and not enabled.
+pub(crate) fn launch(arguments: &[&str]) -> Result<Mysqld> {
+    let all = ["--plugin-load-add=semisync_source.so"]
+        .iter()
+        .chain(arguments)
+        .copied();
+    let options = MysqldOptions::default().with_arguments(all);
+    let server = Mysqld::launch_with(&MysqlTree::require(), options)?;
+    server
+        .client()
+        .sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v LONGBLOB)")?;
+    Ok(server)
+}
+
+pub(crate) fn connect(socket: &Path) -> ConnectOptions {
+    ConnectOptions::new(Endpoint::unix(socket), "root", "")
+}
+
+pub(crate) fn requirements() -> Requirements {
+    Requirements::new(4001, OUR_UUID)
+}
+
+pub(crate) fn ingest_options(server: &Mysqld) -> IngestOptions {
+    let mut options = IngestOptions::new(connect(&server.socket()), requirements());
+    options.heartbeat = Duration::from_millis(200);
+    options.silence_limit = Duration::from_secs(2);
+    options.retry = (Duration::from_millis(20), Duration::from_millis(200));
+    options
+}
+
+/// A running ingest.
+pub(crate) struct Running {
+    pub(crate) status: watch::Receiver<IngestStatus>,
+    pub(crate) figures: Arc<IngestFigures>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    pub(crate) fn start(ring: &Arc<MemoryRing>, options: IngestOptions) -> Self {
+        let ingest = Ingest::new(Arc::clone(ring), options);
+        let (status, figures, stop) = (ingest.status(), ingest.figures(), CancellationToken::new());
+        let task = tokio::spawn(ingest.run(stop.clone()));
+        Self {
+            status,
+            figures,
+            stop,
+            task,
+        }
+    }
+
+    pub(crate) async fn reaches(
+        &mut self,
+        what: impl Fn(&IngestState) -> bool,
+    ) -> Result<IngestState> {
+        let mut watched = self.status.clone();
+        let reached =
+            tokio::time::timeout(LIMIT, watched.wait_for(|status| what(&status.state))).await;
+        match reached {
+            Ok(status) => Ok(status?.state.clone()),
+            Err(_) => anyhow::bail!("ingest is {:?}", *self.status.borrow()),
+        }
+    }
+
+    pub(crate) async fn attached(&mut self) -> Result<()> {
+        self.reaches(|state| *state == IngestState::Attached)
+            .await
+            .map(|_| ())
+    }
+
+    pub(crate) async fn failed(&mut self) -> Result<String> {
+        match self
+            .reaches(|state| matches!(state, IngestState::Failed { .. }))
+            .await?
+        {
+            IngestState::Failed { cause } => Ok(cause),
+            other => anyhow::bail!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn stop(self) -> Result<()> {
+        self.stop.cancel();
+        Ok(tokio::time::timeout(LIMIT, self.task).await??)
+    }
+}
+
+pub(crate) async fn still_waits(pending: &mut PendingSql) -> Result<()> {
+    tokio::time::sleep(A_WHILE).await;
+    ensure!(!pending.is_finished()?, "the commit did not wait");
+    Ok(())
+}
+
+pub(crate) async fn finish(pending: PendingSql) -> Result<()> {
+    tokio::task::spawn_blocking(move || pending.finish(LIMIT).map(|_| ())).await?
+}
+
+/// Waits until something is so.
+pub(crate) async fn eventually(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    while !so()? {
+        ensure!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+pub(crate) fn visible(server: &Mysqld, id: u32) -> Result<bool> {
+    let count = server
+        .client()
+        .value(&format!("SELECT COUNT(*) FROM d.t WHERE id = {id}"))?;
+    Ok(count == "1")
+}

@@ -1,0 +1,238 @@
+//! A ring of one log in memory that commits when the test says so.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use binlog_format::canonical::CanonicalEvents;
+use binlog_format::event::EventType;
+use binlog_format::events::{FormatDescription, GtidEvent};
+use binlog_format::gtid::Gtid;
+use mysql_role::{CurrentFile, LeaderTerm, Outcome, Ring, RingError, RingLog, Ticket};
+use raft_types::{AppEntry, OpId};
+use tokio::sync::{oneshot, watch};
+
+pub(crate) struct MemoryRing {
+    state: Mutex<State>,
+    committed: watch::Sender<Option<OpId>>,
+    leadership: watch::Sender<Leadership>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Leadership {
+    Serving(LeaderTerm),
+    /// It leads, but no quorum answers.
+    Silent(LeaderTerm),
+    Over,
+}
+
+struct State {
+    log: RingLog,
+    entries: Vec<AppEntry>,
+    file: CurrentFile,
+    /// Tickets by index.
+    waiting: BTreeMap<u64, oneshot::Sender<Outcome>>,
+    /// Commits as soon as it is proposed.
+    commits_at_once: bool,
+}
+
+pub(crate) struct MemoryTicket {
+    answer: oneshot::Receiver<Outcome>,
+    known: Option<Outcome>,
+}
+
+impl Ticket for MemoryTicket {
+    fn resolved_now(&mut self) -> Option<Outcome> {
+        if self.known.is_none() {
+            self.known = self.answer.try_recv().ok();
+        }
+        self.known.clone()
+    }
+
+    async fn outcome(&mut self) -> Outcome {
+        if let Some(outcome) = self.resolved_now() {
+            return outcome;
+        }
+        let outcome = (&mut self.answer)
+            .await
+            .unwrap_or(Outcome::NotCommitted("the ring is gone".to_owned()));
+        self.known = Some(outcome.clone());
+        outcome
+    }
+}
+
+const SIZE_OF_AN_ENTRY: u64 = 100;
+
+impl MemoryRing {
+    pub(crate) fn new() -> Arc<Self> {
+        let file = CurrentFile {
+            size: 0,
+            format_description: FormatDescription::built_in_event().into(),
+        };
+        Arc::new(Self {
+            state: Mutex::new(State {
+                log: RingLog::default(),
+                entries: Vec::new(),
+                file,
+                waiting: BTreeMap::new(),
+                commits_at_once: true,
+            }),
+            committed: watch::channel(None).0,
+            leadership: watch::channel(Leadership::Over).0,
+        })
+    }
+
+    pub(crate) fn set_leadership(&self, leadership: Leadership) {
+        self.leadership.send_replace(leadership);
+        if leadership == Leadership::Over {
+            let waiting = std::mem::take(&mut self.state.lock().unwrap().waiting);
+            for (_, waiting) in waiting {
+                let _ = waiting.send(Outcome::NotCommitted("the leadership is over".to_owned()));
+            }
+        }
+    }
+
+    /// From now on, entries commit at once, those that wait included; or they wait for [`Self::commit`].
+    pub(crate) fn set_commits_at_once(&self, at_once: bool) {
+        self.state.lock().unwrap().commits_at_once = at_once;
+        if at_once {
+            self.commit_up_to(u64::MAX);
+        }
+    }
+
+    /// Commits everything up to an index.
+    pub(crate) fn commit_up_to(&self, index: u64) {
+        let mut state = self.state.lock().unwrap();
+        let Some(end) = state.log.end else { return };
+        let up_to = OpId::new(end.term, end.index.min(index));
+        let still_waiting = state.waiting.split_off(&(up_to.index + 1));
+        let released = std::mem::replace(&mut state.waiting, still_waiting);
+        self.committed.send_replace(Some(up_to));
+        for (index, waiting) in released {
+            let _ = waiting.send(Outcome::Committed(OpId::new(end.term, index)));
+        }
+    }
+
+    /// Takes an entry out of the log, as a test's way to make a gap.
+    pub(crate) fn forget(&self, gtid: &Gtid) {
+        let mut state = self.state.lock().unwrap();
+        assert!(state.log.gtids.remove(gtid));
+        state
+            .entries
+            .retain(|entry| gtid_of(entry).as_ref() != Some(gtid));
+    }
+
+    /// Puts transactions into the log that no primary gave.
+    pub(crate) fn invent(&self, gtids: &str) {
+        let mut state = self.state.lock().unwrap();
+        let more = gtids.parse().unwrap();
+        state.log.gtids.union_with(&more);
+    }
+
+    pub(crate) fn gtids(&self) -> String {
+        self.state.lock().unwrap().log.gtids.to_string()
+    }
+
+    pub(crate) fn last_index(&self) -> Option<u64> {
+        self.state.lock().unwrap().log.end.map(|end| end.index)
+    }
+
+    pub(crate) fn entries(&self) -> Vec<AppEntry> {
+        self.state.lock().unwrap().entries.clone()
+    }
+
+    /// The GTIDs of the log in its order.
+    pub(crate) fn sequence(&self) -> Vec<Gtid> {
+        self.entries().iter().filter_map(gtid_of).collect()
+    }
+
+    pub(crate) fn rotations(&self) -> usize {
+        self.entries()
+            .iter()
+            .filter(|entry| matches!(entry, AppEntry::Rotate(_)))
+            .count()
+    }
+}
+
+pub(crate) fn gtid_of(entry: &AppEntry) -> Option<Gtid> {
+    let AppEntry::Transaction(payload) = entry else {
+        return None;
+    };
+    let first = CanonicalEvents::new(payload.bytes().clone())
+        .next()
+        .unwrap()
+        .unwrap();
+    assert!(matches!(
+        first.event_type(),
+        EventType::Gtid | EventType::GtidTagged
+    ));
+    Some(GtidEvent::decode(first.canonical()).unwrap().gtid)
+}
+
+impl Ring for MemoryRing {
+    type Ticket = MemoryTicket;
+
+    fn serving_term(&self) -> Option<LeaderTerm> {
+        match *self.leadership.borrow() {
+            Leadership::Serving(term) => Some(term),
+            Leadership::Silent(_) | Leadership::Over => None,
+        }
+    }
+
+    async fn serves(&self) -> LeaderTerm {
+        let mut leadership = self.leadership.subscribe();
+        let serving = leadership
+            .wait_for(|now| matches!(now, Leadership::Serving(_)))
+            .await;
+        match serving.map(|now| *now) {
+            Ok(Leadership::Serving(term)) => term,
+            _ => std::future::pending().await,
+        }
+    }
+
+    async fn leadership_over(&self, term: LeaderTerm) {
+        let mut leadership = self.leadership.subscribe();
+        let leads = |now: &Leadership| matches!(now, Leadership::Serving(now) | Leadership::Silent(now) if *now == term);
+        let _ = leadership.wait_for(|now| !leads(now)).await;
+    }
+
+    async fn log(&self) -> Result<RingLog, RingError> {
+        Ok(self.state.lock().unwrap().log.clone())
+    }
+
+    fn current_file(&self) -> CurrentFile {
+        self.state.lock().unwrap().file.clone()
+    }
+
+    fn committed(&self) -> watch::Receiver<Option<OpId>> {
+        self.committed.subscribe()
+    }
+
+    async fn propose(&self, entry: AppEntry, term: LeaderTerm) -> Result<MemoryTicket, RingError> {
+        let (send, answer) = oneshot::channel();
+        let at_once = {
+            let mut state = self.state.lock().unwrap();
+            let index = state.log.end.map_or(0, |end| end.index + 1);
+            if let Some(gtid) = gtid_of(&entry) {
+                assert!(state.log.gtids.add(gtid), "{gtid} was proposed twice");
+                state.file.size += SIZE_OF_AN_ENTRY;
+            }
+            if let AppEntry::Rotate(rotate) = &entry {
+                state.file = CurrentFile {
+                    size: 0,
+                    format_description: rotate.format_description.clone(),
+                };
+            }
+            state.log.end = Some(OpId::new(term.0, index));
+            state.entries.push(entry);
+            state.waiting.insert(index, send);
+            state.commits_at_once
+        };
+        if at_once {
+            self.commit_up_to(u64::MAX);
+        }
+        Ok(MemoryTicket {
+            answer,
+            known: None,
+        })
+    }
+}

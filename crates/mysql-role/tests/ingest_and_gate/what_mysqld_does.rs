@@ -1,0 +1,165 @@
+//! Facts about mysqld on which the design rests. If one of these fails with a later version, look at
+//! the design before the test.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use binlog_format::event::EventType;
+use binlog_format::gtid::GtidSet;
+use mysql_link::{Connection, DumpOptions, LinkError, ReplicationStream, server_code};
+use testkit::mysqld::{Mysqld, PendingSql};
+
+use crate::primary::{A_WHILE, LIMIT, OUR_UUID, connect, eventually, launch, still_waits, visible};
+
+/// A semi-sync source on which commits wait for ever, and nobody acknowledges.
+fn source() -> Result<Mysqld> {
+    let server = launch(&[])?;
+    server.client().sql(
+        "SET GLOBAL rpl_semi_sync_source_timeout = 1000000000000000000; SET GLOBAL rpl_semi_sync_source_enabled = ON",
+    )?;
+    Ok(server)
+}
+
+async fn waiting_insert(server: &Mysqld, id: u32) -> Result<PendingSql> {
+    let waiting = server
+        .client()
+        .start_sql(&format!("INSERT INTO d.t VALUES ({id}, '')"))?;
+    let wait_sessions = || server.client().status("Rpl_semi_sync_source_wait_sessions");
+    eventually("it waits", || Ok(wait_sessions()? == "1")).await?;
+    Ok(waiting)
+}
+
+/// Why a transaction that waits is never said to be there, and is acknowledged when it comes again.
+#[tokio::test(flavor = "multi_thread")]
+async fn mysqld_does_not_release_what_a_replica_says_it_has() -> Result<()> {
+    let server = source()?;
+    let mut waiting = waiting_insert(&server, 1).await?;
+    let uuid = server.client().variable("server_uuid")?;
+    assert_eq!(server.client().gtid_executed()?, format!("{uuid}:1-2"));
+    let owned = server.client().variable("gtid_owned")?;
+    assert!(owned.starts_with(&format!("{uuid}:3#")), "{owned}");
+
+    let connection = Connection::open(&connect(&server.socket())).await?;
+    let options = DumpOptions {
+        heartbeat: Duration::from_millis(100),
+        ..DumpOptions::new(4001, OUR_UUID, format!("{uuid}:1-3").parse::<GtidSet>()?)
+    };
+    let mut stream = ReplicationStream::start(connection, &options).await?;
+    let mut heartbeats = 0;
+    while heartbeats < 3 {
+        let event = stream.next().await?.event;
+        assert!(!matches!(
+            event.event_type(),
+            EventType::Gtid | EventType::Xid
+        ));
+        heartbeats += usize::from(event.event_type() == EventType::Heartbeat);
+    }
+    still_waits(&mut waiting).await
+}
+
+/// Why nothing has to be done about sessions that operators kill while they wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn killing_a_session_does_not_end_its_wait_in_mysqld() -> Result<()> {
+    let server = source()?;
+    let mut waiting = waiting_insert(&server, 1).await?;
+    let session = server.client().value(
+        "SELECT id FROM performance_schema.processlist WHERE info LIKE 'INSERT INTO d.t%'",
+    )?;
+    server.client().sql(&format!("KILL QUERY {session}"))?;
+    still_waits(&mut waiting).await?;
+    server.client().sql(&format!("KILL {session}"))?;
+    // The client is told that the connection is lost: an unknown outcome, which is the truth.
+    let told = waiting
+        .finish(LIMIT)
+        .expect_err("a commit that nobody acknowledged");
+    assert!(told.to_string().contains("Lost connection"), "{told}");
+    tokio::time::sleep(A_WHILE).await;
+    assert!(!visible(&server, 1)?);
+    assert_eq!(
+        server
+            .client()
+            .status("Rpl_semi_sync_source_wait_sessions")?,
+        "1"
+    );
+    Ok(())
+}
+
+/// Why mysqld is only asked to stop when nothing waits, and killed otherwise: asked to stop, it tells
+/// clients that their commits succeeded although nobody acknowledged them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_that_is_asked_to_stop_lets_waiting_commits_succeed() -> Result<()> {
+    let mut server = source()?;
+    let waiting = waiting_insert(&server, 1).await?;
+    let server = tokio::task::spawn_blocking(move || server.stop().map(|()| server)).await??;
+    waiting.finish(LIMIT)?;
+    assert!(server.error_log().contains("Shutdown complete"));
+    Ok(())
+}
+
+/// Why closing the gate has a time limit, and which statements may be run while commits wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_blocks_behind_waiting_commits_in_mysqld() -> Result<()> {
+    let server = source()?;
+    let mut waiting = waiting_insert(&server, 1).await?;
+    let mut connection = Connection::open(&connect(&server.socket())).await?;
+    connection
+        .execute("SET SESSION lock_wait_timeout = 1")
+        .await?;
+    for blocked in [
+        "SET GLOBAL super_read_only = ON",
+        "SET GLOBAL read_only = ON",
+    ] {
+        let refused = connection.execute(blocked).await;
+        let Err(LinkError::Server(error)) = refused else {
+            panic!("{blocked}: {refused:?}")
+        };
+        assert_eq!(error.code, server_code::LOCK_WAIT_TIMEOUT);
+        // It leaves nothing behind.
+        assert_eq!(server.client().variable("read_only")?, "0");
+    }
+    for free in [
+        "SHOW BINARY LOG STATUS",
+        "SELECT @@GLOBAL.gtid_executed",
+        "SELECT @@GLOBAL.gtid_owned",
+        "SET GLOBAL rpl_semi_sync_source_timeout = 2000000000000000000",
+        "SET GLOBAL rpl_semi_sync_source_wait_point = 'AFTER_SYNC'",
+        "SET GLOBAL sync_binlog = 1",
+        "SET GLOBAL max_binlog_cache_size = 1073741824",
+        "SET GLOBAL offline_mode = OFF",
+    ] {
+        connection
+            .query_within(free, Duration::from_secs(5))
+            .await?;
+    }
+    let rotated = connection.query_within("FLUSH BINARY LOGS", A_WHILE).await;
+    assert!(
+        matches!(rotated, Err(LinkError::Timeout { .. })),
+        "{rotated:?}"
+    );
+    still_waits(&mut waiting).await
+}
+
+/// Why a missing plugin needs `super_read_only` off for a moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_super_read_only_mysqld_refuses_to_install_a_plugin() -> Result<()> {
+    let server = Mysqld::launch(&testkit::mysql_tree::MysqlTree::require())?;
+    let mut connection = Connection::open(&connect(&server.socket())).await?;
+    connection
+        .execute("SET GLOBAL super_read_only = ON")
+        .await?;
+    let install = "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'";
+    let refused = connection.execute(install).await;
+    let Err(LinkError::Server(error)) = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(error.code, server_code::OPTION_PREVENTS_STATEMENT);
+    // `read_only` stays on without it, and does not mind. Nothing of it goes to the binlog.
+    let executed = server.client().gtid_executed()?;
+    connection
+        .execute("SET GLOBAL super_read_only = OFF")
+        .await?;
+    assert_eq!(server.client().variable("read_only")?, "1");
+    connection.execute(install).await?;
+    assert_eq!(server.client().gtid_executed()?, executed);
+    Ok(())
+}
