@@ -75,6 +75,29 @@ impl FromArgMatches for ConfigArgs {
 }
 
 impl ConfigArgs {
+    /// That file and no flags.
+    pub(crate) fn of_file(file: Option<PathBuf>) -> Self {
+        Self {
+            file,
+            flags: Vec::new(),
+        }
+    }
+
+    /// The configured data directory.
+    ///
+    /// # Errors
+    /// When there is no configuration, or it has mistakes.
+    pub(crate) fn data_dir(&self) -> Result<PathBuf, Failure> {
+        if self.sources()?.file.is_none() {
+            return Err(Failure::new(
+                Exit::Usage,
+                "neither a path nor a configuration is given",
+                "name a data directory, a directory of binlog files, or one such file",
+            ));
+        }
+        Ok(self.load()?.0.data_dir)
+    }
+
     /// The three sources as they are now.
     ///
     /// # Errors

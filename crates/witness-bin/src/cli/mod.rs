@@ -3,6 +3,7 @@
 mod check;
 mod config_args;
 mod demo;
+mod log;
 mod run;
 mod status;
 mod tracing_setup;
@@ -36,6 +37,9 @@ enum Command {
     Run(run::RunArgs),
     /// Ask every member and show the ring
     Status(status::StatusArgs),
+    /// Look at a log on disk, whether or not its member runs
+    #[command(subcommand)]
+    Log(log::LogCommand),
     /// Show a ring under load: members crash and come back, nothing acknowledged is lost
     Demo(demo::DemoArgs),
     /// Check a configuration and name every mistake with its line
@@ -61,6 +65,7 @@ pub fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Run(args) => run::run(&args),
         Command::Status(args) => status::run(&args, format),
+        Command::Log(command) => log::run(&command, format),
         Command::Demo(args) => demo::run(&args, format),
         Command::Check(args) => check::run(&args, format),
     };

@@ -90,7 +90,7 @@ impl Bank {
         let mut opening = Vec::new();
         for statement in statements {
             let head = self.head();
-            opening.push(seal(&head, statement_transaction(head, "bank", &statement)));
+            opening.push(seal(&head, statement_transaction(head, "", &statement)));
         }
         let head = self.head();
         let mut accounts = RowTransaction::begin(head);
