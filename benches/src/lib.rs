@@ -1,1 +1,1 @@
-//! Criterion benches of the workspace.
+//! Benches of the workspace; each is a program of its own below `benches/`.

@@ -1,6 +1,6 @@
 //! What the rest of a member sees of its log: facts, counters, readers, purge plans and holds.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use binlog_format::gtid::GtidSet;
@@ -26,8 +26,7 @@ pub(crate) struct Shared {
     pub(crate) writer_mode: WriterMode,
     pub(crate) durability: Durability,
     pub(crate) read_batch_bytes: u64,
-    /// With [`WriterMode::Inline`].
-    pub(crate) inline: Option<Mutex<LogWriter>>,
+    pub(crate) writer: Arc<Mutex<LogWriter>>,
     /// With [`WriterMode::Thread`].
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
     /// The committed op id and its membership as they were when the log was opened.
@@ -37,24 +36,45 @@ pub(crate) struct Shared {
 impl Shared {
     /// Hands a command to the writer.
     pub(crate) fn submit(&self, command: Command) -> Result<(), Box<(Command, StoreError)>> {
-        match &self.inline {
-            None => self.queue.push(command),
-            Some(_) if self.queue.is_closed() => Err(Box::new((command, StoreError::Closed))),
-            Some(writer) => {
-                let mut writer = writer.lock().expect(WRITER_LOCK);
+        if self.queue.is_closed() {
+            return Err(Box::new((command, StoreError::Closed)));
+        }
+        match self.writer_mode {
+            WriterMode::Inline => {
+                let mut writer = lock(&self.writer);
                 writer.run(vec![command]);
                 writer.catch_up();
                 Ok(())
             }
+            WriterMode::Thread => match self.try_in_place(command) {
+                Some(command) => self.queue.push(command),
+                None => Ok(()),
+            },
         }
+    }
+
+    /// Where nothing is synced, writing a few bytes takes less time than waking the writer's thread:
+    /// if that has nothing to do, the caller writes. The command comes back when it must go the long way.
+    fn try_in_place(&self, command: Command) -> Option<Command> {
+        let suits = self.durability == Durability::Os
+            && matches!(command, Command::Append { .. })
+            && command.memory() <= IN_PLACE_BYTES;
+        if suits
+            && let Ok(mut writer) = self.writer.try_lock()
+            && self.queue.is_idle()
+        {
+            writer.run(vec![command]);
+            return None;
+        }
+        Some(command)
     }
 
     /// Lets the writer know that the committed op id or the holds have changed.
     pub(crate) fn nudge(&self) {
-        match &self.inline {
-            None => self.queue.nudge(),
-            Some(writer) => {
-                let mut writer = writer.lock().expect(WRITER_LOCK);
+        match self.writer_mode {
+            WriterMode::Thread => self.queue.nudge(),
+            WriterMode::Inline => {
+                let mut writer = lock(&self.writer);
                 writer.committed_inline();
                 writer.catch_up();
             }
@@ -64,13 +84,19 @@ impl Shared {
     /// Ends the writer after what was already asked for, without waiting.
     pub(crate) fn stop(&self) {
         self.queue.close();
-        if let Some(writer) = &self.inline {
-            writer.lock().expect(WRITER_LOCK).close();
+        if self.writer_mode == WriterMode::Inline {
+            lock(&self.writer).close();
         }
     }
 }
 
-const WRITER_LOCK: &str = "no thread panics while it holds the writer";
+/// Locks the writer.
+pub(crate) fn lock(writer: &Mutex<LogWriter>) -> MutexGuard<'_, LogWriter> {
+    writer.lock().expect("no thread panics while it holds the writer")
+}
+
+/// The most that an append writes in the caller's thread.
+const IN_PLACE_BYTES: u64 = 256 << 10;
 
 /// The file that is being written to.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 //! hold: an acknowledged entry or vote survives any crash, the log never has a gap, equal logs are
 //! equal files byte for byte, and damage is never silent.
 
+mod directory;
 mod disk_budget;
 mod disk_file_system;
 mod error;
@@ -25,6 +26,10 @@ mod stats;
 mod store;
 mod writer;
 
+pub use directory::{
+    DirectoryError, EntryCursor, EntryRecord, FileDifference, FileListing, Followed, Follower, LogDirectory, Side, Sought,
+    VerifyReport,
+};
 pub use disk_file_system::DiskFileSystem;
 pub use error::{OpenError, StoreError};
 pub use file_system::{FileSystem, StorageFile};

@@ -77,14 +77,17 @@ impl LogReader {
         Err(failure.unwrap_or_else(lost_race))
     }
 
+    /// Reads off the async threads, where there are such.
     async fn from_disk(&self, read: DiskRead) -> Result<DiskEntries, StoreError> {
+        let runtime = match self.shared.writer_mode {
+            WriterMode::Inline => None,
+            WriterMode::Thread => tokio::runtime::Handle::try_current().ok(),
+        };
+        let Some(runtime) = runtime else { return read_disk(&self.shared, read) };
         let shared = self.shared.clone();
-        match self.shared.writer_mode {
-            WriterMode::Inline => read_disk(&shared, read),
-            WriterMode::Thread => tokio::task::spawn_blocking(move || read_disk(&shared, read))
-                .await
-                .unwrap_or_else(|error| Err(StoreError::io("reading the log", &io::Error::other(error)))),
-        }
+        let reading = runtime.spawn_blocking(move || read_disk(&shared, read));
+        let failed = |error| StoreError::io("reading the log", &io::Error::other(error));
+        reading.await.map_err(failed)?
     }
 
     /// All entries of the range, read piece by piece.
@@ -114,7 +117,7 @@ fn read_disk(shared: &Shared, read: DiskRead) -> Result<DiskEntries, StoreError>
     let failure = |error| scan_failure(number, error);
     let file = shared.handles.get(number).map_err(|error| StoreError::io(format!("opening {number}"), &error))?;
     let scanner = |point: Point, size| {
-        EntryScanner::new(Window::new(&*file, read.place.end, size), number, point.offset, None)
+        EntryScanner::new(Window::new(&file, read.place.end, size), number, point.offset, None)
     };
 
     let mut points = None;

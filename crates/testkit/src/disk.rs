@@ -280,6 +280,25 @@ impl FaultyDisk {
         true
     }
 
+    /// Gives this disk the visible hard state of another one, durably, as when a copy is restored.
+    pub fn copy_meta_from(&self, other: &Self) {
+        let meta = other.state().meta.clone();
+        let mut state = self.state();
+        state.pending_meta.clear();
+        state.durable_meta = meta.clone();
+        state.meta = meta;
+    }
+
+    /// Gives this disk the visible files of another one below `dir`, durably, as when a copy is restored.
+    pub fn copy_files_from(&self, other: &Self, dir: &Path) {
+        for path in self.files(dir) {
+            self.delete(&path);
+        }
+        for path in other.files(dir) {
+            self.set_contents(&path, other.contents(&path).unwrap_or_default());
+        }
+    }
+
     /// Forgets the whole hard state durably, as when its directory was deleted.
     pub fn wipe_meta(&self) {
         let mut state = self.state();

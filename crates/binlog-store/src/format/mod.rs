@@ -2,6 +2,7 @@
 //! file is opened here.
 
 mod file_header;
+mod file_junction;
 mod file_name;
 mod logged_membership;
 mod marker;
@@ -9,6 +10,7 @@ mod stored_entry;
 
 pub use file_header::FileHeader;
 pub(crate) use file_header::{FileHeaderBody, HeaderSource, encode_file_header, with_timestamp};
+pub(crate) use file_junction::{FileEnd, wrong_part};
 pub use file_name::{FileNumber, IndexDamage};
 pub(crate) use file_name::{INDEX_NAME, INDEX_TEMPORARY_NAME, parse_index, render_index};
 pub(crate) use logged_membership::LoggedMembership;

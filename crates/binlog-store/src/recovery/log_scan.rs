@@ -9,7 +9,7 @@ use raft_types::{OpId, Rotate};
 
 use crate::error::OpenError;
 use crate::file_system::StorageFile;
-use crate::format::{FileHeader, FileNumber, with_timestamp};
+use crate::format::{FileEnd, FileHeader, FileNumber, wrong_part};
 use crate::log::{FileIndex, LogFile, Memberships, Points, TermRuns};
 use crate::options::{ProgressCallback, VerifyAtStart, VerifyProgress};
 use crate::scan::{Depth, EntryScanner, Fault, FaultKind, ScanError, ScannedContent, Window, find_entry_after};
@@ -43,7 +43,7 @@ impl ScannedLog {
 }
 
 /// What one file's entries add up to.
-struct FileEnd {
+struct FileEntries {
     gtids: GtidSet,
     rotate: Option<Rotate>,
     fault: Option<Fault>,
@@ -120,7 +120,7 @@ impl LogScan<'_> {
             }
             // Terms change inside, or the first index is not known: look at the markers.
             _ => {
-                let window = Window::new(&*file.file, file.size, Window::SCAN_BYTES);
+                let window = Window::new(&file.file, file.size, Window::SCAN_BYTES);
                 let mut scanner = EntryScanner::new(window, file.number, header.end, header.before);
                 let mut points = Points::default();
                 loop {
@@ -187,11 +187,11 @@ impl LogScan<'_> {
     }
 
     /// Reads a file's entries up to its end or its first fault.
-    fn entries(&mut self, file: &SurveyedFile, log_file: &mut LogFile) -> Result<FileEnd, OpenError> {
+    fn entries(&mut self, file: &SurveyedFile, log_file: &mut LogFile) -> Result<FileEntries, OpenError> {
         let header = log_file.header.clone();
-        let window = Window::new(&*file.file, file.size, Window::SCAN_BYTES);
+        let window = Window::new(&file.file, file.size, Window::SCAN_BYTES);
         let mut scanner = EntryScanner::new(window, file.number, header.end, header.before);
-        let mut end = FileEnd { gtids: header.previous_gtids.clone(), rotate: None, fault: None };
+        let mut end = FileEntries { gtids: header.previous_gtids.clone(), rotate: None, fault: None };
         let mut told = 0;
         loop {
             let entry = match scanner.next(Depth::Full) {
@@ -249,20 +249,8 @@ impl LogScan<'_> {
             let fault = Fault { offset: end, kind: FaultKind::NoRotate, entry_offset: end };
             return Err(corrupt(self.dir, number, fault));
         };
-        let membership = self.log.memberships.last();
-        let description = with_timestamp(&rotate.format_description, 0);
-        let wrong = if next.before != self.log.end() {
-            Some("entry before the file")
-        } else if next.previous_gtids != self.log.gtids {
-            Some("previous GTIDs")
-        } else if next.format_description != description || next.timestamp != rotate.timestamp {
-            Some("format description and time")
-        } else if next.membership.as_ref() != membership {
-            Some("membership")
-        } else {
-            None
-        };
-        wrong.map_or(Ok(()), |what| Err(corrupt(self.dir, next.number, wrong_header(what))))
+        let end = FileEnd { last: self.log.end(), gtids: &self.log.gtids, membership: self.log.memberships.last(), rotate };
+        wrong_part(&end, next).map_or(Ok(()), |what| Err(corrupt(self.dir, next.number, wrong_header(what))))
     }
 
     /// The last file has no good header and no entries: it was just being begun, behind a rotate
@@ -284,10 +272,10 @@ impl LogScan<'_> {
         let begin = fault.entry_offset;
         let failed = |error| scan_error(self.dir, file.number, error);
         let damage = matches!(fault.kind, FaultKind::AfterRotate | FaultKind::Gap { .. });
-        if damage || find_entry_after(&*file.file, file.size, file.number, begin).map_err(failed)?.is_some() {
+        if damage || find_entry_after(&file.file, file.size, file.number, begin).map_err(failed)?.is_some() {
             return Ok(TailState::Damage);
         }
-        if is_zero(&*file.file, begin, file.size).map_err(failed)? {
+        if is_zero(&file.file, begin, file.size).map_err(failed)? {
             return Ok(TailState::ZeroFilled);
         }
         let in_marker = fault.offset == begin;
@@ -302,7 +290,7 @@ impl LogScan<'_> {
 }
 
 /// Whether the file has only zeros from `offset` on.
-fn is_zero(file: &dyn StorageFile, offset: u64, end: u64) -> Result<bool, ScanError> {
+fn is_zero(file: &Arc<dyn StorageFile>, offset: u64, end: u64) -> Result<bool, ScanError> {
     let mut window = Window::new(file, end, Window::SCAN_BYTES);
     let mut at = offset;
     loop {

@@ -16,7 +16,7 @@ use crate::meta_store::MetaStore;
 use crate::options::{StoreOptions, WriterMode};
 use crate::stats::Counters;
 use crate::store::BinlogStore;
-use crate::writer::{CommandQueue, LogWriter, WriterState};
+use crate::writer::{CommandQueue, LogWriter, WriterState, serve};
 
 use super::log_scan::{ScannedLog, scan_log};
 use super::recovery_cases::{MetaState, Verdict, judge};
@@ -92,7 +92,7 @@ fn meta_state(saved: &SavedState, log: &ScannedLog) -> MetaState {
     let behind = |known: Option<OpId>, end: Option<OpId>| known.map(|id| id.index) > end.map(|id| id.index);
     let end_or_floor = if behind(floor, end) { floor } else { end };
     let vote_term = saved.vote.map_or(0, |vote| vote.leader_id.term);
-    let last_term = entries.map_or(0, |(_, last)| last.term);
+    let last_term = end_or_floor.map_or(0, |last| last.term);
     let differs = |id: OpId| log.terms.op_id(id.index).is_some_and(|found| found != id);
 
     if vote_term < last_term {
@@ -257,28 +257,28 @@ fn start(
     // A purge may have been interrupted between its floor and its files.
     writer.catch_up();
 
-    let mut shared = Shared {
+    let writer = Arc::new(Mutex::new(writer));
+    let thread = match options.writer {
+        WriterMode::Inline => None,
+        WriterMode::Thread => {
+            let (writer, queue) = (writer.clone(), queue.clone());
+            let thread = std::thread::Builder::new().name("binlog-writer".to_owned());
+            let thread = thread.spawn(move || serve(&writer, &queue));
+            Some(thread.map_err(OpenError::io("starting the log's writer"))?)
+        }
+    };
+    let shared = Shared {
         view,
         handles,
         counters,
-        queue: queue.clone(),
+        queue,
         writer_mode: options.writer,
         durability: options.durability,
         read_batch_bytes: options.read_batch_bytes,
-        inline: None,
-        thread: Mutex::new(None),
+        writer,
+        thread: Mutex::new(thread),
         at_open,
     };
-    match options.writer {
-        WriterMode::Inline => shared.inline = Some(Mutex::new(writer)),
-        WriterMode::Thread => {
-            let thread = std::thread::Builder::new()
-                .name("binlog-writer".to_owned())
-                .spawn(move || writer.serve(&queue))
-                .map_err(OpenError::io("starting the log's writer"))?;
-            shared.thread = Mutex::new(Some(thread));
-        }
-    }
     let handle = LogHandle { shared: Arc::new(shared) };
     match handle.failure() {
         None => Ok(handle),

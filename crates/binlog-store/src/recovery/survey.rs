@@ -91,7 +91,7 @@ fn survey_file(fs: &dyn FileSystem, dir: &Path, number: FileNumber) -> Result<Su
     let failed = || OpenError::io(format!("reading {number}"));
     let file = fs.open_read_only(&dir.join(number.name())).map_err(failed())?;
     let size = file.size().map_err(failed())?;
-    let header = match scan_header(&mut Window::new(&*file, size, Window::LOOKUP_BYTES), number) {
+    let header = match scan_header(&mut Window::new(&file, size, Window::LOOKUP_BYTES), number) {
         Ok(header) => Ok(Arc::new(header)),
         Err(ScanError::Fault(fault)) => Err(fault),
         Err(ScanError::Io { source, .. }) => return Err(failed()(source)),
@@ -150,7 +150,7 @@ fn check_headers(dir: &Path, files: &[SurveyedFile], ring: RingId) -> Result<(),
             Ok(_) => {}
             Err(fault) => {
                 let is_last = at + 1 == files.len();
-                let has_entries = find_entry_after(&*file.file, file.size, file.number, 0)
+                let has_entries = find_entry_after(&file.file, file.size, file.number, 0)
                     .map_err(|error| scan_error(dir, file.number, error))?
                     .is_some();
                 if !is_last || has_entries {

@@ -1,5 +1,7 @@
 //! The entries of one file, one after the other.
 
+use std::sync::Arc;
+
 use binlog_format::event::{EventHeader, EventRef, EventType, HEADER_LEN};
 use binlog_format::events::{Ignorable, Rotate as RotateEvent};
 use binlog_format::gtid::Gtid;
@@ -53,18 +55,23 @@ pub(crate) enum ScannedContent {
 }
 
 /// Reads entries from an offset on.
-pub(crate) struct EntryScanner<'a> {
-    window: Window<'a>,
+pub(crate) struct EntryScanner {
+    window: Window,
     number: FileNumber,
     offset: u64,
     last: Option<OpId>,
     rotated: bool,
 }
 
-impl<'a> EntryScanner<'a> {
+impl EntryScanner {
     /// Reads the entries of file `number` from `offset` on, behind entry `last`.
-    pub(crate) fn new(window: Window<'a>, number: FileNumber, offset: u64, last: Option<OpId>) -> Self {
+    pub(crate) fn new(window: Window, number: FileNumber, offset: u64, last: Option<OpId>) -> Self {
         Self { window, number, offset, last, rotated: false }
+    }
+
+    /// The index of the next entry, where the one before it is known.
+    pub(crate) fn next_index(&self) -> Option<u64> {
+        self.last.map(|last| last.index + 1)
     }
 
     /// The end of the last entry that was read.
@@ -103,10 +110,10 @@ impl<'a> EntryScanner<'a> {
 
     fn step(&mut self, depth: Depth, payload: &mut Option<BytesMut>) -> Result<Option<Scanned>, ScanError> {
         let begin = self.offset;
-        let Some(header) = event_header(&mut self.window, begin)? else { return Ok(None) };
-        if self.rotated {
+        if self.rotated && begin < self.window.end() {
             return Err(fault(begin, FaultKind::AfterRotate));
         }
+        let Some(header) = event_header(&mut self.window, begin)? else { return Ok(None) };
         let (marker, op_id, held) = self.marker(begin, &header)?;
         if let Some(last) = self.last
             && (op_id.index != last.index + 1 || op_id.term < last.term)
@@ -260,7 +267,7 @@ impl<'a> EntryScanner<'a> {
 /// The first complete, valid entry that begins behind `offset`, wherever it may be: what tells a torn
 /// tail from damage in the middle. `end` is the file's.
 pub(crate) fn find_entry_after(
-    file: &dyn StorageFile,
+    file: &Arc<dyn StorageFile>,
     end: u64,
     number: FileNumber,
     offset: u64,
@@ -279,7 +286,7 @@ pub(crate) fn find_entry_after(
 }
 
 /// Where the next event may begin whose body begins as a marker's.
-fn next_magic(window: &mut Window<'_>, from: u64) -> Result<Option<u64>, ScanError> {
+fn next_magic(window: &mut Window, from: u64) -> Result<Option<u64>, ScanError> {
     let mut at = from + HEADER_LEN as u64;
     loop {
         let bytes = window.bytes(at, Window::LOOKUP_BYTES)?;

@@ -9,7 +9,7 @@ use super::fault::{Fault, FaultKind, ScanError};
 use super::window::Window;
 
 /// Reads the header of the event at `offset`. `None` at the file's end.
-pub(crate) fn event_header(window: &mut Window<'_>, offset: u64) -> Result<Option<EventHeader>, ScanError> {
+pub(crate) fn event_header(window: &mut Window, offset: u64) -> Result<Option<EventHeader>, ScanError> {
     let end = window.end();
     let bytes = window.bytes(offset, HEADER_LEN)?;
     if bytes.is_empty() {
@@ -37,7 +37,7 @@ pub(crate) fn event_header(window: &mut Window<'_>, offset: u64) -> Result<Optio
 /// Verifies position and CRC32 of the event at `offset`, and hands its canonical form to `sink` in
 /// pieces. The header is the one that [`event_header`] returned for the offset.
 pub(crate) fn read_event(
-    window: &mut Window<'_>,
+    window: &mut Window,
     offset: u64,
     header: &EventHeader,
     sink: &mut dyn FnMut(&[u8]),
@@ -78,7 +78,7 @@ pub(crate) fn read_event(
 
 /// The whole canonical form of the event at `offset`, where it has at most `limit` bytes.
 pub(crate) fn whole_event(
-    window: &mut Window<'_>,
+    window: &mut Window,
     offset: u64,
     header: &EventHeader,
     limit: usize,

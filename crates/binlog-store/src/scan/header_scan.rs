@@ -15,7 +15,7 @@ use super::window::Window;
 const MAX_GTIDS_EVENT_BYTES: usize = 64 << 20;
 
 /// Reads the header of file `number`, checksums verified.
-pub(crate) fn scan_header(window: &mut Window<'_>, number: FileNumber) -> Result<FileHeader, ScanError> {
+pub(crate) fn scan_header(window: &mut Window, number: FileNumber) -> Result<FileHeader, ScanError> {
     let end = window.end();
     let magic = window.bytes(0, MAGIC.len())?;
     if magic.len() < MAGIC.len() && MAGIC.starts_with(magic) {
@@ -65,7 +65,7 @@ pub(crate) fn scan_header(window: &mut Window<'_>, number: FileNumber) -> Result
 
 /// The next event, which must be of this type; `offset` moves behind it.
 fn expect(
-    window: &mut Window<'_>,
+    window: &mut Window,
     offset: &mut u64,
     expected: &'static str,
     event_type: EventType,

@@ -1,13 +1,15 @@
 //! A window of bounded size over a file that is read from front to back.
 
+use std::sync::Arc;
+
 use crate::file_system::StorageFile;
 
 use super::fault::ScanError;
 
 /// Reads ahead so that small events do not cost a call each. Its memory is bounded by the size given
 /// at its making, whatever is asked of it.
-pub(crate) struct Window<'a> {
-    file: &'a dyn StorageFile,
+pub(crate) struct Window {
+    file: Arc<dyn StorageFile>,
     /// Where the file ends for this reader.
     end: u64,
     buffer: Vec<u8>,
@@ -15,14 +17,14 @@ pub(crate) struct Window<'a> {
     start: u64,
 }
 
-impl<'a> Window<'a> {
+impl Window {
     /// For scanning whole files.
     pub(crate) const SCAN_BYTES: usize = 512 << 10;
     /// For looking up single entries.
     pub(crate) const LOOKUP_BYTES: usize = 64 << 10;
 
-    pub(crate) fn new(file: &'a dyn StorageFile, end: u64, size: usize) -> Self {
-        Self { file, end, buffer: vec![0; size], filled: 0, start: 0 }
+    pub(crate) fn new(file: &Arc<dyn StorageFile>, end: u64, size: usize) -> Self {
+        Self { file: file.clone(), end, buffer: vec![0; size], filled: 0, start: 0 }
     }
 
     /// Where the file ends.

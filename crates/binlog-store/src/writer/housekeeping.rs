@@ -1,5 +1,6 @@
 //! What the writer does when nothing waits for it: removing purged files and storing hints.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use raft_types::OpId;
@@ -7,6 +8,8 @@ use raft_types::OpId;
 use crate::error::StoreError;
 use crate::hard_state::DurableMark;
 use crate::options::Durability;
+
+use crate::handle::lock;
 
 use super::log_writer::LogWriter;
 use super::queue::{CommandQueue, Taken};
@@ -21,34 +24,38 @@ const IDLE_AFTER: Duration = Duration::from_millis(20);
 /// A writer without a thread has no clock and no idle time: it counts.
 const INLINE_HINTS_EVERY: u64 = 8;
 
-impl LogWriter {
-    /// Serves a queue until it is closed and empty.
-    pub(crate) fn serve(mut self, queue: &CommandQueue) {
-        loop {
-            match queue.take(self.patience()) {
-                Taken::Commands(commands) => {
-                    let bytes = commands.iter().map(super::Command::memory).sum();
-                    self.run(commands);
-                    queue.release(bytes);
-                    if self.last_hints.elapsed() >= HINTS_AT_LEAST_EVERY {
-                        self.tidy(Self::save_hints);
-                    }
+/// Serves a queue until it is closed and empty: the writer's thread. The writer is locked only while
+/// it works, so that others may use it while it has nothing to do.
+pub(crate) fn serve(writer: &Mutex<LogWriter>, queue: &CommandQueue) {
+    loop {
+        let patience = lock(writer).patience();
+        match queue.take(patience) {
+            Taken::Commands(commands) => {
+                let bytes = commands.iter().map(super::Command::memory).sum();
+                let mut writer = lock(writer);
+                writer.run(commands);
+                queue.release(bytes);
+                if writer.last_hints.elapsed() >= HINTS_AT_LEAST_EVERY {
+                    writer.tidy(LogWriter::save_hints);
                 }
-                Taken::Nudged => self.tidy(Self::drop_purged_files),
-                Taken::Idle => {
-                    self.tidy(|writer| writer.remove_one_file().map(|_| ()));
-                    if self.last_hints.elapsed() >= HINTS_EVERY {
-                        self.tidy(Self::save_hints);
-                    }
+            }
+            Taken::Nudged => lock(writer).tidy(LogWriter::drop_purged_files),
+            Taken::Idle => {
+                let mut writer = lock(writer);
+                writer.tidy(|writer| writer.remove_one_file().map(|_| ()));
+                if writer.last_hints.elapsed() >= HINTS_EVERY {
+                    writer.tidy(LogWriter::save_hints);
                 }
-                Taken::Closed => {
-                    self.close();
-                    return;
-                }
+            }
+            Taken::Closed => {
+                lock(writer).close();
+                return;
             }
         }
     }
+}
 
+impl LogWriter {
     /// How long to wait for commands before housekeeping; for good when there is none to do.
     fn patience(&self) -> Option<Duration> {
         if !self.removals.is_empty() {

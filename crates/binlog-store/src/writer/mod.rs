@@ -9,6 +9,7 @@ mod rotation;
 mod truncation;
 
 pub(crate) use command::{Command, Done};
+pub(crate) use housekeeping::serve;
 pub(crate) use log_writer::{LogWriter, WriterState};
 pub(crate) use queue::CommandQueue;
 pub(crate) use rotation::{NewFile, begin_file, write_index};

@@ -12,6 +12,8 @@ use super::command::Command;
 #[derive(Default)]
 struct QueueState {
     commands: Vec<Command>,
+    /// The writer's thread works on commands that it took.
+    busy: bool,
     /// Memory of the commands here and of those that the writer works on.
     bytes: u64,
     closed: bool,
@@ -137,6 +139,7 @@ impl CommandQueue {
             state.parked = Parked::No;
         }
         if !state.commands.is_empty() {
+            state.busy = true;
             Taken::Commands(std::mem::take(&mut state.commands))
         } else if state.closed {
             Taken::Closed
@@ -147,9 +150,18 @@ impl CommandQueue {
         }
     }
 
-    /// The writer has let go of this many bytes.
+    /// The writer's thread has done what it took, which had this many bytes.
     pub(crate) fn release(&self, bytes: u64) {
-        self.lock().bytes -= bytes;
+        let mut state = self.lock();
+        state.bytes -= bytes;
+        state.busy = false;
+        drop(state);
         self.room.notify_one();
+    }
+
+    /// Whether everything that was ever pushed is done.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.lock();
+        state.commands.is_empty() && !state.busy
     }
 }

@@ -3,6 +3,8 @@
 //! step durable before the next: after a crash at any of them the log is a longer or the wanted
 //! prefix, and never has a gap.
 
+use std::sync::Arc;
+
 use binlog_format::gtid::GtidSet;
 use raft_types::OpId;
 
@@ -51,7 +53,7 @@ struct KeptPart {
 }
 
 /// Looks through a file's entries up to before index `from`.
-fn scan_kept(file: &dyn StorageFile, kept: &LogFile, from: u64) -> Result<KeptPart, ScanError> {
+fn scan_kept(file: &Arc<dyn StorageFile>, kept: &LogFile, from: u64) -> Result<KeptPart, ScanError> {
     let window = Window::new(file, kept.end, Window::SCAN_BYTES);
     let mut scanner = EntryScanner::new(window, kept.number(), kept.header.end, kept.header.before);
     let mut part =
@@ -76,7 +78,7 @@ pub(crate) fn scan_failure(file: FileNumber, error: ScanError) -> StoreError {
 }
 
 /// The entry at an index of a file, looked for from a point on.
-pub(crate) fn entry_offset(scanner: &mut EntryScanner<'_>, index: u64) -> Result<Option<Scanned>, ScanError> {
+pub(crate) fn entry_offset(scanner: &mut EntryScanner, index: u64) -> Result<Option<Scanned>, ScanError> {
     while let Some(entry) = scanner.next(Depth::Marker)? {
         if entry.op_id.index >= index {
             return Ok(Some(entry));
@@ -108,7 +110,7 @@ impl LogWriter {
 
         let path = self.dir.join(plan.keep.name());
         let file = self.fs.open(&path).map_err(doing(format!("opening {}", plan.keep)))?;
-        let part = scan_kept(&*file, &kept, from).map_err(|error| scan_failure(plan.keep, error))?;
+        let part = scan_kept(&file, &kept, from).map_err(|error| scan_failure(plan.keep, error))?;
         self.lower_durable_mark(from, &part, plan.keep)?;
 
         // Readers that are under way see by the generation that what they read may be gone.

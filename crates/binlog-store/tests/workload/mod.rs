@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "every test file uses another part of it")]
 
+pub mod exploration;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -126,68 +128,71 @@ impl Model {
         }
     }
 
-    /// Asserts that a log is one that may be there; `context` is shown when it is not.
-    pub fn check(&self, store: &BinlogStore, context: &str) {
-        let found = read_all(store).unwrap_or_else(|error| panic!("{context}: reading the log: {error}"));
-        let found_vote = block_on(store.reader().read_vote()).unwrap().map_or(0, |vote| vote.leader_id.term);
-
-        // Neither the entries nor their number may differ but for the step under way.
-        let begun = |entry: &Entry| entry.log_id.index;
-        for pair in found.windows(2) {
-            assert_eq!(begun(&pair[0]) + 1, begun(&pair[1]), "{context}: the log has a hole");
+    /// Whether a log is one that may be there; the error says what is wrong with it.
+    pub fn check(&self, store: &BinlogStore) -> Result<(), String> {
+        let found = read_all(store).map_err(|error| format!("reading the log: {error}"))?;
+        let index = |entry: &Entry| entry.log_id.index;
+        if found.windows(2).any(|pair| index(&pair[0]) + 1 != index(&pair[1])) {
+            return Err(format!("the log has a hole: {}", summary(&found)));
         }
-        let (mut wanted, mut allowed_votes) = (vec![self.entries.clone()], vec![self.vote]);
+        if !self.allowed_logs().contains(&found) {
+            return Err(format!(
+                "acknowledged were {}, but the log has {}; under way was {:?}",
+                summary(&self.entries),
+                summary(&found),
+                self.under_way
+            ));
+        }
+        let found_vote = block_on(store.reader().read_vote()).unwrap().map_or(0, |vote| vote.leader_id.term);
+        let under_way = matches!(self.under_way, Some(Step::Vote(term)) if term == found_vote);
+        if found_vote != self.vote && !under_way {
+            return Err(format!("acknowledged was a vote of term {}, but term {found_vote} is stored", self.vote));
+        }
+        self.check_gtids(store, &found)
+    }
+
+    /// The logs that may be there: the acknowledged one, and those that the step under way may have left.
+    fn allowed_logs(&self) -> Vec<Vec<Entry>> {
+        let mut allowed = vec![self.entries.clone()];
         match &self.under_way {
-            None | Some(Step::Committed(_)) => {}
-            Some(Step::Vote(term)) => allowed_votes.push(*term),
+            None | Some(Step::Committed(_) | Step::Vote(_)) => {}
             Some(Step::Append(entries)) => {
                 for count in 1..=entries.len() {
-                    wanted.push(self.entries.iter().chain(&entries[..count]).cloned().collect());
+                    allowed.push(self.entries.iter().chain(&entries[..count]).cloned().collect());
                 }
             }
             Some(Step::Truncate(keep)) => {
                 let from = keep.map_or(0, |keep| keep.index + 1);
-                let lowest = self.entries.iter().position(|entry| begun(entry) >= from).unwrap_or(self.entries.len());
-                for count in lowest..self.entries.len() {
-                    wanted.push(self.entries[..count].to_vec());
-                }
+                let stay = self.entries.iter().filter(|entry| entry.log_id.index < from).count();
+                allowed.extend((stay..self.entries.len()).map(|count| self.entries[..count].to_vec()));
             }
             Some(Step::Purge(upto)) => {
-                wanted.push(self.entries.iter().filter(|entry| begun(entry) > upto.index).cloned().collect());
+                allowed.push(self.entries.iter().filter(|entry| entry.log_id.index > upto.index).cloned().collect());
             }
         }
-        assert!(
-            wanted.contains(&found),
-            "{context}: the log has {:?}, acknowledged were {:?}, under way was {:?}",
-            summary(&found),
-            summary(&self.entries),
-            self.under_way
-        );
-        assert!(
-            allowed_votes.contains(&found_vote),
-            "{context}: the vote is of term {found_vote}, acknowledged was term {}",
-            self.vote
-        );
-        let expected: binlog_format::gtid::GtidSet = all_gtids(&found);
-        assert!(store.gtid_set().contains_set(&expected), "{context}: GTIDs of the log are missing");
-        for entry in self.entries.iter().filter(|entry| !found.contains(entry)) {
-            let gone = entry.log_id.index > store_floor(store) && is_transaction(entry);
-            let gtid = log_entries::gtid(begun(entry));
-            assert!(!gone || !store.gtid_set().contains(&gtid), "{context}: the GTID of a truncated entry is still there");
+        allowed
+    }
+
+    fn check_gtids(&self, store: &BinlogStore, found: &[Entry]) -> Result<(), String> {
+        let gtids = store.gtid_set();
+        let first = store.bounds().map_or(u64::MAX, |(first, _)| first.index);
+        let number = |entry: &Entry| log_entries::gtid(entry.log_id.index);
+        let numbers: Vec<_> = found.iter().filter(|entry| is_transaction(entry)).map(number).collect();
+        if let Some(missing) = numbers.iter().find(|gtid| !gtids.contains(gtid)) {
+            return Err(format!("the log has a transaction with GTID {missing}, but its set has not"));
+        }
+        let gone = self.entries.iter().filter(|entry| {
+            entry.log_id.index >= first && is_transaction(entry) && !numbers.contains(&number(entry))
+        });
+        match gone.map(number).find(|gtid| gtids.contains(gtid)) {
+            Some(extra) => Err(format!("GTID {extra} was truncated, but the log's set still has it")),
+            None => Ok(()),
         }
     }
 }
 
-fn store_floor(store: &BinlogStore) -> u64 {
-    store.bounds().map_or(u64::MAX, |(first, _)| first.index)
-}
-
 fn is_transaction(entry: &Entry) -> bool {
     matches!(&entry.payload, raft_types::EntryPayload::Normal(raft_types::AppEntry::Transaction(_)))
-}
-
-fn all_gtids(entries: &[Entry]) -> binlog_format::gtid::GtidSet {
-    entries.iter().filter(|entry| is_transaction(entry)).map(|entry| log_entries::gtid(entry.log_id.index)).collect()
 }
 
 pub fn summary(entries: &[Entry]) -> String {

@@ -20,7 +20,7 @@ pub(crate) struct Inode {
 pub(crate) enum Tear {
     /// Only the first bytes arrive.
     Prefix(usize),
-    /// The file has its new length, but behind the first bytes there are zeros.
+    /// The file has its new length, but where it grew, there are zeros behind the first bytes.
     PrefixThenZeros(usize),
 }
 
@@ -87,18 +87,13 @@ impl Inode {
                 Tear::Prefix(len) => (len, false),
                 Tear::PrefixThenZeros(len) => (len, true),
             };
-            let arrived = arrived.min(bytes.len());
-            let mut torn = bytes[..arrived].to_vec();
-            if zeros {
-                torn.resize(bytes.len(), 0);
+            let arrived = bytes[..arrived.min(bytes.len())].to_vec();
+            apply(&mut self.durable, &ByteOp::Write { offset: *offset, bytes: arrived });
+            let end = offset + bytes.len();
+            if zeros && self.durable.len() < end {
+                // Only where the file grew: bytes that were there before keep their old value.
+                self.durable.resize(end, 0);
             }
-            apply(
-                &mut self.durable,
-                &ByteOp::Write {
-                    offset: *offset,
-                    bytes: torn,
-                },
-            );
         }
         self.visible = self.durable.clone();
     }

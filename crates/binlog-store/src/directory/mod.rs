@@ -1,0 +1,186 @@
+//! Read-only access to a member's log without the member: what the command line's `log` verbs use. A
+//! member may be running and writing meanwhile; the unfinished end of its last file is then normal.
+
+mod cursor;
+mod diff;
+mod find;
+mod follow;
+mod listing;
+mod verify;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use raft_types::Entry;
+
+use crate::disk_file_system::DiskFileSystem;
+use crate::file_system::{FileSystem, StorageFile};
+use crate::format::{FileHeader, FileNumber};
+use crate::options::log_dir;
+use crate::scan::{Corruption, EntryScanner, ScanError, Window, scan_header};
+
+pub use cursor::{EntryCursor, EntryRecord};
+pub use diff::{FileDifference, Side};
+pub use find::Sought;
+pub use follow::{Followed, Follower};
+pub use listing::FileListing;
+pub use verify::VerifyReport;
+
+/// Why a log cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    /// The disk reported an error.
+    #[error("{doing} failed: {source}")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// The error.
+        source: io::Error,
+    },
+    /// There is no log.
+    #[error("{} has no log files: name a member's data directory, or the directory of its binlog files", .0.display())]
+    NoLog(PathBuf),
+    /// A file is damaged.
+    #[error("{}: {corruption}", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        corruption: Corruption,
+    },
+    /// A file was purged while it was being read.
+    #[error("{} was purged before it was read", .0.display())]
+    Purged(PathBuf),
+}
+
+impl DirectoryError {
+    /// Whether it is damage.
+    #[must_use]
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Self::Corrupt { .. })
+    }
+}
+
+/// A directory of log files.
+#[derive(Clone)]
+pub struct LogDirectory {
+    fs: Arc<dyn FileSystem>,
+    dir: PathBuf,
+}
+
+/// A file that is open for reading, with what its header says.
+struct OpenFile {
+    file: Arc<dyn StorageFile>,
+    header: FileHeader,
+    size: u64,
+}
+
+impl OpenFile {
+    fn scanner(&self) -> EntryScanner {
+        let window = Window::new(&self.file, self.size, Window::SCAN_BYTES);
+        EntryScanner::new(window, self.header.number, self.header.end, self.header.before)
+    }
+}
+
+impl LogDirectory {
+    /// The log in a member's data directory, or in the directory of the binlog files itself.
+    ///
+    /// # Errors
+    /// [`DirectoryError::NoLog`] when neither has log files.
+    pub fn open(fs: Arc<dyn FileSystem>, path: &Path) -> Result<Self, DirectoryError> {
+        for dir in [log_dir(path), path.to_path_buf()] {
+            let directory = Self { fs: fs.clone(), dir };
+            if !directory.numbers()?.is_empty() {
+                return Ok(directory);
+            }
+        }
+        Err(DirectoryError::NoLog(path.to_path_buf()))
+    }
+
+    /// As [`Self::open`], on the machine's file system.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn on_disk(path: &Path) -> Result<Self, DirectoryError> {
+        Self::open(Arc::new(DiskFileSystem), path)
+    }
+
+    /// Where the files stand.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The files that are there, in order.
+    ///
+    /// # Errors
+    /// When the directory cannot be listed.
+    pub fn numbers(&self) -> Result<Vec<FileNumber>, DirectoryError> {
+        let names = match self.fs.list(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            // A file instead of a directory has no log files in it either.
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Vec::new(),
+            other => other.map_err(self.io(format!("listing {}", self.dir.display())))?,
+        };
+        let mut numbers: Vec<FileNumber> = names.iter().filter_map(|name| FileNumber::from_name(name)).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// What a file's header says.
+    ///
+    /// # Errors
+    /// When the header is damaged, or the file cannot be read.
+    pub fn header(&self, number: FileNumber) -> Result<FileHeader, DirectoryError> {
+        Ok(self.open_file(number)?.header)
+    }
+
+    /// Reads the whole of an entry that was found.
+    ///
+    /// # Errors
+    /// When it is damaged or gone.
+    pub fn load(&self, record: &EntryRecord) -> Result<Entry, DirectoryError> {
+        let (file, size) = self.open_raw(record.file)?;
+        let window = Window::new(&file, size, Window::LOOKUP_BYTES);
+        let mut scanner = EntryScanner::new(window, record.file, record.offset, None);
+        match scanner.next_entry().map_err(|error| self.scan_error(record.file, error))? {
+            Some((_, entry)) => Ok(entry),
+            None => Err(self.io(format!("reading {}", record.file))(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+
+    fn path_of(&self, number: FileNumber) -> PathBuf {
+        self.dir.join(number.name())
+    }
+
+    fn open_raw(&self, number: FileNumber) -> Result<(Arc<dyn StorageFile>, u64), DirectoryError> {
+        let path = self.path_of(number);
+        let file = self.fs.open_read_only(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => DirectoryError::Purged(path.clone()),
+            _ => self.io(format!("opening {}", path.display()))(error),
+        })?;
+        let size = file.size().map_err(self.io(format!("reading {}", path.display())))?;
+        Ok((file, size))
+    }
+
+    fn open_file(&self, number: FileNumber) -> Result<OpenFile, DirectoryError> {
+        let (file, size) = self.open_raw(number)?;
+        let header = scan_header(&mut Window::new(&file, size, Window::LOOKUP_BYTES), number);
+        let header = header.map_err(|error| self.scan_error(number, error))?;
+        Ok(OpenFile { file, header, size })
+    }
+
+    fn io(&self, doing: String) -> impl FnOnce(io::Error) -> DirectoryError + use<> {
+        move |source| DirectoryError::Io { doing, source }
+    }
+
+    fn scan_error(&self, file: FileNumber, error: ScanError) -> DirectoryError {
+        match error {
+            ScanError::Fault(fault) => {
+                DirectoryError::Corrupt { path: self.path_of(file), corruption: Corruption { file, fault } }
+            }
+            ScanError::Io { source, .. } => self.io(format!("reading {file}"))(source),
+        }
+    }
+}

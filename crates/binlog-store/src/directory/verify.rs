@@ -1,0 +1,145 @@
+//! Verifies every byte of a log.
+
+use raft_types::OpId;
+
+use crate::format::{FileEnd, LoggedMembership};
+use crate::options::VerifyProgress;
+use crate::scan::{Corruption, Depth, Fault, FaultKind, ScanError, ScannedContent, find_entry_after};
+
+use super::{DirectoryError, LogDirectory, OpenFile};
+
+/// What verification found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// Files that were read.
+    pub files: usize,
+    /// Entries that are fine.
+    pub entries: u64,
+    /// Bytes that are fine.
+    pub bytes: u64,
+    /// The first entry.
+    pub first: Option<OpId>,
+    /// The last entry that is fine.
+    pub last: Option<OpId>,
+    /// An unfinished write at the very end: normal while the member runs, and after a crash of it.
+    pub unfinished: Option<Corruption>,
+    /// The first damage; nothing behind it was looked at.
+    pub damage: Option<Corruption>,
+}
+
+impl LogDirectory {
+    /// Verifies every event's CRC32 and position, every payload's CRC32C, that op ids are consecutive,
+    /// and that every header follows from the log before it.
+    ///
+    /// # Errors
+    /// When a file cannot be read. Damage is in the report.
+    pub fn verify(&self, progress: &dyn Fn(VerifyProgress)) -> Result<VerifyReport, DirectoryError> {
+        let numbers = self.numbers()?;
+        let mut report = VerifyReport::default();
+        let mut total_bytes = 0;
+        for number in &numbers {
+            total_bytes += self.open_raw(*number)?.1;
+        }
+        let mut before: Option<VerifiedFile> = None;
+        for (at, number) in numbers.iter().enumerate() {
+            let is_last = at + 1 == numbers.len();
+            let open = match self.open_file(*number) {
+                Ok(open) => open,
+                Err(DirectoryError::Corrupt { corruption, .. }) => {
+                    let unfinished = is_last && at > 0 && corruption.fault.kind.is_cut_off();
+                    let place = if unfinished { &mut report.unfinished } else { &mut report.damage };
+                    *place = Some(corruption);
+                    return Ok(report);
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(fault) = before.as_ref().and_then(|before| before.junction_fault(&open)) {
+                report.damage = Some(Corruption { file: *number, fault });
+                return Ok(report);
+            }
+            let (file, fault) = self.verify_file(&open, before, &mut report)?;
+            report.files += 1;
+            if let Some(fault) = fault {
+                let kept = Corruption { file: *number, fault };
+                let unfinished = is_last && self.is_unfinished(&open, &kept.fault)?;
+                *(if unfinished { &mut report.unfinished } else { &mut report.damage }) = Some(kept);
+                return Ok(report);
+            }
+            if !is_last && file.rotate.is_none() {
+                let fault = Fault { offset: file.end, kind: FaultKind::NoRotate, entry_offset: file.end };
+                report.damage = Some(Corruption { file: *number, fault });
+                return Ok(report);
+            }
+            progress(VerifyProgress { done_bytes: report.bytes, total_bytes });
+            before = Some(file);
+        }
+        Ok(report)
+    }
+
+    fn verify_file(
+        &self,
+        open: &OpenFile,
+        before: Option<VerifiedFile>,
+        report: &mut VerifyReport,
+    ) -> Result<(VerifiedFile, Option<Fault>), DirectoryError> {
+        let membership = before.and_then(|before| before.membership).or_else(|| open.header.membership.clone());
+        let mut file = VerifiedFile {
+            end: open.header.end,
+            last: open.header.before,
+            gtids: open.header.previous_gtids.clone(),
+            membership,
+            rotate: None,
+        };
+        let mut scanner = open.scanner();
+        let fault = loop {
+            match scanner.next(Depth::Full) {
+                Ok(Some(entry)) => {
+                    report.entries += 1;
+                    report.first.get_or_insert(entry.op_id);
+                    report.last = Some(entry.op_id);
+                    file.end = entry.end;
+                    file.last = Some(entry.op_id);
+                    match entry.content {
+                        ScannedContent::Membership(logged) => file.membership = Some(logged),
+                        ScannedContent::Transaction { gtid: Some(gtid) } => {
+                            file.gtids.add(gtid);
+                        }
+                        ScannedContent::Rotate(rotate) => file.rotate = Some(rotate),
+                        ScannedContent::Blank | ScannedContent::Transaction { gtid: None } => {}
+                    }
+                }
+                Ok(None) => break None,
+                Err(ScanError::Fault(fault)) => break Some(fault),
+                Err(error) => return Err(self.scan_error(open.header.number, error)),
+            }
+        };
+        report.bytes += file.end;
+        Ok((file, fault))
+    }
+
+    fn is_unfinished(&self, open: &OpenFile, fault: &Fault) -> Result<bool, DirectoryError> {
+        let number = open.header.number;
+        let follows = find_entry_after(&open.file, open.size, number, fault.entry_offset);
+        let follows = follows.map_err(|error| self.scan_error(number, error))?;
+        Ok(fault.kind.is_cut_off() && follows.is_none())
+    }
+}
+
+/// The log up to the end of a file that is fine.
+struct VerifiedFile {
+    end: u64,
+    last: Option<OpId>,
+    gtids: binlog_format::gtid::GtidSet,
+    membership: Option<LoggedMembership>,
+    rotate: Option<raft_types::Rotate>,
+}
+
+impl VerifiedFile {
+    /// What is wrong with the header of the next file.
+    fn junction_fault(&self, next: &OpenFile) -> Option<Fault> {
+        let rotate = self.rotate.as_ref()?;
+        let end = FileEnd { last: self.last, gtids: &self.gtids, membership: self.membership.as_ref(), rotate };
+        let what = crate::format::wrong_part(&end, &next.header)?;
+        Some(Fault { offset: 0, kind: FaultKind::WrongHeader { what }, entry_offset: 0 })
+    }
+}

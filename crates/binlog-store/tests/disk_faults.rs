@@ -1,0 +1,155 @@
+//! A disk that is full or fails: what was acknowledged stays, nothing is acknowledged any more, and
+//! the next start of the member goes on from there.
+
+mod workload;
+
+use std::io;
+
+use binlog_store::{StoreError, StoreOptions};
+use raft_types::OpId;
+use testkit::disk::{CallFault, FaultyDisk, Survival};
+use testkit::log_entries::{rotate, transaction};
+use workload::exploration::{Disturbance, Exploration};
+use workload::{append, open, open_with, options, read_all, save_vote, script, summary};
+
+fn exploration(fault: CallFault) -> Exploration {
+    Exploration {
+        steps: script(),
+        options: options(),
+        disturbance: Disturbance::Fault(fault),
+        lying_disk: false,
+        seeds: 2,
+        nested_every: 0,
+    }
+}
+
+fn id(term: u64, index: u64) -> OpId {
+    OpId::new(term, index)
+}
+
+/// A log with entries 0.0 to 0.4 on a disk of its own.
+fn begun(options: StoreOptions) -> (FaultyDisk, binlog_store::BinlogStore) {
+    let disk = FaultyDisk::new();
+    let (mut store, _) = open_with(&disk, options).unwrap();
+    for index in 0..5 {
+        append(&mut store, vec![transaction(id(0, index), 1_000)]).unwrap();
+    }
+    (disk, store)
+}
+
+#[test]
+fn nothing_is_lost_when_any_call_finds_the_disk_full() {
+    let explored = exploration(CallFault::NoSpace).go().unwrap();
+    println!("{explored:?}");
+}
+
+#[test]
+fn nothing_is_lost_when_any_call_fails() {
+    let explored = exploration(CallFault::Io).go().unwrap();
+    println!("{explored:?}");
+}
+
+#[test]
+fn a_full_disk_stops_the_member_with_a_message_and_loses_nothing() {
+    let (disk, mut store) = begun(options());
+    let used: usize = workload::log_files(&disk).values().map(Vec::len).sum();
+    disk.set_capacity(Some(used as u64 + 500));
+    let error = append(&mut store, vec![transaction(id(0, 5), 1_000)]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    assert!(error.to_string().contains("Free space") && error.to_string().contains("nothing acknowledged is lost"));
+    assert!(matches!(store.failure(), Some(StoreError::DiskFull { .. })));
+    // From here on nothing is taken.
+    assert!(append(&mut store, vec![transaction(id(0, 5), 10)]).is_err());
+    assert!(save_vote(&mut store, 7).is_err());
+    drop(store);
+
+    disk.restart_process();
+    disk.set_capacity(None);
+    let (store, report) = open(&disk).unwrap();
+    assert_eq!(summary(&read_all(&store).unwrap()), "5 entries 0.0..=0.4");
+    assert!(report.cut.is_some(), "the half that was written is cut off: {report}");
+}
+
+#[test]
+fn a_failed_sync_is_never_tried_again_and_what_it_dropped_is_written_again_at_the_next_start() {
+    let (disk, mut store) = begun(options());
+    // The write succeeds, its sync fails: the system drops the bytes, yet they can still be read.
+    disk.fail_call(disk.calls() + 2, CallFault::Io);
+    append(&mut store, vec![transaction(id(0, 5), 1_000)]).unwrap_err();
+    let calls = disk.calls();
+    append(&mut store, vec![transaction(id(0, 6), 1_000)]).unwrap_err();
+    assert_eq!(disk.calls(), calls, "after a failed sync the disk is left alone");
+    assert!(matches!(store.failure(), Some(StoreError::Io { .. })));
+    drop(store);
+
+    disk.restart_process();
+    let (store, _) = open(&disk).unwrap();
+    let entries = read_all(&store).unwrap();
+    assert_eq!(summary(&entries), "6 entries 0.0..=0.5", "the engine counts what it finds at the start");
+    drop(store);
+    disk.power_cycle(Survival::Nothing);
+    let (store, _) = open(&disk).unwrap();
+    assert_eq!(read_all(&store).unwrap(), entries, "so it must be durable from then on");
+}
+
+#[test]
+fn the_disk_budget_raises_its_alarm_before_it_refuses() {
+    let (_disk, mut store) = begun(StoreOptions { disk_limit_bytes: Some(12_000), ..options() });
+    assert!(!store.stats().disk_alarm);
+    let mut alarmed_at = None;
+    for index in 5.. {
+        match append(&mut store, vec![transaction(id(0, index), 500)]) {
+            Ok(()) if store.stats().disk_alarm => {
+                alarmed_at.get_or_insert(index);
+            }
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
+                assert!(error.to_string().contains("Purge"), "{error}");
+                assert!(alarmed_at.is_some_and(|alarmed| alarmed < index), "{alarmed_at:?} {index}");
+                break;
+            }
+        }
+        assert!(store.stats().log_bytes <= 12_000);
+    }
+    assert!(matches!(store.failure(), Some(StoreError::DiskBudget { .. })));
+}
+
+#[test]
+fn the_reserve_stays_free() {
+    let disk = FaultyDisk::new();
+    disk.set_capacity(Some(60_000));
+    let options = StoreOptions { disk_reserve_bytes: 40_000, ..options() };
+    let (mut store, _) = open_with(&disk, options).unwrap();
+    let mut index = 0;
+    while append(&mut store, vec![transaction(id(0, index), 700)]).is_ok() {
+        index += 1;
+    }
+    assert!(matches!(store.failure(), Some(StoreError::DiskBudget { .. })));
+    let used: usize = workload::log_files(&disk).values().map(Vec::len).sum();
+    assert!((15_000..=20_000).contains(&used), "{used}");
+}
+
+#[test]
+fn a_disk_that_fails_while_a_file_is_begun_does_not_take_back_what_was_acknowledged() {
+    let (disk, mut store) = begun(options());
+    // Write and sync of the first file succeed, then creating the next one fails.
+    disk.fail_call(disk.calls() + 3, CallFault::Io);
+    let entries = vec![transaction(id(0, 5), 10), rotate(id(0, 6))];
+    append(&mut store, entries).unwrap_err();
+    drop(store);
+    disk.restart_process();
+    let (store, report) = open(&disk).unwrap();
+    assert_eq!(report.cases, ["rotated, next file missing"]);
+    assert_eq!(summary(&read_all(&store).unwrap()), "7 entries 0.0..=0.6");
+}
+
+#[test]
+fn a_slow_disk_only_takes_longer() {
+    let (disk, mut store) = begun(options());
+    disk.fail_call(disk.calls() + 2, CallFault::Slow(std::time::Duration::from_millis(30)));
+    let begun = std::time::Instant::now();
+    append(&mut store, vec![transaction(id(0, 5), 10)]).unwrap();
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(30));
+    assert!(store.stats().sync_time >= std::time::Duration::from_millis(30));
+}
