@@ -190,7 +190,7 @@ pub enum MysqlTls {
 pub enum PasswordSource {
     /// It stands in the configuration or the environment.
     Given(String),
-    /// The first line of a file, read at each attach, so that it can be changed.
+    /// The first line of a file, read when the member starts.
     File(PathBuf),
 }
 

@@ -350,8 +350,14 @@ impl Page<'_, '_> {
         self.counter(
             "acked_transactions",
             None,
-            "Transactions acknowledged to mysqld",
+            "Transactions of mysqld that the ring committed",
             mysql.acknowledged_total,
+        )?;
+        self.counter(
+            "acks",
+            None,
+            "Acknowledgements sent to mysqld; one may stand for many transactions",
+            mysql.acks_total,
         )
     }
 }

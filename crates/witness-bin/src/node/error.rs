@@ -58,6 +58,9 @@ pub enum NodeError {
         /// What it says.
         source: io::Error,
     },
+    /// The password for mysqld cannot be read.
+    #[error("the file of `mysql.password_file` cannot be read: {0}")]
+    Password(io::Error),
     /// The log cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),

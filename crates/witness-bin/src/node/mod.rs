@@ -6,6 +6,7 @@ mod error;
 mod identity;
 mod joining;
 mod log_opening;
+mod mysql;
 mod observer;
 mod portrait;
 mod ring_handle;

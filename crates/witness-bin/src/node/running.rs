@@ -21,6 +21,7 @@ use super::directory_lock::DirectoryLock;
 use super::error::NodeError;
 use super::identity::{Claim, open_identity};
 use super::joining::{Joined, Joining};
+use super::mysql::{Beside, connect_options, requirements};
 use super::ring_handle::RingHandle;
 use super::rotation::keep_files_within;
 use crate::config::Config;
@@ -48,6 +49,7 @@ pub struct Node {
     stop: CancellationToken,
     tasks: Mutex<JoinSet<()>>,
     ring: Mutex<Option<RingHandle>>,
+    beside: Mutex<Option<Beside>>,
     /// Last, so that the directory is free only when everything else is gone.
     _lock: DirectoryLock,
 }
@@ -97,6 +99,7 @@ impl Node {
             stop: CancellationToken::new(),
             tasks: Mutex::new(JoinSet::new()),
             ring: Mutex::new(None),
+            beside: Mutex::new(None),
             _lock: lock,
         };
         node.serve_http().await?;
@@ -147,17 +150,27 @@ impl Node {
             self.book.founded()?;
         }
         let handle = RingHandle { member, log };
-        self.look_after(&handle);
+        self.look_after(&handle)?;
         Ok(handle)
     }
 
-    fn look_after(&self, ring: &RingHandle) {
+    fn look_after(&self, ring: &RingHandle) -> Result<(), NodeError> {
         let (desk, member) = (self.desk.clone(), ring.member.clone());
         self.spawn(async move { desk.observer.observe(member).await });
-        self.spawn(keep_files_within(
-            ring.clone(),
-            self.config.log.max_file_bytes,
-        ));
+        let Some(settings) = &self.config.mysql else {
+            self.spawn(keep_files_within(
+                ring.clone(),
+                self.config.log.max_file_bytes,
+            ));
+            return Ok(());
+        };
+        let identity = self.book.identity();
+        let requirements = requirements(settings, identity.member, identity.incarnation);
+        let connect = connect_options(settings).map_err(NodeError::Password)?;
+        let beside = Beside::start(&self.config, settings, connect, requirements, ring.clone());
+        self.desk.has_mysql(Box::new(beside.viewer()));
+        *self.lock_beside() = Some(beside);
+        Ok(())
     }
 
     /// What the member says of itself.
@@ -186,6 +199,7 @@ impl Node {
     /// # Errors
     /// When the log cannot be closed.
     pub async fn stop(&self) -> Result<(), NodeError> {
+        self.leave_mysql().await;
         let member = self.lock_ring().as_ref().map(|ring| ring.member.clone());
         if let Some(member) = member {
             self.give_leadership_away(&member).await;
@@ -198,6 +212,7 @@ impl Node {
     /// # Errors
     /// When the log cannot be closed.
     pub async fn stop_as_follower(&self) -> Result<(), NodeError> {
+        self.leave_mysql().await;
         let ring = self.lock_ring().take();
         self.stop.cancel();
         let mut tasks = std::mem::take(&mut *self.lock_tasks());
@@ -222,6 +237,14 @@ impl Node {
                 what: "closing the log",
                 why: error.to_string(),
             }),
+        }
+    }
+
+    /// While it still leads, what mysqld has under way can be acknowledged.
+    async fn leave_mysql(&self) {
+        let beside = self.lock_beside().take();
+        if let Some(beside) = beside {
+            beside.stop().await;
         }
     }
 
@@ -275,6 +298,10 @@ impl Node {
 
     fn lock_ring(&self) -> std::sync::MutexGuard<'_, Option<RingHandle>> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_beside(&self) -> std::sync::MutexGuard<'_, Option<Beside>> {
+        self.beside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_tasks(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {

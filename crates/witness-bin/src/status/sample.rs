@@ -28,12 +28,15 @@ pub(crate) fn database_leader() -> MemberView {
     view.mysql = Some(MysqlView {
         mode: "child".into(),
         state: "running".into(),
+        version: Some("9.7.4".into()),
         ingesting: true,
         protected: true,
         unprotected_because: Vec::new(),
         writable: true,
+        gate: "open".into(),
         oldest_unacked_seconds: Some(0.002),
         acknowledged_total: 7,
+        acks_total: 5,
         trouble: None,
     });
     view

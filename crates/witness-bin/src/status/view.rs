@@ -178,8 +178,10 @@ pub struct PeerView {
 pub struct MysqlView {
     /// `child` or `attach`.
     pub mode: String,
-    /// What it is doing: `starting`, `running`, `stopped` and the like.
+    /// What it is doing: `starting`, `running`, `unreachable` and the like.
     pub state: String,
+    /// Its version; none before it was looked at.
+    pub version: Option<String>,
     /// Whether its transactions are being taken in.
     pub ingesting: bool,
     /// Whether a commit there waits for the ring, whatever happens.
@@ -188,10 +190,14 @@ pub struct MysqlView {
     pub unprotected_because: Vec<String>,
     /// Whether clients may write there.
     pub writable: bool,
+    /// The same in words, with the reason.
+    pub gate: String,
     /// Age of the oldest transaction that is in its binlog and not acknowledged.
     pub oldest_unacked_seconds: Option<f64>,
-    /// Transactions acknowledged since the process started.
+    /// Transactions of it that the ring committed since the process started.
     pub acknowledged_total: u64,
+    /// Acknowledgements sent to it; one may stand for many transactions.
+    pub acks_total: u64,
     /// What stands in the way, if anything does.
     pub trouble: Option<String>,
 }

@@ -2,7 +2,7 @@
 
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::checksum::CHECKSUM_LEN;
-use binlog_format::event::{EventType, RawEvent};
+use binlog_format::event::{EventFlags, EventType, RawEvent};
 use binlog_format::events::{GtidEvent, Query, RowsQuery, TableMap, Xid};
 use binlog_store::EntryRecord;
 use raft_types::{AppEntry, Entry, EntryPayload, OpId};
@@ -106,13 +106,19 @@ impl EventLine {
 /// What an event says; nothing for those that are not looked into.
 fn info_of(event: &RawEvent) -> String {
     let body = event.canonical();
+    let flags = event.header().flags;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let info = match event.event_type() {
         EventType::Gtid | EventType::GtidTagged => GtidEvent::decode(body)
             .map(|event| format!("SET @@SESSION.GTID_NEXT= '{}'", event.gtid)),
-        EventType::Query => Query::decode(body).map(|query| match query.schema.is_empty() {
-            true => text(&query.statement),
-            false => format!("use `{}`; {}", text(&query.schema), text(&query.statement)),
+        EventType::Query => Query::decode(body).map(|query| {
+            // CREATE DATABASE names a schema that a reader must not change to before.
+            let bare = query.schema.is_empty() || flags.contains(EventFlags::SUPPRESS_USE);
+            let statement = text(&query.statement);
+            match bare {
+                true => statement,
+                false => format!("use `{}`; {statement}", text(&query.schema)),
+            }
         }),
         EventType::Xid => Xid::decode(body).map(|xid| format!("COMMIT /* xid={} */", xid.xid)),
         EventType::RowsQuery => RowsQuery::decode(body).map(|query| text(&query.statement)),

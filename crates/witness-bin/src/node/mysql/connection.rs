@@ -1,0 +1,82 @@
+//! How the member connects to the mysqld beside it, and what it asks of it, out of the configuration.
+
+use std::io;
+
+use mysql_link::{
+    ClientCertificate, ConnectOptions, Endpoint, PublicKeySource, Secret, TlsMode, TlsOptions,
+};
+use mysql_role::settings::Requirements;
+use raft_types::{Incarnation, MemberId};
+
+use crate::config::{MysqlSettings, MysqlTls};
+
+/// Options for connecting; reads the password file.
+///
+/// # Errors
+/// When the password file cannot be read.
+pub(crate) fn connect_options(settings: &MysqlSettings) -> io::Result<ConnectOptions> {
+    let endpoint = match &settings.socket {
+        Some(socket) => Endpoint::unix(socket),
+        None => Endpoint::tcp(&settings.host, settings.port),
+    };
+    let password = Secret::new(settings.password.read()?);
+    let mut options = ConnectOptions::new(endpoint, &settings.user, password);
+    options.tls = TlsOptions {
+        mode: match settings.tls {
+            MysqlTls::Disabled => TlsMode::Disabled,
+            MysqlTls::Preferred => TlsMode::Preferred,
+            MysqlTls::Required => TlsMode::Required,
+            MysqlTls::VerifyCa => TlsMode::VerifyCa,
+            MysqlTls::VerifyIdentity => TlsMode::VerifyIdentity,
+        },
+        ca_file: settings.tls_ca_file.clone(),
+        client_certificate: settings
+            .tls_certificate
+            .clone()
+            .map(|(certificate_file, key_file)| ClientCertificate {
+                certificate_file,
+                key_file,
+            }),
+    };
+    if let Some(file) = &settings.public_key_file {
+        options.public_key = PublicKeySource::File(file.clone());
+    }
+    Ok(options)
+}
+
+/// What is asked of the mysqld, and as whom the member attaches to it.
+pub(crate) fn requirements(
+    settings: &MysqlSettings,
+    member: MemberId,
+    incarnation: Incarnation,
+) -> Requirements {
+    let server_id = settings
+        .server_id
+        .unwrap_or_else(|| usual_server_id(member));
+    let uuid = settings.server_uuid.unwrap_or(incarnation.0);
+    Requirements {
+        manage_settings: settings.manage_settings,
+        may_install_plugin: settings.manage_settings,
+        ..Requirements::new(server_id, uuid)
+    }
+}
+
+/// Server ids of people are small, so those of members begin high.
+const FIRST_SERVER_ID: u32 = 4_000_000_000;
+const SERVER_IDS: u64 = 200_000_000;
+
+fn usual_server_id(member: MemberId) -> u32 {
+    FIRST_SERVER_ID + u32::try_from(member.0 % SERVER_IDS).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_have_server_ids_of_their_own() {
+        assert_eq!(usual_server_id(MemberId(1)), 4_000_000_001);
+        assert_eq!(usual_server_id(MemberId(SERVER_IDS + 2)), 4_000_000_002);
+        assert!(usual_server_id(MemberId(SERVER_IDS - 1)) < u32::MAX);
+    }
+}

@@ -1,0 +1,8 @@
+//! The mysqld beside a database member.
+
+mod beside;
+mod connection;
+mod ring_bridge;
+
+pub(crate) use beside::Beside;
+pub(crate) use connection::{connect_options, requirements};
