@@ -7,6 +7,7 @@
 mod backoff;
 pub mod gate;
 pub mod ingest;
+mod read_only;
 pub mod ring;
 pub mod settings;
 pub mod supervisor;

@@ -94,7 +94,7 @@ impl Authentication {
             PublicKeySource::Request | PublicKeySource::Never => None,
         };
         let secrets = Secrets {
-            password: options.password.expose().to_vec(),
+            password: options.password.reveal().as_bytes().to_vec(),
             scramble,
             security,
             pinned_key,

@@ -17,8 +17,9 @@ impl Secret {
         Self(password.into())
     }
 
-    pub(crate) fn expose(&self) -> &[u8] {
-        self.0.as_bytes()
+    /// The password itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
     }
 }
 

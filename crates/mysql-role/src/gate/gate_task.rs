@@ -14,8 +14,8 @@ use tracing::{info, warn};
 use crate::gate::decision::{
     CloseReason, GateAction, GateInputs, GateMemory, GateView, Leading, StayReason, decide,
 };
-use crate::gate::read_only;
 use crate::ingest::IngestStatus;
+use crate::read_only;
 use crate::ring::{LeaderTerm, Ring};
 use crate::watch::{ReadOnly, WatchReport};
 

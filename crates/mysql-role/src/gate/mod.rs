@@ -4,7 +4,6 @@
 
 mod decision;
 mod gate_task;
-mod read_only;
 
 pub use decision::{
     CloseReason, GateAction, GateInputs, GateMemory, GateView, Leading, StayReason, decide,

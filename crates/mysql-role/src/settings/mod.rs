@@ -18,5 +18,6 @@ pub use names::SemiSyncNames;
 pub(crate) use observed::parse_gtid_owned;
 pub use observed::{Depth, Observed, SemiSyncReplica};
 pub use plan::{Phase, Plan, Statement};
+pub(crate) use preflight::TIMEOUT_MS;
 pub use preflight::{is_effectively_infinite, preflight};
 pub use probe::{ApplyError, apply, observe};

@@ -1,1 +1,19 @@
-//! x
+//! The member's mysqld as a process: started, watched, restarted, stopped; found again by a member
+//! that was killed and started anew. What to do is decided in `decision`, pure.
+//!
+//! mysqld boots `super_read_only` and is opened by the gate. It is asked to stop (SIGTERM) only when
+//! no commit waits for an ACK, because a mysqld that is asked to stop tells waiting clients that
+//! their commits succeeded; when some still wait at the deadline, it is killed.
+
+mod command_line;
+mod data_dir;
+mod decision;
+mod drain;
+mod process;
+mod supervisor_task;
+
+pub use command_line::ServerCommand;
+pub use decision::{Action, DataDir, Found, ProcessId, Situation, Stopping, Wanted, decide};
+pub use supervisor_task::{
+    Supervisor, SupervisorHandle, SupervisorOptions, SupervisorState, SupervisorStatus,
+};

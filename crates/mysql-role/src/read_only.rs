@@ -1,4 +1,4 @@
-//! The two statements. Closing needs a lock behind which it waits while commits wait for their ACK,
+//! The two statements that open and close a primary for writes. Closing needs a lock behind which it waits while commits wait for their ACK,
 //! and new writes wait behind it: so its wait is bounded on the server, and what is left of it is
 //! killed when the server does not keep to that.
 
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 /// Why the gate could not be moved.
 #[derive(Debug, Error)]
-pub(super) enum GateError {
+pub(crate) enum ReadOnlyError {
     #[error(
         "commits wait for an ACK, or a statement runs for long, and super_read_only cannot be set behind them. What \
          waits for an ACK is neither visible nor acknowledged; bring a quorum of the ring back, and it finishes"
@@ -20,7 +20,7 @@ pub(super) enum GateError {
 }
 
 /// Lets clients write.
-pub(super) async fn open(options: &ConnectOptions) -> Result<(), GateError> {
+pub(crate) async fn open(options: &ConnectOptions) -> Result<(), ReadOnlyError> {
     let mut connection = Connection::open(options).await?;
     // It switches super_read_only off as well.
     connection.execute("SET GLOBAL read_only = OFF").await?;
@@ -29,7 +29,10 @@ pub(super) async fn open(options: &ConnectOptions) -> Result<(), GateError> {
 }
 
 /// Lets nobody write.
-pub(super) async fn close(options: &ConnectOptions, lock_wait: Duration) -> Result<(), GateError> {
+pub(crate) async fn close(
+    options: &ConnectOptions,
+    lock_wait: Duration,
+) -> Result<(), ReadOnlyError> {
     let mut connection = Connection::open(options).await?;
     let seconds = lock_wait.as_secs().max(1);
     connection
@@ -45,7 +48,7 @@ pub(super) async fn close(options: &ConnectOptions, lock_wait: Duration) -> Resu
             Ok(())
         }
         Err(LinkError::Server(error)) if error.code == server_code::LOCK_WAIT_TIMEOUT => {
-            Err(GateError::BehindCommits)
+            Err(ReadOnlyError::BehindCommits)
         }
         Err(error @ LinkError::Timeout { .. }) => {
             // It would go on holding back new writes.

@@ -1,8 +1,9 @@
-//! Ingest, watch and gate between a real mysqld and a ring in memory.
+//! Ingest, watch, gate and supervisor between a real mysqld and a ring in memory.
 
 mod a_commit_waits_for_the_ring;
 mod after_a_break;
 mod drift_closes_the_gate;
 mod primary;
 mod ring_in_memory;
+mod supervised;
 mod what_mysqld_does;

@@ -1,0 +1,299 @@
+//! What to do about the process, pure.
+
+use std::time::{Duration, Instant};
+
+/// A process id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(transparent)]
+pub struct ProcessId(pub i32);
+
+/// What runs on the data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    Nothing,
+    /// A mysqld that this supervisor knows.
+    Known(ProcessId),
+    /// A mysqld that was started by this member before it was started anew.
+    Unknown(ProcessId),
+    /// One that initialises the data directory, left over from before.
+    Initialiser(ProcessId),
+}
+
+/// What is in the data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataDir {
+    /// Something that mysqld is to be started on.
+    Ready,
+    /// Nothing, or no directory at all.
+    Empty,
+    /// An initialisation of ours that did not come to its end.
+    HalfInitialised,
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// A running mysqld.
+    Running,
+    /// None.
+    Stopped,
+    /// This supervisor ends, and mysqld goes on.
+    LeftAlone,
+}
+
+/// How far a stop has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopping {
+    /// When it began.
+    pub since: Instant,
+    /// Whether no commit waits and none can begin to.
+    pub drained: bool,
+    /// When mysqld was asked to stop.
+    pub asked: Option<Instant>,
+}
+
+/// Everything that the decision depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Situation {
+    /// What runs.
+    pub found: Found,
+    /// What is in the data directory.
+    pub data_dir: DataDir,
+    /// What is wanted.
+    pub wanted: Wanted,
+    /// Whether an empty data directory may be initialised.
+    pub may_initialise: bool,
+    /// After failures: no attempt before this.
+    pub not_before: Option<Instant>,
+    /// How far a stop has come, if one is on its way.
+    pub stopping: Option<Stopping>,
+    /// How long commits may take to drain.
+    pub drain_limit: Duration,
+    /// How long mysqld may take to stop once asked.
+    pub stop_limit: Duration,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Start mysqld.
+    Start,
+    /// Initialise the data directory, wiping what an earlier attempt left.
+    Initialise,
+    /// Refuse: the data directory is empty and may not be initialised.
+    RefuseEmpty,
+    /// Take over this one.
+    Adopt(ProcessId),
+    /// Close it for writes and let commits finish.
+    Drain(ProcessId),
+    /// Ask it to stop.
+    Ask(ProcessId),
+    /// Kill it.
+    Kill(ProcessId),
+    /// Nothing for now.
+    Wait,
+    /// It is done: the supervisor ends.
+    End,
+}
+
+/// Decides.
+pub fn decide(situation: &Situation, now: Instant) -> Action {
+    match situation.wanted {
+        Wanted::LeftAlone => Action::End,
+        Wanted::Running => keep_running(situation, now),
+        Wanted::Stopped => stop(situation, now),
+    }
+}
+
+fn keep_running(situation: &Situation, now: Instant) -> Action {
+    match situation.found {
+        Found::Known(_) => return Action::Wait,
+        Found::Unknown(pid) => return Action::Adopt(pid),
+        // It belongs to an attempt whose outcome nobody will learn.
+        Found::Initialiser(pid) => return Action::Kill(pid),
+        Found::Nothing => {}
+    }
+    if situation.not_before.is_some_and(|at| now < at) {
+        return Action::Wait;
+    }
+    match situation.data_dir {
+        DataDir::Ready => Action::Start,
+        DataDir::HalfInitialised => Action::Initialise,
+        DataDir::Empty if situation.may_initialise => Action::Initialise,
+        DataDir::Empty => Action::RefuseEmpty,
+    }
+}
+
+fn stop(situation: &Situation, now: Instant) -> Action {
+    let pid = match situation.found {
+        Found::Nothing => return Action::End,
+        Found::Initialiser(pid) => return Action::Kill(pid),
+        Found::Known(pid) | Found::Unknown(pid) => pid,
+    };
+    let Some(stopping) = situation.stopping else {
+        return Action::Drain(pid);
+    };
+    let passed = |since: Instant, limit: Duration| now.saturating_duration_since(since) >= limit;
+    match stopping.asked {
+        Some(asked) if passed(asked, situation.stop_limit) => Action::Kill(pid),
+        Some(_) => Action::Wait,
+        None if stopping.drained => Action::Ask(pid),
+        // Asked to stop, it would tell those that wait that they succeeded.
+        None if passed(stopping.since, situation.drain_limit) => Action::Kill(pid),
+        None => Action::Drain(pid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PID: ProcessId = ProcessId(42);
+    const DRAIN: Duration = Duration::from_secs(10);
+    const STOP: Duration = Duration::from_secs(60);
+
+    fn situation(now: Instant) -> Situation {
+        Situation {
+            found: Found::Nothing,
+            data_dir: DataDir::Ready,
+            wanted: Wanted::Running,
+            may_initialise: true,
+            not_before: Some(now),
+            stopping: None,
+            drain_limit: DRAIN,
+            stop_limit: STOP,
+        }
+    }
+
+    #[test]
+    fn a_server_is_kept_running() {
+        let now = Instant::now();
+        let later = Some(now + Duration::from_millis(1));
+        let table = [
+            (Found::Nothing, DataDir::Ready, true, None, Action::Start),
+            (
+                Found::Nothing,
+                DataDir::Ready,
+                false,
+                Some(now),
+                Action::Start,
+            ),
+            (Found::Nothing, DataDir::Ready, true, later, Action::Wait),
+            (
+                Found::Nothing,
+                DataDir::Empty,
+                true,
+                None,
+                Action::Initialise,
+            ),
+            (Found::Nothing, DataDir::Empty, true, later, Action::Wait),
+            (
+                Found::Nothing,
+                DataDir::Empty,
+                false,
+                None,
+                Action::RefuseEmpty,
+            ),
+            (
+                Found::Nothing,
+                DataDir::HalfInitialised,
+                false,
+                None,
+                Action::Initialise,
+            ),
+            (Found::Known(PID), DataDir::Ready, true, None, Action::Wait),
+            (
+                Found::Unknown(PID),
+                DataDir::Ready,
+                true,
+                later,
+                Action::Adopt(PID),
+            ),
+            (
+                Found::Initialiser(PID),
+                DataDir::HalfInitialised,
+                true,
+                None,
+                Action::Kill(PID),
+            ),
+        ];
+        for (found, data_dir, may_initialise, not_before, expected) in table {
+            let situation = Situation {
+                found,
+                data_dir,
+                may_initialise,
+                not_before,
+                ..situation(now)
+            };
+            assert_eq!(decide(&situation, now), expected, "{situation:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_stopped_without_lying_to_clients() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let stopping = |drained, asked| {
+            Some(Stopping {
+                since: began,
+                drained,
+                asked,
+            })
+        };
+        let table = [
+            (Found::Nothing, None, 0, Action::End),
+            (Found::Known(PID), None, 0, Action::Drain(PID)),
+            (Found::Unknown(PID), None, 0, Action::Drain(PID)),
+            (Found::Initialiser(PID), None, 0, Action::Kill(PID)),
+            (
+                Found::Known(PID),
+                stopping(false, None),
+                9,
+                Action::Drain(PID),
+            ),
+            (Found::Known(PID), stopping(true, None), 9, Action::Ask(PID)),
+            (
+                Found::Known(PID),
+                stopping(false, None),
+                10,
+                Action::Kill(PID),
+            ),
+            (
+                Found::Known(PID),
+                stopping(true, Some(at(5))),
+                6,
+                Action::Wait,
+            ),
+            (
+                Found::Known(PID),
+                stopping(true, Some(at(5))),
+                65,
+                Action::Kill(PID),
+            ),
+            (Found::Nothing, stopping(true, Some(at(5))), 6, Action::End),
+        ];
+        for (found, stopping, seconds, expected) in table {
+            let situation = Situation {
+                found,
+                stopping,
+                wanted: Wanted::Stopped,
+                ..situation(began)
+            };
+            assert_eq!(decide(&situation, at(seconds)), expected, "{situation:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_left_alone_is_not_touched() {
+        let now = Instant::now();
+        for found in [Found::Nothing, Found::Known(PID), Found::Unknown(PID)] {
+            let situation = Situation {
+                found,
+                wanted: Wanted::LeftAlone,
+                ..situation(now)
+            };
+            assert_eq!(decide(&situation, now), Action::End);
+        }
+    }
+}

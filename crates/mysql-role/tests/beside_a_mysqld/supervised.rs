@@ -1,0 +1,369 @@
+//! The supervisor and a real mysqld: made, started, killed, adopted, stopped.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError};
+use mysql_role::LeaderTerm;
+use mysql_role::ingest::IngestOptions;
+use mysql_role::supervisor::{
+    ProcessId, ServerCommand, Supervisor, SupervisorHandle, SupervisorOptions, SupervisorState,
+};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tempfile::TempDir;
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::{Mysqld, MysqldOptions};
+use tokio::task::JoinHandle;
+
+use crate::primary::{A_WHILE, LIMIT, Running, eventually, requirements};
+use crate::ring_in_memory::{Leadership, MemoryRing};
+
+/// Where a supervised mysqld lives. Whatever still runs there when the test ends is killed.
+struct Home {
+    folder: TempDir,
+    user: &'static str,
+}
+
+impl Home {
+    /// Without a data directory.
+    fn new() -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("sv-").tempdir()?;
+        Ok(Self { folder, user: "w" })
+    }
+
+    /// With a data directory that nobody has to initialise, and in which there is only root.
+    fn with_data() -> Result<Self> {
+        let mut home = Self::new()?;
+        home.user = "root";
+        let options = MysqldOptions {
+            data_dir: Some(home.path("data")),
+            ..MysqldOptions::default()
+        };
+        Mysqld::prepare(&MysqlTree::require(), options)?;
+        Ok(home)
+    }
+
+    fn options(&self, extra: &[&str]) -> SupervisorOptions {
+        let tree = MysqlTree::require();
+        let words = tree.words(&tree.mysqld);
+        let mut extra_args = tree.server_options();
+        if rustix::process::geteuid().is_root() {
+            extra_args.push("--user=root".to_owned());
+        }
+        extra_args.extend(
+            [
+                "--mysqlx=OFF",
+                "--secure-file-priv=",
+                "--skip-networking",
+                "--server-id=1",
+            ]
+            .map(str::to_owned),
+        );
+        extra_args.push("--innodb-redo-log-capacity=16M".to_owned());
+        extra_args.extend(extra.iter().map(|arg| (*arg).to_owned()));
+        let server = ServerCommand {
+            command: words
+                .into_iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+            data_dir: self.path("data"),
+            socket: self.path("sock"),
+            port: None,
+            pid_file: self.path("pid"),
+            error_log: self.path("log.err"),
+            extra_args,
+            max_cache_bytes: requirements().max_cache_bytes(),
+        };
+        let mut options = SupervisorOptions::new(server, self.account());
+        options.may_initialise = true;
+        options.retry = (Duration::from_millis(100), Duration::from_millis(500));
+        options
+    }
+
+    /// The password has quotes in it, for the statements that create the account.
+    fn account(&self) -> ConnectOptions {
+        let password = if self.user == "root" {
+            ""
+        } else {
+            "it's \\secret"
+        };
+        ConnectOptions::new(Endpoint::unix(self.path("sock")), self.user, password)
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    async fn connect(&self) -> Result<Connection> {
+        let options = self.account();
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            match Connection::open(&options).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) if Instant::now() > deadline => return Err(error.into()),
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let wanted = format!("--datadir={}", self.path("data").display());
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let arguments = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let ours = arguments
+                .split(|byte| *byte == 0)
+                .any(|argument| argument == wanted.as_bytes());
+            if ours
+                && let Some(pid) = entry
+                    .file_name()
+                    .to_str()
+                    .and_then(|name| name.parse().ok())
+            {
+                let _ = signal(ProcessId(pid), Signal::KILL);
+            }
+        }
+    }
+}
+
+fn signal(id: ProcessId, signal: Signal) -> Result<()> {
+    Ok(kill_process(
+        Pid::from_raw(id.0).context("no pid")?,
+        signal,
+    )?)
+}
+
+fn lives(id: ProcessId) -> bool {
+    Pid::from_raw(id.0).is_some_and(|pid| test_kill_process(pid).is_ok())
+}
+
+struct Supervised {
+    handle: SupervisorHandle,
+    task: JoinHandle<()>,
+}
+
+impl Supervised {
+    fn start(options: SupervisorOptions) -> Self {
+        let (supervisor, handle) = Supervisor::new(options);
+        Self {
+            handle,
+            task: tokio::spawn(supervisor.run()),
+        }
+    }
+
+    async fn reaches(&self, what: impl Fn(&SupervisorState) -> bool) -> Result<SupervisorState> {
+        let mut status = self.handle.status();
+        let reached =
+            tokio::time::timeout(2 * LIMIT, status.wait_for(|status| what(&status.state))).await;
+        match reached {
+            Ok(status) => Ok(status?.state.clone()),
+            Err(_) => anyhow::bail!("{:?}", *self.handle.status().borrow()),
+        }
+    }
+
+    async fn runs(&self) -> Result<(ProcessId, bool)> {
+        match self
+            .reaches(|state| matches!(state, SupervisorState::Running { .. }))
+            .await?
+        {
+            SupervisorState::Running { pid, adopted } => Ok((pid, adopted)),
+            other => anyhow::bail!("{other:?}"),
+        }
+    }
+
+    async fn fails(&self) -> Result<String> {
+        match self
+            .reaches(|state| matches!(state, SupervisorState::Failed { .. }))
+            .await?
+        {
+            SupervisorState::Failed { cause } => Ok(cause),
+            other => anyhow::bail!("{other:?}"),
+        }
+    }
+
+    async fn stop(self) -> Result<()> {
+        tokio::time::timeout(2 * LIMIT, self.handle.stop()).await?;
+        Ok(self.task.await?)
+    }
+}
+
+async fn variable(connection: &mut Connection, name: &str) -> Result<String> {
+    let result = connection.query(&format!("SELECT @@GLOBAL.{name}")).await?;
+    Ok(result
+        .first()
+        .and_then(|row| row.text_at(0))
+        .context("a value")?
+        .to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_from_nothing_to_its_stop() -> Result<()> {
+    let home = Home::new()?;
+    // What an operator sets does not undo what the wait for the ring needs.
+    let supervised = Supervised::start(home.options(&["--super-read-only=OFF", "--sync-binlog=0"]));
+    supervised
+        .reaches(|state| *state == SupervisorState::Initialising)
+        .await?;
+    let (first, adopted) = supervised.runs().await?;
+    ensure!(!adopted);
+    let mut connection = home.connect().await?;
+    for (name, value) in [
+        ("super_read_only", "1"),
+        ("sync_binlog", "1"),
+        ("gtid_mode", "ON"),
+        ("rpl_semi_sync_source_enabled", "1"),
+        ("rpl_semi_sync_source_timeout", "1000000000000000000"),
+        ("rpl_semi_sync_source_wait_point", "AFTER_SYNC"),
+        ("gtid_executed", ""),
+    ] {
+        assert_eq!(variable(&mut connection, name).await?, value, "{name}");
+    }
+    let skips = connection
+        .query("SHOW GLOBAL VARIABLES LIKE 'skip_replica_start'")
+        .await?;
+    assert_eq!(skips.first().and_then(|row| row.text_at(1)), Some("ON"));
+    assert!(
+        !home.path("pid.init.sql").exists(),
+        "the file with the password is still there"
+    );
+
+    signal(first, Signal::KILL)?;
+    let cause = supervised.fails().await?;
+    assert!(cause.contains("signal: 9"), "{cause}");
+    let (second, _) = supervised.runs().await?;
+    assert_ne!(first, second);
+    home.connect().await?;
+    assert_eq!(supervised.handle.status().borrow().starts, 2);
+    supervised.stop().await?;
+    assert!(!lives(second));
+    let log = fs::read_to_string(home.path("log.err"))?;
+    assert!(
+        log.contains("Shutdown complete"),
+        "it was not asked to stop"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_that_outlives_its_member_is_adopted() -> Result<()> {
+    let home = Home::with_data()?;
+    let before = Supervised::start(home.options(&[]));
+    let (pid, _) = before.runs().await?;
+    // Killed while its mysqld still starts: there is no pid file yet.
+    before.task.abort();
+    ensure!(before.task.await.is_err_and(|error| error.is_cancelled()));
+
+    let after = Supervised::start(home.options(&[]));
+    assert_eq!(after.runs().await?, (pid, true));
+    home.connect().await?;
+    assert_eq!(after.handle.status().borrow().starts, 0);
+    // The death of an adopted one is noticed too.
+    signal(pid, Signal::KILL)?;
+    after.fails().await?;
+    let (next, adopted) = after.runs().await?;
+    ensure!(next != pid && !adopted);
+    home.connect().await?;
+
+    after.handle.leave().await;
+    assert!(lives(next));
+    let last = Supervised::start(home.options(&[]));
+    assert_eq!(last.runs().await?, (next, true));
+    last.stop().await?;
+    // Its parent, this process, has to notice too.
+    eventually("it is gone", || Ok(!lives(next))).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_whose_commits_wait_is_killed_rather_than_asked() -> Result<()> {
+    let home = Home::with_data()?;
+    let mut options = home.options(&[]);
+    options.drain_limit = Duration::from_secs(2);
+    let supervised = Supervised::start(options);
+    supervised.runs().await?;
+    let mut root = home.connect().await?;
+    root.execute("SET GLOBAL read_only = OFF").await?;
+    // Nobody acknowledges.
+    let waiting = tokio::spawn(async move {
+        let commit = root
+            .query_within("CREATE DATABASE nobody_acknowledged", 2 * LIMIT)
+            .await;
+        commit.map(|_| ())
+    });
+    tokio::time::sleep(A_WHILE).await;
+    let began = Instant::now();
+    supervised.stop().await?;
+    assert!(began.elapsed() >= Duration::from_secs(2));
+    let outcome = waiting.await?;
+    assert!(
+        matches!(outcome, Err(LinkError::Closed { .. })),
+        "a commit succeeded without an ACK: {outcome:?}"
+    );
+    let log = fs::read_to_string(home.path("log.err"))?;
+    assert!(!log.contains("Shutdown complete"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_finish_before_a_mysqld_is_asked_to_stop() -> Result<()> {
+    let home = Home::with_data()?;
+    let supervised = Supervised::start(home.options(&[]));
+    supervised.runs().await?;
+    let mut root = home.connect().await?;
+    let ring = MemoryRing::new();
+    ring.set_commits_at_once(false);
+    ring.set_leadership(Leadership::Serving(LeaderTerm(1)));
+    let mut ingest = Running::start(&ring, IngestOptions::new(home.account(), requirements()));
+    ingest.attached().await?;
+    root.execute("SET GLOBAL read_only = OFF").await?;
+    let waiting = tokio::spawn(async move {
+        root.query_within("CREATE DATABASE acknowledged", LIMIT)
+            .await
+    });
+    eventually("it is proposed", || Ok(!ring.sequence().is_empty())).await?;
+    let late = Arc::clone(&ring);
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        late.set_commits_at_once(true);
+    });
+    supervised.stop().await?;
+    waiting.await??;
+    let log = fs::read_to_string(home.path("log.err"))?;
+    assert!(log.contains("Shutdown complete"), "it was killed");
+    ingest.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_that_does_not_start_is_explained() -> Result<()> {
+    let home = Home::new()?;
+    let mut options = home.options(&[]);
+    options.may_initialise = false;
+    let refused = Supervised::start(options);
+    let cause = refused.fails().await?;
+    assert!(cause.contains("mysql.initialize"), "{cause}");
+    refused.stop().await?;
+
+    // Half an initialisation, left by a member that was killed.
+    fs::create_dir(home.path("data"))?;
+    fs::write(home.path("data/.witness-initialising"), "")?;
+    fs::write(home.path("data/ibdata1"), "half")?;
+    let supervised = Supervised::start(home.options(&[]));
+    supervised.runs().await?;
+    home.connect().await?;
+    supervised.stop().await?;
+
+    let supervised = Supervised::start(home.options(&["--no-such-option=1"]));
+    let cause = supervised.fails().await?;
+    assert!(cause.contains("no-such-option"), "{cause}");
+    supervised.stop().await?;
+
+    let mut options = home.options(&[]);
+    options.server.command = vec![Path::new("/no/such/mysqld").display().to_string()];
+    let supervised = Supervised::start(options);
+    let cause = supervised.fails().await?;
+    assert!(cause.contains("/no/such/mysqld"), "{cause}");
+    supervised.stop().await
+}

@@ -1,0 +1,437 @@
+//! Preflight and its plan, pure: every drift is found, with what mends it, in both generations of names.
+
+use mysql_link::ServerVersion;
+use mysql_role::settings::{
+    Check, Finding, Fix, Grants, Observed, Phase, Plan, Requirements, SemiSyncReplica, Severity,
+    Statement, preflight,
+};
+use uuid::Uuid;
+
+const OURS: Uuid = Uuid::from_u128(0x4001);
+const NEW: ServerVersion = ServerVersion::new(9, 7, 4);
+const OLD: ServerVersion = ServerVersion::new(8, 0, 25);
+const CALENDAR: ServerVersion = ServerVersion::new(26, 1, 0);
+
+fn requirements() -> Requirements {
+    Requirements::new(4001, OURS)
+}
+
+fn semi_sync(prefix: &str, count: &str, no_replica: &str) -> Vec<(String, String)> {
+    [
+        ("enabled", "ON"),
+        ("timeout", "1000000000000000000"),
+        (count, "1"),
+        (no_replica, "ON"),
+        ("wait_point", "AFTER_SYNC"),
+    ]
+    .map(|(name, value)| (format!("rpl_semi_sync_{prefix}_{name}"), value.to_owned()))
+    .to_vec()
+}
+
+/// A server on which nothing is wrong.
+fn perfect(version: ServerVersion) -> Observed {
+    let prefix = if version == OLD { "master" } else { "source" };
+    let plugin = match prefix {
+        "master" => semi_sync(prefix, "wait_for_slave_count", "wait_no_slave"),
+        _ => semi_sync(prefix, "wait_for_replica_count", "wait_no_replica"),
+    };
+    let variables = [
+        ("binlog_error_action", "ABORT_SERVER"),
+        ("binlog_format", "ROW"),
+        ("binlog_row_image", "FULL"),
+        ("enforce_gtid_consistency", "ON"),
+        ("gtid_mode", "ON"),
+        ("innodb_flush_log_at_trx_commit", "1"),
+        ("log_bin", "ON"),
+        ("max_binlog_cache_size", "1072693248"),
+        ("max_binlog_stmt_cache_size", "4096"),
+        ("server_id", "1"),
+        ("super_read_only", "OFF"),
+        ("sync_binlog", "1"),
+    ];
+    let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    Observed {
+        version,
+        variables: variables.map(own).into_iter().chain(plugin).collect(),
+        status: [
+            (format!("rpl_semi_sync_{prefix}_status"), "ON".to_owned()),
+            (format!("rpl_semi_sync_{prefix}_clients"), "1".to_owned()),
+        ]
+        .into(),
+        semi_sync_replicas: Some(vec![SemiSyncReplica {
+            connection_id: 9,
+            uuid: Some(OURS),
+        }]),
+        grants: Some(Grants::parse(
+            "w@%",
+            ["GRANT ALL PRIVILEGES ON *.* TO `w`@`%`"],
+        )),
+        binlog_filters: Some(Vec::new()),
+    }
+}
+
+fn only(findings: &[Finding]) -> &Finding {
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    &findings[0]
+}
+
+fn sql(fix: &Fix) -> String {
+    match fix {
+        Fix::Sql(statements) => statements.join("; "),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn nothing_is_wrong_with_a_server_that_is_as_it_must_be() {
+    for version in [OLD, NEW, CALENDAR] {
+        assert_eq!(preflight(&perfect(version), &requirements()), []);
+        for phase in [Phase::BeforeAttach, Phase::Attached] {
+            assert!(Plan::make(&perfect(version), &requirements(), phase).is_empty());
+        }
+    }
+}
+
+#[test]
+fn every_drift_is_found_with_the_sql_that_mends_it() {
+    use Severity::{Advice, Blocks, Unprotected};
+    let table = [
+        (
+            "server_id",
+            "0",
+            Check::ServerId,
+            Blocks,
+            "SET PERSIST server_id = 1",
+        ),
+        (
+            "gtid_mode",
+            "ON_PERMISSIVE",
+            Check::GtidMode,
+            Blocks,
+            "SET PERSIST gtid_mode = ON",
+        ),
+        (
+            "enforce_gtid_consistency",
+            "WARN",
+            Check::GtidConsistency,
+            Blocks,
+            "SET PERSIST enforce_gtid_consistency = ON",
+        ),
+        (
+            "binlog_format",
+            "MIXED",
+            Check::BinlogFormat,
+            Unprotected,
+            "SET PERSIST binlog_format = 'ROW'",
+        ),
+        (
+            "binlog_row_image",
+            "MINIMAL",
+            Check::RowImage,
+            Advice,
+            "SET PERSIST binlog_row_image = 'FULL'",
+        ),
+        (
+            "binlog_error_action",
+            "IGNORE_ERROR",
+            Check::BinlogErrorAction,
+            Unprotected,
+            "'ABORT_SERVER'",
+        ),
+        (
+            "sync_binlog",
+            "1000",
+            Check::SyncBinlog,
+            Unprotected,
+            "SET PERSIST sync_binlog = 1",
+        ),
+        (
+            "innodb_flush_log_at_trx_commit",
+            "2",
+            Check::RedoFlush,
+            Unprotected,
+            "SET PERSIST innodb_flush_log_at_trx_commit = 1",
+        ),
+        (
+            "max_binlog_cache_size",
+            "18446744073709547520",
+            Check::TransactionCache,
+            Unprotected,
+            "= 1072693248",
+        ),
+        (
+            "max_binlog_stmt_cache_size",
+            "1073741824",
+            Check::StatementCache,
+            Unprotected,
+            "= 1072693248",
+        ),
+        (
+            "rpl_semi_sync_source_timeout",
+            "10000",
+            Check::SemiSyncTimeout,
+            Unprotected,
+            "rpl_semi_sync_source_timeout = 1000000000000000000",
+        ),
+        (
+            "rpl_semi_sync_source_timeout",
+            "4294967295",
+            Check::SemiSyncTimeout,
+            Unprotected,
+            "= 1000000000000000000",
+        ),
+        (
+            "rpl_semi_sync_source_wait_for_replica_count",
+            "2",
+            Check::SemiSyncReplicaCount,
+            Unprotected,
+            "_count = 1",
+        ),
+        (
+            "rpl_semi_sync_source_wait_no_replica",
+            "OFF",
+            Check::SemiSyncWaitNoReplica,
+            Unprotected,
+            "_no_replica = ON",
+        ),
+        (
+            "rpl_semi_sync_source_wait_point",
+            "AFTER_COMMIT",
+            Check::SemiSyncWaitPoint,
+            Unprotected,
+            "'AFTER_SYNC'",
+        ),
+        (
+            "rpl_semi_sync_source_enabled",
+            "OFF",
+            Check::SemiSyncEnabled,
+            Unprotected,
+            "rpl_semi_sync_source_enabled = ON",
+        ),
+    ];
+    for (name, value, check, severity, mends) in table {
+        let mut observed = perfect(NEW);
+        observed.variables.insert(name.to_owned(), value.to_owned());
+        let findings = preflight(&observed, &requirements());
+        let finding = only(&findings);
+        assert_eq!((finding.check, finding.severity), (check, severity));
+        assert!(
+            finding.found.contains(name) && finding.found.contains(value),
+            "{finding}"
+        );
+        assert!(sql(&finding.fix).contains(mends), "{finding}");
+        assert!(!finding.why.is_empty());
+    }
+}
+
+#[test]
+fn findings_without_sql_say_what_to_do() {
+    let mut observed = perfect(NEW);
+    observed
+        .variables
+        .insert("log_bin".to_owned(), "OFF".to_owned());
+    let findings = preflight(&observed, &requirements());
+    assert_eq!(only(&findings).fix, Fix::Restart("--log-bin".to_owned()));
+
+    let mut observed = perfect(NEW);
+    observed
+        .variables
+        .insert("server_id".to_owned(), "4001".to_owned());
+    let findings = preflight(&observed, &requirements());
+    assert!(only(&findings).fix.to_string().contains("mysql.server_id"));
+
+    let mut observed = perfect(NEW);
+    observed.binlog_filters = Some(vec!["binlog-ignore-db=x".to_owned()]);
+    let findings = preflight(&observed, &requirements());
+    assert_eq!(
+        (only(&findings).check, only(&findings).severity),
+        (Check::BinlogFilter, Severity::Unprotected)
+    );
+
+    let mut observed = perfect(NEW);
+    observed.version = ServerVersion::new(5, 7, 44);
+    assert_eq!(
+        only(&preflight(&observed, &requirements())).severity,
+        Severity::Blocks
+    );
+
+    let mut observed = perfect(NEW);
+    observed
+        .status
+        .insert("rpl_semi_sync_source_status".to_owned(), "OFF".to_owned());
+    assert_eq!(
+        only(&preflight(&observed, &requirements())).check,
+        Check::SemiSyncStatus
+    );
+}
+
+#[test]
+fn a_variable_that_a_later_version_has_dropped_is_not_missed() {
+    let mut observed = perfect(CALENDAR);
+    observed.variables.remove("binlog_format");
+    assert_eq!(preflight(&observed, &requirements()), []);
+}
+
+#[test]
+fn names_follow_the_plugin_and_the_version() {
+    let mut observed = perfect(OLD);
+    observed.variables.insert(
+        "rpl_semi_sync_master_timeout".to_owned(),
+        "10000".to_owned(),
+    );
+    let findings = preflight(&observed, &requirements());
+    assert!(sql(&only(&findings).fix).contains("rpl_semi_sync_master_timeout"));
+    for (version, plugin) in [
+        (OLD, "rpl_semi_sync_master"),
+        (NEW, "rpl_semi_sync_source"),
+        (CALENDAR, "rpl_semi_sync_source"),
+    ] {
+        let mut observed = perfect(version);
+        observed
+            .variables
+            .retain(|name, _| !name.starts_with("rpl_semi_sync"));
+        let findings = preflight(&observed, &requirements());
+        assert_eq!(only(&findings).check, Check::SemiSyncPlugin);
+        assert!(sql(&only(&findings).fix).contains(&format!("INSTALL PLUGIN {plugin} SONAME")));
+    }
+}
+
+#[test]
+fn strangers_who_acknowledge_are_found() {
+    let stranger = Uuid::from_u128(0xbad);
+    let mut observed = perfect(NEW);
+    observed.semi_sync_replicas = Some(vec![
+        SemiSyncReplica {
+            connection_id: 9,
+            uuid: Some(OURS),
+        },
+        SemiSyncReplica {
+            connection_id: 10,
+            uuid: Some(stranger),
+        },
+    ]);
+    let findings = preflight(&observed, &requirements());
+    assert!(only(&findings).found.contains(&stranger.to_string()));
+    // Not even where ours is missing.
+    observed.semi_sync_replicas = Some(vec![SemiSyncReplica {
+        connection_id: 10,
+        uuid: None,
+    }]);
+    assert_eq!(
+        only(&preflight(&observed, &requirements())).check,
+        Check::ForeignAcker
+    );
+    // Without a look at who they are, the number tells.
+    observed.semi_sync_replicas = None;
+    assert_eq!(preflight(&observed, &requirements()), []);
+    observed
+        .status
+        .insert("rpl_semi_sync_source_clients".to_owned(), "2".to_owned());
+    assert_eq!(
+        only(&preflight(&observed, &requirements())).check,
+        Check::ForeignAcker
+    );
+}
+
+#[test]
+fn missing_privileges_are_named_with_their_grant() {
+    let mut observed = perfect(NEW);
+    observed.grants = Some(Grants::parse(
+        "w@10.0.0.%",
+        ["GRANT USAGE ON *.* TO `w`@`10.0.0.%`"],
+    ));
+    let findings = preflight(&observed, &requirements());
+    let blocking: Vec<_> = findings
+        .iter()
+        .filter(|finding| finding.severity == Severity::Blocks)
+        .collect();
+    assert_eq!(blocking.len(), 2);
+    assert_eq!(
+        sql(&blocking[0].fix),
+        "GRANT REPLICATION SLAVE ON *.* TO 'w'@'10.0.0.%'"
+    );
+    assert!(
+        findings
+            .iter()
+            .all(|finding| finding.check == Check::Grants)
+    );
+    assert!(
+        findings.is_sorted_by_key(|finding| std::cmp::Reverse(finding.severity)),
+        "the worst comes first"
+    );
+}
+
+fn statements(observed: &Observed, requirements: &Requirements, phase: Phase) -> Vec<String> {
+    let text = |statement: Statement| match statement {
+        Statement::Set(sql) | Statement::InstallPlugin(sql) => sql,
+    };
+    Plan::make(observed, requirements, phase)
+        .statements
+        .into_iter()
+        .map(text)
+        .collect()
+}
+
+#[test]
+fn commits_are_made_to_wait_only_once_somebody_is_there() {
+    let mut observed = perfect(NEW);
+    observed
+        .variables
+        .insert("rpl_semi_sync_source_enabled".to_owned(), "OFF".to_owned());
+    observed.variables.insert(
+        "rpl_semi_sync_source_timeout".to_owned(),
+        "10000".to_owned(),
+    );
+    let before = statements(&observed, &requirements(), Phase::BeforeAttach);
+    assert_eq!(
+        before,
+        ["SET GLOBAL rpl_semi_sync_source_timeout = 1000000000000000000"]
+    );
+    let attached = statements(&observed, &requirements(), Phase::Attached);
+    assert_eq!(
+        attached.last().map(String::as_str),
+        Some("SET GLOBAL rpl_semi_sync_source_enabled = ON")
+    );
+}
+
+#[test]
+fn a_missing_plugin_is_installed_and_set_up() {
+    let mut observed = perfect(NEW);
+    observed
+        .variables
+        .retain(|name, _| !name.starts_with("rpl_semi_sync"));
+    let plan = statements(&observed, &requirements(), Phase::BeforeAttach);
+    assert_eq!(
+        plan[0],
+        "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'"
+    );
+    assert!(
+        plan.contains(&"SET GLOBAL rpl_semi_sync_source_timeout = 1000000000000000000".to_owned())
+    );
+    assert!(plan.contains(&"SET GLOBAL rpl_semi_sync_source_wait_point = 'AFTER_SYNC'".to_owned()));
+    assert!(!plan.iter().any(|sql| sql.contains("_enabled")));
+    let forbidden = Requirements {
+        may_install_plugin: false,
+        ..requirements()
+    };
+    assert!(statements(&observed, &forbidden, Phase::BeforeAttach).is_empty());
+}
+
+#[test]
+fn nothing_is_set_where_settings_are_not_managed() {
+    let mut observed = perfect(NEW);
+    observed
+        .variables
+        .insert("sync_binlog".to_owned(), "0".to_owned());
+    let reporting = Requirements {
+        manage_settings: false,
+        ..requirements()
+    };
+    for phase in [Phase::BeforeAttach, Phase::Attached] {
+        assert!(statements(&observed, &reporting, phase).is_empty());
+        assert_eq!(
+            statements(&observed, &requirements(), phase),
+            ["SET GLOBAL sync_binlog = 1"]
+        );
+    }
+}
