@@ -14,11 +14,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use binlog_store::{BinlogStore, DiskFileSystem, Durability, SledMeta, StoreOptions};
+use bytes::Bytes;
 use criterion::Criterion;
 use futures::stream::{FuturesOrdered, StreamExt};
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
-use raft_types::{AppEntry, Entry, EntryPayload, LogId, OpId, RingId, TransactionPayload, TypeConfig};
+use raft_types::{
+    AppEntry, Entry, EntryPayload, LogId, OpId, RingId, TransactionPayload, TypeConfig,
+};
 use serde::Serialize;
 use tempfile::TempDir;
 use testkit::figures::{Figures, Spread, target_folder};
@@ -61,13 +64,20 @@ struct Sample {
 impl Sample {
     fn new(entries: usize, bytes: u64, elapsed: Duration, latencies_us: Vec<f64>) -> Self {
         let seconds = elapsed.as_secs_f64();
-        Self { entries_per_s: entries as f64 / seconds, mb_per_s: bytes as f64 / 1e6 / seconds, latencies_us }
+        Self {
+            entries_per_s: entries as f64 / seconds,
+            mb_per_s: bytes as f64 / 1e6 / seconds,
+            latencies_us,
+        }
     }
 
     fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.latencies_us.clone();
         sorted.sort_by(f64::total_cmp);
-        sorted.get(sorted.len() * percent / 100).copied().unwrap_or_default()
+        sorted
+            .get(sorted.len() * percent / 100)
+            .copied()
+            .unwrap_or_default()
     }
 }
 
@@ -81,11 +91,19 @@ struct Log {
 impl Log {
     fn open(size: usize, durability: Durability) -> Result<Self> {
         let dir = tempfile::tempdir_in(target_folder())?;
-        let options = StoreOptions { durability, ..StoreOptions::new(dir.path(), RingId::random()) };
+        let options = StoreOptions {
+            durability,
+            ..StoreOptions::new(dir.path(), RingId::random())
+        };
         let meta = SledMeta::open(&dir.path().join("meta"))?;
         let (store, _) = BinlogStore::open(options, Arc::new(DiskFileSystem), Arc::new(meta))?;
-        let payload = TransactionPayload::seal(events(size).into());
-        Ok(Self { store, payload, next: 0, _dir: dir })
+        let payload = TransactionPayload::seal(events(size));
+        Ok(Self {
+            store,
+            payload,
+            next: 0,
+            _dir: dir,
+        })
     }
 
     fn entries(&mut self, count: usize) -> Vec<Entry> {
@@ -98,7 +116,10 @@ impl Log {
         indexes.map(entry).collect()
     }
 
-    async fn begin(&mut self, count: usize) -> Result<impl Future<Output = Result<Instant>> + use<>> {
+    async fn begin(
+        &mut self,
+        count: usize,
+    ) -> Result<impl Future<Output = Result<Instant>> + use<>> {
         let (done, flushed) = TypeConfig::oneshot();
         let entries = self.entries(count);
         let begun = Instant::now();
@@ -133,14 +154,14 @@ impl Log {
 }
 
 /// The canonical events of a transaction of `size` bytes.
-fn events(size: usize) -> Vec<u8> {
+fn events(size: usize) -> Bytes {
     let overhead = log_entries::transaction_events(0, 0).len();
     log_entries::transaction_events(0, size.saturating_sub(overhead))
 }
 
 /// Bytes that an entry of this size takes in the log: events, a CRC32 for each, and its marker.
 fn stored_len(size: usize) -> usize {
-    events(size).len() + 4 * 4 + 63
+    events(size).len() + 4 * 5 + 63
 }
 
 /// Writes as many bytes as the log would, one batch and one sync after the other.
@@ -186,7 +207,12 @@ struct Row {
     ratio_of_throughput_to_plain: Spread,
 }
 
-fn row(size: usize, durability: Durability, arrival: Arrival, samples: &[(Sample, Sample)]) -> Result<Row> {
+fn row(
+    size: usize,
+    durability: Durability,
+    arrival: Arrival,
+    samples: &[(Sample, Sample)],
+) -> Result<Row> {
     let spread = |value: &dyn Fn(&(Sample, Sample)) -> f64| {
         let values: Vec<f64> = samples.iter().map(value).collect();
         Spread::of(&values).context("a cell has no samples")
@@ -202,14 +228,26 @@ fn row(size: usize, durability: Durability, arrival: Arrival, samples: &[(Sample
         plain_entries_per_s: spread(&|(_, plain)| plain.entries_per_s)?,
         plain_mb_per_s: spread(&|(_, plain)| plain.mb_per_s)?,
         plain_latency_p50_us: spread(&|(_, plain)| plain.percentile(50))?,
-        ratio_of_throughput_to_plain: spread(&|(log, plain)| log.entries_per_s / plain.entries_per_s)?,
+        ratio_of_throughput_to_plain: spread(&|(log, plain)| {
+            log.entries_per_s / plain.entries_per_s
+        })?,
     })
 }
 
 fn print_table(rows: &[Row]) {
     println!(
         "{:>8} {:>6} {:>14} | {:>11} {:>9} {:>9} {:>9} | {:>11} {:>9} {:>9} | {:>6}",
-        "bytes", "durab.", "arrival", "log e/s", "MB/s", "p50 us", "p99 us", "plain e/s", "MB/s", "p50 us", "ratio"
+        "bytes",
+        "durab.",
+        "arrival",
+        "log e/s",
+        "MB/s",
+        "p50 us",
+        "p99 us",
+        "plain e/s",
+        "MB/s",
+        "p50 us",
+        "ratio"
     );
     for row in rows {
         println!(
@@ -283,7 +321,10 @@ fn main() -> Result<()> {
     if std::env::args().any(|argument| argument == "--test") {
         return Ok(());
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     history(&runtime)?;
     compare(&runtime)
 }

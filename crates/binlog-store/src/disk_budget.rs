@@ -16,13 +16,28 @@ pub(crate) struct DiskBudget {
 }
 
 impl DiskBudget {
-    pub(crate) fn new(limit: Option<u64>, reserve: u64, alarm_percent: u8, log_bytes: u64, free: u64) -> Self {
-        Self { limit, reserve, alarm_percent, log_bytes, free, written_since_look: 0 }
+    pub(crate) fn new(
+        limit: Option<u64>,
+        reserve: u64,
+        alarm_percent: u8,
+        log_bytes: u64,
+        free: u64,
+    ) -> Self {
+        Self {
+            limit,
+            reserve,
+            alarm_percent,
+            log_bytes,
+            free,
+            written_since_look: 0,
+        }
     }
 
     /// Bytes that may still be written.
     pub(crate) fn left(&self) -> u64 {
-        let by_limit = self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.log_bytes));
+        let by_limit = self
+            .limit
+            .map_or(u64::MAX, |limit| limit.saturating_sub(self.log_bytes));
         by_limit.min(self.free_now().saturating_sub(self.reserve))
     }
 
@@ -48,7 +63,9 @@ impl DiskBudget {
 
     /// Whether the alarm percentage of the limit, or of the space around the reserve, is used up.
     pub(crate) fn alarm(&self) -> bool {
-        let used = |used: u64, of: u64| u128::from(used) * 100 >= u128::from(of) * u128::from(self.alarm_percent);
+        let used = |used: u64, of: u64| {
+            u128::from(used) * 100 >= u128::from(of) * u128::from(self.alarm_percent)
+        };
         let limit = self.limit.is_some_and(|limit| used(self.log_bytes, limit));
         // The space is what the log has and what it could still get.
         let space = (self.log_bytes + self.free_now()).saturating_sub(self.reserve);
@@ -73,7 +90,10 @@ mod tests {
         let mut budget = DiskBudget::new(Some(1_000), 100, 90, 200, 700);
         assert_eq!(budget.left(), 600);
         budget.wrote(500);
-        assert_eq!((budget.left(), budget.log_bytes(), budget.free_now()), (100, 700, 200));
+        assert_eq!(
+            (budget.left(), budget.log_bytes(), budget.free_now()),
+            (100, 700, 200)
+        );
         budget.looked(5_000);
         assert_eq!(budget.left(), 300);
         budget.removed(400);

@@ -69,17 +69,25 @@ impl StoreError {
     /// An error of the disk or of the hard state.
     pub(crate) fn io(doing: impl Into<String>, error: &io::Error) -> Self {
         let doing = doing.into();
-        if error.kind() == io::ErrorKind::StorageFull || error.kind() == io::ErrorKind::QuotaExceeded {
+        if error.kind() == io::ErrorKind::StorageFull
+            || error.kind() == io::ErrorKind::QuotaExceeded
+        {
             return Self::DiskFull { doing };
         }
-        Self::Io { doing, kind: error.kind(), message: error.to_string() }
+        Self::Io {
+            doing,
+            kind: error.kind(),
+            message: error.to_string(),
+        }
     }
 }
 
 impl From<StoreError> for io::Error {
     fn from(error: StoreError) -> Self {
         let kind = match &error {
-            StoreError::InvalidEntry(_) | StoreError::TruncateCommitted { .. } => io::ErrorKind::InvalidInput,
+            StoreError::InvalidEntry(_) | StoreError::TruncateCommitted { .. } => {
+                io::ErrorKind::InvalidInput
+            }
             StoreError::DiskFull { .. } => io::ErrorKind::StorageFull,
             StoreError::DiskBudget { .. } => io::ErrorKind::QuotaExceeded,
             StoreError::Corrupt(_) => io::ErrorKind::InvalidData,
@@ -199,7 +207,10 @@ impl OpenError {
     /// Whether it is damage or loss, and not a mistake in the configuration or a transient error.
     #[must_use]
     pub fn is_corruption(&self) -> bool {
-        !matches!(self, Self::Options(_) | Self::Io { .. } | Self::ForeignRing { .. })
+        !matches!(
+            self,
+            Self::Options(_) | Self::Io { .. } | Self::ForeignRing { .. }
+        )
     }
 
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
@@ -208,10 +219,15 @@ impl OpenError {
     }
 
     pub(crate) fn file_missing(dir: &std::path::Path, file: FileNumber) -> Self {
-        Self::FileMissing { path: dir.join(file.name()) }
+        Self::FileMissing {
+            path: dir.join(file.name()),
+        }
     }
 }
 
 fn end_text(end: Option<OpId>) -> String {
-    end.map_or_else(|| "before its first entry".to_owned(), |end| format!("at entry {end}"))
+    end.map_or_else(
+        || "before its first entry".to_owned(),
+        |end| format!("at entry {end}"),
+    )
 }

@@ -19,7 +19,11 @@ pub(crate) struct FileHandles {
 
 impl FileHandles {
     pub(crate) fn new(fs: Arc<dyn FileSystem>, dir: PathBuf) -> Self {
-        Self { fs, dir, open: Mutex::new(Vec::new()) }
+        Self {
+            fs,
+            dir,
+            open: Mutex::new(Vec::new()),
+        }
     }
 
     pub(crate) fn get(&self, number: FileNumber) -> io::Result<Arc<dyn StorageFile>> {
@@ -40,6 +44,9 @@ impl FileHandles {
 
     /// Forgets a file that was removed; another one may get its number.
     pub(crate) fn forget(&self, number: FileNumber) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).retain(|(open, _)| *open != number);
+        self.open
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|(open, _)| *open != number);
     }
 }

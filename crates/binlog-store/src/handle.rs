@@ -92,7 +92,9 @@ impl Shared {
 
 /// Locks the writer.
 pub(crate) fn lock(writer: &Mutex<LogWriter>) -> MutexGuard<'_, LogWriter> {
-    writer.lock().expect("no thread panics while it holds the writer")
+    writer
+        .lock()
+        .expect("no thread panics while it holds the writer")
 }
 
 /// The most that an append writes in the caller's thread.
@@ -134,7 +136,10 @@ impl LogHandle {
     #[must_use]
     pub fn format_description(&self) -> Bytes {
         let view = self.shared.view.lock();
-        view.files.current().map(|file| file.header.format_description.clone()).unwrap_or_default()
+        view.files
+            .current()
+            .map(|file| file.header.format_description.clone())
+            .unwrap_or_default()
     }
 
     /// The file that is being written to.
@@ -171,7 +176,10 @@ impl LogHandle {
         let mut durable = view.terms.clone();
         durable.truncate(view.durable.map_or(0, |durable| durable.index + 1));
         let newest = durable.runs().len().saturating_sub(runs);
-        LogOutline { vote: view.vote, runs: durable.runs()[newest..].to_vec() }
+        LogOutline {
+            vote: view.vote,
+            runs: durable.runs()[newest..].to_vec(),
+        }
     }
 
     /// The membership in effect at the highest committed entry.
@@ -197,7 +205,9 @@ impl LogHandle {
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         let cached_bytes = self.shared.view.lock().recent.bytes();
-        self.shared.counters.snapshot(self.shared.queue.bytes(), cached_bytes)
+        self.shared
+            .counters
+            .snapshot(self.shared.queue.bytes(), cached_bytes)
     }
 
     /// Why the store does nothing more; `None` while it works.
@@ -213,7 +223,6 @@ impl LogHandle {
     }
 
     /// Keeps the entries from `index` on in the files until the hold is dropped.
-    #[must_use]
     pub fn hold(&self, index: u64) -> PurgeHold {
         PurgeHold::new(self.shared.clone(), index)
     }
@@ -236,7 +245,12 @@ impl LogHandle {
                 closed_at: files.get(at + 1).map(|next| next.header.timestamp),
             })
             .collect();
-        plan_purge(&candidates, policy, view.committed, view.holds.values().min().copied())
+        plan_purge(
+            &candidates,
+            policy,
+            view.committed,
+            view.holds.values().min().copied(),
+        )
     }
 
     /// Ends the writer: what was asked for is made durable, then nothing more is taken. Blocks until
@@ -246,7 +260,12 @@ impl LogHandle {
     /// Why the writer had stopped before, if it had.
     pub fn close(&self) -> Result<(), StoreError> {
         self.shared.stop();
-        let thread = self.shared.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self
+            .shared
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {

@@ -114,7 +114,9 @@ impl HardState {
     }
 
     fn get<T: DeserializeOwned>(&self, key: &str) -> io::Result<Option<T>> {
-        let Some(value) = self.meta.get(key)? else { return Ok(None) };
+        let Some(value) = self.meta.get(key)? else {
+            return Ok(None);
+        };
         decode(&value).map(Some).map_err(|what| {
             let message = format!("the hard state's record `{key}` {what}");
             io::Error::new(io::ErrorKind::InvalidData, message)
@@ -140,7 +142,10 @@ fn decode<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {
         return Err("is too short".to_owned());
     };
     if prefix[0] != VERSION {
-        return Err(format!("has version {}; this program reads version {VERSION}", prefix[0]));
+        return Err(format!(
+            "has version {}; this program reads version {VERSION}",
+            prefix[0]
+        ));
     }
     let expected = u32::from_le_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
     if crc32c::crc32c(json) != expected {
@@ -155,7 +160,11 @@ mod tests {
 
     #[test]
     fn records_round_trip() {
-        let mark = DurableMark { op_id: OpId::new(2, 7), file: FileNumber::FIRST, end: 900 };
+        let mark = DurableMark {
+            op_id: OpId::new(2, 7),
+            file: FileNumber::FIRST,
+            end: 900,
+        };
         let value = encode(&mark).unwrap();
         assert_eq!(value[0], VERSION);
         assert_eq!(decode(&value), Ok(mark));

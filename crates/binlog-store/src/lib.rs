@@ -27,27 +27,28 @@ mod store;
 mod writer;
 
 pub use directory::{
-    DirectoryError, EntryCursor, EntryRecord, FileDifference, FileListing, Followed, Follower, LogDirectory, Side, Sought,
-    VerifyReport,
+    DirectoryError, EntryCursor, EntryRecord, FileDifference, FileListing, Followed, Follower,
+    LogDirectory, Side, Sought, VerifyReport,
 };
 pub use disk_file_system::DiskFileSystem;
 pub use error::{OpenError, StoreError};
 pub use file_system::{FileSystem, StorageFile};
 pub use format::{
-    FileHeader, FileNumber, IndexDamage, InvalidEntry, MARKER_BODY_LEN, MARKER_MAGIC, MARKER_VERSION, Marker,
-    MarkerError, MarkerKind,
+    FileHeader, FileNumber, IndexDamage, InvalidEntry, MARKER_BODY_LEN, MARKER_MAGIC,
+    MARKER_VERSION, Marker, MarkerError, MarkerKind,
 };
 pub use handle::{CurrentFile, LogHandle, LogOutline};
 pub use log::TermRun;
 pub use meta_store::MetaStore;
 pub use options::{
-    Durability, OptionsError, ProgressCallback, StoreOptions, VerifyAtStart, VerifyProgress, WriterMode,
+    Durability, OptionsError, ProgressCallback, StoreOptions, VerifyAtStart, VerifyProgress,
+    WriterMode,
 };
 pub use purge::{PurgeHold, PurgeLimit, PurgePlan, PurgePolicy};
 pub use reader::LogReader;
 pub use recovery::{
-    INDEX_CASES, IndexCase, IndexState, MetaState, RECOVERY_CASES, RecoveryCase, RecoveryReport, TailCut, TailState,
-    Verdict, judge,
+    INDEX_CASES, IndexCase, IndexState, MetaState, RECOVERY_CASES, RecoveryCase, RecoveryReport,
+    TailCut, TailState, Verdict, judge,
 };
 pub use scan::{Corruption, Fault, FaultKind};
 pub use sled_meta::SledMeta;

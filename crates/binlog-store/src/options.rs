@@ -192,11 +192,24 @@ mod tests {
     fn defaults_are_valid_and_mistakes_are_named() {
         let options = StoreOptions::new("data", RingId::default());
         assert_eq!(options.validate(), Ok(()));
-        let mistakes: [(fn(&mut StoreOptions), OptionsError); 4] = [
-            (|options| options.data_dir = PathBuf::new(), OptionsError::NoDirectory),
-            (|options| options.queue_bytes = 0, OptionsError::Zero("queue_bytes")),
-            (|options| options.disk_limit_bytes = Some(0), OptionsError::Zero("disk_limit_bytes")),
-            (|options| options.disk_alarm_percent = 101, OptionsError::Percentage(101)),
+        type Mistake = fn(&mut StoreOptions);
+        let mistakes: [(Mistake, OptionsError); 4] = [
+            (
+                |options| options.data_dir = PathBuf::new(),
+                OptionsError::NoDirectory,
+            ),
+            (
+                |options| options.queue_bytes = 0,
+                OptionsError::Zero("queue_bytes"),
+            ),
+            (
+                |options| options.disk_limit_bytes = Some(0),
+                OptionsError::Zero("disk_limit_bytes"),
+            ),
+            (
+                |options| options.disk_alarm_percent = 101,
+                OptionsError::Percentage(101),
+            ),
         ];
         for (mistake, error) in mistakes {
             let mut options = options.clone();

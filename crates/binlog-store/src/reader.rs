@@ -45,15 +45,22 @@ impl LogReader {
     async fn read(&mut self, start: u64, end: u64, budget: u64) -> Result<Vec<Entry>, StoreError> {
         let mut failure = None;
         for _ in 0..ATTEMPTS {
-            let plan = self.shared.view.lock().plan_read(start, end, budget, self.hint)?;
+            let plan = self
+                .shared
+                .view
+                .lock()
+                .plan_read(start, end, budget, self.hint)?;
             let read = match plan {
                 ReadPlan::Entries(entries) => {
-                    self.shared.counters.cache_hits.fetch_add(entries.len() as u64, Ordering::Relaxed);
+                    self.shared
+                        .counters
+                        .cache_hits
+                        .fetch_add(entries.len() as u64, Ordering::Relaxed);
                     return Ok(entries);
                 }
                 ReadPlan::Disk(read) => read,
             };
-            let found = self.from_disk(read).await;
+            let found = self.on_disk(read).await;
             if self.shared.view.lock().generation != read.generation {
                 // A truncation came in between: what was read may be gone.
                 continue;
@@ -66,24 +73,34 @@ impl LogReader {
                         file.points.get_or_insert(points);
                     }
                     self.hint = Some(found.hint);
-                    self.shared.counters.cache_misses.fetch_add(found.entries.len() as u64, Ordering::Relaxed);
+                    self.shared
+                        .counters
+                        .cache_misses
+                        .fetch_add(found.entries.len() as u64, Ordering::Relaxed);
                     return Ok(found.entries);
                 }
                 // A purge may have removed the file.
                 Err(error) => failure = Some(error),
             }
         }
-        let lost_race = || StoreError::io("reading the log", &io::Error::from(io::ErrorKind::ResourceBusy));
+        let lost_race = || {
+            StoreError::io(
+                "reading the log",
+                &io::Error::from(io::ErrorKind::ResourceBusy),
+            )
+        };
         Err(failure.unwrap_or_else(lost_race))
     }
 
     /// Reads off the async threads, where there are such.
-    async fn from_disk(&self, read: DiskRead) -> Result<DiskEntries, StoreError> {
+    async fn on_disk(&self, read: DiskRead) -> Result<DiskEntries, StoreError> {
         let runtime = match self.shared.writer_mode {
             WriterMode::Inline => None,
             WriterMode::Thread => tokio::runtime::Handle::try_current().ok(),
         };
-        let Some(runtime) = runtime else { return read_disk(&self.shared, read) };
+        let Some(runtime) = runtime else {
+            return read_disk(&self.shared, read);
+        };
         let shared = self.shared.clone();
         let reading = runtime.spawn_blocking(move || read_disk(&shared, read));
         let failed = |error| StoreError::io("reading the log", &io::Error::other(error));
@@ -96,9 +113,17 @@ impl LogReader {
         let mut next = start;
         loop {
             let piece = self.read(next, end, self.shared.read_batch_bytes).await?;
-            let Some(last) = piece.last() else { return Ok(all) };
-            let (first, last) = (piece.first().map_or(0, |entry| entry.log_id.index), last.log_id.index);
-            if all.last().is_some_and(|before| before.log_id.index + 1 != first) {
+            let Some(last) = piece.last() else {
+                return Ok(all);
+            };
+            let (first, last) = (
+                piece.first().map_or(0, |entry| entry.log_id.index),
+                last.log_id.index,
+            );
+            if all
+                .last()
+                .is_some_and(|before| before.log_id.index + 1 != first)
+            {
                 // The log was purged in between: the range has a new begin.
                 all.clear();
             }
@@ -115,9 +140,17 @@ impl LogReader {
 fn read_disk(shared: &Shared, read: DiskRead) -> Result<DiskEntries, StoreError> {
     let number = read.place.file;
     let failure = |error| scan_failure(number, error);
-    let file = shared.handles.get(number).map_err(|error| StoreError::io(format!("opening {number}"), &error))?;
+    let file = shared
+        .handles
+        .get(number)
+        .map_err(|error| StoreError::io(format!("opening {number}"), &error))?;
     let scanner = |point: Point, size| {
-        EntryScanner::new(Window::new(&file, read.place.end, size), number, point.offset, None)
+        EntryScanner::new(
+            Window::new(&file, read.place.end, size),
+            number,
+            point.offset,
+            None,
+        )
     };
 
     let mut points = None;
@@ -134,17 +167,27 @@ fn read_disk(shared: &Shared, read: DiskRead) -> Result<DiskEntries, StoreError>
         points = Some(found);
     } else if read.place.point.index < read.start {
         let mut scan = scanner(read.place.point, Window::LOOKUP_BYTES);
-        offset = entry_offset(&mut scan, read.start).map_err(failure)?.map_or(read.place.end, |entry| entry.offset);
+        offset = entry_offset(&mut scan, read.start)
+            .map_err(failure)?
+            .map_or(read.place.end, |entry| entry.offset);
     }
 
-    let begin = Point { index: read.start, offset };
+    let begin = Point {
+        index: read.start,
+        offset,
+    };
     let mut scan = scanner(begin, Window::LOOKUP_BYTES);
     let (mut entries, mut used, mut next) = (Vec::new(), 0, begin);
     while next.index < read.end {
-        let Some((scanned, entry)) = scan.next_entry().map_err(failure)? else { break };
+        let Some((scanned, entry)) = scan.next_entry().map_err(failure)? else {
+            break;
+        };
         entries.push(entry);
         used += scanned.end - scanned.offset;
-        next = Point { index: scanned.op_id.index + 1, offset: scanned.end };
+        next = Point {
+            index: scanned.op_id.index + 1,
+            offset: scanned.end,
+        };
         if used >= read.budget {
             break;
         }
@@ -153,8 +196,16 @@ fn read_disk(shared: &Shared, read: DiskRead) -> Result<DiskEntries, StoreError>
         let error = io::Error::other(format!("{number} does not have entry {}", read.start));
         return Err(StoreError::io("reading the log", &error));
     }
-    let hint = ReadHint { file: number, next, generation: read.generation };
-    Ok(DiskEntries { entries, hint, points })
+    let hint = ReadHint {
+        file: number,
+        next,
+        generation: read.generation,
+    };
+    Ok(DiskEntries {
+        entries,
+        hint,
+        points,
+    })
 }
 
 /// A range of indexes as its first index and the first one behind it.
@@ -181,7 +232,11 @@ impl RaftLogReader<TypeConfig> for LogReader {
         Ok(self.read_all(start, end).await?)
     }
 
-    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, io::Error> {
+    async fn limited_get_log_entries(
+        &mut self,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<Entry>, io::Error> {
         Ok(self.read(start, end, self.shared.read_batch_bytes).await?)
     }
 
@@ -193,12 +248,19 @@ impl RaftLogReader<TypeConfig> for LogReader {
         RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
     {
         let (start, end) = bounds(&range);
-        let pieces = stream::try_unfold((self.clone(), start), move |(mut reader, next)| async move {
-            let piece = reader.read(next, end, reader.shared.read_batch_bytes).await?;
-            let Some(last) = piece.last() else { return Ok(None) };
-            let next = last.log_id.index + 1;
-            Ok::<_, io::Error>(Some((stream::iter(piece).map(Ok), (reader, next))))
-        });
+        let pieces = stream::try_unfold(
+            (self.clone(), start),
+            move |(mut reader, next)| async move {
+                let piece = reader
+                    .read(next, end, reader.shared.read_batch_bytes)
+                    .await?;
+                let Some(last) = piece.last() else {
+                    return Ok(None);
+                };
+                let next = last.log_id.index + 1;
+                Ok::<_, io::Error>(Some((stream::iter(piece).map(Ok), (reader, next))))
+            },
+        );
         pieces.try_flatten().boxed()
     }
 
@@ -206,8 +268,16 @@ impl RaftLogReader<TypeConfig> for LogReader {
         Ok(self.shared.view.lock().vote)
     }
 
-    async fn get_key_log_ids(&mut self, range: RangeInclusive<LogId>) -> Result<Vec<LogId>, io::Error> {
-        let runs = self.shared.view.lock().terms.last_of_each_term(range.start().index, range.end().index);
+    async fn get_key_log_ids(
+        &mut self,
+        range: RangeInclusive<LogId>,
+    ) -> Result<Vec<LogId>, io::Error> {
+        let runs = self
+            .shared
+            .view
+            .lock()
+            .terms
+            .last_of_each_term(range.start().index, range.end().index);
         let log_ids: Vec<LogId> = runs.into_iter().map(LogId::from).collect();
         // The range may begin with a purged entry, whose term then counts, too.
         let first = OpId::from(*range.start());

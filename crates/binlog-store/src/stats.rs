@@ -68,8 +68,10 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub(crate) fn flushed(&self, sample: &FlushSample) {
-        self.appended_entries.fetch_add(sample.entries, Ordering::Relaxed);
-        self.appended_bytes.fetch_add(sample.bytes, Ordering::Relaxed);
+        self.appended_entries
+            .fetch_add(sample.entries, Ordering::Relaxed);
+        self.appended_bytes
+            .fetch_add(sample.bytes, Ordering::Relaxed);
         self.flushes.fetch_add(1, Ordering::Relaxed);
         let nanos = u64::try_from(sample.sync.as_nanos()).unwrap_or(u64::MAX);
         self.sync_nanos.fetch_add(nanos, Ordering::Relaxed);

@@ -3,9 +3,9 @@
 use std::io;
 use std::ops::Deref;
 
+use openraft::OptionalSend;
 use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
-use openraft::OptionalSend;
 use raft_types::{Entry, LogId, OpId, TypeConfig, Vote};
 use tokio::sync::oneshot;
 
@@ -36,8 +36,12 @@ impl BinlogStore {
     /// Hands a command to the writer and waits until it is done.
     async fn ask(&self, command: impl FnOnce(Done) -> Command) -> Result<(), StoreError> {
         let (done, answer) = oneshot::channel();
-        self.shared.submit(command(done)).map_err(|refused| refused.1)?;
-        answer.await.unwrap_or_else(|_| Err(self.failure().unwrap_or(StoreError::Closed)))
+        self.shared
+            .submit(command(done))
+            .map_err(|refused| refused.1)?;
+        answer
+            .await
+            .unwrap_or_else(|_| Err(self.failure().unwrap_or(StoreError::Closed)))
     }
 
     fn check(&self) -> Result<(), StoreError> {
@@ -93,7 +97,11 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
         Ok(self.shared.view.lock().committed.map(LogId::from))
     }
 
-    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> Result<(), io::Error>
+    async fn append<I>(
+        &mut self,
+        entries: I,
+        callback: IOFlushed<TypeConfig>,
+    ) -> Result<(), io::Error>
     where
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
@@ -121,7 +129,10 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
                 view.append(entry, prepared);
             }
         }
-        let submitted = self.shared.submit(Command::Append { entries: prepared, callback });
+        let submitted = self.shared.submit(Command::Append {
+            entries: prepared,
+            callback,
+        });
         if let Err(refused) = submitted
             && let (Command::Append { callback, .. }, error) = *refused
         {

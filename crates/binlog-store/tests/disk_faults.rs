@@ -1,6 +1,8 @@
 //! A disk that is full or fails: what was acknowledged stays, nothing is acknowledged any more, and
 //! the next start of the member goes on from there.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod workload;
 
 use std::io;
@@ -56,7 +58,10 @@ fn a_full_disk_stops_the_member_with_a_message_and_loses_nothing() {
     disk.set_capacity(Some(used as u64 + 500));
     let error = append(&mut store, vec![transaction(id(0, 5), 1_000)]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-    assert!(error.to_string().contains("Free space") && error.to_string().contains("nothing acknowledged is lost"));
+    assert!(
+        error.to_string().contains("Free space")
+            && error.to_string().contains("nothing acknowledged is lost")
+    );
     assert!(matches!(store.failure(), Some(StoreError::DiskFull { .. })));
     // From here on nothing is taken.
     assert!(append(&mut store, vec![transaction(id(0, 5), 10)]).is_err());
@@ -67,7 +72,10 @@ fn a_full_disk_stops_the_member_with_a_message_and_loses_nothing() {
     disk.set_capacity(None);
     let (store, report) = open(&disk).unwrap();
     assert_eq!(summary(&read_all(&store).unwrap()), "5 entries 0.0..=0.4");
-    assert!(report.cut.is_some(), "the half that was written is cut off: {report}");
+    assert!(
+        report.cut.is_some(),
+        "the half that was written is cut off: {report}"
+    );
 }
 
 #[test]
@@ -78,23 +86,38 @@ fn a_failed_sync_is_never_tried_again_and_what_it_dropped_is_written_again_at_th
     append(&mut store, vec![transaction(id(0, 5), 1_000)]).unwrap_err();
     let calls = disk.calls();
     append(&mut store, vec![transaction(id(0, 6), 1_000)]).unwrap_err();
-    assert_eq!(disk.calls(), calls, "after a failed sync the disk is left alone");
+    assert_eq!(
+        disk.calls(),
+        calls,
+        "after a failed sync the disk is left alone"
+    );
     assert!(matches!(store.failure(), Some(StoreError::Io { .. })));
     drop(store);
 
     disk.restart_process();
     let (store, _) = open(&disk).unwrap();
     let entries = read_all(&store).unwrap();
-    assert_eq!(summary(&entries), "6 entries 0.0..=0.5", "the engine counts what it finds at the start");
+    assert_eq!(
+        summary(&entries),
+        "6 entries 0.0..=0.5",
+        "the engine counts what it finds at the start"
+    );
     drop(store);
     disk.power_cycle(Survival::Nothing);
     let (store, _) = open(&disk).unwrap();
-    assert_eq!(read_all(&store).unwrap(), entries, "so it must be durable from then on");
+    assert_eq!(
+        read_all(&store).unwrap(),
+        entries,
+        "so it must be durable from then on"
+    );
 }
 
 #[test]
 fn the_disk_budget_raises_its_alarm_before_it_refuses() {
-    let (_disk, mut store) = begun(StoreOptions { disk_limit_bytes: Some(12_000), ..options() });
+    let (_disk, mut store) = begun(StoreOptions {
+        disk_limit_bytes: Some(12_000),
+        ..options()
+    });
     assert!(!store.stats().disk_alarm);
     let mut alarmed_at = None;
     for index in 5.. {
@@ -106,26 +129,38 @@ fn the_disk_budget_raises_its_alarm_before_it_refuses() {
             Err(error) => {
                 assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
                 assert!(error.to_string().contains("Purge"), "{error}");
-                assert!(alarmed_at.is_some_and(|alarmed| alarmed < index), "{alarmed_at:?} {index}");
+                assert!(
+                    alarmed_at.is_some_and(|alarmed| alarmed < index),
+                    "{alarmed_at:?} {index}"
+                );
                 break;
             }
         }
         assert!(store.stats().log_bytes <= 12_000);
     }
-    assert!(matches!(store.failure(), Some(StoreError::DiskBudget { .. })));
+    assert!(matches!(
+        store.failure(),
+        Some(StoreError::DiskBudget { .. })
+    ));
 }
 
 #[test]
 fn the_reserve_stays_free() {
     let disk = FaultyDisk::new();
     disk.set_capacity(Some(60_000));
-    let options = StoreOptions { disk_reserve_bytes: 40_000, ..options() };
+    let options = StoreOptions {
+        disk_reserve_bytes: 40_000,
+        ..options()
+    };
     let (mut store, _) = open_with(&disk, options).unwrap();
     let mut index = 0;
     while append(&mut store, vec![transaction(id(0, index), 700)]).is_ok() {
         index += 1;
     }
-    assert!(matches!(store.failure(), Some(StoreError::DiskBudget { .. })));
+    assert!(matches!(
+        store.failure(),
+        Some(StoreError::DiskBudget { .. })
+    ));
     let used: usize = workload::log_files(&disk).values().map(Vec::len).sum();
     assert!((15_000..=20_000).contains(&used), "{used}");
 }
@@ -147,7 +182,10 @@ fn a_disk_that_fails_while_a_file_is_begun_does_not_take_back_what_was_acknowled
 #[test]
 fn a_slow_disk_only_takes_longer() {
     let (disk, mut store) = begun(options());
-    disk.fail_call(disk.calls() + 2, CallFault::Slow(std::time::Duration::from_millis(30)));
+    disk.fail_call(
+        disk.calls() + 2,
+        CallFault::Slow(std::time::Duration::from_millis(30)),
+    );
     let begun = std::time::Instant::now();
     append(&mut store, vec![transaction(id(0, 5), 10)]).unwrap();
     assert!(begun.elapsed() >= std::time::Duration::from_millis(30));

@@ -1,5 +1,7 @@
 //! openraft's own suite for log stores, over the real file system and over one in memory.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -49,7 +51,9 @@ impl RaftStateMachine<TypeConfig> for Watermark {
 
     async fn apply<S>(&mut self, entries: S) -> Result<(), io::Error>
     where
-        S: Stream<Item = Result<(Entry, Option<ApplyResponder<TypeConfig>>), io::Error>> + Unpin + OptionalSend,
+        S: Stream<Item = Result<(Entry, Option<ApplyResponder<TypeConfig>>), io::Error>>
+            + Unpin
+            + OptionalSend,
     {
         let entries: Vec<_> = entries.try_collect().await?;
         let mut state = self.0.lock().unwrap();
@@ -69,7 +73,11 @@ impl RaftStateMachine<TypeConfig> for Watermark {
         self.clone()
     }
 
-    async fn install_snapshot(&mut self, meta: &SnapshotMetaOf<TypeConfig>, _: ()) -> Result<(), io::Error> {
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMetaOf<TypeConfig>,
+        _: (),
+    ) -> Result<(), io::Error> {
         let mut state = self.0.lock().unwrap();
         state.applied = meta.last_log_id;
         state.membership = meta.last_membership.clone();
@@ -77,9 +85,14 @@ impl RaftStateMachine<TypeConfig> for Watermark {
         Ok(())
     }
 
-    async fn get_current_snapshot(&mut self) -> Result<Option<SnapshotOf<TypeConfig, ()>>, io::Error> {
+    async fn get_current_snapshot(
+        &mut self,
+    ) -> Result<Option<SnapshotOf<TypeConfig, ()>>, io::Error> {
         let state = self.0.lock().unwrap();
-        Ok(state.snapshot.clone().map(|(meta, snapshot)| SnapshotOf::<TypeConfig, ()> { meta, snapshot }))
+        Ok(state
+            .snapshot
+            .clone()
+            .map(|(meta, snapshot)| SnapshotOf::<TypeConfig, ()> { meta, snapshot }))
     }
 }
 
@@ -88,9 +101,13 @@ struct OnDisk;
 impl StoreBuilder<TypeConfig, BinlogStore, Watermark, TempDir> for OnDisk {
     async fn build(&self) -> Result<(TempDir, BinlogStore, Watermark), StorageError<TypeConfig>> {
         let dir = TempDir::new().unwrap();
-        let options = StoreOptions { cache_bytes: 1, ..StoreOptions::new(dir.path(), RingId::random()) };
+        let options = StoreOptions {
+            cache_bytes: 1,
+            ..StoreOptions::new(dir.path(), RingId::random())
+        };
         let meta = SledMeta::open(&dir.path().join("meta")).unwrap();
-        let (store, _) = BinlogStore::open(options, Arc::new(DiskFileSystem), Arc::new(meta)).unwrap();
+        let (store, _) =
+            BinlogStore::open(options, Arc::new(DiskFileSystem), Arc::new(meta)).unwrap();
         Ok((dir, store, Watermark::default()))
     }
 }
@@ -101,7 +118,9 @@ struct InMemory {
 }
 
 impl StoreBuilder<TypeConfig, BinlogStore, Watermark, FaultyDisk> for InMemory {
-    async fn build(&self) -> Result<(FaultyDisk, BinlogStore, Watermark), StorageError<TypeConfig>> {
+    async fn build(
+        &self,
+    ) -> Result<(FaultyDisk, BinlogStore, Watermark), StorageError<TypeConfig>> {
         let disk = FaultyDisk::new();
         let options = StoreOptions {
             writer: self.writer,
@@ -121,11 +140,20 @@ async fn suite_passes_on_the_real_file_system() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn suite_passes_in_memory_with_a_cache() {
-    Suite::test_all(InMemory { writer: WriterMode::Thread, cache_bytes: 1 << 20 }).await.unwrap();
+    Suite::test_all(InMemory {
+        writer: WriterMode::Thread,
+        cache_bytes: 1 << 20,
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test]
 async fn suite_passes_in_memory_in_one_thread_and_without_a_cache() {
-    Suite::test_all(InMemory { writer: WriterMode::Inline, cache_bytes: 1 }).await.unwrap();
+    Suite::test_all(InMemory {
+        writer: WriterMode::Inline,
+        cache_bytes: 1,
+    })
+    .await
+    .unwrap();
 }
-

@@ -1,6 +1,8 @@
 //! The writer's thread: many appends under way, one sync for all that wait, callbacks in order, a
 //! bounded queue; and the same crashes as in one thread.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod workload;
 
 use std::sync::Arc;
@@ -18,7 +20,10 @@ use testkit::log_entries::{rotate, transaction};
 use workload::{open, open_with, options, read_all, save_committed, save_vote, summary, vote};
 
 fn threaded() -> StoreOptions {
-    StoreOptions { writer: WriterMode::Thread, ..options() }
+    StoreOptions {
+        writer: WriterMode::Thread,
+        ..options()
+    }
 }
 
 fn id(index: u64) -> OpId {
@@ -30,7 +35,9 @@ type Flushed = std::pin::Pin<Box<dyn Future<Output = std::io::Result<()>> + Send
 async fn begin(store: &mut BinlogStore, entries: Vec<Entry>) -> std::io::Result<Flushed> {
     let (done, flushed) = TypeConfig::oneshot();
     store.append(entries, IOFlushed::signal(done)).await?;
-    Ok(Box::pin(async move { flushed.await.map_err(std::io::Error::other)? }))
+    Ok(Box::pin(async move {
+        flushed.await.map_err(std::io::Error::other)?
+    }))
 }
 
 #[derive(Default)]
@@ -51,23 +58,49 @@ fn what_waits_shares_one_sync() {
     let disk = FaultyDisk::new();
     let samples = Arc::new(Samples::default());
     let observer: Arc<dyn StoreObserver> = samples.clone();
-    let (mut store, _) = open_with(&disk, StoreOptions { observer: Some(observer), ..threaded() }).unwrap();
+    let (mut store, _) = open_with(
+        &disk,
+        StoreOptions {
+            observer: Some(observer),
+            ..threaded()
+        },
+    )
+    .unwrap();
     // The first sync takes long; everything else comes meanwhile.
-    disk.fail_call(disk.calls() + 2, CallFault::Slow(Duration::from_millis(300)));
-    let flushed: Vec<_> =
-        (0..100).map(|index| block_on(begin(&mut store, vec![transaction(id(index), 50)])).unwrap()).collect();
+    disk.fail_call(
+        disk.calls() + 2,
+        CallFault::Slow(Duration::from_millis(300)),
+    );
+    let flushed: Vec<_> = (0..100)
+        .map(|index| block_on(begin(&mut store, vec![transaction(id(index), 50)])).unwrap())
+        .collect();
     // Readable at once, durable later.
     assert_eq!(read_all(&store).unwrap().len(), 100);
-    assert!(store.durable().is_none(), "nothing is durable yet: {:?}", store.durable());
+    assert!(
+        store.durable().is_none(),
+        "nothing is durable yet: {:?}",
+        store.durable()
+    );
     for flushed in flushed {
         block_on(flushed).unwrap();
     }
     assert_eq!(store.durable(), Some(id(99)));
-    let (flushes, entries) = (samples.flushes.load(Ordering::Relaxed), samples.entries.load(Ordering::Relaxed));
+    let (flushes, entries) = (
+        samples.flushes.load(Ordering::Relaxed),
+        samples.entries.load(Ordering::Relaxed),
+    );
     assert_eq!(entries, 100);
     assert!(flushes <= 4, "{flushes} syncs for 100 entries");
-    let syncs = disk.record().iter().filter(|call| call.what == "sync binlog.000001").count();
-    assert_eq!(syncs as u64, flushes + 2, "beside those there is one when the file is made, one at the start");
+    let syncs = disk
+        .record()
+        .iter()
+        .filter(|call| call.what == "sync binlog.000001")
+        .count();
+    assert_eq!(
+        syncs as u64,
+        flushes + 2,
+        "beside those there is one when the file is made, one at the start"
+    );
     assert_eq!(store.stats().flushes, flushes);
 }
 
@@ -77,7 +110,11 @@ fn callbacks_come_in_order() {
     let (mut store, _) = open_with(&disk, threaded()).unwrap();
     let mut waiting: Vec<Flushed> = Vec::new();
     for index in 0..200 {
-        let entry = if index % 20 == 7 { rotate(id(index)) } else { transaction(id(index), 10) };
+        let entry = if index % 20 == 7 {
+            rotate(id(index))
+        } else {
+            transaction(id(index), 10)
+        };
         waiting.push(block_on(begin(&mut store, vec![entry])).unwrap());
     }
     // Whenever one is done, all before it are.
@@ -95,27 +132,52 @@ fn a_vote_is_stored_behind_the_entries_before_it_and_before_those_behind_it() {
     disk.fail_call(disk.calls() + 2, CallFault::Slow(Duration::from_millis(50)));
     let before = block_on(begin(&mut store, vec![transaction(id(0), 10)])).unwrap();
     save_vote(&mut store, 3).unwrap();
-    assert_eq!(store.durable(), Some(id(0)), "the entry was durable before the vote");
+    assert_eq!(
+        store.durable(),
+        Some(id(0)),
+        "the entry was durable before the vote"
+    );
     block_on(before).unwrap();
     assert_eq!(block_on(store.reader().read_vote()).unwrap(), Some(vote(3)));
     let calls: Vec<String> = disk.record().into_iter().map(|call| call.what).collect();
-    let sync = calls.iter().rposition(|call| call == "sync binlog.000001").unwrap();
-    let put = calls.iter().rposition(|call| call == "meta put vote").unwrap();
+    let sync = calls
+        .iter()
+        .rposition(|call| call == "sync binlog.000001")
+        .unwrap();
+    let put = calls
+        .iter()
+        .rposition(|call| call == "meta put vote")
+        .unwrap();
     assert!(sync < put && calls[put + 1] == "meta flush", "{calls:?}");
 }
 
 #[test]
 fn appending_waits_while_the_queue_is_full() {
     let disk = FaultyDisk::new();
-    let (mut store, _) = open_with(&disk, StoreOptions { queue_bytes: 20_000, ..threaded() }).unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (mut store, _) = open_with(
+        &disk,
+        StoreOptions {
+            queue_bytes: 20_000,
+            ..threaded()
+        },
+    )
+    .unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     let handle = store.handle();
     let slow = disk.calls() + 2;
     disk.fail_call(slow, CallFault::Slow(Duration::from_millis(200)));
     let most = runtime.block_on(async move {
         let (mut most, mut waiting) = (0, Vec::new());
         for index in 0..200 {
-            waiting.push(begin(&mut store, vec![transaction(id(index), 1_000)]).await.unwrap());
+            waiting.push(
+                begin(&mut store, vec![transaction(id(index), 1_000)])
+                    .await
+                    .unwrap(),
+            );
             most = most.max(handle.stats().queued_bytes);
         }
         for flushed in waiting {
@@ -129,17 +191,35 @@ fn appending_waits_while_the_queue_is_full() {
 #[test]
 fn one_entry_larger_than_the_queue_is_taken() {
     let disk = FaultyDisk::new();
-    let (mut store, _) = open_with(&disk, StoreOptions { queue_bytes: 10, cache_bytes: 10, ..threaded() }).unwrap();
+    let (mut store, _) = open_with(
+        &disk,
+        StoreOptions {
+            queue_bytes: 10,
+            cache_bytes: 10,
+            ..threaded()
+        },
+    )
+    .unwrap();
     for index in 0..5 {
-        block_on(async { begin(&mut store, vec![transaction(id(index), 100_000)]).await?.await }).unwrap();
+        block_on(async {
+            begin(&mut store, vec![transaction(id(index), 100_000)])
+                .await?
+                .await
+        })
+        .unwrap();
     }
     assert_eq!(read_in_runtime(&store).len(), 5);
     assert!(store.stats().cached_bytes <= 10);
 }
 
 fn read_in_runtime(store: &BinlogStore) -> Vec<Entry> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-    runtime.block_on(store.reader().try_get_log_entries(0..)).unwrap()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .build()
+        .unwrap();
+    runtime
+        .block_on(store.reader().try_get_log_entries(0..))
+        .unwrap()
 }
 
 /// A committed entry that is not yet durable here must not be stored as committed: after a crash the
@@ -181,7 +261,10 @@ fn grouped_appends_survive_power_cuts() {
     for durability in [Durability::Fsync, Durability::Os] {
         for cut in (20..400).step_by(3) {
             let disk = FaultyDisk::new();
-            let options = StoreOptions { durability, ..threaded() };
+            let options = StoreOptions {
+                durability,
+                ..threaded()
+            };
             let (mut store, _) = open_with(&disk, options).unwrap();
             disk.cut_power_after(cut);
             let (acknowledged, submitted) = append_until_cut(&mut store);
@@ -197,8 +280,16 @@ fn grouped_appends_survive_power_cuts() {
                 let (store, report) = open(&disk).unwrap();
                 let found = read_all(&store).unwrap();
                 let context = format!("cut after call {cut}, {report}");
-                assert!(found.len() >= acknowledged, "{acknowledged} acknowledged, {}: {context}", summary(&found));
-                assert!(submitted.starts_with(&found), "{}: {context}", summary(&found));
+                assert!(
+                    found.len() >= acknowledged,
+                    "{acknowledged} acknowledged, {}: {context}",
+                    summary(&found)
+                );
+                assert!(
+                    submitted.starts_with(&found),
+                    "{}: {context}",
+                    summary(&found)
+                );
                 outcomes += 1;
             }
         }
@@ -213,7 +304,11 @@ fn append_until_cut(store: &mut BinlogStore) -> (usize, Vec<Entry>) {
         let mut waiting = Vec::new();
         for at in 0..1 + round % 8 {
             let index = submitted.len() as u64;
-            let entry = if (round + at) % 11 == 10 { rotate(id(index)) } else { transaction(id(index), 20) };
+            let entry = if (round + at) % 11 == 10 {
+                rotate(id(index))
+            } else {
+                transaction(id(index), 20)
+            };
             match block_on(begin(store, vec![entry.clone()])) {
                 Ok(flushed) => {
                     submitted.push(entry);
@@ -228,7 +323,9 @@ fn append_until_cut(store: &mut BinlogStore) -> (usize, Vec<Entry>) {
                 Err(_) => break 'rounds,
             }
         }
-        let committed = submitted.last().map(|entry| LogId::from(OpId::from(entry.log_id)));
+        let committed = submitted
+            .last()
+            .map(|entry| LogId::from(OpId::from(entry.log_id)));
         block_on(store.save_committed(committed)).ok();
     }
     (acknowledged, submitted)

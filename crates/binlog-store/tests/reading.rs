@@ -1,12 +1,15 @@
 //! Readers: from memory and from files, bounded, complete, and right while the log changes under them.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod workload;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use binlog_store::{
-    BinlogStore, DiskFileSystem, PurgeLimit, PurgePolicy, SledMeta, StoreOptions, VerifyAtStart, WriterMode,
+    BinlogStore, DiskFileSystem, PurgeLimit, PurgePolicy, SledMeta, StoreOptions, VerifyAtStart,
+    WriterMode,
 };
 use futures::StreamExt;
 use futures::executor::block_on;
@@ -15,7 +18,10 @@ use openraft::storage::RaftLogStorage;
 use raft_types::{Entry, LogId, OpId};
 use testkit::disk::{FaultyDisk, Survival};
 use testkit::log_entries::{blank, gtid, membership, rotate, transaction};
-use workload::{append, log_files, open, open_with, options, perform, purge, save_committed, save_vote, truncate, Step};
+use workload::{
+    Step, append, log_files, open, open_with, options, perform, purge, save_committed, save_vote,
+    truncate,
+};
 
 fn id(term: u64, index: u64) -> OpId {
     OpId::new(term, index)
@@ -51,12 +57,19 @@ fn every_range_has_exactly_its_entries() {
     let mut dice = fastrand::Rng::with_seed(7);
     for cache_bytes in [1, 60_000, 64 << 20] {
         for reopened in [false, true] {
-            let options = StoreOptions { cache_bytes, read_batch_bytes: 20_000, ..options() };
+            let options = StoreOptions {
+                cache_bytes,
+                read_batch_bytes: 20_000,
+                ..options()
+            };
             let (disk, mut store) = filled(options.clone());
             if reopened {
                 save_committed(&mut store, id(3, 280)).unwrap();
                 drop(store);
-                let options = StoreOptions { verify_at_start: VerifyAtStart::Recent, ..options };
+                let options = StoreOptions {
+                    verify_at_start: VerifyAtStart::Recent,
+                    ..options
+                };
                 store = open_with(&disk, options).unwrap().0;
             }
             let mut reader = store.reader();
@@ -80,14 +93,20 @@ fn every_range_has_exactly_its_entries() {
             });
             assert!(all == entries[5..=250]);
             let stats = store.stats();
-            assert_eq!(stats.cache_misses == 0, cache_bytes == 64 << 20 && !reopened, "{stats:?}");
+            assert_eq!(
+                stats.cache_misses == 0,
+                cache_bytes == 64 << 20 && !reopened,
+                "{stats:?}"
+            );
         }
     }
 }
 
 fn size(entry: &Entry) -> usize {
     match &entry.payload {
-        raft_types::EntryPayload::Normal(raft_types::AppEntry::Transaction(payload)) => payload.bytes().len(),
+        raft_types::EntryPayload::Normal(raft_types::AppEntry::Transaction(payload)) => {
+            payload.bytes().len()
+        }
         _ => 0,
     }
 }
@@ -99,19 +118,32 @@ fn log_ids_are_known_without_reading() {
     let range = LogId::from(id(1, 100))..=LogId::from(id(3, 290));
     let wanted = [id(1, 109), id(2, 219), id(3, 290)].map(LogId::from);
     let reads = store.stats().cache_misses + store.stats().cache_hits;
-    assert_eq!(block_on(store.reader().get_key_log_ids(range.clone())).unwrap(), wanted);
+    assert_eq!(
+        block_on(store.reader().get_key_log_ids(range.clone())).unwrap(),
+        wanted
+    );
     assert_eq!(store.stats().cache_misses + store.stats().cache_hits, reads);
     // From a purged entry on, which is the range's first.
     save_committed(&mut store, id(1, 100)).unwrap();
     purge(&mut store, id(1, 100)).unwrap();
-    assert_eq!(block_on(store.reader().get_key_log_ids(range)).unwrap(), wanted);
+    assert_eq!(
+        block_on(store.reader().get_key_log_ids(range)).unwrap(),
+        wanted
+    );
     purge(&mut store, id(1, 109)).unwrap();
     let range = LogId::from(id(1, 109))..=LogId::from(id(3, 290));
-    assert_eq!(block_on(store.reader().get_key_log_ids(range)).unwrap(), wanted);
+    assert_eq!(
+        block_on(store.reader().get_key_log_ids(range)).unwrap(),
+        wanted
+    );
 
     let outline = store.outline(2);
     assert_eq!(outline.vote.map(|vote| vote.leader_id.term), Some(3));
-    let runs: Vec<_> = outline.runs.iter().map(|run| (run.term, run.first, run.last)).collect();
+    let runs: Vec<_> = outline
+        .runs
+        .iter()
+        .map(|run| (run.term, run.first, run.last))
+        .collect();
     assert_eq!(runs, [(2, 110, 219), (3, 220, 299)]);
 }
 
@@ -126,8 +158,13 @@ fn readers_see_whole_logs_while_tails_are_taken_back() {
         durability: binlog_store::Durability::Os,
         ..options()
     };
-    let (mut store, _) = BinlogStore::open(options, Arc::new(DiskFileSystem), Arc::new(meta)).unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
+    let (mut store, _) =
+        BinlogStore::open(options, Arc::new(DiskFileSystem), Arc::new(meta)).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(3)
+        .enable_all()
+        .build()
+        .unwrap();
     save_vote(&mut store, 1).unwrap();
     for index in 0..200 {
         append(&mut store, vec![transaction(id(1, index), 300)]).unwrap();
@@ -147,9 +184,15 @@ fn readers_see_whole_logs_while_tails_are_taken_back() {
                     for (at, entry) in found.iter().enumerate() {
                         assert_eq!(entry.log_id.index, start + at as u64, "no hole");
                         // An entry's text follows from its index: what was read is that entry's.
-                        assert!(entry.payload == transaction(OpId::from(entry.log_id), 300).payload);
+                        assert!(
+                            entry.payload == transaction(OpId::from(entry.log_id), 300).payload
+                        );
                     }
-                    assert!(found.windows(2).all(|pair| pair[0].log_id.leader_id <= pair[1].log_id.leader_id));
+                    assert!(
+                        found
+                            .windows(2)
+                            .all(|pair| pair[0].log_id.leader_id <= pair[1].log_id.leader_id)
+                    );
                     reads += 1;
                 }
                 reads
@@ -179,13 +222,21 @@ fn a_hold_keeps_files_until_it_is_dropped() {
     let file_count = |disk: &FaultyDisk| log_files(disk).len() - 1;
     assert_eq!(file_count(&disk), 11);
 
-    let plan = store.plan_purge(&PurgePolicy::BeforeFile(binlog_store::FileNumber::new(5).unwrap()));
-    assert_eq!((plan.remove.len(), plan.floor, plan.kept), (4, Some(id(2, 119)), None));
+    let plan = store.plan_purge(&PurgePolicy::BeforeFile(
+        binlog_store::FileNumber::new(5).unwrap(),
+    ));
+    assert_eq!(
+        (plan.remove.len(), plan.floor, plan.kept),
+        (4, Some(id(2, 119)), None)
+    );
 
     let hold = store.hold(65);
     let plan = store.plan_purge(&PurgePolicy::TotalBytes(1));
     assert_eq!(plan.floor, Some(id(1, 59)));
-    assert_eq!(plan.kept.map(|(file, limit)| (file.get(), limit)), Some((3, PurgeLimit::Held { index: 65 })));
+    assert_eq!(
+        plan.kept.map(|(file, limit)| (file.get(), limit)),
+        Some((3, PurgeLimit::Held { index: 65 }))
+    );
 
     // Even if the engine purges further, the held files stay; the entries are no longer served.
     purge(&mut store, id(2, 150)).unwrap();
@@ -195,7 +246,11 @@ fn a_hold_keeps_files_until_it_is_dropped() {
     assert_eq!(file_count(&disk), 8);
     drop(hold);
     assert_eq!(file_count(&disk), 6);
-    assert_eq!(store.gtid_set().contains(&gtid(3)), true, "purged transactions stay in the set");
+    let gtids = store.gtid_set();
+    assert!(
+        gtids.contains(&gtid(3)),
+        "purged transactions stay in the set"
+    );
 
     // A hold does not outlive the process: at the next start the rest goes, too.
     let before = workload::read_all(&store).unwrap();
@@ -212,19 +267,36 @@ fn a_hold_keeps_files_until_it_is_dropped() {
 fn applied_state_and_memberships_are_those_of_the_committed_entry() {
     let (disk, mut store) = filled(options());
     save_committed(&mut store, id(1, 50)).unwrap();
-    let membership_index = |membership: raft_types::StoredMembership| membership.log_id().map(|id| id.index);
+    let membership_index =
+        |membership: raft_types::StoredMembership| membership.log_id().map(|id| id.index);
     assert_eq!(membership_index(store.committed_membership()), Some(37));
     save_committed(&mut store, id(2, 199)).unwrap();
     assert_eq!(membership_index(store.committed_membership()), Some(187));
-    assert_eq!(store.applied_at_open(), (None, raft_types::StoredMembership::default()));
+    assert_eq!(
+        store.applied_at_open(),
+        (None, raft_types::StoredMembership::default())
+    );
     drop(store);
     disk.power_cycle(Survival::Nothing);
 
     for verify_at_start in [VerifyAtStart::All, VerifyAtStart::Recent] {
-        let (mut store, _) = open_with(&disk, StoreOptions { verify_at_start, ..options() }).unwrap();
+        let (mut store, _) = open_with(
+            &disk,
+            StoreOptions {
+                verify_at_start,
+                ..options()
+            },
+        )
+        .unwrap();
         let (applied, membership) = store.applied_at_open();
-        assert_eq!((applied, membership_index(membership)), (Some(id(2, 199)), Some(187)));
-        assert_eq!(block_on(store.read_committed()).unwrap(), Some(LogId::from(id(2, 199))));
+        assert_eq!(
+            (applied, membership_index(membership)),
+            (Some(id(2, 199)), Some(187))
+        );
+        assert_eq!(
+            block_on(store.read_committed()).unwrap(),
+            Some(LogId::from(id(2, 199)))
+        );
     }
 
     // Also when the membership's own entry is purged.
@@ -239,7 +311,9 @@ fn applied_state_and_memberships_are_those_of_the_committed_entry() {
 fn current_file_and_format_description_follow_rotations() {
     let (_disk, mut store) = filled(options());
     assert_eq!(store.current_file().number.get(), 11);
-    let raft_types::EntryPayload::Normal(raft_types::AppEntry::Rotate(wanted)) = rotate(id(3, 0)).payload else {
+    let raft_types::EntryPayload::Normal(raft_types::AppEntry::Rotate(wanted)) =
+        rotate(id(3, 0)).payload
+    else {
         panic!("a rotate entry carries a rotation");
     };
     assert_eq!(store.format_description(), wanted.format_description);
@@ -254,7 +328,11 @@ fn what_does_not_follow_is_refused() {
     let (_disk, mut store) = filled(options());
     for wrong in [id(3, 301), id(3, 299), id(2, 300)] {
         let error = append(&mut store, vec![blank(wrong)]).unwrap_err();
-        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{wrong}: {error}");
+        assert_eq!(
+            error.kind(),
+            std::io::ErrorKind::InvalidInput,
+            "{wrong}: {error}"
+        );
     }
     // A mistake of the caller is no failure of the store.
     assert!(store.failure().is_none());
@@ -268,7 +346,10 @@ fn what_does_not_follow_is_refused() {
 #[test]
 fn a_closed_log_takes_nothing() {
     for writer in [WriterMode::Inline, WriterMode::Thread] {
-        let (_disk, mut store) = filled(StoreOptions { writer, ..options() });
+        let (_disk, mut store) = filled(StoreOptions {
+            writer,
+            ..options()
+        });
         store.close().unwrap();
         let error = append(&mut store, vec![blank(id(3, 300))]).unwrap_err();
         assert!(error.to_string().contains("closed"), "{error}");

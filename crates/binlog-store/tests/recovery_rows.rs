@@ -1,5 +1,7 @@
 //! Every row of the recovery table and of the index table, made to happen.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod workload;
 
 use std::path::PathBuf;
@@ -8,7 +10,9 @@ use binlog_store::{INDEX_CASES, OpenError, RECOVERY_CASES, RecoveryReport};
 use raft_types::OpId;
 use testkit::disk::{FaultyDisk, Survival};
 use testkit::log_entries::{blank, membership, rotate, transaction};
-use workload::{append, log_dir, log_files, open, purge, read_all, save_committed, save_vote, summary};
+use workload::{
+    append, log_dir, log_files, open, purge, read_all, save_committed, save_vote, summary,
+};
 
 fn id(term: u64, index: u64) -> OpId {
     OpId::new(term, index)
@@ -25,9 +29,21 @@ fn stopped() -> FaultyDisk {
     let (mut store, _) = open(&disk).unwrap();
     append(&mut store, vec![membership(id(0, 0), &[1, 2, 3])]).unwrap();
     save_vote(&mut store, 1).unwrap();
-    append(&mut store, vec![blank(id(1, 1)), transaction(id(1, 2), 100)]).unwrap();
-    append(&mut store, vec![transaction(id(1, 3), 5_000), rotate(id(1, 4))]).unwrap();
-    append(&mut store, vec![transaction(id(1, 5), 300), transaction(id(1, 6), 300)]).unwrap();
+    append(
+        &mut store,
+        vec![blank(id(1, 1)), transaction(id(1, 2), 100)],
+    )
+    .unwrap();
+    append(
+        &mut store,
+        vec![transaction(id(1, 3), 5_000), rotate(id(1, 4))],
+    )
+    .unwrap();
+    append(
+        &mut store,
+        vec![transaction(id(1, 5), 300), transaction(id(1, 6), 300)],
+    )
+    .unwrap();
     save_committed(&mut store, id(1, 3)).unwrap();
     drop(store);
     disk.power_cycle(Survival::Nothing);
@@ -38,7 +54,11 @@ fn stopped() -> FaultyDisk {
 fn creating() -> FaultyDisk {
     let disk = FaultyDisk::new();
     open(&disk).unwrap();
-    let call = disk.record().into_iter().find(|call| call.what.starts_with("create_dir")).unwrap();
+    let call = disk
+        .record()
+        .into_iter()
+        .find(|call| call.what.starts_with("create_dir"))
+        .unwrap();
     let disk = FaultyDisk::new();
     disk.cut_power_after(call.number);
     open(&disk).map(|_| ()).unwrap_err();
@@ -69,11 +89,20 @@ fn shorten(disk: &FaultyDisk, file: PathBuf, bytes: usize) {
 /// must then be nothing special.
 fn opens(disk: &FaultyDisk, cases: &[&str], index_case: &str) -> RecoveryReport {
     let report = opens_with(disk, cases, index_case, "7 entries 0.0..=1.6");
-    assert_eq!(log_files(disk), log_files(&stopped()), "the files are those of the stopped log");
+    assert_eq!(
+        log_files(disk),
+        log_files(&stopped()),
+        "the files are those of the stopped log"
+    );
     report
 }
 
-fn opens_with(disk: &FaultyDisk, cases: &[&str], index_case: &str, entries: &str) -> RecoveryReport {
+fn opens_with(
+    disk: &FaultyDisk,
+    cases: &[&str],
+    index_case: &str,
+    entries: &str,
+) -> RecoveryReport {
     let (store, report) = open(disk).unwrap();
     assert_eq!(report.cases, cases);
     assert_eq!(report.index_case, index_case);
@@ -81,7 +110,10 @@ fn opens_with(disk: &FaultyDisk, cases: &[&str], index_case: &str, entries: &str
     drop(store);
     disk.power_cycle(Survival::Nothing);
     let (store, again) = open(disk).unwrap();
-    assert_eq!((again.cut, again.made_file, again.index_case), (None, None, "index agrees"));
+    assert_eq!(
+        (again.cut, again.made_file, again.index_case),
+        (None, None, "index agrees")
+    );
     assert_eq!(summary(&read_all(&store).unwrap()), entries);
     report
 }
@@ -94,7 +126,10 @@ fn refuses(disk: &FaultyDisk, words: &[&str]) -> OpenError {
     for word in words {
         assert!(message.contains(word), "{word:?} is not in: {message}");
     }
-    assert!(message.contains("Restore the data directory") && error.is_corruption(), "{message}");
+    assert!(
+        message.contains("Restore the data directory") && error.is_corruption(),
+        "{message}"
+    );
     assert!(log_files(disk) == before, "a refusal changes nothing");
     error
 }
@@ -350,10 +385,18 @@ fn before_the_second_file() -> FaultyDisk {
     let (mut store, _) = open(&disk).unwrap();
     append(&mut store, vec![membership(id(0, 0), &[1, 2, 3])]).unwrap();
     save_vote(&mut store, 1).unwrap();
-    append(&mut store, vec![blank(id(1, 1)), transaction(id(1, 2), 100)]).unwrap();
+    append(
+        &mut store,
+        vec![blank(id(1, 1)), transaction(id(1, 2), 100)],
+    )
+    .unwrap();
     // The rotate entry's sync is the call after its write.
     disk.cut_power_after(disk.calls() + 2);
-    append(&mut store, vec![transaction(id(1, 3), 5_000), rotate(id(1, 4))]).unwrap_err();
+    append(
+        &mut store,
+        vec![transaction(id(1, 3), 5_000), rotate(id(1, 4))],
+    )
+    .unwrap_err();
     drop(store);
     disk.power_cycle(Survival::Nothing);
     disk
@@ -433,5 +476,8 @@ fn a_gap_between_files_is_refused() {
 fn a_damaged_record_of_the_hard_state_is_refused() {
     let disk = stopped();
     disk.meta().put("vote", b"\x01\0\0\0\0{}").unwrap();
-    assert!(matches!(refuses(&disk, &["`vote`", "damaged"]), OpenError::MetaDamaged { .. }));
+    assert!(matches!(
+        refuses(&disk, &["`vote`", "damaged"]),
+        OpenError::MetaDamaged { .. }
+    ));
 }

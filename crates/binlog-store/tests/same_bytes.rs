@@ -1,5 +1,7 @@
 //! Equal logs are equal files, however the entries arrived and whatever was taken back in between.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod workload;
 
 use std::sync::Arc;
@@ -43,7 +45,10 @@ fn fill(options: StoreOptions, batches: impl Iterator<Item = Vec<Entry>>) -> Fau
 fn fill_pipelined(options: StoreOptions, batch: usize) -> FaultyDisk {
     let disk = FaultyDisk::new();
     let (mut store, _) = open_with(&disk, options).unwrap();
-    let flushed: Vec<_> = entries().chunks(batch).map(|batch| begin(&mut store, batch.to_vec())).collect();
+    let flushed: Vec<_> = entries()
+        .chunks(batch)
+        .map(|batch| begin(&mut store, batch.to_vec()))
+        .collect();
     for flushed in flushed {
         block_on(flushed).unwrap();
     }
@@ -51,7 +56,10 @@ fn fill_pipelined(options: StoreOptions, batch: usize) -> FaultyDisk {
     disk
 }
 
-fn begin(store: &mut BinlogStore, entries: Vec<Entry>) -> impl Future<Output = std::io::Result<()>> + use<> {
+fn begin(
+    store: &mut BinlogStore,
+    entries: Vec<Entry>,
+) -> impl Future<Output = std::io::Result<()>> + use<> {
     let (done, flushed) = TypeConfig::oneshot();
     block_on(store.append(entries, IOFlushed::signal(done))).unwrap();
     async move { flushed.await.map_err(std::io::Error::other)? }
@@ -59,18 +67,38 @@ fn begin(store: &mut BinlogStore, entries: Vec<Entry>) -> impl Future<Output = s
 
 #[test]
 fn bytes_do_not_depend_on_how_entries_are_grouped() {
-    let wanted = log_files(&fill(options(), entries().into_iter().map(|entry| vec![entry])));
+    let wanted = log_files(&fill(
+        options(),
+        entries().into_iter().map(|entry| vec![entry]),
+    ));
     assert_eq!(wanted.len(), 6, "the log has five files and the index");
     for batch in [2, 7, 60] {
         let chunks: Vec<Vec<Entry>> = entries().chunks(batch).map(<[Entry]>::to_vec).collect();
-        assert!(log_files(&fill(options(), chunks.into_iter())) == wanted, "batches of {batch}");
+        assert!(
+            log_files(&fill(options(), chunks.into_iter())) == wanted,
+            "batches of {batch}"
+        );
     }
     for (batch, queue_bytes) in [(1, 1), (1, 64 << 20), (5, 100_000)] {
-        let options = StoreOptions { writer: WriterMode::Thread, queue_bytes, ..options() };
-        assert!(log_files(&fill_pipelined(options, batch)) == wanted, "pipelined batches of {batch}, {queue_bytes}");
+        let options = StoreOptions {
+            writer: WriterMode::Thread,
+            queue_bytes,
+            ..options()
+        };
+        assert!(
+            log_files(&fill_pipelined(options, batch)) == wanted,
+            "pipelined batches of {batch}, {queue_bytes}"
+        );
     }
-    let os = StoreOptions { writer: WriterMode::Thread, durability: binlog_store::Durability::Os, ..options() };
-    assert!(log_files(&fill_pipelined(os, 1)) == wanted, "written in the caller's thread");
+    let os = StoreOptions {
+        writer: WriterMode::Thread,
+        durability: binlog_store::Durability::Os,
+        ..options()
+    };
+    assert!(
+        log_files(&fill_pipelined(os, 1)) == wanted,
+        "written in the caller's thread"
+    );
 }
 
 #[test]
@@ -107,14 +135,25 @@ fn the_real_file_system_gets_the_same_bytes() {
     let wanted = log_files(&fill(options(), [entries()].into_iter()));
     let dir = tempfile::tempdir().unwrap();
     let meta = binlog_store::SledMeta::open(&dir.path().join("meta")).unwrap();
-    let options = StoreOptions { data_dir: dir.path().to_path_buf(), writer: WriterMode::Thread, ..options() };
-    let (mut store, _) =
-        BinlogStore::open(options, Arc::new(binlog_store::DiskFileSystem), Arc::new(meta)).unwrap();
+    let options = StoreOptions {
+        data_dir: dir.path().to_path_buf(),
+        writer: WriterMode::Thread,
+        ..options()
+    };
+    let (mut store, _) = BinlogStore::open(
+        options,
+        Arc::new(binlog_store::DiskFileSystem),
+        Arc::new(meta),
+    )
+    .unwrap();
     for batch in entries().chunks(4) {
         append(&mut store, batch.to_vec()).unwrap();
     }
     store.close().unwrap();
     for (name, bytes) in wanted {
-        assert!(std::fs::read(dir.path().join("log").join(&name)).unwrap() == bytes, "{name}");
+        assert!(
+            std::fs::read(dir.path().join("log").join(&name)).unwrap() == bytes,
+            "{name}"
+        );
     }
 }

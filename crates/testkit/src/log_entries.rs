@@ -3,60 +3,97 @@
 
 use binlog_format::event::EventFlags;
 use binlog_format::events::{
-    EncodeEvent, EventOrigin, FormatDescription, GtidEvent, GtidForm, LogicalClock, Query, RowsQuery, Xid,
+    CommitTimestamp, EncodeEvent, EventOrigin, FormatDescription, LogicalClock, ServerVersion,
+    TableId,
 };
 use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
+use binlog_format::synthesis::{Column, ColumnType, RowTransaction, Table, TransactionHead, Value};
+use bytes::Bytes;
 use raft_types::{
-    AppEntry, Entry, EntryPayload, LogId, MemberId, MemberRecord, Membership, OpId, Rotate, TransactionPayload,
+    AppEntry, Entry, EntryPayload, LogId, MemberId, MemberRecord, Membership, OpId, Rotate,
+    TransactionPayload,
 };
 
 /// The server on which the transactions seem to originate.
 const SERVER_ID: u32 = 11;
 
 fn origin(timestamp: u32) -> EventOrigin {
-    EventOrigin { timestamp, server_id: SERVER_ID, flags: EventFlags::NONE }
+    EventOrigin {
+        timestamp,
+        server_id: SERVER_ID,
+        flags: EventFlags::NONE,
+    }
 }
 
 /// The GTID of the transaction that [`transaction_events`] makes for a number.
 #[must_use]
 pub fn gtid(number: u64) -> Gtid {
-    Gtid { source: SourceId::from_bytes([0xaa; 16]), tag: Tag::NONE, gno: Gno::new(number + 1).unwrap_or(Gno::MAX) }
+    Gtid {
+        source: SourceId::from_bytes([0xaa; 16]),
+        tag: Tag::NONE,
+        gno: Gno::new(number + 1).unwrap_or(Gno::MAX),
+    }
 }
 
-/// The canonical events of a transaction with about `bytes` bytes of text in it: GTID, BEGIN, the
-/// text as a comment, and XID.
+/// The longest text in one row.
+const ROW_TEXT_BYTES: usize = 60_000;
+
+/// The canonical events of a transaction with about `bytes` bytes of text in it: GTID, BEGIN, a table
+/// map, one event of inserted rows, and XID. The same number and size give the same bytes.
 #[must_use]
-pub fn transaction_events(number: u64, bytes: usize) -> Vec<u8> {
-    let text: Vec<u8> = (0..bytes).map(|at| b'a' + ((number as usize + at) % 26) as u8).collect();
-    let timestamp = 1_700_000_000 + number as u32;
-    let gtid = GtidEvent {
-        form: GtidForm::Classic,
-        flags: 0,
+pub fn transaction_events(number: u64, bytes: usize) -> Bytes {
+    let head = TransactionHead {
         gtid: gtid(number),
-        clock: LogicalClock { last_committed: number as i64, sequence_number: number as i64 + 1 },
-        immediate_commit: None,
-        original_commit: None,
-        transaction_length: None,
-        immediate_version: None,
-        original_version: None,
-        commit_group_ticket: None,
+        server_id: SERVER_ID,
+        thread_id: 7,
+        commit: CommitTimestamp((1_700_000_000 + number) * 1_000_000),
+        version: ServerVersion(80_403),
+        clock: LogicalClock {
+            last_committed: number as i64,
+            sequence_number: number as i64 + 1,
+        },
+        xid: number,
     };
-    let begin = Query { thread_id: 7, statement: b"BEGIN".into(), ..Query::default() };
-    let mut events = Vec::with_capacity(bytes + 200);
-    gtid.encode_into(origin(timestamp), &mut events);
-    begin.encode_into(origin(timestamp), &mut events);
-    RowsQuery { unread_length: 0, statement: text.into() }.encode_into(
-        EventOrigin { flags: EventFlags::IGNORABLE, ..origin(timestamp) },
-        &mut events,
-    );
-    Xid { xid: number }.encode_into(origin(timestamp), &mut events);
-    events
+    let column = |column_type| Column {
+        column_type,
+        nullable: false,
+    };
+    let table = Table {
+        id: TableId(99),
+        schema: "bank".to_owned(),
+        name: "notes".to_owned(),
+        columns: vec![
+            column(ColumnType::BigInt),
+            column(ColumnType::Varchar {
+                max_bytes: ROW_TEXT_BYTES as u16,
+            }),
+        ],
+    };
+    let rows: Vec<Vec<Value>> = (0..bytes.div_ceil(ROW_TEXT_BYTES).max(1))
+        .map(|row| {
+            let length = bytes
+                .saturating_sub(row * ROW_TEXT_BYTES)
+                .min(ROW_TEXT_BYTES);
+            let text = (0..length)
+                .map(|at| char::from(b'a' + ((number as usize + at) % 26) as u8))
+                .collect();
+            vec![
+                Value::BigInt((number * 1_000) as i64 + row as i64),
+                Value::Text(text),
+            ]
+        })
+        .collect();
+    let mut transaction = RowTransaction::begin(head);
+    transaction
+        .insert(&table, &rows)
+        .expect("the rows fit their table");
+    transaction.commit()
 }
 
 /// A transaction entry.
 #[must_use]
 pub fn transaction(op_id: OpId, bytes: usize) -> Entry {
-    let payload = TransactionPayload::seal(transaction_events(op_id.index, bytes).into());
+    let payload = TransactionPayload::seal(transaction_events(op_id.index, bytes));
     entry(op_id, EntryPayload::Normal(AppEntry::Transaction(payload)))
 }
 
@@ -69,8 +106,13 @@ pub fn blank(op_id: OpId) -> Entry {
 /// A rotate entry.
 #[must_use]
 pub fn rotate(op_id: OpId) -> Entry {
-    let format_description = FormatDescription::built_in("8.4.3").encode(origin(0)).into();
-    let rotate = Rotate { format_description, timestamp: 1_700_000_000 + op_id.index as u32 };
+    let format_description = FormatDescription::built_in("8.4.3")
+        .encode(origin(0))
+        .into();
+    let rotate = Rotate {
+        format_description,
+        timestamp: 1_700_000_000 + op_id.index as u32,
+    };
     entry(op_id, EntryPayload::Normal(AppEntry::Rotate(rotate)))
 }
 
@@ -78,7 +120,15 @@ pub fn rotate(op_id: OpId) -> Entry {
 #[must_use]
 pub fn membership(op_id: OpId, voters: &[u64]) -> Entry {
     let ids = voters.iter().copied().map(MemberId);
-    let nodes = ids.clone().map(|id| (id, MemberRecord { name: format!("member-{id}"), ..MemberRecord::default() }));
+    let nodes = ids.clone().map(|id| {
+        (
+            id,
+            MemberRecord {
+                name: format!("member-{id}"),
+                ..MemberRecord::default()
+            },
+        )
+    });
     let membership = Membership::new_with_defaults(vec![ids.collect()], []);
     let membership = Membership::new(
         membership.get_joint_config().clone(),
@@ -89,5 +139,8 @@ pub fn membership(op_id: OpId, voters: &[u64]) -> Entry {
 }
 
 fn entry(op_id: OpId, payload: EntryPayload) -> Entry {
-    Entry { log_id: LogId::from(op_id), payload }
+    Entry {
+        log_id: LogId::from(op_id),
+        payload,
+    }
 }

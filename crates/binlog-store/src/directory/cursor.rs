@@ -82,11 +82,21 @@ impl LogDirectory {
         // From the last file that begins at or before the index; the header of a later one, which
         // may be damaged or just being written, is looked at in its turn.
         let begins_before = |number: &FileNumber| {
-            self.header(*number).is_ok_and(|header| header.before.is_some_and(|before| before.index < index))
+            self.header(*number)
+                .is_ok_and(|header| header.before.is_some_and(|before| before.index < index))
         };
-        let first = numbers.iter().skip(1).rposition(begins_before).map_or(0, |at| at + 1);
+        let first = numbers
+            .iter()
+            .skip(1)
+            .rposition(begins_before)
+            .map_or(0, |at| at + 1);
         let files = numbers.split_off(first).into_iter();
-        Ok(EntryCursor { directory: self.clone(), files, current: None, from: index })
+        Ok(EntryCursor {
+            directory: self.clone(),
+            files,
+            current: None,
+            from: index,
+        })
     }
 }
 
@@ -100,12 +110,18 @@ impl EntryCursor {
                 continue;
             };
             let stepped_over = scanner.next_index().is_some_and(|next| next < self.from);
-            let depth = if stepped_over { Depth::Marker } else { Depth::FirstEvent };
+            let depth = if stepped_over {
+                Depth::Marker
+            } else {
+                Depth::FirstEvent
+            };
             match scanner.next(depth) {
                 Ok(Some(entry)) if entry.op_id.index < self.from => {}
                 Ok(Some(entry)) => return Ok(Some(EntryRecord::new(*number, &entry))),
                 Ok(None) => self.current = None,
-                Err(ScanError::Fault(fault)) if self.files.len() == 0 && fault.kind.is_cut_off() => {
+                Err(ScanError::Fault(fault))
+                    if self.files.len() == 0 && fault.kind.is_cut_off() =>
+                {
                     self.current = None;
                     return Ok(None);
                 }
@@ -116,7 +132,9 @@ impl EntryCursor {
 
     /// Begins the next file; false when there is none.
     fn begin_file(&mut self) -> Result<bool, DirectoryError> {
-        let Some(number) = self.files.next() else { return Ok(false) };
+        let Some(number) = self.files.next() else {
+            return Ok(false);
+        };
         match self.directory.open_file(number) {
             Ok(open) => {
                 self.current = Some((number, open.scanner()));

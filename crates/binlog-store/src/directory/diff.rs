@@ -59,13 +59,21 @@ impl LogDirectory {
     /// # Errors
     /// When a file cannot be read.
     pub fn diff(&self, other: &Self) -> Result<Vec<FileDifference>, DirectoryError> {
-        let (left, right): (BTreeSet<_>, BTreeSet<_>) =
-            (self.numbers()?.into_iter().collect(), other.numbers()?.into_iter().collect());
+        let (left, right): (BTreeSet<_>, BTreeSet<_>) = (
+            self.numbers()?.into_iter().collect(),
+            other.numbers()?.into_iter().collect(),
+        );
         let mut differences = Vec::new();
         for file in left.union(&right).copied() {
             let difference = match (left.contains(&file), right.contains(&file)) {
-                (true, false) => Some(FileDifference::OnlyIn { file, side: Side::Left }),
-                (false, _) => Some(FileDifference::OnlyIn { file, side: Side::Right }),
+                (true, false) => Some(FileDifference::OnlyIn {
+                    file,
+                    side: Side::Left,
+                }),
+                (false, _) => Some(FileDifference::OnlyIn {
+                    file,
+                    side: Side::Right,
+                }),
                 (true, true) => self.diff_file(other, file)?,
             };
             differences.extend(difference);
@@ -73,20 +81,39 @@ impl LogDirectory {
         Ok(differences)
     }
 
-    fn diff_file(&self, other: &Self, file: FileNumber) -> Result<Option<FileDifference>, DirectoryError> {
+    fn diff_file(
+        &self,
+        other: &Self,
+        file: FileNumber,
+    ) -> Result<Option<FileDifference>, DirectoryError> {
         let (left, left_size) = self.open_raw(file)?;
         let (right, right_size) = other.open_raw(file)?;
         let common_bytes = left_size.min(right_size);
-        let (mut ours, mut theirs) =
-            (Window::new(&left, common_bytes, PIECE), Window::new(&right, common_bytes, PIECE));
+        let (mut ours, mut theirs) = (
+            Window::new(&left, common_bytes, PIECE),
+            Window::new(&right, common_bytes, PIECE),
+        );
         let mut offset = 0;
         while offset < common_bytes {
-            let ours = ours.bytes(offset, PIECE).map_err(|error| self.scan_error(file, error))?;
-            let theirs = theirs.bytes(offset, PIECE).map_err(|error| other.scan_error(file, error))?;
-            if let Some(at) = ours.iter().zip(theirs).position(|(our, their)| our != their) {
+            let ours = ours
+                .bytes(offset, PIECE)
+                .map_err(|error| self.scan_error(file, error))?;
+            let theirs = theirs
+                .bytes(offset, PIECE)
+                .map_err(|error| other.scan_error(file, error))?;
+            if let Some(at) = ours
+                .iter()
+                .zip(theirs)
+                .position(|(our, their)| our != their)
+            {
                 let offset = offset + at as u64;
                 let (left, right) = (self.entry_at(file, offset)?, other.entry_at(file, offset)?);
-                return Ok(Some(FileDifference::Differs { file, offset, left, right }));
+                return Ok(Some(FileDifference::Differs {
+                    file,
+                    offset,
+                    left,
+                    right,
+                }));
             }
             match ours.len().min(theirs.len()) {
                 // One of them became shorter meanwhile.
@@ -96,8 +123,16 @@ impl LogDirectory {
         }
         Ok(match left_size.cmp(&right_size) {
             std::cmp::Ordering::Equal => None,
-            std::cmp::Ordering::Less => Some(FileDifference::Shorter { file, side: Side::Left, common_bytes }),
-            std::cmp::Ordering::Greater => Some(FileDifference::Shorter { file, side: Side::Right, common_bytes }),
+            std::cmp::Ordering::Less => Some(FileDifference::Shorter {
+                file,
+                side: Side::Left,
+                common_bytes,
+            }),
+            std::cmp::Ordering::Greater => Some(FileDifference::Shorter {
+                file,
+                side: Side::Right,
+                common_bytes,
+            }),
         })
     }
 

@@ -24,9 +24,9 @@ impl LogDirectory {
     pub fn find(&self, sought: &Sought) -> Result<Option<EntryRecord>, DirectoryError> {
         match sought {
             Sought::Index(index) => self.find_index(*index),
-            Sought::OpId(op_id) => {
-                Ok(self.find_index(op_id.index)?.filter(|record| record.op_id == *op_id))
-            }
+            Sought::OpId(op_id) => Ok(self
+                .find_index(op_id.index)?
+                .filter(|record| record.op_id == *op_id)),
             Sought::Gtid(gtid) => self.find_gtid(gtid),
         }
     }
@@ -43,7 +43,11 @@ impl LogDirectory {
         for number in &numbers {
             let header = match self.header(*number) {
                 Ok(header) => header,
-                Err(DirectoryError::Corrupt { corruption, .. }) if corruption.fault.kind.is_cut_off() => break,
+                Err(DirectoryError::Corrupt { corruption, .. })
+                    if corruption.fault.kind.is_cut_off() =>
+                {
+                    break;
+                }
                 Err(error) => return Err(error),
             };
             if header.previous_gtids.contains(gtid) {

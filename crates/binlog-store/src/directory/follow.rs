@@ -37,7 +37,11 @@ impl LogDirectory {
     /// Follows the log from an index on.
     #[must_use]
     pub fn follow(&self, from: u64) -> Follower {
-        Follower { directory: self.clone(), reported: VecDeque::new(), next: from }
+        Follower {
+            directory: self.clone(),
+            reported: VecDeque::new(),
+            next: from,
+        }
     }
 }
 
@@ -88,7 +92,11 @@ impl Follower {
             Ok(open) => open,
             // The oldest files go by purging, and take nothing back.
             Err(DirectoryError::Purged(_)) => {
-                return Ok(self.directory.numbers()?.first().is_some_and(|first| *first > record.file));
+                return Ok(self
+                    .directory
+                    .numbers()?
+                    .first()
+                    .is_some_and(|first| *first > record.file));
             }
             Err(error) => return Err(error),
         };

@@ -39,7 +39,10 @@ impl LogDirectory {
     /// # Errors
     /// When a file cannot be read or has no header. Damage behind the header is in the listing.
     pub fn files(&self) -> Result<Vec<FileListing>, DirectoryError> {
-        self.numbers()?.into_iter().map(|number| self.list_file(number)).collect()
+        self.numbers()?
+            .into_iter()
+            .map(|number| self.list_file(number))
+            .collect()
     }
 
     fn list_file(&self, number: FileNumber) -> Result<FileListing, DirectoryError> {

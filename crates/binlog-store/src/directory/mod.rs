@@ -79,7 +79,12 @@ struct OpenFile {
 impl OpenFile {
     fn scanner(&self) -> EntryScanner {
         let window = Window::new(&self.file, self.size, Window::SCAN_BYTES);
-        EntryScanner::new(window, self.header.number, self.header.end, self.header.before)
+        EntryScanner::new(
+            window,
+            self.header.number,
+            self.header.end,
+            self.header.before,
+        )
     }
 }
 
@@ -90,7 +95,10 @@ impl LogDirectory {
     /// [`DirectoryError::NoLog`] when neither has log files.
     pub fn open(fs: Arc<dyn FileSystem>, path: &Path) -> Result<Self, DirectoryError> {
         for dir in [log_dir(path), path.to_path_buf()] {
-            let directory = Self { fs: fs.clone(), dir };
+            let directory = Self {
+                fs: fs.clone(),
+                dir,
+            };
             if !directory.numbers()?.is_empty() {
                 return Ok(directory);
             }
@@ -123,7 +131,10 @@ impl LogDirectory {
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => Vec::new(),
             other => other.map_err(self.io(format!("listing {}", self.dir.display())))?,
         };
-        let mut numbers: Vec<FileNumber> = names.iter().filter_map(|name| FileNumber::from_name(name)).collect();
+        let mut numbers: Vec<FileNumber> = names
+            .iter()
+            .filter_map(|name| FileNumber::from_name(name))
+            .collect();
         numbers.sort_unstable();
         Ok(numbers)
     }
@@ -144,9 +155,14 @@ impl LogDirectory {
         let (file, size) = self.open_raw(record.file)?;
         let window = Window::new(&file, size, Window::LOOKUP_BYTES);
         let mut scanner = EntryScanner::new(window, record.file, record.offset, None);
-        match scanner.next_entry().map_err(|error| self.scan_error(record.file, error))? {
+        match scanner
+            .next_entry()
+            .map_err(|error| self.scan_error(record.file, error))?
+        {
             Some((_, entry)) => Ok(entry),
-            None => Err(self.io(format!("reading {}", record.file))(io::ErrorKind::UnexpectedEof.into())),
+            None => Err(self.io(format!("reading {}", record.file))(
+                io::ErrorKind::UnexpectedEof.into(),
+            )),
         }
     }
 
@@ -156,11 +172,16 @@ impl LogDirectory {
 
     fn open_raw(&self, number: FileNumber) -> Result<(Arc<dyn StorageFile>, u64), DirectoryError> {
         let path = self.path_of(number);
-        let file = self.fs.open_read_only(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => DirectoryError::Purged(path.clone()),
-            _ => self.io(format!("opening {}", path.display()))(error),
-        })?;
-        let size = file.size().map_err(self.io(format!("reading {}", path.display())))?;
+        let file = self
+            .fs
+            .open_read_only(&path)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => DirectoryError::Purged(path.clone()),
+                _ => self.io(format!("opening {}", path.display()))(error),
+            })?;
+        let size = file
+            .size()
+            .map_err(self.io(format!("reading {}", path.display())))?;
         Ok((file, size))
     }
 
@@ -177,9 +198,10 @@ impl LogDirectory {
 
     fn scan_error(&self, file: FileNumber, error: ScanError) -> DirectoryError {
         match error {
-            ScanError::Fault(fault) => {
-                DirectoryError::Corrupt { path: self.path_of(file), corruption: Corruption { file, fault } }
-            }
+            ScanError::Fault(fault) => DirectoryError::Corrupt {
+                path: self.path_of(file),
+                corruption: Corruption { file, fault },
+            },
             ScanError::Io { source, .. } => self.io(format!("reading {file}"))(source),
         }
     }

@@ -4,7 +4,9 @@ use raft_types::OpId;
 
 use crate::format::{FileEnd, LoggedMembership};
 use crate::options::VerifyProgress;
-use crate::scan::{Corruption, Depth, Fault, FaultKind, ScanError, ScannedContent, find_entry_after};
+use crate::scan::{
+    Corruption, Depth, Fault, FaultKind, ScanError, ScannedContent, find_entry_after,
+};
 
 use super::{DirectoryError, LogDirectory, OpenFile};
 
@@ -33,7 +35,10 @@ impl LogDirectory {
     ///
     /// # Errors
     /// When a file cannot be read. Damage is in the report.
-    pub fn verify(&self, progress: &dyn Fn(VerifyProgress)) -> Result<VerifyReport, DirectoryError> {
+    pub fn verify(
+        &self,
+        progress: &dyn Fn(VerifyProgress),
+    ) -> Result<VerifyReport, DirectoryError> {
         let numbers = self.numbers()?;
         let mut report = VerifyReport::default();
         let mut total_bytes = 0;
@@ -47,30 +52,57 @@ impl LogDirectory {
                 Ok(open) => open,
                 Err(DirectoryError::Corrupt { corruption, .. }) => {
                     let unfinished = is_last && at > 0 && corruption.fault.kind.is_cut_off();
-                    let place = if unfinished { &mut report.unfinished } else { &mut report.damage };
+                    let place = if unfinished {
+                        &mut report.unfinished
+                    } else {
+                        &mut report.damage
+                    };
                     *place = Some(corruption);
                     return Ok(report);
                 }
                 Err(error) => return Err(error),
             };
-            if let Some(fault) = before.as_ref().and_then(|before| before.junction_fault(&open)) {
-                report.damage = Some(Corruption { file: *number, fault });
+            if let Some(fault) = before
+                .as_ref()
+                .and_then(|before| before.junction_fault(&open))
+            {
+                report.damage = Some(Corruption {
+                    file: *number,
+                    fault,
+                });
                 return Ok(report);
             }
             let (file, fault) = self.verify_file(&open, before, &mut report)?;
             report.files += 1;
             if let Some(fault) = fault {
-                let kept = Corruption { file: *number, fault };
+                let kept = Corruption {
+                    file: *number,
+                    fault,
+                };
                 let unfinished = is_last && self.is_unfinished(&open, &kept.fault)?;
-                *(if unfinished { &mut report.unfinished } else { &mut report.damage }) = Some(kept);
+                *(if unfinished {
+                    &mut report.unfinished
+                } else {
+                    &mut report.damage
+                }) = Some(kept);
                 return Ok(report);
             }
             if !is_last && file.rotate.is_none() {
-                let fault = Fault { offset: file.end, kind: FaultKind::NoRotate, entry_offset: file.end };
-                report.damage = Some(Corruption { file: *number, fault });
+                let fault = Fault {
+                    offset: file.end,
+                    kind: FaultKind::NoRotate,
+                    entry_offset: file.end,
+                };
+                report.damage = Some(Corruption {
+                    file: *number,
+                    fault,
+                });
                 return Ok(report);
             }
-            progress(VerifyProgress { done_bytes: report.bytes, total_bytes });
+            progress(VerifyProgress {
+                done_bytes: report.bytes,
+                total_bytes,
+            });
             before = Some(file);
         }
         Ok(report)
@@ -82,7 +114,9 @@ impl LogDirectory {
         before: Option<VerifiedFile>,
         report: &mut VerifyReport,
     ) -> Result<(VerifiedFile, Option<Fault>), DirectoryError> {
-        let membership = before.and_then(|before| before.membership).or_else(|| open.header.membership.clone());
+        let membership = before
+            .and_then(|before| before.membership)
+            .or_else(|| open.header.membership.clone());
         let mut file = VerifiedFile {
             end: open.header.end,
             last: open.header.before,
@@ -138,8 +172,17 @@ impl VerifiedFile {
     /// What is wrong with the header of the next file.
     fn junction_fault(&self, next: &OpenFile) -> Option<Fault> {
         let rotate = self.rotate.as_ref()?;
-        let end = FileEnd { last: self.last, gtids: &self.gtids, membership: self.membership.as_ref(), rotate };
+        let end = FileEnd {
+            last: self.last,
+            gtids: &self.gtids,
+            membership: self.membership.as_ref(),
+            rotate,
+        };
         let what = crate::format::wrong_part(&end, &next.header)?;
-        Some(Fault { offset: 0, kind: FaultKind::WrongHeader { what }, entry_offset: 0 })
+        Some(Fault {
+            offset: 0,
+            kind: FaultKind::WrongHeader { what },
+            entry_offset: 0,
+        })
     }
 }

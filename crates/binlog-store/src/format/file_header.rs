@@ -52,7 +52,10 @@ impl FileHeader {
     /// The membership that was in effect when the file began; the default one when there was none.
     #[must_use]
     pub fn membership(&self) -> StoredMembership {
-        self.membership.as_ref().map(LoggedMembership::stored).unwrap_or_default()
+        self.membership
+            .as_ref()
+            .map(LoggedMembership::stored)
+            .unwrap_or_default()
     }
 }
 
@@ -71,20 +74,34 @@ pub(crate) struct HeaderSource<'a> {
 pub(crate) fn encode_file_header(source: &HeaderSource<'_>) -> (Vec<u8>, FileHeader) {
     let description = EventRef::new(source.format_description).ok();
     let server_id = description.map_or(0, |event| event.header().server_id);
-    let origin = EventOrigin { timestamp: source.timestamp, server_id, flags: EventFlags::NONE };
+    let origin = EventOrigin {
+        timestamp: source.timestamp,
+        server_id,
+        flags: EventFlags::NONE,
+    };
 
     // The format description stands as the entry brought it, but for the time of the file.
     let timed_description = with_timestamp(source.format_description, source.timestamp);
 
     let mut out = MAGIC.to_vec();
     let mut end = MAGIC.len() as u64;
-    let gtids = PreviousGtids { gtids: source.previous_gtids.clone() }.encode(origin);
+    let gtids = PreviousGtids {
+        gtids: source.previous_gtids.clone(),
+    }
+    .encode(origin);
     for event in [&timed_description, &gtids] {
         end = stamp(event, end, &mut out).expect("both were checked or encoded as one whole event");
     }
     let payload = encode_body(source);
     let marker = Marker::holding(MarkerKind::FileHeader, source.before, &payload);
-    let end = encode_marker(&marker, &payload, (source.timestamp, server_id), end, &mut Vec::new(), &mut out);
+    let end = encode_marker(
+        &marker,
+        &payload,
+        (source.timestamp, server_id),
+        end,
+        &mut Vec::new(),
+        &mut out,
+    );
 
     let header = FileHeader {
         number: source.number,
@@ -130,15 +147,25 @@ pub(crate) struct FileHeaderBody {
 impl FileHeaderBody {
     /// Reads the payload; the error says what is wrong with it.
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, String> {
-        let (fixed, rest) =
-            payload.split_first_chunk::<BODY_MIN>().ok_or("the payload of the file header's marker is too short")?;
+        let (fixed, rest) = payload
+            .split_first_chunk::<BODY_MIN>()
+            .ok_or("the payload of the file header's marker is too short")?;
         let (ring, number) = fixed.split_at(16);
         let ring = Uuid::from_slice(ring).map_err(|error| error.to_string())?;
         let mut number_bytes = [0; 8];
         number_bytes.copy_from_slice(number);
-        let number = FileNumber::new(u64::from_le_bytes(number_bytes)).ok_or("the file number is 0")?;
-        let membership = if rest.is_empty() { None } else { Some(decode_membership(rest)?) };
-        Ok(Self { ring: RingId(ring), number, membership })
+        let number =
+            FileNumber::new(u64::from_le_bytes(number_bytes)).ok_or("the file number is 0")?;
+        let membership = if rest.is_empty() {
+            None
+        } else {
+            Some(decode_membership(rest)?)
+        };
+        Ok(Self {
+            ring: RingId(ring),
+            number,
+            membership,
+        })
     }
 }
 
@@ -150,8 +177,9 @@ fn decode_membership(bytes: &[u8]) -> Result<LoggedMembership, String> {
     term.copy_from_slice(&op_id[..8]);
     index.copy_from_slice(&op_id[8..]);
     let op_id = OpId::new(u64::from_le_bytes(term), u64::from_le_bytes(index));
-    LoggedMembership::decode(op_id, Bytes::copy_from_slice(json))
-        .map_err(|error| format!("the membership in the file header's marker is not readable: {error}"))
+    LoggedMembership::decode(op_id, Bytes::copy_from_slice(json)).map_err(|error| {
+        format!("the membership in the file header's marker is not readable: {error}")
+    })
 }
 
 #[cfg(test)]
@@ -185,7 +213,10 @@ mod tests {
         let other = encode_file_header(&source(&gtids, &description, Some(&membership)));
         assert_eq!(one, other);
         assert_eq!(one.0.len() as u64, one.1.end);
-        assert_ne!(one.0, encode_file_header(&source(&gtids, &description, None)).0);
+        assert_ne!(
+            one.0,
+            encode_file_header(&source(&gtids, &description, None)).0
+        );
     }
 
     #[test]

@@ -26,7 +26,11 @@ impl FileNumber {
     /// The file of this number; none has number 0.
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
-        if number == 0 { None } else { Some(Self(number)) }
+        if number == 0 {
+            None
+        } else {
+            Some(Self(number))
+        }
     }
 
     /// The number.
@@ -99,12 +103,20 @@ pub(crate) fn render_index(files: impl IntoIterator<Item = FileNumber>) -> Vec<u
 /// The files that an index names, in order.
 pub(crate) fn parse_index(bytes: &[u8]) -> Result<Vec<FileNumber>, IndexDamage> {
     let Some(body) = bytes.strip_suffix(b"\n") else {
-        return if bytes.is_empty() { Ok(Vec::new()) } else { Err(IndexDamage::CutOff) };
+        return if bytes.is_empty() {
+            Ok(Vec::new())
+        } else {
+            Err(IndexDamage::CutOff)
+        };
     };
     let mut files: Vec<FileNumber> = Vec::new();
     for (at, line) in body.split(|byte| *byte == b'\n').enumerate() {
-        let name = std::str::from_utf8(line).ok().and_then(|line| line.strip_prefix("./"));
-        let number = name.and_then(FileNumber::from_name).ok_or(IndexDamage::BadLine { line: at + 1 })?;
+        let name = std::str::from_utf8(line)
+            .ok()
+            .and_then(|line| line.strip_prefix("./"));
+        let number = name
+            .and_then(FileNumber::from_name)
+            .ok_or(IndexDamage::BadLine { line: at + 1 })?;
         if files.last().is_some_and(|last| last.next() != number) {
             return Err(IndexDamage::OutOfOrder { line: at + 1 });
         }
@@ -123,7 +135,11 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for (number, name) in [(1, "binlog.000001"), (999_999, "binlog.999999"), (1_000_000, "binlog.1000000")] {
+        for (number, name) in [
+            (1, "binlog.000001"),
+            (999_999, "binlog.999999"),
+            (1_000_000, "binlog.1000000"),
+        ] {
             assert_eq!(file(number).name(), name);
             assert_eq!(FileNumber::from_name(name), Some(file(number)));
         }
@@ -131,7 +147,15 @@ mod tests {
 
     #[test]
     fn other_names_are_not_ours() {
-        for name in ["binlog.000000", "binlog.1", "binlog.0000001", "binlog.index", "binlog.00000a", "relay.000001", "binlog."] {
+        for name in [
+            "binlog.000000",
+            "binlog.1",
+            "binlog.0000001",
+            "binlog.index",
+            "binlog.00000a",
+            "relay.000001",
+            "binlog.",
+        ] {
             assert_eq!(FileNumber::from_name(name), None, "{name}");
         }
     }
@@ -147,9 +171,18 @@ mod tests {
     #[test]
     fn damaged_index_is_told() {
         assert_eq!(parse_index(b"./binlog.000001"), Err(IndexDamage::CutOff));
-        assert_eq!(parse_index(b"./binlog.000001\nhello\n"), Err(IndexDamage::BadLine { line: 2 }));
-        assert_eq!(parse_index(b"./binlog.000001\n./binlog.000003\n"), Err(IndexDamage::OutOfOrder { line: 2 }));
+        assert_eq!(
+            parse_index(b"./binlog.000001\nhello\n"),
+            Err(IndexDamage::BadLine { line: 2 })
+        );
+        assert_eq!(
+            parse_index(b"./binlog.000001\n./binlog.000003\n"),
+            Err(IndexDamage::OutOfOrder { line: 2 })
+        );
         assert_eq!(parse_index(b"\n"), Err(IndexDamage::BadLine { line: 1 }));
-        assert_eq!(parse_index(&[0xff, b'\n']), Err(IndexDamage::BadLine { line: 1 }));
+        assert_eq!(
+            parse_index(&[0xff, b'\n']),
+            Err(IndexDamage::BadLine { line: 1 })
+        );
     }
 }

@@ -16,13 +16,21 @@ impl LoggedMembership {
     /// The record of a membership that is to be written.
     pub(crate) fn encode(op_id: OpId, membership: Membership) -> serde_json::Result<Self> {
         let json = Bytes::from(serde_json::to_vec(&membership)?);
-        Ok(Self { op_id, json, membership })
+        Ok(Self {
+            op_id,
+            json,
+            membership,
+        })
     }
 
     /// The record of a membership that was read.
     pub(crate) fn decode(op_id: OpId, json: Bytes) -> serde_json::Result<Self> {
         let membership = serde_json::from_slice(&json)?;
-        Ok(Self { op_id, json, membership })
+        Ok(Self {
+            op_id,
+            json,
+            membership,
+        })
     }
 
     /// As the engine takes it.

@@ -210,7 +210,10 @@ impl Marker {
         }
         let found = crc32c::crc32c(payload);
         if !self.kind.has_events() && found != self.payload_crc32c {
-            return Err(MarkerError::Checksum { expected: self.payload_crc32c, found });
+            return Err(MarkerError::Checksum {
+                expected: self.payload_crc32c,
+                found,
+            });
         }
         Ok(())
     }
@@ -219,7 +222,8 @@ impl Marker {
     #[must_use]
     pub fn stored_payload_len(&self) -> u64 {
         if self.kind.has_events() {
-            self.payload_len.saturating_add(4 * u64::from(self.event_count))
+            self.payload_len
+                .saturating_add(4 * u64::from(self.event_count))
         } else {
             0
         }
@@ -307,9 +311,15 @@ mod tests {
         body.extend_from_slice(b"{}");
         assert_eq!(Marker::decode(&body), Ok((marker, &b"{}"[..])));
         body[MARKER_BODY_LEN] = b'[';
-        assert!(matches!(Marker::decode(&body), Err(MarkerError::Checksum { .. })));
+        assert!(matches!(
+            Marker::decode(&body),
+            Err(MarkerError::Checksum { .. })
+        ));
         body.pop();
-        assert!(matches!(Marker::decode(&body), Err(MarkerError::Contradiction(_))));
+        assert!(matches!(
+            Marker::decode(&body),
+            Err(MarkerError::Contradiction(_))
+        ));
     }
 
     #[test]
@@ -317,7 +327,10 @@ mod tests {
         let good = transaction().encode();
         assert_eq!(Marker::decode(b"hello"), Err(MarkerError::NoMagic));
         assert_eq!(Marker::decode(&good[..20]), Err(MarkerError::Short(20)));
-        for (at, value, wanted) in [(4, 2, MarkerError::Version(2)), (5, 9, MarkerError::Kind(9))] {
+        for (at, value, wanted) in [
+            (4, 2, MarkerError::Version(2)),
+            (5, 9, MarkerError::Kind(9)),
+        ] {
             let mut body = good;
             body[at] = value;
             assert_eq!(Marker::decode(&body), Err(wanted));
@@ -325,9 +338,13 @@ mod tests {
         for (at, value) in [(6, 0), (7, 1), (36, 0)] {
             let mut body = good;
             body[at] = value;
-            assert!(matches!(Marker::decode(&body), Err(MarkerError::Contradiction(_))), "{at}");
+            assert!(
+                matches!(Marker::decode(&body), Err(MarkerError::Contradiction(_))),
+                "{at}"
+            );
         }
-        let mut blank_with_payload = Marker::holding(MarkerKind::Blank, Some(OpId::new(1, 1)), b"").encode();
+        let mut blank_with_payload =
+            Marker::holding(MarkerKind::Blank, Some(OpId::new(1, 1)), b"").encode();
         blank_with_payload[24] = 1;
         assert!(Marker::decode(&blank_with_payload).is_err());
     }

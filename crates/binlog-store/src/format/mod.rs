@@ -17,4 +17,6 @@ pub(crate) use logged_membership::LoggedMembership;
 pub use marker::{MARKER_BODY_LEN, MARKER_MAGIC, MARKER_VERSION, Marker, MarkerError, MarkerKind};
 pub(crate) use marker::{MAX_MARKER_EVENT_BYTES, encode_marker};
 pub use stored_entry::InvalidEntry;
-pub(crate) use stored_entry::{PreparedContent, PreparedEntry, RotateBody, prepare, transaction_gtid};
+pub(crate) use stored_entry::{
+    PreparedContent, PreparedEntry, RotateBody, prepare, transaction_gtid,
+};

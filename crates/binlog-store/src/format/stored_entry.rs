@@ -35,7 +35,9 @@ pub enum InvalidEntry {
         what: &'static str,
     },
     /// The membership or format description does not fit into a marker.
-    #[error("entry {op_id} has {bytes} bytes beside its events, more than the {MAX_MARKER_EVENT_BYTES} that a marker holds")]
+    #[error(
+        "entry {op_id} has {bytes} bytes beside its events, more than the {MAX_MARKER_EVENT_BYTES} that a marker holds"
+    )]
     TooLarge {
         /// The entry.
         op_id: OpId,
@@ -106,7 +108,10 @@ impl RotateBody {
         let timestamp = payload.first_chunk::<4>()?;
         let format_description = payload.slice(4..);
         check_format_description(&format_description).ok()?;
-        Some(Rotate { format_description, timestamp: u32::from_le_bytes(*timestamp) })
+        Some(Rotate {
+            format_description,
+            timestamp: u32::from_le_bytes(*timestamp),
+        })
     }
 }
 
@@ -117,31 +122,64 @@ impl RotateBody {
 pub(crate) fn prepare(entry: &Entry) -> Result<PreparedEntry, InvalidEntry> {
     let op_id = OpId::from(entry.log_id);
     let (kind, origin, in_marker, content) = match &entry.payload {
-        EntryPayload::Blank => (MarkerKind::Blank, (0, 0), Bytes::new(), PreparedContent::Blank),
+        EntryPayload::Blank => (
+            MarkerKind::Blank,
+            (0, 0),
+            Bytes::new(),
+            PreparedContent::Blank,
+        ),
         EntryPayload::Membership(membership) => {
-            let logged = LoggedMembership::encode(op_id, membership.clone())
-                .map_err(|error| InvalidEntry::Membership { op_id, reason: error.to_string() })?;
-            (MarkerKind::Membership, (0, 0), logged.json.clone(), PreparedContent::Membership(logged))
+            let logged = LoggedMembership::encode(op_id, membership.clone()).map_err(|error| {
+                InvalidEntry::Membership {
+                    op_id,
+                    reason: error.to_string(),
+                }
+            })?;
+            (
+                MarkerKind::Membership,
+                (0, 0),
+                logged.json.clone(),
+                PreparedContent::Membership(logged),
+            )
         }
         EntryPayload::Normal(AppEntry::Rotate(rotate)) => {
             let server_id = check_format_description(&rotate.format_description)
                 .map_err(|what| InvalidEntry::NotCanonical { op_id, what })?;
             let body = RotateBody::encode(rotate);
-            (MarkerKind::Rotate, (rotate.timestamp, server_id), body, PreparedContent::Rotate(rotate.clone()))
+            (
+                MarkerKind::Rotate,
+                (rotate.timestamp, server_id),
+                body,
+                PreparedContent::Rotate(rotate.clone()),
+            )
         }
         EntryPayload::Normal(AppEntry::Transaction(payload)) => {
             return prepare_transaction(op_id, payload.bytes(), payload.crc32c());
         }
     };
     if in_marker.len() > MAX_MARKER_EVENT_BYTES / 2 {
-        return Err(InvalidEntry::TooLarge { op_id, bytes: in_marker.len() });
+        return Err(InvalidEntry::TooLarge {
+            op_id,
+            bytes: in_marker.len(),
+        });
     }
     let marker = Marker::holding(kind, Some(op_id), &in_marker);
     let memory = in_marker.len() as u64 + ENTRY_OVERHEAD_BYTES;
-    Ok(PreparedEntry { op_id, marker, origin, in_marker, content, memory })
+    Ok(PreparedEntry {
+        op_id,
+        marker,
+        origin,
+        in_marker,
+        content,
+        memory,
+    })
 }
 
-fn prepare_transaction(op_id: OpId, events: &Bytes, crc32c: u32) -> Result<PreparedEntry, InvalidEntry> {
+fn prepare_transaction(
+    op_id: OpId,
+    events: &Bytes,
+    crc32c: u32,
+) -> Result<PreparedEntry, InvalidEntry> {
     let mut rest: &[u8] = events;
     let mut event_count = 0_u32;
     let (mut origin, mut gtid) = ((0, 0), None);
@@ -149,7 +187,10 @@ fn prepare_transaction(op_id: OpId, events: &Bytes, crc32c: u32) -> Result<Prepa
     while let Some(event) = EventRef::split_from(&mut rest).map_err(invalid)? {
         let header = event.header();
         if header.log_pos != 0 {
-            return Err(InvalidEntry::NotCanonical { op_id, what: "an event has an end position" });
+            return Err(InvalidEntry::NotCanonical {
+                op_id,
+                what: "an event has an end position",
+            });
         }
         if event_count == 0 {
             origin = (header.timestamp, header.server_id);
@@ -158,7 +199,10 @@ fn prepare_transaction(op_id: OpId, events: &Bytes, crc32c: u32) -> Result<Prepa
         event_count += 1;
     }
     if event_count == 0 {
-        return Err(InvalidEntry::NotCanonical { op_id, what: "a transaction without events" });
+        return Err(InvalidEntry::NotCanonical {
+            op_id,
+            what: "a transaction without events",
+        });
     }
     let marker = Marker {
         kind: MarkerKind::Transaction,
@@ -173,7 +217,10 @@ fn prepare_transaction(op_id: OpId, events: &Bytes, crc32c: u32) -> Result<Prepa
         origin,
         in_marker: Bytes::new(),
         memory: events.len() as u64 + ENTRY_OVERHEAD_BYTES,
-        content: PreparedContent::Transaction { events: events.clone(), gtid },
+        content: PreparedContent::Transaction {
+            events: events.clone(),
+            gtid,
+        },
     })
 }
 
@@ -187,8 +234,10 @@ pub(crate) fn transaction_gtid(first: EventRef<'_>) -> Result<Option<Gtid>, Deco
 
 /// Checks that the bytes are one canonical format description; its server id.
 fn check_format_description(event: &[u8]) -> Result<u32, &'static str> {
-    let event = EventRef::new(event).map_err(|_| "the format description is not one whole event")?;
-    let description = FormatDescription::decode(event).map_err(|_| "the format description cannot be read")?;
+    let event =
+        EventRef::new(event).map_err(|_| "the format description is not one whole event")?;
+    let description =
+        FormatDescription::decode(event).map_err(|_| "the format description cannot be read")?;
     if description.checksum != ChecksumAlgorithm::Crc32 {
         return Err("the format description does not announce CRC32");
     }
@@ -204,11 +253,17 @@ mod tests {
     use raft_types::{LogId, TransactionPayload};
 
     fn entry(payload: EntryPayload) -> Entry {
-        Entry { log_id: LogId::from(OpId::new(1, 5)), payload }
+        Entry {
+            log_id: LogId::from(OpId::new(1, 5)),
+            payload,
+        }
     }
 
     fn rotate(format_description: Vec<u8>) -> Entry {
-        let rotate = Rotate { format_description: format_description.into(), timestamp: 7 };
+        let rotate = Rotate {
+            format_description: format_description.into(),
+            timestamp: 7,
+        };
         entry(EntryPayload::Normal(AppEntry::Rotate(rotate)))
     }
 
@@ -222,18 +277,36 @@ mod tests {
         let prepared = prepare(&rotate(FormatDescription::built_in_event())).unwrap();
         let rotate = RotateBody::decode(&prepared.in_marker).unwrap();
         assert_eq!(rotate.timestamp, 7);
-        assert_eq!(rotate.format_description, FormatDescription::built_in_event());
+        assert_eq!(
+            rotate.format_description,
+            FormatDescription::built_in_event()
+        );
         assert!(RotateBody::decode(&Bytes::from_static(b"abc")).is_none());
     }
 
     #[test]
     fn what_no_reader_could_read_is_refused() {
-        assert!(matches!(prepare(&transaction(vec![])), Err(InvalidEntry::NotCanonical { .. })));
-        assert!(matches!(prepare(&transaction(vec![1; 30])), Err(InvalidEntry::Payload { .. })));
-        assert!(matches!(prepare(&rotate(vec![0; 19])), Err(InvalidEntry::NotCanonical { .. })));
+        assert!(matches!(
+            prepare(&transaction(vec![])),
+            Err(InvalidEntry::NotCanonical { .. })
+        ));
+        assert!(matches!(
+            prepare(&transaction(vec![1; 30])),
+            Err(InvalidEntry::Payload { .. })
+        ));
+        assert!(matches!(
+            prepare(&rotate(vec![0; 19])),
+            Err(InvalidEntry::NotCanonical { .. })
+        ));
         let mut stamped = FormatDescription::built_in_event();
         stamped[13] = 1;
-        assert!(matches!(prepare(&transaction(stamped.clone())), Err(InvalidEntry::NotCanonical { .. })));
-        assert!(matches!(prepare(&rotate(stamped)), Err(InvalidEntry::NotCanonical { .. })));
+        assert!(matches!(
+            prepare(&transaction(stamped.clone())),
+            Err(InvalidEntry::NotCanonical { .. })
+        ));
+        assert!(matches!(
+            prepare(&rotate(stamped)),
+            Err(InvalidEntry::NotCanonical { .. })
+        ));
     }
 }

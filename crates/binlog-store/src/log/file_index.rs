@@ -27,7 +27,11 @@ pub(crate) struct Points {
 impl Points {
     /// Takes note of an entry, if the last point is far enough away.
     pub(crate) fn note(&mut self, index: u64, offset: u64) {
-        if self.points.last().is_none_or(|last| offset >= last.offset + POINT_EVERY_BYTES) {
+        if self
+            .points
+            .last()
+            .is_none_or(|last| offset >= last.offset + POINT_EVERY_BYTES)
+        {
             self.points.push(Point { index, offset });
         }
     }
@@ -62,7 +66,14 @@ pub(crate) struct LogFile {
 impl LogFile {
     /// A file that has a header and nothing else.
     pub(crate) fn begin(header: Arc<FileHeader>) -> Self {
-        Self { end: header.end, header, first: None, last: None, closed: false, points: Some(Points::default()) }
+        Self {
+            end: header.end,
+            header,
+            first: None,
+            last: None,
+            closed: false,
+            points: Some(Points::default()),
+        }
     }
 
     pub(crate) fn number(&self) -> FileNumber {
@@ -131,12 +142,17 @@ impl FileIndex {
 
     /// Where to look for an entry; `None` when no file has it.
     pub(crate) fn locate(&self, index: u64) -> Option<Place> {
-        let behind = self.files.partition_point(|file| file.first.is_some_and(|first| first <= index));
+        let behind = self
+            .files
+            .partition_point(|file| file.first.is_some_and(|first| first <= index));
         let file = self.files.get(behind.checked_sub(1)?)?;
         if file.last.is_none_or(|last| last.index < index) {
             return None;
         }
-        let begin = Point { index: file.first?, offset: file.header.end };
+        let begin = Point {
+            index: file.first?,
+            offset: file.header.end,
+        };
         let known = file.points.as_ref().map(|points| points.before(index));
         Some(Place {
             file: file.number(),
@@ -198,7 +214,11 @@ mod tests {
         let mut index = FileIndex::default();
         let (mut one, mut two) = (file(1, None), file(2, Some(OpId::new(1, 9))));
         for at in 0..10 {
-            one.note(OpId::new(1, at), 1_000 + at * 40_000, 1_000 + (at + 1) * 40_000);
+            one.note(
+                OpId::new(1, at),
+                1_000 + at * 40_000,
+                1_000 + (at + 1) * 40_000,
+            );
         }
         one.closed = true;
         two.note(OpId::new(1, 10), 500, 600);
@@ -212,8 +232,20 @@ mod tests {
         let index = index();
         let place = index.locate(5).unwrap();
         assert_eq!(place.file, FileNumber::FIRST);
-        assert_eq!(place.point, Point { index: 4, offset: 161_000 });
-        assert_eq!(index.locate(10).unwrap().point, Point { index: 10, offset: 500 });
+        assert_eq!(
+            place.point,
+            Point {
+                index: 4,
+                offset: 161_000
+            }
+        );
+        assert_eq!(
+            index.locate(10).unwrap().point,
+            Point {
+                index: 10,
+                offset: 500
+            }
+        );
         assert_eq!(index.locate(11), None);
     }
 

@@ -21,7 +21,10 @@ impl Memberships {
 
     /// The last one up to an index.
     pub(crate) fn at(&self, index: u64) -> Option<&LoggedMembership> {
-        self.logged.iter().rev().find(|logged| logged.op_id.index <= index)
+        self.logged
+            .iter()
+            .rev()
+            .find(|logged| logged.op_id.index <= index)
     }
 
     /// The one in effect at an entry, as the engine takes it; the default one before all.
@@ -37,7 +40,11 @@ impl Memberships {
 
     /// Drops those up to `index` but for the last of them, which is in effect there.
     pub(crate) fn purge(&mut self, index: u64) {
-        let up_to = self.logged.iter().filter(|logged| logged.op_id.index <= index).count();
+        let up_to = self
+            .logged
+            .iter()
+            .filter(|logged| logged.op_id.index <= index)
+            .count();
         self.logged.drain(..up_to.saturating_sub(1));
     }
 }
@@ -51,12 +58,22 @@ mod tests {
     fn the_one_in_effect_is_found() {
         let mut memberships = Memberships::default();
         for index in [3, 7, 9] {
-            memberships.push(LoggedMembership::encode(OpId::new(1, index), Membership::default()).unwrap());
+            memberships.push(
+                LoggedMembership::encode(OpId::new(1, index), Membership::default()).unwrap(),
+            );
         }
-        let index_at = |memberships: &Memberships, index| memberships.at(index).map(|logged| logged.op_id.index);
-        assert_eq!((index_at(&memberships, 2), index_at(&memberships, 8)), (None, Some(7)));
+        let index_at = |memberships: &Memberships, index| {
+            memberships.at(index).map(|logged| logged.op_id.index)
+        };
+        assert_eq!(
+            (index_at(&memberships, 2), index_at(&memberships, 8)),
+            (None, Some(7))
+        );
         memberships.purge(8);
-        assert_eq!((index_at(&memberships, 6), index_at(&memberships, 8)), (None, Some(7)));
+        assert_eq!(
+            (index_at(&memberships, 6), index_at(&memberships, 8)),
+            (None, Some(7))
+        );
         memberships.truncate(9);
         assert_eq!(memberships.last().map(|logged| logged.op_id.index), Some(7));
     }

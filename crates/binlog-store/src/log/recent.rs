@@ -19,7 +19,11 @@ pub(crate) struct RecentEntries {
 
 impl RecentEntries {
     pub(crate) fn new(limit: u64) -> Self {
-        Self { entries: VecDeque::new(), bytes: 0, limit }
+        Self {
+            entries: VecDeque::new(),
+            bytes: 0,
+            limit,
+        }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -40,7 +44,9 @@ impl RecentEntries {
     /// The entries from `start` to before `end` that are here, as many as fit into `budget` bytes but
     /// at least one.
     pub(crate) fn range(&self, start: u64, end: u64, budget: u64) -> Vec<Entry> {
-        let Some(first) = self.first_index() else { return Vec::new() };
+        let Some(first) = self.first_index() else {
+            return Vec::new();
+        };
         let skip = usize::try_from(start.saturating_sub(first)).unwrap_or(usize::MAX);
         let mut used = 0;
         let mut found = Vec::new();
@@ -57,14 +63,22 @@ impl RecentEntries {
 
     /// Drops the entries with an index of `from` or more.
     pub(crate) fn truncate(&mut self, from: u64) {
-        while self.entries.back().is_some_and(|cached| cached.entry.log_id.index >= from) {
+        while self
+            .entries
+            .back()
+            .is_some_and(|cached| cached.entry.log_id.index >= from)
+        {
             self.drop_one(true);
         }
     }
 
     /// Drops the entries up to `index`.
     pub(crate) fn purge(&mut self, index: u64) {
-        while self.entries.front().is_some_and(|cached| cached.entry.log_id.index <= index) {
+        while self
+            .entries
+            .front()
+            .is_some_and(|cached| cached.entry.log_id.index <= index)
+        {
             self.drop_one(false);
         }
     }
@@ -81,7 +95,11 @@ impl RecentEntries {
     }
 
     fn drop_one(&mut self, newest: bool) {
-        let dropped = if newest { self.entries.pop_back() } else { self.entries.pop_front() };
+        let dropped = if newest {
+            self.entries.pop_back()
+        } else {
+            self.entries.pop_front()
+        };
         self.bytes -= dropped.map_or(0, |cached| cached.memory);
     }
 }
@@ -94,7 +112,10 @@ mod tests {
     fn filled(limit: u64) -> RecentEntries {
         let mut recent = RecentEntries::new(limit);
         for index in 10..20 {
-            let entry = Entry { log_id: LogId::from(OpId::new(1, index)), payload: EntryPayload::Blank };
+            let entry = Entry {
+                log_id: LogId::from(OpId::new(1, index)),
+                payload: EntryPayload::Blank,
+            };
             recent.push(entry, 100);
         }
         recent

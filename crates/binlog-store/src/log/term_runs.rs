@@ -57,7 +57,10 @@ impl TermRuns {
     /// The first and the last entry.
     pub(crate) fn bounds(&self) -> Option<(OpId, OpId)> {
         let (first, last) = (self.runs.first()?, self.runs.last()?);
-        Some((OpId::new(first.term, first.first), OpId::new(last.term, last.last)))
+        Some((
+            OpId::new(first.term, first.first),
+            OpId::new(last.term, last.last),
+        ))
     }
 
     /// The op id of the entry at an index.
@@ -69,8 +72,13 @@ impl TermRuns {
 
     /// The last op id of each term among the entries from `first` to `last`.
     pub(crate) fn last_of_each_term(&self, first: u64, last: u64) -> Vec<OpId> {
-        let inside = self.runs.iter().filter(|run| run.last >= first && run.first <= last);
-        inside.map(|run| OpId::new(run.term, run.last.min(last))).collect()
+        let inside = self
+            .runs
+            .iter()
+            .filter(|run| run.last >= first && run.first <= last);
+        inside
+            .map(|run| OpId::new(run.term, run.last.min(last)))
+            .collect()
     }
 }
 
@@ -94,7 +102,10 @@ mod tests {
         assert_eq!(runs.op_id(6), Some(OpId::new(1, 6)));
         assert_eq!(runs.op_id(9), Some(OpId::new(4, 9)));
         assert_eq!((runs.op_id(4), runs.op_id(11)), (None, None));
-        assert_eq!(runs.last_of_each_term(6, 9), [OpId::new(1, 6), OpId::new(2, 7), OpId::new(4, 9)]);
+        assert_eq!(
+            runs.last_of_each_term(6, 9),
+            [OpId::new(1, 6), OpId::new(2, 7), OpId::new(4, 9)]
+        );
     }
 
     #[test]

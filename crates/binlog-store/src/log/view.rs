@@ -134,7 +134,9 @@ impl LogView {
         hint: Option<ReadHint>,
     ) -> Result<ReadPlan, StoreError> {
         let nothing = Ok(ReadPlan::Entries(Vec::new()));
-        let Some((first, last)) = self.bounds() else { return nothing };
+        let Some((first, last)) = self.bounds() else {
+            return nothing;
+        };
         let (start, end) = (start.max(first.index), end.min(last.index + 1));
         if start >= end {
             return nothing;
@@ -155,7 +157,13 @@ impl LogView {
             place.point = hint.next;
         }
         let end = in_memory.map_or(end, |oldest| end.min(oldest));
-        Ok(ReadPlan::Disk(DiskRead { place, start, end, budget, generation: self.generation }))
+        Ok(ReadPlan::Disk(DiskRead {
+            place,
+            start,
+            end,
+            budget,
+            generation: self.generation,
+        }))
     }
 
     /// The membership in effect at the highest committed entry.
@@ -173,6 +181,8 @@ impl SharedView {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, LogView> {
-        self.0.lock().expect("no thread panics while it holds the log's lock")
+        self.0
+            .lock()
+            .expect("no thread panics while it holds the log's lock")
     }
 }

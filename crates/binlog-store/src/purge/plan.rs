@@ -87,11 +87,17 @@ fn wanted(file: &PurgeCandidate, policy: &PurgePolicy, left: u64) -> bool {
     match policy {
         PurgePolicy::BeforeFile(first_kept) => file.file < *first_kept,
         PurgePolicy::TotalBytes(bytes) => left > *bytes,
-        PurgePolicy::ClosedBefore(time) => file.closed_at.is_some_and(|closed_at| closed_at < *time),
+        PurgePolicy::ClosedBefore(time) => {
+            file.closed_at.is_some_and(|closed_at| closed_at < *time)
+        }
     }
 }
 
-fn limit(file: &PurgeCandidate, committed: Option<OpId>, lowest_hold: Option<u64>) -> Option<PurgeLimit> {
+fn limit(
+    file: &PurgeCandidate,
+    committed: Option<OpId>,
+    lowest_hold: Option<u64>,
+) -> Option<PurgeLimit> {
     let last = match file.last {
         Some(last) if file.closed => last,
         _ => return Some(PurgeLimit::Open),
@@ -129,19 +135,50 @@ mod tests {
         let all = Some(OpId::new(1, 39));
         let held = |index| Some(PurgeLimit::Held { index });
         #[rustfmt::skip]
-        let rows: [(PurgePolicy, Option<OpId>, Option<u64>, u64, Option<PurgeLimit>); 14] = [
+        type Row = (PurgePolicy, Option<OpId>, Option<u64>, u64, Option<PurgeLimit>);
+        let rows: [Row; 14] = [
             (PurgePolicy::BeforeFile(number(1)), all, None, 0, None),
             (PurgePolicy::BeforeFile(number(3)), all, None, 2, None),
-            (PurgePolicy::BeforeFile(number(9)), all, None, 3, Some(PurgeLimit::Open)),
-            (PurgePolicy::BeforeFile(number(3)), None, None, 0, Some(PurgeLimit::NotCommitted)),
-            (PurgePolicy::BeforeFile(number(3)), Some(OpId::new(1, 9)), None, 1, Some(PurgeLimit::NotCommitted)),
-            (PurgePolicy::BeforeFile(number(3)), all, Some(19), 1, held(19)),
+            (
+                PurgePolicy::BeforeFile(number(9)),
+                all,
+                None,
+                3,
+                Some(PurgeLimit::Open),
+            ),
+            (
+                PurgePolicy::BeforeFile(number(3)),
+                None,
+                None,
+                0,
+                Some(PurgeLimit::NotCommitted),
+            ),
+            (
+                PurgePolicy::BeforeFile(number(3)),
+                Some(OpId::new(1, 9)),
+                None,
+                1,
+                Some(PurgeLimit::NotCommitted),
+            ),
+            (
+                PurgePolicy::BeforeFile(number(3)),
+                all,
+                Some(19),
+                1,
+                held(19),
+            ),
             (PurgePolicy::BeforeFile(number(3)), all, Some(20), 2, None),
             (PurgePolicy::BeforeFile(number(3)), all, Some(0), 0, held(0)),
             (PurgePolicy::TotalBytes(400), all, None, 0, None),
             (PurgePolicy::TotalBytes(399), all, None, 1, None),
             (PurgePolicy::TotalBytes(150), all, None, 3, None),
-            (PurgePolicy::TotalBytes(1), all, None, 3, Some(PurgeLimit::Open)),
+            (
+                PurgePolicy::TotalBytes(1),
+                all,
+                None,
+                3,
+                Some(PurgeLimit::Open),
+            ),
             (PurgePolicy::ClosedBefore(2000), all, None, 1, None),
             (PurgePolicy::ClosedBefore(9000), all, None, 3, None),
         ];
@@ -150,9 +187,17 @@ mod tests {
             let case = format!("{policy:?} committed {committed:?} hold {hold:?}");
             assert_eq!(plan.remove.len() as u64, removed, "{case}");
             assert_eq!(plan.bytes, removed * 100, "{case}");
-            assert_eq!(plan.floor, (removed > 0).then(|| OpId::new(1, removed * 10 - 1)), "{case}");
+            assert_eq!(
+                plan.floor,
+                (removed > 0).then(|| OpId::new(1, removed * 10 - 1)),
+                "{case}"
+            );
             assert_eq!(plan.kept.map(|(_, limit)| limit), limit, "{case}");
-            assert_eq!(plan.kept.map(|(file, _)| file.get()), limit.map(|_| removed + 1), "{case}");
+            assert_eq!(
+                plan.kept.map(|(file, _)| file.get()),
+                limit.map(|_| removed + 1),
+                "{case}"
+            );
         }
     }
 }

@@ -41,13 +41,21 @@ pub const INDEX_CASES: &[IndexCase] = &[
 
 impl IndexState {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Agrees, Self::Missing, Self::Damaged, Self::Stale, Self::NamesMissingFile];
+    pub const ALL: [Self; 5] = [
+        Self::Agrees,
+        Self::Missing,
+        Self::Damaged,
+        Self::Stale,
+        Self::NamesMissingFile,
+    ];
 
     /// The row for the state.
     #[must_use]
     pub fn case(self) -> &'static IndexCase {
-        INDEX_CASES.iter().find(|case| case.state == self).expect("every state is in the table")
+        INDEX_CASES
+            .iter()
+            .find(|case| case.state == self)
+            .expect("every state is in the table")
     }
 }
 
@@ -62,11 +70,20 @@ pub(super) fn index_state(
         Some(Ok(listed)) => listed,
     };
     // What was purged before the log's first file may still be named.
-    let gone = listed.iter().find(|file| Some(*file) >= log.first() && !log.contains(file));
+    let gone = listed
+        .iter()
+        .find(|file| Some(*file) >= log.first() && !log.contains(file));
     if let Some(file) = gone {
         return (IndexState::NamesMissingFile, Some(*file));
     }
-    (if *listed == log { IndexState::Agrees } else { IndexState::Stale }, None)
+    (
+        if *listed == log {
+            IndexState::Agrees
+        } else {
+            IndexState::Stale
+        },
+        None,
+    )
 }
 
 #[cfg(test)]
@@ -76,22 +93,36 @@ mod tests {
     #[test]
     fn every_state_is_in_exactly_one_row() {
         for state in IndexState::ALL {
-            assert_eq!(INDEX_CASES.iter().filter(|case| case.state == state).count(), 1, "{state:?}");
+            assert_eq!(
+                INDEX_CASES
+                    .iter()
+                    .filter(|case| case.state == state)
+                    .count(),
+                1,
+                "{state:?}"
+            );
         }
     }
 
     #[test]
     fn states_are_told_apart() {
         let files = |numbers: &[u64]| -> Vec<FileNumber> {
-            numbers.iter().map(|number| FileNumber::new(*number).unwrap()).collect()
+            numbers
+                .iter()
+                .map(|number| FileNumber::new(*number).unwrap())
+                .collect()
         };
-        let state = |index: &[u64], log: &[u64]| index_state(Some(&Ok(files(index))), &files(log)).0;
+        let state =
+            |index: &[u64], log: &[u64]| index_state(Some(&Ok(files(index))), &files(log)).0;
         assert_eq!(state(&[3, 4], &[3, 4]), IndexState::Agrees);
         assert_eq!(state(&[3], &[3, 4]), IndexState::Stale);
         assert_eq!(state(&[2, 3, 4], &[3, 4]), IndexState::Stale);
         assert_eq!(state(&[3, 4, 5], &[3, 4]), IndexState::NamesMissingFile);
         assert_eq!(state(&[], &[3]), IndexState::Stale);
         assert_eq!(index_state(None, &files(&[1])).0, IndexState::Missing);
-        assert_eq!(index_state(Some(&Err(IndexDamage::CutOff)), &files(&[1])).0, IndexState::Damaged);
+        assert_eq!(
+            index_state(Some(&Err(IndexDamage::CutOff)), &files(&[1])).0,
+            IndexState::Damaged
+        );
     }
 }

@@ -12,7 +12,9 @@ use crate::file_system::StorageFile;
 use crate::format::{FileEnd, FileHeader, FileNumber, wrong_part};
 use crate::log::{FileIndex, LogFile, Memberships, Points, TermRuns};
 use crate::options::{ProgressCallback, VerifyAtStart, VerifyProgress};
-use crate::scan::{Depth, EntryScanner, Fault, FaultKind, ScanError, ScannedContent, Window, find_entry_after};
+use crate::scan::{
+    Depth, EntryScanner, Fault, FaultKind, ScanError, ScannedContent, Window, find_entry_after,
+};
 
 use super::recovery_cases::TailState;
 use super::survey::{Survey, SurveyedFile, corrupt, scan_error, wrong_header};
@@ -69,7 +71,12 @@ pub(super) fn scan_log(
         VerifyAtStart::All => 0,
         VerifyAtStart::Recent => first_recent(&survey.files, survey.saved.committed),
     };
-    let total_bytes = survey.files.iter().skip(whole_from).map(|file| file.size).sum();
+    let total_bytes = survey
+        .files
+        .iter()
+        .skip(whole_from)
+        .map(|file| file.size)
+        .sum();
     let log = ScannedLog {
         files: FileIndex::default(),
         terms: TermRuns::default(),
@@ -82,11 +89,20 @@ pub(super) fn scan_log(
         verified_bytes: 0,
     };
     let floor = survey.saved.floor.as_ref().map(|floor| floor.op_id);
-    let mut scan = LogScan { dir, log, floor, progress, done_bytes: 0, total_bytes };
+    let mut scan = LogScan {
+        dir,
+        log,
+        floor,
+        progress,
+        done_bytes: 0,
+        total_bytes,
+    };
     for (at, file) in survey.files.iter().enumerate() {
         let next = survey.files.get(at + 1);
         match (&file.header, next.map(|next| &next.header)) {
-            (Ok(header), Some(Ok(next))) if at < whole_from => scan.step_over(file, header, next)?,
+            (Ok(header), Some(Ok(next))) if at < whole_from => {
+                scan.step_over(file, header, next)?
+            }
             (Ok(header), next) => scan.whole_file(file, header, next)?,
             // Only the last file, as the survey has checked.
             (Err(fault), _) => scan.half_made(file.number, fault),
@@ -100,21 +116,31 @@ pub(super) fn scan_log(
 fn first_recent(files: &[SurveyedFile], committed: Option<OpId>) -> usize {
     let behind = |file: &SurveyedFile| {
         let before = file.header.as_ref().ok().and_then(|header| header.before);
-        before.is_some_and(|before| committed.is_none_or(|committed| before.index >= committed.index))
+        before
+            .is_some_and(|before| committed.is_none_or(|committed| before.index >= committed.index))
     };
     let of_committed = files.iter().position(behind).unwrap_or(files.len());
-    of_committed.min(files.len().saturating_sub(1)).saturating_sub(1)
+    of_committed
+        .min(files.len().saturating_sub(1))
+        .saturating_sub(1)
 }
 
 impl LogScan<'_> {
     /// Takes a closed file's begin and end from its header and the next one's.
-    fn step_over(&mut self, file: &SurveyedFile, header: &Arc<FileHeader>, next: &FileHeader) -> Result<(), OpenError> {
+    fn step_over(
+        &mut self,
+        file: &SurveyedFile,
+        header: &Arc<FileHeader>,
+        next: &FileHeader,
+    ) -> Result<(), OpenError> {
         self.begin(header);
         let mut log_file = LogFile::begin(header.clone());
         log_file.points = None;
         match header.before.zip(next.before) {
             Some((before, last)) if before.term == last.term => {
-                self.log.terms.extend(last.term, before.index + 1, last.index);
+                self.log
+                    .terms
+                    .extend(last.term, before.index + 1, last.index);
                 log_file.first = Some(before.index + 1);
                 log_file.last = Some(last);
             }
@@ -124,7 +150,9 @@ impl LogScan<'_> {
                 let mut scanner = EntryScanner::new(window, file.number, header.end, header.before);
                 let mut points = Points::default();
                 loop {
-                    let entry = scanner.next(Depth::Marker).map_err(|error| scan_error(self.dir, file.number, error))?;
+                    let entry = scanner
+                        .next(Depth::Marker)
+                        .map_err(|error| scan_error(self.dir, file.number, error))?;
                     let Some(entry) = entry else { break };
                     self.log.terms.push(entry.op_id);
                     log_file.first.get_or_insert(entry.op_id.index);
@@ -135,7 +163,11 @@ impl LogScan<'_> {
             }
         }
         if log_file.last != next.before {
-            return Err(corrupt(self.dir, next.number, wrong_header("entry before the file")));
+            return Err(corrupt(
+                self.dir,
+                next.number,
+                wrong_header("entry before the file"),
+            ));
         }
         log_file.end = file.size;
         log_file.closed = true;
@@ -147,7 +179,11 @@ impl LogScan<'_> {
     fn begin(&mut self, header: &FileHeader) {
         self.log.gtids = header.previous_gtids.clone();
         if let Some(membership) = &header.membership
-            && self.log.memberships.last().is_none_or(|last| last.op_id != membership.op_id)
+            && self
+                .log
+                .memberships
+                .last()
+                .is_none_or(|last| last.op_id != membership.op_id)
         {
             self.log.memberships.push(membership.clone());
         }
@@ -187,11 +223,19 @@ impl LogScan<'_> {
     }
 
     /// Reads a file's entries up to its end or its first fault.
-    fn entries(&mut self, file: &SurveyedFile, log_file: &mut LogFile) -> Result<FileEntries, OpenError> {
+    fn entries(
+        &mut self,
+        file: &SurveyedFile,
+        log_file: &mut LogFile,
+    ) -> Result<FileEntries, OpenError> {
         let header = log_file.header.clone();
         let window = Window::new(&file.file, file.size, Window::SCAN_BYTES);
         let mut scanner = EntryScanner::new(window, file.number, header.end, header.before);
-        let mut end = FileEntries { gtids: header.previous_gtids.clone(), rotate: None, fault: None };
+        let mut end = FileEntries {
+            gtids: header.previous_gtids.clone(),
+            rotate: None,
+            fault: None,
+        };
         let mut told = 0;
         loop {
             let entry = match scanner.next(Depth::Full) {
@@ -228,7 +272,10 @@ impl LogScan<'_> {
     fn tell_progress(&self, in_file: u64) {
         if let Some(progress) = self.progress {
             let done_bytes = self.done_bytes + in_file;
-            progress(VerifyProgress { done_bytes, total_bytes: self.total_bytes.max(done_bytes) });
+            progress(VerifyProgress {
+                done_bytes,
+                total_bytes: self.total_bytes.max(done_bytes),
+            });
         }
     }
 
@@ -246,11 +293,22 @@ impl LogScan<'_> {
         }
         let end = self.log.files.current().map_or(0, |file| file.end);
         let Some(rotate) = rotate else {
-            let fault = Fault { offset: end, kind: FaultKind::NoRotate, entry_offset: end };
+            let fault = Fault {
+                offset: end,
+                kind: FaultKind::NoRotate,
+                entry_offset: end,
+            };
             return Err(corrupt(self.dir, number, fault));
         };
-        let end = FileEnd { last: self.log.end(), gtids: &self.log.gtids, membership: self.log.memberships.last(), rotate };
-        wrong_part(&end, next).map_or(Ok(()), |what| Err(corrupt(self.dir, next.number, wrong_header(what))))
+        let end = FileEnd {
+            last: self.log.end(),
+            gtids: &self.log.gtids,
+            membership: self.log.memberships.last(),
+            rotate,
+        };
+        wrong_part(&end, next).map_or(Ok(()), |what| {
+            Err(corrupt(self.dir, next.number, wrong_header(what)))
+        })
     }
 
     /// The last file has no good header and no entries: it was just being begun, behind a rotate
@@ -258,11 +316,15 @@ impl LogScan<'_> {
     fn half_made(&mut self, number: FileNumber, header_fault: &Fault) {
         let first_of_all = self.log.files.current().is_none();
         let rotated = self.log.rotate.is_some() && self.log.tail_fault.is_none();
-        let behind_floor = self.floor.is_some_and(|floor| self.log.end().is_none_or(|end| end.index < floor.index));
+        let behind_floor = self
+            .floor
+            .is_some_and(|floor| self.log.end().is_none_or(|end| end.index < floor.index));
         self.log.tail = if first_of_all || rotated || behind_floor {
             TailState::NextHalfMade
         } else {
-            self.log.tail_fault.get_or_insert((number, header_fault.clone()));
+            self.log
+                .tail_fault
+                .get_or_insert((number, header_fault.clone()));
             TailState::Damage
         };
     }
@@ -272,7 +334,11 @@ impl LogScan<'_> {
         let begin = fault.entry_offset;
         let failed = |error| scan_error(self.dir, file.number, error);
         let damage = matches!(fault.kind, FaultKind::AfterRotate | FaultKind::Gap { .. });
-        if damage || find_entry_after(&file.file, file.size, file.number, begin).map_err(failed)?.is_some() {
+        if damage
+            || find_entry_after(&file.file, file.size, file.number, begin)
+                .map_err(failed)?
+                .is_some()
+        {
             return Ok(TailState::Damage);
         }
         if is_zero(&file.file, begin, file.size).map_err(failed)? {

@@ -55,13 +55,28 @@ struct Recovered {
     report: RecoveryReport,
 }
 
-fn recover(options: &StoreOptions, fs: &dyn FileSystem, hard: &HardState) -> Result<Recovered, OpenError> {
+fn recover(
+    options: &StoreOptions,
+    fs: &dyn FileSystem,
+    hard: &HardState,
+) -> Result<Recovered, OpenError> {
     let dir = options.log_dir();
-    let repair = Repair { fs, dir: &dir, data_dir: &options.data_dir, hard, ring: options.ring };
+    let repair = Repair {
+        fs,
+        dir: &dir,
+        data_dir: &options.data_dir,
+        hard,
+        ring: options.ring,
+    };
     let mut cases = Vec::new();
     for _ in 0..ROUNDS {
         let survey = survey(fs, &dir, hard, options.ring)?;
-        let log = scan_log(&dir, &survey, options.verify_at_start, options.progress.as_ref())?;
+        let log = scan_log(
+            &dir,
+            &survey,
+            options.verify_at_start,
+            options.progress.as_ref(),
+        )?;
         let meta = meta_state(&survey.saved, &log);
         let case = judge(log.tail, meta);
         cases.push(case.name);
@@ -89,7 +104,8 @@ fn meta_state(saved: &SavedState, log: &ScannedLog) -> MetaState {
     }
     let floor = saved.floor.as_ref().map(|floor| floor.op_id);
     let end = log.end();
-    let behind = |known: Option<OpId>, end: Option<OpId>| known.map(|id| id.index) > end.map(|id| id.index);
+    let behind =
+        |known: Option<OpId>, end: Option<OpId>| known.map(|id| id.index) > end.map(|id| id.index);
     let end_or_floor = if behind(floor, end) { floor } else { end };
     let vote_term = saved.vote.map_or(0, |vote| vote.leader_id.term);
     let last_term = end_or_floor.map_or(0, |last| last.term);
@@ -107,7 +123,9 @@ fn meta_state(saved: &SavedState, log: &ScannedLog) -> MetaState {
         MetaState::DurableBeyondEnd
     } else if behind(floor, end) {
         MetaState::FloorBeyondEnd
-    } else if floor.is_some_and(|floor| entries.is_some_and(|(first, _)| first.index <= floor.index)) {
+    } else if floor
+        .is_some_and(|floor| entries.is_some_and(|(first, _)| first.index <= floor.index))
+    {
         MetaState::FloorInside
     } else if vote_term > last_term {
         MetaState::VoteNewer
@@ -119,14 +137,18 @@ fn meta_state(saved: &SavedState, log: &ScannedLog) -> MetaState {
 fn refusal(verdict: Verdict, dir: &Path, saved: &SavedState, log: &ScannedLog) -> OpenError {
     let end = log.end();
     match verdict {
-        Verdict::RefuseLogMissing => OpenError::LogMissing { dir: dir.to_path_buf() },
+        Verdict::RefuseLogMissing => OpenError::LogMissing {
+            dir: dir.to_path_buf(),
+        },
         Verdict::RefuseVoteOlder => OpenError::VoteOlderThanLog {
             last: end.unwrap_or_default(),
             vote_term: saved.vote.map_or(0, |vote| vote.leader_id.term),
         },
         Verdict::RefuseEntriesMissing => {
             let (known, what) = match (saved.committed, saved.durable) {
-                (Some(committed), _) if Some(committed.index) > end.map(|end| end.index) => (committed, "committed"),
+                (Some(committed), _) if Some(committed.index) > end.map(|end| end.index) => {
+                    (committed, "committed")
+                }
                 (_, mark) => (mark.map(|mark| mark.op_id).unwrap_or_default(), "durable"),
             };
             OpenError::EntriesMissing { known, what, end }
@@ -141,11 +163,16 @@ fn refusal(verdict: Verdict, dir: &Path, saved: &SavedState, log: &ScannedLog) -
         Verdict::RefuseDamage => match &log.tail_fault {
             Some((file, fault)) => corrupt(dir, *file, fault.clone()),
             None => {
-                let file = log.files.current().map_or(crate::format::FileNumber::FIRST, LogFile::number);
+                let file = log
+                    .files
+                    .current()
+                    .map_or(crate::format::FileNumber::FIRST, LogFile::number);
                 corrupt(dir, file, wrong_header("place in the log"))
             }
         },
-        _ => OpenError::MetaMissing { dir: dir.to_path_buf() },
+        _ => OpenError::MetaMissing {
+            dir: dir.to_path_buf(),
+        },
     }
 }
 
@@ -161,20 +188,37 @@ fn finish(
     let mut cut = None;
     if let Some(last) = log.files.current() {
         let (number, end) = (last.number(), last.end);
-        let size = survey.files.iter().find(|file| file.number == number).map_or(end, |file| file.size);
+        let size = survey
+            .files
+            .iter()
+            .find(|file| file.number == number)
+            .map_or(end, |file| file.size);
         if verdict == Verdict::CutTail {
-            cut = Some(TailCut { file: number, offset: end, bytes: size.saturating_sub(end) });
+            cut = Some(TailCut {
+                file: number,
+                offset: end,
+                bytes: size.saturating_sub(end),
+            });
         }
-        let known = saved.durable.filter(|mark| mark.file == number && mark.end <= end);
+        let known = saved
+            .durable
+            .filter(|mark| mark.file == number && mark.end <= end);
         repair.settle_tail(number, known.map_or(0, |mark| mark.end), end)?;
     }
-    let made_file =
-        if verdict == Verdict::MakeNextFile { Some(repair.make_next_file(&mut log)?) } else { None };
+    let made_file = if verdict == Verdict::MakeNextFile {
+        Some(repair.make_next_file(&mut log)?)
+    } else {
+        None
+    };
 
     let index = survey.index.case();
     let rewrite = index.rewrite.unwrap_or_default() || made_file.is_some();
     repair.tidy_directory(&log, rewrite, &survey.leftovers, survey.has_temporary_index)?;
-    repair.note_in_use(saved.log.is_some_and(|record| record.stage == LogStage::InUse))?;
+    repair.note_in_use(
+        saved
+            .log
+            .is_some_and(|record| record.stage == LogStage::InUse),
+    )?;
 
     let floor = saved.floor.as_ref().map(|floor| floor.op_id);
     let mut served = log.terms.clone();
@@ -212,7 +256,9 @@ fn start(
     let file = fs
         .open(&dir.join(current.number().name()))
         .map_err(OpenError::io(format!("opening {}", current.number())))?;
-    let free = fs.free_space(&dir).map_err(OpenError::io("asking for the free space of the log's disk"))?;
+    let free = fs
+        .free_space(&dir)
+        .map_err(OpenError::io("asking for the free space of the log's disk"))?;
 
     let state = WriterState {
         file,
@@ -253,7 +299,15 @@ fn start(
     let counters = Arc::new(Counters::default());
     let handles = Arc::new(FileHandles::new(fs.clone(), dir));
     let queue = Arc::new(CommandQueue::new(options.queue_bytes));
-    let mut writer = LogWriter::new(fs, hard, view.clone(), handles.clone(), counters.clone(), options, state);
+    let mut writer = LogWriter::new(
+        fs,
+        hard,
+        view.clone(),
+        handles.clone(),
+        counters.clone(),
+        options,
+        state,
+    );
     // A purge may have been interrupted between its floor and its files.
     writer.catch_up();
 
@@ -279,7 +333,9 @@ fn start(
         thread: Mutex::new(thread),
         at_open,
     };
-    let handle = LogHandle { shared: Arc::new(shared) };
+    let handle = LogHandle {
+        shared: Arc::new(shared),
+    };
     match handle.failure() {
         None => Ok(handle),
         Some(failure) => Err(open_failure(failure)),

@@ -165,7 +165,8 @@ const IN_USE: &[MetaState] = &[
 ];
 /// The hard state is consistent with the complete entries that are there.
 const CONSISTENT: &[MetaState] = &[M::FloorInside, M::VoteNewer, M::Agrees];
-const CONSISTENT_OR_CREATING: &[MetaState] = &[M::Creating, M::FloorInside, M::VoteNewer, M::Agrees];
+const CONSISTENT_OR_CREATING: &[MetaState] =
+    &[M::Creating, M::FloorInside, M::VoteNewer, M::Agrees];
 
 /// The table.
 #[rustfmt::skip]
@@ -198,7 +199,10 @@ pub const RECOVERY_CASES: &[RecoveryCase] = &[
 #[must_use]
 pub fn judge(tail: TailState, meta: MetaState) -> &'static RecoveryCase {
     let fits = |case: &&RecoveryCase| case.tails.contains(&tail) && case.metas.contains(&meta);
-    RECOVERY_CASES.iter().find(fits).expect("every combination is in the table")
+    RECOVERY_CASES
+        .iter()
+        .find(fits)
+        .expect("every combination is in the table")
 }
 
 #[cfg(test)]
@@ -222,9 +226,17 @@ mod tests {
     #[test]
     fn a_log_with_known_losses_is_never_opened() {
         for tail in TailState::ALL {
-            for meta in [M::VoteOlder, M::CommittedBeyondEnd, M::CommittedDiffers, M::DurableBeyondEnd] {
+            for meta in [
+                M::VoteOlder,
+                M::CommittedBeyondEnd,
+                M::CommittedDiffers,
+                M::DurableBeyondEnd,
+            ] {
                 let verdict = judge(tail, meta).verdict;
-                assert!(format!("{verdict:?}").starts_with("Refuse"), "{tail:?} with {meta:?}: {verdict:?}");
+                assert!(
+                    format!("{verdict:?}").starts_with("Refuse"),
+                    "{tail:?} with {meta:?}: {verdict:?}"
+                );
             }
         }
     }

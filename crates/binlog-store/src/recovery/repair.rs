@@ -35,7 +35,10 @@ impl Repair<'_> {
     /// note is known to be lost and not new.
     pub(super) fn create_log(&self) -> Result<(), OpenError> {
         let create = || -> io::Result<()> {
-            self.hard.put_log(&LogRecord { ring: self.ring, stage: LogStage::Creating })?;
+            self.hard.put_log(&LogRecord {
+                ring: self.ring,
+                stage: LogStage::Creating,
+            })?;
             self.hard.flush()?;
             self.fs.create_dir(self.dir)?;
             self.fs.sync_dir(self.data_dir)?;
@@ -74,18 +77,25 @@ impl Repair<'_> {
             format_description: &rotate.format_description,
             timestamp: rotate.timestamp,
         };
-        let NewFile { header, .. } =
-            begin_file(self.fs, self.dir, &source).map_err(OpenError::io(format!("making {number}")))?;
+        let NewFile { header, .. } = begin_file(self.fs, self.dir, &source)
+            .map_err(OpenError::io(format!("making {number}")))?;
         log.files.push(LogFile::begin(header));
         Ok(number)
     }
 
     /// Begins a file behind the purge floor, which lies beyond the log's end. The survey then takes
     /// the other files for leftovers.
-    pub(super) fn begin_behind_floor(&self, log: &ScannedLog, floor: &PurgeFloor) -> Result<(), OpenError> {
-        let Some(last_file) = log.files.current() else { return Ok(()) };
+    pub(super) fn begin_behind_floor(
+        &self,
+        log: &ScannedLog,
+        floor: &PurgeFloor,
+    ) -> Result<(), OpenError> {
+        let Some(last_file) = log.files.current() else {
+            return Ok(());
+        };
         let membership = floor.membership.clone();
-        let membership = membership.and_then(|(op_id, membership)| LoggedMembership::encode(op_id, membership).ok());
+        let membership = membership
+            .and_then(|(op_id, membership)| LoggedMembership::encode(op_id, membership).ok());
         let number = last_file.number().next();
         let source = HeaderSource {
             number,
@@ -104,7 +114,12 @@ impl Repair<'_> {
     /// Makes the last file durable up to `end`, whatever became of it before. What was written before
     /// a failed sync may be readable and yet not on the disk; only writing it again makes sure. What
     /// ends before `durable_to` is known to be there.
-    pub(super) fn settle_tail(&self, number: FileNumber, durable_to: u64, end: u64) -> Result<(), OpenError> {
+    pub(super) fn settle_tail(
+        &self,
+        number: FileNumber,
+        durable_to: u64,
+        end: u64,
+    ) -> Result<(), OpenError> {
         let settle = || -> io::Result<()> {
             let file: Arc<dyn StorageFile> = self.fs.open(&self.dir.join(number.name()))?;
             let mut buffer = vec![0; COPY_BYTES];
@@ -151,7 +166,10 @@ impl Repair<'_> {
     pub(super) fn note_in_use(&self, already: bool) -> Result<(), OpenError> {
         let note = || -> io::Result<()> {
             if !already {
-                self.hard.put_log(&LogRecord { ring: self.ring, stage: LogStage::InUse })?;
+                self.hard.put_log(&LogRecord {
+                    ring: self.ring,
+                    stage: LogStage::InUse,
+                })?;
             }
             // What was read from the hard state counts from now on, so it must be durable.
             self.hard.flush()

@@ -49,9 +49,17 @@ impl fmt::Display for RecoveryReport {
             Some((first, last)) => write!(f, "entries {first} to {last} in {} files", self.files)?,
             None => write!(f, "no entries, {} files", self.files)?,
         }
-        write!(f, "; verified {} entries, {} bytes", self.verified_entries, self.verified_bytes)?;
+        write!(
+            f,
+            "; verified {} entries, {} bytes",
+            self.verified_entries, self.verified_bytes
+        )?;
         if let Some(cut) = self.cut {
-            write!(f, "; cut {} bytes off {} at {}", cut.bytes, cut.file, cut.offset)?;
+            write!(
+                f,
+                "; cut {} bytes off {} at {}",
+                cut.bytes, cut.file, cut.offset
+            )?;
         }
         if let Some(file) = self.made_file {
             write!(f, "; made {file}")?;

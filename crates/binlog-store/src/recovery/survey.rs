@@ -8,7 +8,9 @@ use raft_types::{OpId, RingId};
 
 use crate::error::OpenError;
 use crate::file_system::{FileSystem, StorageFile};
-use crate::format::{FileHeader, FileNumber, INDEX_NAME, INDEX_TEMPORARY_NAME, IndexDamage, parse_index};
+use crate::format::{
+    FileHeader, FileNumber, INDEX_NAME, INDEX_TEMPORARY_NAME, IndexDamage, parse_index,
+};
 use crate::hard_state::{HardState, LogStage, SavedState};
 use crate::scan::{Corruption, Fault, FaultKind, ScanError, Window, find_entry_after, scan_header};
 
@@ -44,19 +46,31 @@ pub(super) fn survey(
     ring: RingId,
 ) -> Result<Survey, OpenError> {
     let saved = hard.read().map_err(|source| match source.kind() {
-        io::ErrorKind::InvalidData => OpenError::MetaDamaged { what: source.to_string() },
+        io::ErrorKind::InvalidData => OpenError::MetaDamaged {
+            what: source.to_string(),
+        },
         _ => OpenError::io("reading the hard state")(source),
     })?;
     if let Some(found) = saved.log.map(|log| log.ring).filter(|found| *found != ring) {
-        return Err(OpenError::ForeignRing { found, expected: ring });
+        return Err(OpenError::ForeignRing {
+            found,
+            expected: ring,
+        });
     }
     let names = match fs.list(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         other => other.map_err(OpenError::io(format!("listing {}", dir.display())))?,
     };
-    let mut numbers: Vec<FileNumber> = names.iter().filter_map(|name| FileNumber::from_name(name)).collect();
+    let mut numbers: Vec<FileNumber> = names
+        .iter()
+        .filter_map(|name| FileNumber::from_name(name))
+        .collect();
     numbers.sort_unstable();
-    let index = if names.iter().any(|name| name == INDEX_NAME) { Some(read_index(fs, dir)?) } else { None };
+    let index = if names.iter().any(|name| name == INDEX_NAME) {
+        Some(read_index(fs, dir)?)
+    } else {
+        None
+    };
 
     let mut files = Vec::with_capacity(numbers.len());
     for number in numbers {
@@ -73,37 +87,62 @@ pub(super) fn survey(
         return Err(OpenError::file_missing(dir, missing));
     }
     let has_temporary_index = names.iter().any(|name| name == INDEX_TEMPORARY_NAME);
-    Ok(Survey { saved, files, leftovers, index, has_temporary_index })
+    Ok(Survey {
+        saved,
+        files,
+        leftovers,
+        index,
+        has_temporary_index,
+    })
 }
 
-fn read_index(fs: &dyn FileSystem, dir: &Path) -> Result<Result<Vec<FileNumber>, IndexDamage>, OpenError> {
+fn read_index(
+    fs: &dyn FileSystem,
+    dir: &Path,
+) -> Result<Result<Vec<FileNumber>, IndexDamage>, OpenError> {
     let read = || -> io::Result<Vec<u8>> {
         let file = fs.open_read_only(&dir.join(INDEX_NAME))?;
-        let mut bytes = vec![0; usize::try_from(file.size()?.min(MAX_INDEX_BYTES)).unwrap_or_default()];
+        let mut bytes =
+            vec![0; usize::try_from(file.size()?.min(MAX_INDEX_BYTES)).unwrap_or_default()];
         let filled = file.read_at(&mut bytes, 0)?;
         bytes.truncate(filled);
         Ok(bytes)
     };
-    Ok(parse_index(&read().map_err(OpenError::io(format!("reading {INDEX_NAME}")))?))
+    Ok(parse_index(
+        &read().map_err(OpenError::io(format!("reading {INDEX_NAME}")))?,
+    ))
 }
 
-fn survey_file(fs: &dyn FileSystem, dir: &Path, number: FileNumber) -> Result<SurveyedFile, OpenError> {
+fn survey_file(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    number: FileNumber,
+) -> Result<SurveyedFile, OpenError> {
     let failed = || OpenError::io(format!("reading {number}"));
-    let file = fs.open_read_only(&dir.join(number.name())).map_err(failed())?;
+    let file = fs
+        .open_read_only(&dir.join(number.name()))
+        .map_err(failed())?;
     let size = file.size().map_err(failed())?;
     let header = match scan_header(&mut Window::new(&file, size, Window::LOOKUP_BYTES), number) {
         Ok(header) => Ok(Arc::new(header)),
         Err(ScanError::Fault(fault)) => Err(fault),
         Err(ScanError::Io { source, .. }) => return Err(failed()(source)),
     };
-    Ok(SurveyedFile { number, file, size, header })
+    Ok(SurveyedFile {
+        number,
+        file,
+        size,
+        header,
+    })
 }
 
 /// Takes the files away that lie before one whose predecessor entry is purged.
 fn split_leftovers(files: &mut Vec<SurveyedFile>, floor: Option<OpId>) -> Vec<FileNumber> {
     let begins_at_floor = |file: &SurveyedFile| {
         let before = file.header.as_ref().ok().and_then(|header| header.before);
-        before.zip(floor).is_some_and(|(before, floor)| before.index <= floor.index)
+        before
+            .zip(floor)
+            .is_some_and(|(before, floor)| before.index <= floor.index)
     };
     let first = files.iter().rposition(begins_at_floor).unwrap_or(0);
     files.drain(..first).map(|file| file.number).collect()
@@ -121,7 +160,9 @@ fn check_chain(
             return Err(OpenError::file_missing(dir, pair[0].number.next()));
         }
     }
-    let Some(first) = files.first() else { return Ok(()) };
+    let Some(first) = files.first() else {
+        return Ok(());
+    };
     let complete = match &first.header {
         Ok(header) => match header.before {
             None => first.number == FileNumber::FIRST,
@@ -135,7 +176,11 @@ fn check_chain(
     }
     match (&first.header, FileNumber::new(first.number.get() - 1)) {
         (Ok(_), Some(before)) => Err(OpenError::file_missing(dir, before)),
-        (Ok(_), None) => Err(corrupt(dir, first.number, wrong_header("entries before the file"))),
+        (Ok(_), None) => Err(corrupt(
+            dir,
+            first.number,
+            wrong_header("entries before the file"),
+        )),
         (Err(fault), _) => Err(corrupt(dir, first.number, fault.clone())),
     }
 }
@@ -145,7 +190,10 @@ fn check_headers(dir: &Path, files: &[SurveyedFile], ring: RingId) -> Result<(),
     for (at, file) in files.iter().enumerate() {
         match &file.header {
             Ok(header) if header.ring != ring => {
-                return Err(OpenError::ForeignRing { found: header.ring, expected: ring });
+                return Err(OpenError::ForeignRing {
+                    found: header.ring,
+                    expected: ring,
+                });
             }
             Ok(_) => {}
             Err(fault) => {
@@ -163,11 +211,18 @@ fn check_headers(dir: &Path, files: &[SurveyedFile], ring: RingId) -> Result<(),
 }
 
 pub(super) fn wrong_header(what: &'static str) -> Fault {
-    Fault { offset: 0, kind: FaultKind::WrongHeader { what }, entry_offset: 0 }
+    Fault {
+        offset: 0,
+        kind: FaultKind::WrongHeader { what },
+        entry_offset: 0,
+    }
 }
 
 pub(super) fn corrupt(dir: &Path, file: FileNumber, fault: Fault) -> OpenError {
-    OpenError::Corrupt { path: dir.join(file.name()), corruption: Corruption { file, fault } }
+    OpenError::Corrupt {
+        path: dir.join(file.name()),
+        corruption: Corruption { file, fault },
+    }
 }
 
 pub(super) fn scan_error(dir: &Path, file: FileNumber, error: ScanError) -> OpenError {

@@ -1,16 +1,15 @@
 //! The entries of one file, one after the other.
 
-use std::sync::Arc;
-
-use binlog_format::event::{EventHeader, EventRef, EventType, HEADER_LEN};
+use binlog_format::event::{EventHeader, EventRef, EventType};
 use binlog_format::events::{Ignorable, Rotate as RotateEvent};
 use binlog_format::gtid::Gtid;
 use bytes::{Bytes, BytesMut};
-use raft_types::{AppEntry, Entry, EntryPayload, LogId, OpId, PayloadChecksumError, Rotate, TransactionPayload};
+use raft_types::{
+    AppEntry, Entry, EntryPayload, LogId, OpId, PayloadChecksumError, Rotate, TransactionPayload,
+};
 
-use crate::file_system::StorageFile;
 use crate::format::{
-    FileNumber, LoggedMembership, MARKER_MAGIC, MAX_MARKER_EVENT_BYTES, Marker, MarkerKind, RotateBody,
+    FileNumber, LoggedMembership, MAX_MARKER_EVENT_BYTES, Marker, MarkerKind, RotateBody,
     transaction_gtid,
 };
 
@@ -50,7 +49,9 @@ pub(crate) enum ScannedContent {
     Blank,
     Membership(LoggedMembership),
     /// The GTID is not known at [`Depth::Marker`].
-    Transaction { gtid: Option<Gtid> },
+    Transaction {
+        gtid: Option<Gtid>,
+    },
     Rotate(Rotate),
 }
 
@@ -66,7 +67,13 @@ pub(crate) struct EntryScanner {
 impl EntryScanner {
     /// Reads the entries of file `number` from `offset` on, behind entry `last`.
     pub(crate) fn new(window: Window, number: FileNumber, offset: u64, last: Option<OpId>) -> Self {
-        Self { window, number, offset, last, rotated: false }
+        Self {
+            window,
+            number,
+            offset,
+            last,
+            rotated: false,
+        }
     }
 
     /// The index of the next entry, where the one before it is known.
@@ -82,38 +89,57 @@ impl EntryScanner {
     /// The next entry; `None` at the file's end.
     pub(crate) fn next(&mut self, depth: Depth) -> Result<Option<Scanned>, ScanError> {
         let begin = self.offset;
-        self.step(depth, &mut None).map_err(|error| error.in_entry(begin))
+        self.step(depth, &mut None)
+            .map_err(|error| error.in_entry(begin))
     }
 
     /// The next entry with all that it carries; `None` at the file's end. Memory is that of its payload.
     pub(crate) fn next_entry(&mut self) -> Result<Option<(Scanned, Entry)>, ScanError> {
         let begin = self.offset;
         let mut payload = Some(BytesMut::new());
-        let scanned = self.step(Depth::Full, &mut payload).map_err(|error| error.in_entry(begin))?;
-        let Some(scanned) = scanned else { return Ok(None) };
+        let scanned = self
+            .step(Depth::Full, &mut payload)
+            .map_err(|error| error.in_entry(begin))?;
+        let Some(scanned) = scanned else {
+            return Ok(None);
+        };
         let carried = match &scanned.content {
             ScannedContent::Blank => EntryPayload::Blank,
-            ScannedContent::Membership(logged) => EntryPayload::Membership(logged.membership.clone()),
-            ScannedContent::Rotate(rotate) => EntryPayload::Normal(AppEntry::Rotate(rotate.clone())),
+            ScannedContent::Membership(logged) => {
+                EntryPayload::Membership(logged.membership.clone())
+            }
+            ScannedContent::Rotate(rotate) => {
+                EntryPayload::Normal(AppEntry::Rotate(rotate.clone()))
+            }
             ScannedContent::Transaction { .. } => {
                 let events = payload.unwrap_or_default().freeze();
-                let payload = TransactionPayload::verify(events, scanned.marker.payload_crc32c).map_err(|source| {
-                    let op_id = scanned.op_id;
-                    fault(begin, FaultKind::Payload { op_id, source }).in_entry(begin)
-                })?;
+                let payload = TransactionPayload::verify(events, scanned.marker.payload_crc32c)
+                    .map_err(|source| {
+                        let op_id = scanned.op_id;
+                        fault(begin, FaultKind::Payload { op_id, source }).in_entry(begin)
+                    })?;
                 EntryPayload::Normal(AppEntry::Transaction(payload))
             }
         };
-        let entry = Entry { log_id: LogId::from(scanned.op_id), payload: carried };
+        let entry = Entry {
+            log_id: LogId::from(scanned.op_id),
+            payload: carried,
+        };
         Ok(Some((scanned, entry)))
     }
 
-    fn step(&mut self, depth: Depth, payload: &mut Option<BytesMut>) -> Result<Option<Scanned>, ScanError> {
+    fn step(
+        &mut self,
+        depth: Depth,
+        payload: &mut Option<BytesMut>,
+    ) -> Result<Option<Scanned>, ScanError> {
         let begin = self.offset;
         if self.rotated && begin < self.window.end() {
             return Err(fault(begin, FaultKind::AfterRotate));
         }
-        let Some(header) = event_header(&mut self.window, begin)? else { return Ok(None) };
+        let Some(header) = event_header(&mut self.window, begin)? else {
+            return Ok(None);
+        };
         let (marker, op_id, held) = self.marker(begin, &header)?;
         if let Some(last) = self.last
             && (op_id.index != last.index + 1 || op_id.term < last.term)
@@ -125,46 +151,95 @@ impl EntryScanner {
             MarkerKind::Blank => (ScannedContent::Blank, behind),
             MarkerKind::Membership => {
                 let logged = LoggedMembership::decode(op_id, held).map_err(|error| {
-                    fault(begin, FaultKind::Content(format!("the membership in entry {op_id} cannot be read: {error}")))
+                    fault(
+                        begin,
+                        FaultKind::Content(format!(
+                            "the membership in entry {op_id} cannot be read: {error}"
+                        )),
+                    )
                 })?;
                 (ScannedContent::Membership(logged), behind)
             }
             MarkerKind::Rotate => {
-                let rotate = RotateBody::decode(&held)
-                    .ok_or_else(|| fault(begin, FaultKind::Content(format!("the rotate entry {op_id} cannot be read"))))?;
-                (ScannedContent::Rotate(rotate), self.rotate_event(op_id, behind)?)
+                let rotate = RotateBody::decode(&held).ok_or_else(|| {
+                    fault(
+                        begin,
+                        FaultKind::Content(format!("the rotate entry {op_id} cannot be read")),
+                    )
+                })?;
+                (
+                    ScannedContent::Rotate(rotate),
+                    self.rotate_event(op_id, behind)?,
+                )
             }
             MarkerKind::Transaction => {
                 let (gtid, end) = match depth {
                     Depth::Full => self.whole_payload(&marker, op_id, behind, payload)?,
-                    Depth::Marker | Depth::FirstEvent => self.glance_at_payload(&marker, op_id, behind, depth)?,
+                    Depth::Marker | Depth::FirstEvent => {
+                        self.glance_at_payload(&marker, op_id, behind, depth)?
+                    }
                 };
                 (ScannedContent::Transaction { gtid }, end)
             }
             MarkerKind::FileHeader => {
                 let found = header.event_type;
-                return Err(fault(begin, FaultKind::Unexpected { expected: "an entry's marker", found }));
+                return Err(fault(
+                    begin,
+                    FaultKind::Unexpected {
+                        expected: "an entry's marker",
+                        found,
+                    },
+                ));
             }
         };
         self.offset = end;
         self.last = Some(op_id);
         self.rotated = marker.kind == MarkerKind::Rotate;
-        Ok(Some(Scanned { offset: begin, end, op_id, marker, timestamp: header.timestamp, content }))
+        Ok(Some(Scanned {
+            offset: begin,
+            end,
+            op_id,
+            marker,
+            timestamp: header.timestamp,
+            content,
+        }))
     }
 
-    fn marker(&mut self, offset: u64, header: &EventHeader) -> Result<(Marker, OpId, Bytes), ScanError> {
+    fn marker(
+        &mut self,
+        offset: u64,
+        header: &EventHeader,
+    ) -> Result<(Marker, OpId, Bytes), ScanError> {
         if header.event_type != EventType::Ignorable {
             let found = header.event_type;
-            return Err(fault(offset, FaultKind::Unexpected { expected: "an entry's marker", found }));
+            return Err(fault(
+                offset,
+                FaultKind::Unexpected {
+                    expected: "an entry's marker",
+                    found,
+                },
+            ));
         }
         let event = whole_event(&mut self.window, offset, header, MAX_MARKER_EVENT_BYTES)?;
-        let body = EventRef::new(&event).and_then(Ignorable::decode).map_err(|error| fault(offset, FaultKind::Event(error)))?;
-        let (marker, held) = Marker::decode(&body.body).map_err(|error| fault(offset, FaultKind::Marker(error)))?;
-        Ok((marker, marker.op_id.unwrap_or_default(), Bytes::copy_from_slice(held)))
+        let body = EventRef::new(&event)
+            .and_then(Ignorable::decode)
+            .map_err(|error| fault(offset, FaultKind::Event(error)))?;
+        let (marker, held) =
+            Marker::decode(&body.body).map_err(|error| fault(offset, FaultKind::Marker(error)))?;
+        Ok((
+            marker,
+            marker.op_id.unwrap_or_default(),
+            Bytes::copy_from_slice(held),
+        ))
     }
 
     /// The header of the next event of an entry's payload.
-    fn payload_event(&mut self, op_id: OpId, offset: u64, begin: u64) -> Result<EventHeader, ScanError> {
+    fn payload_event(
+        &mut self,
+        op_id: OpId,
+        offset: u64,
+        begin: u64,
+    ) -> Result<EventHeader, ScanError> {
         match event_header(&mut self.window, offset)? {
             Some(header) => Ok(header),
             None if offset == begin => Err(fault(offset, FaultKind::PayloadMissing { op_id })),
@@ -177,14 +252,25 @@ impl EntryScanner {
         let header = self.payload_event(op_id, offset, offset)?;
         if header.event_type != EventType::Rotate {
             let found = header.event_type;
-            return Err(fault(offset, FaultKind::Unexpected { expected: "the rotate event", found }));
+            return Err(fault(
+                offset,
+                FaultKind::Unexpected {
+                    expected: "the rotate event",
+                    found,
+                },
+            ));
         }
         let event = whole_event(&mut self.window, offset, &header, MAX_MARKER_EVENT_BYTES)?;
         let rotate = EventRef::new(&event).and_then(RotateEvent::decode);
         let rotate = rotate.map_err(|error| fault(offset, FaultKind::Event(error)))?;
         let next = self.number.next();
-        if rotate.position != RotateEvent::FIRST_POSITION || *rotate.next_file != *next.name().as_bytes() {
-            return Err(fault(offset, FaultKind::Content(format!("the rotate event does not name {next}"))));
+        if rotate.position != RotateEvent::FIRST_POSITION
+            || *rotate.next_file != *next.name().as_bytes()
+        {
+            return Err(fault(
+                offset,
+                FaultKind::Content(format!("the rotate event does not name {next}")),
+            ));
         }
         Ok(offset + u64::from(header.event_size))
     }
@@ -201,7 +287,9 @@ impl EntryScanner {
         let (mut offset, mut length, mut checksum) = (begin, 0_u64, 0_u32);
         if let Some(buffer) = payload {
             // No more than the file still has: the marker is not trusted with the memory.
-            let at_most = marker.payload_len.min(self.window.end().saturating_sub(begin));
+            let at_most = marker
+                .payload_len
+                .min(self.window.end().saturating_sub(begin));
             buffer.reserve(usize::try_from(at_most).unwrap_or_default());
         }
         for at in 0..marker.event_count {
@@ -220,11 +308,21 @@ impl EntryScanner {
         }
         if length != marker.payload_len {
             let expected = marker.payload_len;
-            return Err(fault(begin, FaultKind::PayloadLength { op_id, expected, found: length }));
+            return Err(fault(
+                begin,
+                FaultKind::PayloadLength {
+                    op_id,
+                    expected,
+                    found: length,
+                },
+            ));
         }
         // A payload that is kept is verified when it becomes an entry.
         if payload.is_none() && checksum != marker.payload_crc32c {
-            let source = PayloadChecksumError { expected: marker.payload_crc32c, found: checksum };
+            let source = PayloadChecksumError {
+                expected: marker.payload_crc32c,
+                found: checksum,
+            };
             return Err(fault(begin, FaultKind::Payload { op_id, source }));
         }
         Ok((gtid, offset))
@@ -260,42 +358,8 @@ impl EntryScanner {
             return Ok(None);
         }
         let event = whole_event(&mut self.window, offset, header, MAX_FIRST_EVENT_BYTES)?;
-        EventRef::new(&event).and_then(transaction_gtid).map_err(|error| fault(offset, FaultKind::Event(error)))
-    }
-}
-
-/// The first complete, valid entry that begins behind `offset`, wherever it may be: what tells a torn
-/// tail from damage in the middle. `end` is the file's.
-pub(crate) fn find_entry_after(
-    file: &Arc<dyn StorageFile>,
-    end: u64,
-    number: FileNumber,
-    offset: u64,
-) -> Result<Option<Scanned>, ScanError> {
-    let mut search = Window::new(file, end, Window::SCAN_BYTES);
-    let mut from = offset + 1;
-    while let Some(candidate) = next_magic(&mut search, from)? {
-        let window = Window::new(file, end, Window::LOOKUP_BYTES);
-        match EntryScanner::new(window, number, candidate, None).next(Depth::Full) {
-            Ok(Some(entry)) => return Ok(Some(entry)),
-            Err(ScanError::Io { offset, source }) => return Err(ScanError::Io { offset, source }),
-            Ok(None) | Err(ScanError::Fault(_)) => from = candidate + 1,
-        }
-    }
-    Ok(None)
-}
-
-/// Where the next event may begin whose body begins as a marker's.
-fn next_magic(window: &mut Window, from: u64) -> Result<Option<u64>, ScanError> {
-    let mut at = from + HEADER_LEN as u64;
-    loop {
-        let bytes = window.bytes(at, Window::LOOKUP_BYTES)?;
-        if bytes.len() < MARKER_MAGIC.len() {
-            return Ok(None);
-        }
-        if let Some(hit) = bytes.windows(MARKER_MAGIC.len()).position(|four| four == MARKER_MAGIC) {
-            return Ok(Some(at + hit as u64 - HEADER_LEN as u64));
-        }
-        at += (bytes.len() - MARKER_MAGIC.len() + 1) as u64;
+        EventRef::new(&event)
+            .and_then(transaction_gtid)
+            .map_err(|error| fault(offset, FaultKind::Event(error)))
     }
 }

@@ -127,7 +127,10 @@ impl FaultKind {
     /// Whether the file simply ends too early.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
-        matches!(self, Self::HeaderCut { .. } | Self::EventCut { .. } | Self::PayloadMissing { .. })
+        matches!(
+            self,
+            Self::HeaderCut { .. } | Self::EventCut { .. } | Self::PayloadMissing { .. }
+        )
     }
 }
 
@@ -166,7 +169,10 @@ impl ScanError {
     /// The same, inside of the entry that begins at `entry_offset`.
     pub(crate) fn in_entry(self, entry_offset: u64) -> Self {
         match self {
-            Self::Fault(fault) => Self::Fault(Fault { entry_offset, ..fault }),
+            Self::Fault(fault) => Self::Fault(Fault {
+                entry_offset,
+                ..fault
+            }),
             io => io,
         }
     }

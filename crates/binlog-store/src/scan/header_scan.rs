@@ -5,7 +5,10 @@ use binlog_format::event::{EventHeader, EventRef, EventType};
 use binlog_format::events::{FormatDescription, Ignorable, PreviousGtids};
 use bytes::Bytes;
 
-use crate::format::{FileHeader, FileHeaderBody, FileNumber, MAX_MARKER_EVENT_BYTES, Marker, MarkerKind, with_timestamp};
+use crate::format::{
+    FileHeader, FileHeaderBody, FileNumber, MAX_MARKER_EVENT_BYTES, Marker, MarkerKind,
+    with_timestamp,
+};
 
 use super::event_reader::{event_header, fault, whole_event};
 use super::fault::{FaultKind, ScanError};
@@ -15,39 +18,76 @@ use super::window::Window;
 const MAX_GTIDS_EVENT_BYTES: usize = 64 << 20;
 
 /// Reads the header of file `number`, checksums verified.
-pub(crate) fn scan_header(window: &mut Window, number: FileNumber) -> Result<FileHeader, ScanError> {
+pub(crate) fn scan_header(
+    window: &mut Window,
+    number: FileNumber,
+) -> Result<FileHeader, ScanError> {
     let end = window.end();
     let magic = window.bytes(0, MAGIC.len())?;
     if magic.len() < MAGIC.len() && MAGIC.starts_with(magic) {
-        return Err(fault(0, FaultKind::EventCut { needed: MAGIC.len() as u64, available: end }));
+        return Err(fault(
+            0,
+            FaultKind::EventCut {
+                needed: MAGIC.len() as u64,
+                available: end,
+            },
+        ));
     }
     if *magic != MAGIC {
         return Err(fault(0, FaultKind::NoMagic));
     }
     let mut offset = MAGIC.len() as u64;
 
-    let (header, event) = expect(window, &mut offset, "a format description", EventType::FormatDescription, MAX_MARKER_EVENT_BYTES)?;
+    let (header, event) = expect(
+        window,
+        &mut offset,
+        "a format description",
+        EventType::FormatDescription,
+        MAX_MARKER_EVENT_BYTES,
+    )?;
     let at = offset - u64::from(header.event_size);
     let description = EventRef::new(&event).and_then(FormatDescription::decode);
     description.map_err(|error| fault(at, FaultKind::Event(error)))?;
     let timestamp = header.timestamp;
     let format_description = Bytes::from(with_timestamp(&event, 0));
 
-    let (header, event) = expect(window, &mut offset, "the previous GTIDs", EventType::PreviousGtids, MAX_GTIDS_EVENT_BYTES)?;
+    let (header, event) = expect(
+        window,
+        &mut offset,
+        "the previous GTIDs",
+        EventType::PreviousGtids,
+        MAX_GTIDS_EVENT_BYTES,
+    )?;
     let at = offset - u64::from(header.event_size);
     let gtids = EventRef::new(&event).and_then(PreviousGtids::decode);
-    let previous_gtids = gtids.map_err(|error| fault(at, FaultKind::Event(error)))?.gtids;
+    let previous_gtids = gtids
+        .map_err(|error| fault(at, FaultKind::Event(error)))?
+        .gtids;
 
-    let (header, event) = expect(window, &mut offset, "the file header's marker", EventType::Ignorable, MAX_MARKER_EVENT_BYTES)?;
+    let (header, event) = expect(
+        window,
+        &mut offset,
+        "the file header's marker",
+        EventType::Ignorable,
+        MAX_MARKER_EVENT_BYTES,
+    )?;
     let at = offset - u64::from(header.event_size);
     let ignorable = EventRef::new(&event).and_then(Ignorable::decode);
     let ignorable = ignorable.map_err(|error| fault(at, FaultKind::Event(error)))?;
-    let (marker, payload) = Marker::decode(&ignorable.body).map_err(|error| fault(at, FaultKind::Marker(error)))?;
+    let (marker, payload) =
+        Marker::decode(&ignorable.body).map_err(|error| fault(at, FaultKind::Marker(error)))?;
     if marker.kind != MarkerKind::FileHeader {
         let found = header.event_type;
-        return Err(fault(at, FaultKind::Unexpected { expected: "the file header's marker", found }));
+        return Err(fault(
+            at,
+            FaultKind::Unexpected {
+                expected: "the file header's marker",
+                found,
+            },
+        ));
     }
-    let body = FileHeaderBody::decode(payload).map_err(|what| fault(at, FaultKind::Content(what)))?;
+    let body =
+        FileHeaderBody::decode(payload).map_err(|what| fault(at, FaultKind::Content(what)))?;
     if body.number != number {
         return Err(fault(at, FaultKind::WrongFile { found: body.number }));
     }
@@ -75,7 +115,13 @@ fn expect(
         return Err(fault(*offset, FaultKind::HeaderCut { available: 0 }));
     };
     if header.event_type != event_type {
-        return Err(fault(*offset, FaultKind::Unexpected { expected, found: header.event_type }));
+        return Err(fault(
+            *offset,
+            FaultKind::Unexpected {
+                expected,
+                found: header.event_type,
+            },
+        ));
     }
     let event = whole_event(window, *offset, &header, limit)?;
     *offset += u64::from(header.event_size);

@@ -24,7 +24,13 @@ impl Window {
     pub(crate) const LOOKUP_BYTES: usize = 64 << 10;
 
     pub(crate) fn new(file: &Arc<dyn StorageFile>, end: u64, size: usize) -> Self {
-        Self { file: file.clone(), end, buffer: vec![0; size], filled: 0, start: 0 }
+        Self {
+            file: file.clone(),
+            end,
+            buffer: vec![0; size],
+            filled: 0,
+            start: 0,
+        }
     }
 
     /// Where the file ends.
@@ -36,8 +42,11 @@ impl Window {
     /// Empty only at the file's end.
     pub(crate) fn bytes(&mut self, offset: u64, wanted: usize) -> Result<&[u8], ScanError> {
         let left = self.end.saturating_sub(offset);
-        let wanted = wanted.min(self.buffer.len()).min(usize::try_from(left).unwrap_or(usize::MAX));
-        let inside = offset >= self.start && offset + wanted as u64 <= self.start + self.filled as u64;
+        let wanted = wanted
+            .min(self.buffer.len())
+            .min(usize::try_from(left).unwrap_or(usize::MAX));
+        let inside =
+            offset >= self.start && offset + wanted as u64 <= self.start + self.filled as u64;
         if !inside {
             self.fill(offset, left)?;
         }
@@ -47,7 +56,10 @@ impl Window {
     }
 
     fn fill(&mut self, offset: u64, left: u64) -> Result<(), ScanError> {
-        let room = self.buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let room = self
+            .buffer
+            .len()
+            .min(usize::try_from(left).unwrap_or(usize::MAX));
         self.start = offset;
         self.filled = 0;
         if room > 0 {

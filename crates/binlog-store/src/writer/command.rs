@@ -12,7 +12,10 @@ pub(crate) type Done = oneshot::Sender<Result<(), StoreError>>;
 
 pub(crate) enum Command {
     /// Write entries; the callback is told when they are durable.
-    Append { entries: Vec<PreparedEntry>, callback: IOFlushed<TypeConfig> },
+    Append {
+        entries: Vec<PreparedEntry>,
+        callback: IOFlushed<TypeConfig>,
+    },
     /// Store a vote.
     Vote { vote: Vote, done: Done },
     /// Drop the entries behind `keep`, all of them for `None`.

@@ -61,7 +61,11 @@ impl LogWriter {
         if !self.removals.is_empty() {
             Some(IDLE_AFTER)
         } else if self.has_news() {
-            Some(HINTS_EVERY.saturating_sub(self.last_hints.elapsed()).max(IDLE_AFTER))
+            Some(
+                HINTS_EVERY
+                    .saturating_sub(self.last_hints.elapsed())
+                    .max(IDLE_AFTER),
+            )
         } else {
             None
         }
@@ -104,12 +108,24 @@ impl LogWriter {
     /// durable here is left out: at the next start the log must have what the hard state names.
     fn hints(&self) -> (Option<OpId>, Option<DurableMark>) {
         let view = self.view.lock();
-        let committed = view.committed.min(view.durable).max(self.state.saved_committed);
+        let committed = view
+            .committed
+            .min(view.durable)
+            .max(self.state.saved_committed);
         let durable = view.files.current().and_then(|file| {
             let op_id = file.last?;
-            Some(DurableMark { op_id, file: file.number(), end: file.end })
+            Some(DurableMark {
+                op_id,
+                file: file.number(),
+                end: file.end,
+            })
         });
-        (committed, durable.filter(|_| self.durability == Durability::Fsync).or(self.state.saved_mark))
+        (
+            committed,
+            durable
+                .filter(|_| self.durability == Durability::Fsync)
+                .or(self.state.saved_mark),
+        )
     }
 
     /// Whether the hints differ from what is stored.
@@ -123,7 +139,9 @@ impl LogWriter {
         let (committed, mark) = self.hints();
         let mut changed = false;
         let doing = |error: std::io::Error| StoreError::io("storing the committed op id", &error);
-        if let Some(committed) = committed.filter(|committed| Some(*committed) != self.state.saved_committed) {
+        if let Some(committed) =
+            committed.filter(|committed| Some(*committed) != self.state.saved_committed)
+        {
             self.hard.put_committed(committed).map_err(doing)?;
             self.state.saved_committed = Some(committed);
             changed = true;
@@ -133,6 +151,10 @@ impl LogWriter {
             self.state.saved_mark = mark;
             changed = true;
         }
-        if changed { self.hard.flush().map_err(doing) } else { Ok(()) }
+        if changed {
+            self.hard.flush().map_err(doing)
+        } else {
+            Ok(())
+        }
     }
 }

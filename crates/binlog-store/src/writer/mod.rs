@@ -6,6 +6,7 @@ mod log_writer;
 mod purging;
 mod queue;
 mod rotation;
+mod staging;
 mod truncation;
 
 pub(crate) use command::{Command, Done};

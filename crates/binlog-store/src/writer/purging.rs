@@ -41,7 +41,13 @@ impl LogWriter {
             let membership = view.memberships.at(upto.index);
             let membership = membership.map(|logged| (logged.op_id, logged.membership.clone()));
             let beyond_end = view.last().is_none_or(|last| last.index < upto.index);
-            (PurgeFloor { op_id: upto, membership }, beyond_end)
+            (
+                PurgeFloor {
+                    op_id: upto,
+                    membership,
+                },
+                beyond_end,
+            )
         };
         let saved = self.hard.put_floor(&floor).and_then(|()| self.hard.flush());
         saved.map_err(|error| StoreError::io("storing the purge floor", &error))?;
@@ -55,8 +61,10 @@ impl LogWriter {
     /// Begins a new file behind an entry that the log does not have; the files before it then go.
     fn begin_behind(&mut self, floor: OpId) -> Result<(), StoreError> {
         self.state.last = Some(floor);
-        let (description, timestamp): (Bytes, u32) =
-            (self.state.header.format_description.clone(), self.state.header.timestamp);
+        let (description, timestamp): (Bytes, u32) = (
+            self.state.header.format_description.clone(),
+            self.state.header.timestamp,
+        );
         self.begin_next(Some(floor), &description, timestamp)
     }
 
@@ -92,7 +100,10 @@ impl LogWriter {
         }
         let number = self.removals.remove(0);
         self.handles.forget(number);
-        let removed = self.fs.remove(&self.dir.join(number.name())).and_then(|()| self.fs.sync_dir(&self.dir));
+        let removed = self
+            .fs
+            .remove(&self.dir.join(number.name()))
+            .and_then(|()| self.fs.sync_dir(&self.dir));
         removed.map_err(|error| StoreError::io(format!("removing {number}"), &error))?;
         Ok(true)
     }
@@ -133,7 +144,8 @@ mod tests {
     #[test]
     fn only_whole_closed_files_below_floor_and_holds_go() {
         let files = files();
-        let count = |floor: u64, hold| count_removable(files.iter(), Some(OpId::new(1, floor)), hold);
+        let count =
+            |floor: u64, hold| count_removable(files.iter(), Some(OpId::new(1, floor)), hold);
         assert_eq!(count_removable(files.iter(), None, None), 0);
         for (floor, hold, removable) in [
             (8, None, 0),
@@ -146,7 +158,11 @@ mod tests {
             (24, Some(10), 1),
             (24, Some(20), 2),
         ] {
-            assert_eq!(count(floor, hold), removable, "floor {floor}, hold {hold:?}");
+            assert_eq!(
+                count(floor, hold),
+                removable,
+                "floor {floor}, hold {hold:?}"
+            );
         }
     }
 }

@@ -54,11 +54,18 @@ pub(crate) enum Taken {
 
 impl CommandQueue {
     pub(crate) fn new(limit: u64) -> Self {
-        Self { state: Mutex::default(), wake: Condvar::new(), room: Notify::new(), limit }
+        Self {
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            room: Notify::new(),
+            limit,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().expect("no thread panics while it holds the queue's lock")
+        self.state
+            .lock()
+            .expect("no thread panics while it holds the queue's lock")
     }
 
     /// Bytes that wait.
@@ -127,14 +134,24 @@ impl CommandQueue {
 
     /// Everything that waits; blocks for at most `patience` where nothing does.
     pub(crate) fn take(&self, patience: Option<Duration>) -> Taken {
-        let quiet = |state: &mut QueueState| state.commands.is_empty() && !state.closed && !state.nudged;
+        let quiet =
+            |state: &mut QueueState| state.commands.is_empty() && !state.closed && !state.nudged;
         let poisoned = "no thread panics while it holds the queue's lock";
         let mut state = self.lock();
         if quiet(&mut state) {
-            state.parked = if patience.is_some() { Parked::ForAWhile } else { Parked::ForGood };
+            state.parked = if patience.is_some() {
+                Parked::ForAWhile
+            } else {
+                Parked::ForGood
+            };
             state = match patience {
                 None => self.wake.wait_while(state, quiet).expect(poisoned),
-                Some(patience) => self.wake.wait_timeout_while(state, patience, quiet).expect(poisoned).0,
+                Some(patience) => {
+                    self.wake
+                        .wait_timeout_while(state, patience, quiet)
+                        .expect(poisoned)
+                        .0
+                }
             };
             state.parked = Parked::No;
         }

@@ -11,7 +11,8 @@ use raft_types::{OpId, Rotate};
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, StorageFile};
 use crate::format::{
-    FileHeader, FileNumber, HeaderSource, INDEX_NAME, INDEX_TEMPORARY_NAME, encode_file_header, render_index,
+    FileHeader, FileNumber, HeaderSource, INDEX_NAME, INDEX_TEMPORARY_NAME, encode_file_header,
+    render_index,
 };
 use crate::log::LogFile;
 use crate::options::Durability;
@@ -25,13 +26,20 @@ pub(crate) struct NewFile {
 }
 
 /// Creates a file with its header, durable together with its name.
-pub(crate) fn begin_file(fs: &dyn FileSystem, dir: &Path, source: &HeaderSource<'_>) -> io::Result<NewFile> {
+pub(crate) fn begin_file(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    source: &HeaderSource<'_>,
+) -> io::Result<NewFile> {
     let (bytes, header) = encode_file_header(source);
     let file = fs.create(&dir.join(header.number.name()))?;
     file.write_at(&bytes, 0)?;
     file.sync_data()?;
     fs.sync_dir(dir)?;
-    Ok(NewFile { file, header: Arc::new(header) })
+    Ok(NewFile {
+        file,
+        header: Arc::new(header),
+    })
 }
 
 /// Replaces the index durably.
@@ -55,7 +63,11 @@ impl LogWriter {
         // a later file without the end of the one before.
         self.flush(Durability::Fsync)?;
         self.tell_waiting();
-        self.begin_next(self.state.last, &rotate.format_description, rotate.timestamp)
+        self.begin_next(
+            self.state.last,
+            &rotate.format_description,
+            rotate.timestamp,
+        )
     }
 
     /// Begins the file behind the current one and makes it the current one.
@@ -82,7 +94,11 @@ impl LogWriter {
 
         let files: Vec<FileNumber> = {
             let view = self.view.lock();
-            view.files.files().map(LogFile::number).chain([number]).collect()
+            view.files
+                .files()
+                .map(LogFile::number)
+                .chain([number])
+                .collect()
         };
         write_index(&*self.fs, &self.dir, files).map_err(|error| doing(&error))?;
 

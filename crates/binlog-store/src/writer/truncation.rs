@@ -34,13 +34,20 @@ fn plan_truncation(files: &FileIndex, from: u64) -> Option<TruncationPlan> {
     let mut remove = Vec::new();
     let oldest = files.files().next()?.number();
     for file in files.files().rev() {
-        let begins_behind = file.header.before.is_some_and(|before| before.index >= from);
+        let begins_behind = file
+            .header
+            .before
+            .is_some_and(|before| before.index >= from);
         if begins_behind && file.number() != oldest {
             remove.push(file.number());
             continue;
         }
         let cut = file.last.is_some_and(|last| last.index >= from);
-        return Some(TruncationPlan { remove, keep: file.number(), cut });
+        return Some(TruncationPlan {
+            remove,
+            keep: file.number(),
+            cut,
+        });
     }
     None
 }
@@ -53,13 +60,24 @@ struct KeptPart {
 }
 
 /// Looks through a file's entries up to before index `from`.
-fn scan_kept(file: &Arc<dyn StorageFile>, kept: &LogFile, from: u64) -> Result<KeptPart, ScanError> {
+fn scan_kept(
+    file: &Arc<dyn StorageFile>,
+    kept: &LogFile,
+    from: u64,
+) -> Result<KeptPart, ScanError> {
     let window = Window::new(file, kept.end, Window::SCAN_BYTES);
     let mut scanner = EntryScanner::new(window, kept.number(), kept.header.end, kept.header.before);
-    let mut part =
-        KeptPart { end: kept.header.end, last: None, gtids: kept.header.previous_gtids.clone() };
-    while kept.first.is_some_and(|first| first < from) && part.last.is_none_or(|last| last.index + 1 < from) {
-        let Some(entry) = scanner.next(Depth::FirstEvent)? else { break };
+    let mut part = KeptPart {
+        end: kept.header.end,
+        last: None,
+        gtids: kept.header.previous_gtids.clone(),
+    };
+    while kept.first.is_some_and(|first| first < from)
+        && part.last.is_none_or(|last| last.index + 1 < from)
+    {
+        let Some(entry) = scanner.next(Depth::FirstEvent)? else {
+            break;
+        };
         part.end = entry.end;
         part.last = Some(entry.op_id);
         if let ScannedContent::Transaction { gtid: Some(gtid) } = entry.content {
@@ -78,7 +96,10 @@ pub(crate) fn scan_failure(file: FileNumber, error: ScanError) -> StoreError {
 }
 
 /// The entry at an index of a file, looked for from a point on.
-pub(crate) fn entry_offset(scanner: &mut EntryScanner, index: u64) -> Result<Option<Scanned>, ScanError> {
+pub(crate) fn entry_offset(
+    scanner: &mut EntryScanner,
+    index: u64,
+) -> Result<Option<Scanned>, ScanError> {
     while let Some(entry) = scanner.next(Depth::Marker)? {
         if entry.op_id.index >= index {
             return Ok(Some(entry));
@@ -101,15 +122,24 @@ impl LogWriter {
             if let Some(committed) = committed.filter(|committed| committed.index >= from) {
                 return Err(StoreError::TruncateCommitted { keep, committed });
             }
-            let Some(plan) = plan_truncation(&view.files, from) else { return Ok(()) };
-            let kept = view.files.files().find(|file| file.number() == plan.keep).cloned();
+            let Some(plan) = plan_truncation(&view.files, from) else {
+                return Ok(());
+            };
+            let kept = view
+                .files
+                .files()
+                .find(|file| file.number() == plan.keep)
+                .cloned();
             let Some(kept) = kept else { return Ok(()) };
             (plan, kept, from)
         };
         let doing = |what: String| move |error: std::io::Error| StoreError::io(what, &error);
 
         let path = self.dir.join(plan.keep.name());
-        let file = self.fs.open(&path).map_err(doing(format!("opening {}", plan.keep)))?;
+        let file = self
+            .fs
+            .open(&path)
+            .map_err(doing(format!("opening {}", plan.keep)))?;
         let part = scan_kept(&file, &kept, from).map_err(|error| scan_failure(plan.keep, error))?;
         self.lower_durable_mark(from, &part, plan.keep)?;
 
@@ -118,13 +148,20 @@ impl LogWriter {
         if !plan.remove.is_empty() {
             let stay: Vec<FileNumber> = {
                 let view = self.view.lock();
-                view.files.files().map(LogFile::number).filter(|number| *number <= plan.keep).collect()
+                view.files
+                    .files()
+                    .map(LogFile::number)
+                    .filter(|number| *number <= plan.keep)
+                    .collect()
             };
-            write_index(&*self.fs, &self.dir, stay).map_err(doing("writing the index".to_owned()))?;
+            write_index(&*self.fs, &self.dir, stay)
+                .map_err(doing("writing the index".to_owned()))?;
         }
         for number in &plan.remove {
             let doing = || doing(format!("removing {number}"));
-            self.fs.remove(&self.dir.join(number.name())).map_err(doing())?;
+            self.fs
+                .remove(&self.dir.join(number.name()))
+                .map_err(doing())?;
             self.fs.sync_dir(&self.dir).map_err(doing())?;
             self.handles.forget(*number);
             if let Some(removed) = self.view.lock().files.pop_current() {
@@ -154,11 +191,24 @@ impl LogWriter {
     }
 
     /// The stored mark must not say that entries are durable which are about to go.
-    fn lower_durable_mark(&mut self, from: u64, part: &KeptPart, file: FileNumber) -> Result<(), StoreError> {
-        if self.state.saved_mark.is_none_or(|mark| mark.op_id.index < from) {
+    fn lower_durable_mark(
+        &mut self,
+        from: u64,
+        part: &KeptPart,
+        file: FileNumber,
+    ) -> Result<(), StoreError> {
+        if self
+            .state
+            .saved_mark
+            .is_none_or(|mark| mark.op_id.index < from)
+        {
             return Ok(());
         }
-        let mark = part.last.map(|op_id| DurableMark { op_id, file, end: part.end });
+        let mark = part.last.map(|op_id| DurableMark {
+            op_id,
+            file,
+            end: part.end,
+        });
         let saved = self.hard.put_durable(mark).and_then(|()| self.hard.flush());
         saved.map_err(|error| StoreError::io("lowering the durable mark", &error))?;
         self.state.saved_mark = mark;

@@ -44,7 +44,9 @@ impl Exploration {
     /// Runs the script on a disk until it ends or the power goes.
     fn run_script(&self, disk: &FaultyDisk) -> (Model, usize) {
         let mut model = Model::default();
-        let Ok((mut store, _)) = open_with(disk, self.options.clone()) else { return (model, 0) };
+        let Ok((mut store, _)) = open_with(disk, self.options.clone()) else {
+            return (model, 0);
+        };
         disk.lie_about_sync(self.lying_disk);
         let done = run(&mut store, &self.steps, &mut model);
         (model, done)
@@ -55,7 +57,10 @@ impl Exploration {
         let undisturbed = FaultyDisk::new();
         let (model, done) = self.run_script(&undisturbed);
         if done < self.steps.len() {
-            return Err(format!("the script itself fails in step {done}: {:?}", self.steps[done]));
+            return Err(format!(
+                "the script itself fails in step {done}: {:?}",
+                self.steps[done]
+            ));
         }
         let calls = undisturbed.calls();
         let wanted_files = log_files(&undisturbed);
@@ -77,10 +82,13 @@ impl Exploration {
                     None => disk.restart_process(),
                 }
                 let nested = self.nested_every > 0 && call.is_multiple_of(self.nested_every);
-                self.check_outcome(&disk, &model, done, &wanted_files, nested, &mut explored).map_err(|what| {
-                    let disturbance = self.disturbance;
-                    format!("{disturbance:?} at call {call} in step {done}, then {ending:?}: {what}")
-                })?;
+                self.check_outcome(&disk, &model, done, &wanted_files, nested, &mut explored)
+                    .map_err(|what| {
+                        let disturbance = self.disturbance;
+                        format!(
+                            "{disturbance:?} at call {call} in step {done}, then {ending:?}: {what}"
+                        )
+                    })?;
                 explored.outcomes += 1;
             }
         }
@@ -115,36 +123,62 @@ impl Exploration {
         self.go_on(disk, model, done)?;
         let files = log_files(disk);
         if files.keys().ne(wanted.keys()) {
-            return Err(format!("after going on there are {:?}, without the crash {:?}", files.keys(), wanted.keys()));
+            return Err(format!(
+                "after going on there are {:?}, without the crash {:?}",
+                files.keys(),
+                wanted.keys()
+            ));
         }
         match files.iter().find(|(name, bytes)| wanted[*name] != **bytes) {
-            Some((name, _)) => Err(format!("after going on {name} has other bytes than without the crash")),
+            Some((name, _)) => Err(format!(
+                "after going on {name} has other bytes than without the crash"
+            )),
             None => Ok(()),
         }
     }
 
     /// Opens the log and compares it with the model; what it looks like.
-    fn start_and_check(&self, disk: &FaultyDisk, model: &Model) -> Result<impl PartialEq + use<>, String> {
-        let (store, report) = open_with(disk, self.options.clone()).map_err(|error| format!("opening: {error}"))?;
-        model.check(&store).map_err(|what| format!("{what} ({report})"))?;
+    fn start_and_check(
+        &self,
+        disk: &FaultyDisk,
+        model: &Model,
+    ) -> Result<impl PartialEq + use<>, String> {
+        let (store, report) =
+            open_with(disk, self.options.clone()).map_err(|error| format!("opening: {error}"))?;
+        model
+            .check(&store)
+            .map_err(|what| format!("{what} ({report})"))?;
         let look = (read_all(&store).unwrap(), store.gtid_set(), store.bounds());
         drop(store);
         Ok((look, log_files(disk)))
     }
 
     /// Cuts the power after every call of the next start, too.
-    fn cut_during_start(&self, disk: &FaultyDisk, model: &Model, explored: &mut Explored) -> Result<(), String> {
+    fn cut_during_start(
+        &self,
+        disk: &FaultyDisk,
+        model: &Model,
+        explored: &mut Explored,
+    ) -> Result<(), String> {
         let whole = disk.fork();
         let before = whole.calls();
         self.start_and_check(&whole, model)?;
         for cut in before..whole.calls() {
-            for survival in [Survival::Nothing, Survival::Everything, Survival::Seeded(cut)] {
+            for survival in [
+                Survival::Nothing,
+                Survival::Everything,
+                Survival::Seeded(cut),
+            ] {
                 let disk = disk.fork();
                 disk.cut_power_after(cut);
                 drop(open_with(&disk, self.options.clone()));
                 disk.power_cycle(survival);
-                self.start_and_check(&disk, model)
-                    .map_err(|what| format!("and again {} calls into the start, {survival:?}: {what}", cut - before))?;
+                self.start_and_check(&disk, model).map_err(|what| {
+                    format!(
+                        "and again {} calls into the start, {survival:?}: {what}",
+                        cut - before
+                    )
+                })?;
                 explored.nested += 1;
             }
         }
@@ -153,22 +187,35 @@ impl Exploration {
 
     /// The rest of the script: what was under way is asked for again.
     fn go_on(&self, disk: &FaultyDisk, model: &Model, done: usize) -> Result<(), String> {
-        let (mut store, _) = open_with(disk, self.options.clone()).map_err(|error| format!("opening: {error}"))?;
+        let (mut store, _) =
+            open_with(disk, self.options.clone()).map_err(|error| format!("opening: {error}"))?;
         let mut model = model.clone();
         let mut rest = self.steps[done..].to_vec();
-        if let (Some(Step::Append(entries)), Some(first)) = (model.under_way.clone(), rest.first_mut()) {
+        if let (Some(Step::Append(entries)), Some(first)) =
+            (model.under_way.clone(), rest.first_mut())
+        {
             // Of the append under way a part may be there already.
-            let last = read_all(&store).unwrap().last().map(|entry| entry.log_id.index);
-            let (there, missing): (Vec<_>, Vec<_>) =
-                entries.into_iter().partition(|entry| Some(entry.log_id.index) <= last);
+            let last = read_all(&store)
+                .unwrap()
+                .last()
+                .map(|entry| entry.log_id.index);
+            let (there, missing): (Vec<_>, Vec<_>) = entries
+                .into_iter()
+                .partition(|entry| Some(entry.log_id.index) <= last);
             model.acknowledge(&Step::Append(there));
             *first = Step::Append(missing);
         }
         model.under_way = None;
         let finished = run(&mut store, &rest, &mut model);
         if finished < rest.len() {
-            return Err(format!("going on fails at {:?}: {:?}", rest[finished], store.failure()));
+            return Err(format!(
+                "going on fails at {:?}: {:?}",
+                rest[finished],
+                store.failure()
+            ));
         }
-        model.check(&store).map_err(|what| format!("after going on: {what}"))
+        model
+            .check(&store)
+            .map_err(|what| format!("after going on: {what}"))
     }
 }

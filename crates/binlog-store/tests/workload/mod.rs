@@ -1,13 +1,19 @@
 //! A member's log driven step by step, and the model that says what must be there.
 
-#![allow(dead_code, reason = "every test file uses another part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every test program has this as a module and uses another part of it"
+)]
 
 pub mod exploration;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use binlog_store::{BinlogStore, OpenError, RecoveryReport, StoreOptions, VerifyAtStart, WriterMode};
+use binlog_store::{
+    BinlogStore, OpenError, RecoveryReport, StoreOptions, VerifyAtStart, WriterMode,
+};
 use futures::executor::block_on;
 use openraft::RaftLogReader;
 use openraft::storage::{IOFlushed, RaftLogStorage};
@@ -37,7 +43,10 @@ pub fn options() -> StoreOptions {
     }
 }
 
-pub fn open_with(disk: &FaultyDisk, options: StoreOptions) -> Result<(BinlogStore, RecoveryReport), OpenError> {
+pub fn open_with(
+    disk: &FaultyDisk,
+    options: StoreOptions,
+) -> Result<(BinlogStore, RecoveryReport), OpenError> {
     BinlogStore::open(options, disk.file_system(), disk.meta())
 }
 
@@ -82,7 +91,13 @@ pub fn log_files(disk: &FaultyDisk) -> BTreeMap<String, Vec<u8>> {
     files
         .map(|path| {
             let bytes = disk.contents(&path).unwrap_or_default();
-            (path.file_name().unwrap_or_default().to_string_lossy().into_owned(), bytes)
+            (
+                path.file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned(),
+                bytes,
+            )
         })
         .collect()
 }
@@ -132,7 +147,10 @@ impl Model {
     pub fn check(&self, store: &BinlogStore) -> Result<(), String> {
         let found = read_all(store).map_err(|error| format!("reading the log: {error}"))?;
         let index = |entry: &Entry| entry.log_id.index;
-        if found.windows(2).any(|pair| index(&pair[0]) + 1 != index(&pair[1])) {
+        if found
+            .windows(2)
+            .any(|pair| index(&pair[0]) + 1 != index(&pair[1]))
+        {
             return Err(format!("the log has a hole: {}", summary(&found)));
         }
         if !self.allowed_logs().contains(&found) {
@@ -143,10 +161,15 @@ impl Model {
                 self.under_way
             ));
         }
-        let found_vote = block_on(store.reader().read_vote()).unwrap().map_or(0, |vote| vote.leader_id.term);
+        let found_vote = block_on(store.reader().read_vote())
+            .unwrap()
+            .map_or(0, |vote| vote.leader_id.term);
         let under_way = matches!(self.under_way, Some(Step::Vote(term)) if term == found_vote);
         if found_vote != self.vote && !under_way {
-            return Err(format!("acknowledged was a vote of term {}, but term {found_vote} is stored", self.vote));
+            return Err(format!(
+                "acknowledged was a vote of term {}, but term {found_vote} is stored",
+                self.vote
+            ));
         }
         self.check_gtids(store, &found)
     }
@@ -158,16 +181,33 @@ impl Model {
             None | Some(Step::Committed(_) | Step::Vote(_)) => {}
             Some(Step::Append(entries)) => {
                 for count in 1..=entries.len() {
-                    allowed.push(self.entries.iter().chain(&entries[..count]).cloned().collect());
+                    allowed.push(
+                        self.entries
+                            .iter()
+                            .chain(&entries[..count])
+                            .cloned()
+                            .collect(),
+                    );
                 }
             }
             Some(Step::Truncate(keep)) => {
                 let from = keep.map_or(0, |keep| keep.index + 1);
-                let stay = self.entries.iter().filter(|entry| entry.log_id.index < from).count();
-                allowed.extend((stay..self.entries.len()).map(|count| self.entries[..count].to_vec()));
+                let stay = self
+                    .entries
+                    .iter()
+                    .filter(|entry| entry.log_id.index < from)
+                    .count();
+                allowed
+                    .extend((stay..self.entries.len()).map(|count| self.entries[..count].to_vec()));
             }
             Some(Step::Purge(upto)) => {
-                allowed.push(self.entries.iter().filter(|entry| entry.log_id.index > upto.index).cloned().collect());
+                allowed.push(
+                    self.entries
+                        .iter()
+                        .filter(|entry| entry.log_id.index > upto.index)
+                        .cloned()
+                        .collect(),
+                );
             }
         }
         allowed
@@ -177,27 +217,47 @@ impl Model {
         let gtids = store.gtid_set();
         let first = store.bounds().map_or(u64::MAX, |(first, _)| first.index);
         let number = |entry: &Entry| log_entries::gtid(entry.log_id.index);
-        let numbers: Vec<_> = found.iter().filter(|entry| is_transaction(entry)).map(number).collect();
+        let numbers: Vec<_> = found
+            .iter()
+            .filter(|entry| is_transaction(entry))
+            .map(number)
+            .collect();
         if let Some(missing) = numbers.iter().find(|gtid| !gtids.contains(gtid)) {
-            return Err(format!("the log has a transaction with GTID {missing}, but its set has not"));
+            return Err(format!(
+                "the log has a transaction with GTID {missing}, but its set has not"
+            ));
         }
         let gone = self.entries.iter().filter(|entry| {
-            entry.log_id.index >= first && is_transaction(entry) && !numbers.contains(&number(entry))
+            entry.log_id.index >= first
+                && is_transaction(entry)
+                && !numbers.contains(&number(entry))
         });
         match gone.map(number).find(|gtid| gtids.contains(gtid)) {
-            Some(extra) => Err(format!("GTID {extra} was truncated, but the log's set still has it")),
+            Some(extra) => Err(format!(
+                "GTID {extra} was truncated, but the log's set still has it"
+            )),
             None => Ok(()),
         }
     }
 }
 
 fn is_transaction(entry: &Entry) -> bool {
-    matches!(&entry.payload, raft_types::EntryPayload::Normal(raft_types::AppEntry::Transaction(_)))
+    matches!(
+        &entry.payload,
+        raft_types::EntryPayload::Normal(raft_types::AppEntry::Transaction(_))
+    )
 }
 
 pub fn summary(entries: &[Entry]) -> String {
-    let id = |entry: Option<&Entry>| entry.map_or("-".to_owned(), |entry| OpId::from(entry.log_id).to_string());
-    format!("{} entries {}..={}", entries.len(), id(entries.first()), id(entries.last()))
+    let id = |entry: Option<&Entry>| {
+        entry.map_or("-".to_owned(), |entry| OpId::from(entry.log_id).to_string())
+    };
+    format!(
+        "{} entries {}..={}",
+        entries.len(),
+        id(entries.first()),
+        id(entries.last())
+    )
 }
 
 /// Performs a step.
@@ -231,7 +291,11 @@ pub fn script() -> Vec<Step> {
     use log_entries::{blank, membership, rotate, transaction};
     let id = OpId::new;
     let run = |term: u64, from: u64, sizes: &[usize]| -> Vec<Entry> {
-        sizes.iter().zip(from..).map(|(size, index)| transaction(id(term, index), *size)).collect()
+        sizes
+            .iter()
+            .zip(from..)
+            .map(|(size, index)| transaction(id(term, index), *size))
+            .collect()
     };
     vec![
         Step::Append(vec![membership(id(0, 0), &[1, 2, 3])]),
@@ -244,11 +308,21 @@ pub fn script() -> Vec<Step> {
         Step::Append(vec![rotate(id(1, 9))]),
         Step::Append(run(1, 10, &[100, 200])),
         Step::Truncate(Some(id(1, 10))),
-        Step::Append(vec![transaction(id(1, 11), 300), rotate(id(1, 12)), transaction(id(1, 13), 50), blank(id(1, 14))]),
+        Step::Append(vec![
+            transaction(id(1, 11), 300),
+            rotate(id(1, 12)),
+            transaction(id(1, 13), 50),
+            blank(id(1, 14)),
+        ]),
         Step::Vote(2),
         // Over one file's end back into the file before.
         Step::Truncate(Some(id(1, 10))),
-        Step::Append(vec![blank(id(2, 11)), transaction(id(2, 12), 80), rotate(id(2, 13)), rotate(id(2, 14))]),
+        Step::Append(vec![
+            blank(id(2, 11)),
+            transaction(id(2, 12), 80),
+            rotate(id(2, 13)),
+            rotate(id(2, 14)),
+        ]),
         Step::Vote(3),
         // Over two files, up to exactly a rotate entry.
         Step::Truncate(Some(id(2, 13))),
@@ -268,7 +342,12 @@ pub fn script() -> Vec<Step> {
         Step::Append(run(4, 21, &[10, 10])),
         // Beyond the end, as after a snapshot.
         Step::Purge(id(4, 30)),
-        Step::Append(vec![blank(id(4, 31)), transaction(id(4, 32), 500), rotate(id(4, 33)), blank(id(4, 34))]),
+        Step::Append(vec![
+            blank(id(4, 31)),
+            transaction(id(4, 32), 500),
+            rotate(id(4, 33)),
+            blank(id(4, 34)),
+        ]),
         Step::Vote(5),
         Step::Append(run(5, 35, &[70, 80])),
     ]
