@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mysql_common::constants::{CapabilityFlags, MAX_PAYLOAD_LEN};
 use mysql_common::io::ParseBuf;
-use mysql_common::packets::{AuthSwitchRequest, HandshakePacket, HandshakeResponse, SslRequest};
+use mysql_common::packets::{AuthSwitchRequest, HandshakeResponse, SslRequest};
 use mysql_common::proto::MySerialize;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream};
@@ -15,10 +15,10 @@ use tokio::time::Instant;
 
 use crate::client::authentication::{Authentication, AuthenticationError, TransportSecurity};
 use crate::client::connection::Connection;
+use crate::client::greeting::{Greeting, capabilities, parse_greeting};
 use crate::client::options::ConnectOptions;
 use crate::endpoint::Endpoint;
 use crate::error::{LinkError, ProtocolError, ServerError, Step, server_code};
-use crate::server_version::ServerVersion;
 use crate::tls::{self, TlsMode};
 use crate::wire::{ByteStream, Packet, PacketReader, WireError, encode_packet};
 
@@ -45,8 +45,7 @@ pub(crate) async fn connect(options: &ConnectOptions) -> Result<Connection, Link
     };
     let greeting = negotiation.greeting().await?;
     let (mut negotiation, next_sequence) = negotiation.secure(&greeting).await?;
-    let capabilities = negotiation.authenticate(&greeting, next_sequence).await?;
-    let options = negotiation.options;
+    negotiation.authenticate(&greeting, next_sequence).await?;
     let (stream, clean) = negotiation.reader.into_inner();
     if !clean {
         return Err(protocol(
@@ -54,14 +53,7 @@ pub(crate) async fn connect(options: &ConnectOptions) -> Result<Connection, Link
             ProtocolError::malformed("the login", "bytes follow its end"),
         ));
     }
-    Ok(Connection::new(
-        options,
-        stream,
-        greeting.version,
-        greeting.version_text,
-        greeting.connection_id,
-        capabilities,
-    ))
+    Ok(Connection::new(options, stream, greeting))
 }
 
 struct Deadline<'a> {
@@ -111,17 +103,6 @@ async fn open_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let stream = TcpStream::connect((host, port)).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
-}
-
-/// What the server says first.
-struct Greeting {
-    version: ServerVersion,
-    version_text: String,
-    connection_id: u32,
-    capabilities: CapabilityFlags,
-    scramble: Vec<u8>,
-    plugin: Option<Vec<u8>>,
-    sequence: u8,
 }
 
 struct Negotiation<'a> {
@@ -200,12 +181,12 @@ impl<'a> Negotiation<'a> {
         ))
     }
 
-    /// Runs the challenges to their end; returns the capabilities in force.
+    /// Runs the challenges to their end.
     async fn authenticate(
         &mut self,
         greeting: &Greeting,
         mut sequence: u8,
-    ) -> Result<CapabilityFlags, LinkError> {
+    ) -> Result<(), LinkError> {
         let stream = self.reader.stream();
         let security = TransportSecurity {
             tls: stream.is_tls(),
@@ -246,7 +227,7 @@ impl<'a> Negotiation<'a> {
                 return Err(protocol(self.options, error));
             }
             let answer = match packet.payload.first() {
-                Some(&OK) => return Ok(in_force),
+                Some(&OK) => return Ok(()),
                 Some(&ERROR) => return Err(login_refused(self.options, &packet.payload)?),
                 Some(&MORE_DATA) => authentication.answer(&packet.payload[1..]),
                 Some(&SWITCH) => {
@@ -317,59 +298,6 @@ impl<'a> Negotiation<'a> {
     }
 }
 
-/// What we want, as far as the server has it.
-fn capabilities(offered: CapabilityFlags) -> CapabilityFlags {
-    let wanted = CapabilityFlags::CLIENT_LONG_PASSWORD
-        | CapabilityFlags::CLIENT_LONG_FLAG
-        | CapabilityFlags::CLIENT_PROTOCOL_41
-        | CapabilityFlags::CLIENT_TRANSACTIONS
-        | CapabilityFlags::CLIENT_SECURE_CONNECTION
-        | CapabilityFlags::CLIENT_PLUGIN_AUTH
-        | CapabilityFlags::CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA
-        | CapabilityFlags::CLIENT_CONNECT_ATTRS
-        | CapabilityFlags::CLIENT_DEPRECATE_EOF;
-    wanted & offered
-}
-
-fn parse_greeting(packet: &Packet) -> Result<Greeting, ProtocolError> {
-    let payload = &packet.payload[..];
-    let malformed = |reason: &str| ProtocolError::malformed("the server's greeting", reason);
-    // mysql_common computes with this length byte as a signed number.
-    let version_end = payload
-        .iter()
-        .position(|byte| *byte == 0)
-        .ok_or_else(|| malformed("it has no version"))?;
-    match payload.get(version_end + 21) {
-        None => return Err(malformed("it is cut off")),
-        Some(length) if *length >= 0x80 => return Err(malformed("its challenge is too long")),
-        Some(_) => {}
-    }
-    let greeting: HandshakePacket<'_> = ParseBuf(payload)
-        .parse(())
-        .map_err(|error| malformed(&error.to_string()))?;
-    let needed = CapabilityFlags::CLIENT_PROTOCOL_41
-        | CapabilityFlags::CLIENT_SECURE_CONNECTION
-        | CapabilityFlags::CLIENT_PLUGIN_AUTH
-        | CapabilityFlags::CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA
-        | CapabilityFlags::CLIENT_DEPRECATE_EOF;
-    if greeting.protocol_version() != 10 || !greeting.capabilities().contains(needed) {
-        return Err(malformed("it is not that of a MySQL 5.7 or later"));
-    }
-    let version_text = greeting.server_version_str().into_owned();
-    let version = version_text
-        .parse()
-        .map_err(|reason: String| malformed(&reason))?;
-    Ok(Greeting {
-        version,
-        version_text,
-        connection_id: greeting.connection_id(),
-        capabilities: greeting.capabilities(),
-        scramble: greeting.nonce(),
-        plugin: greeting.auth_plugin_name_ref().map(<[u8]>::to_vec),
-        sequence: packet.last_sequence,
-    })
-}
-
 fn parse_switch(payload: &[u8]) -> Result<AuthSwitchRequest<'_>, ProtocolError> {
     ParseBuf(payload).parse(()).map_err(|error| {
         ProtocolError::malformed("the request to switch the authentication plugin", error)
@@ -436,56 +364,11 @@ pub(crate) fn wire_error(endpoint: &Endpoint, step: Step, error: WireError) -> L
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use mysql_common::constants::StatusFlags;
     use proptest::prelude::*;
 
     use super::*;
 
-    fn packet(payload: Vec<u8>) -> Packet {
-        Packet {
-            first_sequence: 0,
-            last_sequence: 0,
-            payload: Bytes::from(payload),
-        }
-    }
-
-    fn greeting() -> Vec<u8> {
-        serialized(&HandshakePacket::new(
-            10,
-            &b"9.7.4-2"[..],
-            42,
-            *b"abcdefgh",
-            Some(&b"ijklmnopqrst\0"[..]),
-            CapabilityFlags::all(),
-            UTF8MB4,
-            StatusFlags::SERVER_STATUS_AUTOCOMMIT,
-            Some(&b"caching_sha2_password"[..]),
-        ))
-    }
-
-    #[test]
-    fn a_greeting_is_read() {
-        let greeting = parse_greeting(&packet(greeting())).unwrap();
-        assert_eq!(greeting.version, ServerVersion::new(9, 7, 4));
-        assert_eq!(greeting.connection_id, 42);
-        assert_eq!(greeting.scramble, b"abcdefghijklmnopqrst");
-        assert_eq!(
-            greeting.plugin.as_deref(),
-            Some(&b"caching_sha2_password"[..])
-        );
-    }
-
     proptest! {
-        #[test]
-        fn damaged_greetings_never_panic(at in 0_usize..80, with in any::<u8>(), cut in 0_usize..80) {
-            let mut payload = greeting();
-            let place = at % payload.len();
-            payload[place] = with;
-            payload.truncate(payload.len() - cut % payload.len());
-            let _ = parse_greeting(&packet(payload));
-        }
-
         #[test]
         fn any_switch_request_is_survived(payload in prop::collection::vec(any::<u8>(), 0..60)) {
             if let Ok(request) = parse_switch(&payload) {

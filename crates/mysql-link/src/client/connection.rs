@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mysql_common::constants::CapabilityFlags;
 
 use crate::client::connect::{connect, wire_error};
+use crate::client::greeting::Greeting;
 use crate::client::options::ConnectOptions;
 use crate::client::result_set::{
     Answer, QueryResult, RowPacket, parse_answer, parse_column_name, parse_row,
@@ -47,24 +47,16 @@ impl Connection {
         connect(options).await
     }
 
-    pub(crate) fn new(
-        options: &ConnectOptions,
-        stream: ByteStream,
-        version: ServerVersion,
-        version_text: String,
-        id: u32,
-        capabilities: CapabilityFlags,
-    ) -> Self {
-        debug_assert!(capabilities.contains(CapabilityFlags::CLIENT_DEPRECATE_EOF));
+    pub(crate) fn new(options: &ConnectOptions, stream: ByteStream, greeting: Greeting) -> Self {
         let tls = stream.is_tls();
         let (reader, writer) = stream.into_split();
         Self {
             endpoint: options.endpoint.clone(),
             reader: PacketReader::new(reader, options.max_packet_bytes),
             writer: PacketWriter::new(writer),
-            version,
-            version_text,
-            id,
+            version: greeting.version,
+            version_text: greeting.version_text,
+            id: greeting.connection_id,
             tls,
             statement_limit: options.timeouts.statement,
             max_result_bytes: options.max_packet_bytes,

@@ -3,6 +3,7 @@
 mod authentication;
 mod connect;
 mod connection;
+mod greeting;
 mod options;
 mod public_key;
 mod result_set;

@@ -6,13 +6,15 @@ mod acking;
 mod attachment;
 mod error;
 mod ingest_task;
+mod options;
 mod reading;
 mod rotation;
 mod session;
 mod status;
 
-pub use ack_ledger::{AckLedger, Release, Wait};
+pub use ack_ledger::{AckLedger, LedgerEntry, NotCommitted, Release, Wait};
 pub use attachment::{AttachRefusal, Attachment, PrimaryGtids, attach};
 pub use error::IngestError;
-pub use ingest_task::{Ingest, IngestOptions};
-pub use status::{IngestFigures, IngestState, IngestStatus};
+pub use ingest_task::Ingest;
+pub use options::IngestOptions;
+pub use status::{IngestFigures, IngestFiguresView, IngestState, IngestStatus};

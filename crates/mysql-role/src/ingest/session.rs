@@ -11,7 +11,7 @@ use crate::ingest::ack_ledger::AckLedger;
 use crate::ingest::acking::Waiting;
 use crate::ingest::attachment::{Attachment, PrimaryGtids, attach};
 use crate::ingest::error::IngestError;
-use crate::ingest::ingest_task::IngestOptions;
+use crate::ingest::options::IngestOptions;
 use crate::ingest::reading::{Reading, Shared};
 use crate::ingest::status::IngestFigures;
 use crate::ring::{LeaderTerm, Ring, RingLog};

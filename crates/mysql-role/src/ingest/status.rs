@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::ingest::ack_ledger::Release;
+
 /// What ingest is doing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
@@ -167,7 +169,7 @@ impl IngestFigures {
         add(&self.in_flight_bytes, bytes);
     }
 
-    pub(crate) fn released(&self, release: &crate::ingest::Release) {
+    pub(crate) fn released(&self, release: &Release) {
         add(&self.committed, release.committed);
         add(&self.known, release.known);
         add(&self.rotations, release.own);

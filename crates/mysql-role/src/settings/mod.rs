@@ -2,6 +2,7 @@
 //! [`preflight()`] judges and [`Plan`] says which SQL mends it, both pure; [`observe`] and
 //! [`apply`] talk to the server.
 
+mod collector;
 mod finding;
 mod grants;
 mod limits;
@@ -10,6 +11,7 @@ mod observed;
 mod plan;
 mod preflight;
 mod probe;
+mod semi_sync_findings;
 
 pub use finding::{Check, Finding, Fix, Severity};
 pub use grants::{Grants, Privilege};
@@ -18,6 +20,7 @@ pub use names::SemiSyncNames;
 pub(crate) use observed::parse_gtid_owned;
 pub use observed::{Depth, Observed, SemiSyncReplica};
 pub use plan::{Phase, Plan, Statement};
-pub(crate) use preflight::TIMEOUT_MS;
-pub use preflight::{is_effectively_infinite, preflight};
+pub use preflight::preflight;
 pub use probe::{ApplyError, apply, observe};
+pub(crate) use semi_sync_findings::TIMEOUT_MS;
+pub use semi_sync_findings::is_effectively_infinite;

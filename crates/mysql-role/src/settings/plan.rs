@@ -5,7 +5,8 @@ use crate::settings::finding::Check;
 use crate::settings::limits::Requirements;
 use crate::settings::names::SemiSyncNames;
 use crate::settings::observed::Observed;
-use crate::settings::preflight::{TIMEOUT_MS, preflight, quoted};
+use crate::settings::preflight::preflight;
+use crate::settings::semi_sync_findings::{TIMEOUT_MS, quoted};
 
 /// When statements may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,11 +9,14 @@ mod command_line;
 mod data_dir;
 mod decision;
 mod drain;
+mod launch;
+mod options;
 mod process;
+mod status;
 mod supervisor_task;
 
 pub use command_line::ServerCommand;
 pub use decision::{Action, DataDir, Found, ProcessId, Situation, Stopping, Wanted, decide};
-pub use supervisor_task::{
-    Supervisor, SupervisorHandle, SupervisorOptions, SupervisorState, SupervisorStatus,
-};
+pub use options::SupervisorOptions;
+pub use status::{SupervisorHandle, SupervisorState, SupervisorStatus};
+pub use supervisor_task::Supervisor;

@@ -1,107 +1,25 @@
 //! The task that acts on the decisions.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use mysql_link::{ConnectOptions, ServerVersion};
-use serde::Serialize;
-use tokio::process::{Child, Command};
+use mysql_link::ServerVersion;
+use tokio::process::Child;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use crate::backoff::Backoff;
-use crate::supervisor::command_line::ServerCommand;
 use crate::supervisor::data_dir;
 use crate::supervisor::decision::{
     Action, DataDir, Found, ProcessId, Situation, Stopping, Wanted, decide,
 };
 use crate::supervisor::drain::{Drained, drain};
+use crate::supervisor::launch::ended_with;
+use crate::supervisor::options::SupervisorOptions;
 use crate::supervisor::process;
-
-/// How to run mysqld.
-#[derive(Debug, Clone)]
-pub struct SupervisorOptions {
-    /// The command line.
-    pub server: ServerCommand,
-    /// The member's account. It is created when the data directory is initialised.
-    pub account: ConnectOptions,
-    /// Whether an empty data directory is initialised.
-    pub may_initialise: bool,
-    /// How long commits may take to drain before a stop.
-    pub drain_limit: Duration,
-    /// How long mysqld may take to stop once asked.
-    pub stop_limit: Duration,
-    /// How long an initialisation may take.
-    pub initialise_limit: Duration,
-    /// The first and the longest wait before mysqld is started again after it died.
-    pub retry: (Duration, Duration),
-}
-
-impl SupervisorOptions {
-    /// The defaults: ten seconds to drain, two minutes to stop.
-    pub fn new(server: ServerCommand, mut account: ConnectOptions) -> Self {
-        account.program_name = "witness-supervisor".to_owned();
-        account.timeouts.connect = account.timeouts.connect.min(Duration::from_secs(2));
-        account.timeouts.statement = account.timeouts.statement.min(Duration::from_secs(2));
-        Self {
-            server,
-            account,
-            may_initialise: false,
-            drain_limit: Duration::from_secs(10),
-            stop_limit: Duration::from_secs(120),
-            initialise_limit: Duration::from_secs(300),
-            retry: (Duration::from_millis(500), Duration::from_secs(30)),
-        }
-    }
-}
-
-/// What the supervisor is doing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
-pub enum SupervisorState {
-    /// Nothing yet.
-    Beginning,
-    /// The data directory is being made.
-    Initialising,
-    /// mysqld runs. Whether it answers is the watch's to say.
-    Running {
-        /// Its process.
-        pid: ProcessId,
-        /// Whether it ran before this supervisor did.
-        adopted: bool,
-    },
-    /// mysqld died or did not start; another attempt follows.
-    Failed {
-        /// Why, and what to check.
-        cause: String,
-    },
-    /// Before a stop: commits finish.
-    Draining {
-        /// What is waited for.
-        cause: String,
-    },
-    /// mysqld was asked to stop.
-    Stopping {
-        /// Its process.
-        pid: ProcessId,
-    },
-    /// No mysqld runs, or it is left alone; the supervisor has ended.
-    Ended,
-}
-
-/// The state and its age.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SupervisorStatus {
-    /// What the supervisor is doing.
-    pub state: SupervisorState,
-    /// Since when.
-    pub since: Instant,
-    /// How often it has started mysqld.
-    pub starts: u64,
-}
+use crate::supervisor::status::{SupervisorHandle, SupervisorState, SupervisorStatus};
 
 /// Runs a mysqld.
 #[derive(Debug)]
@@ -125,46 +43,10 @@ struct Server {
     since: Instant,
 }
 
-/// Tells a supervisor what is wanted, and sees what it does.
-#[derive(Debug)]
-pub struct SupervisorHandle {
-    wanted: watch::Sender<Wanted>,
-    status: watch::Receiver<SupervisorStatus>,
-}
-
-impl SupervisorHandle {
-    /// What the supervisor is doing.
-    pub fn status(&self) -> watch::Receiver<SupervisorStatus> {
-        self.status.clone()
-    }
-
-    /// Stops mysqld and waits until it is gone. Ingest has to go on meanwhile, because commits that
-    /// wait for their ACK are let finish; the gate has to be stopped before, because it opens.
-    pub async fn stop(&self) {
-        self.wanted.send_replace(Wanted::Stopped);
-        self.ended().await;
-    }
-
-    /// Ends the supervisor and leaves mysqld running, for a member that is about to start again.
-    pub async fn leave(&self) {
-        self.wanted.send_replace(Wanted::LeftAlone);
-        self.ended().await;
-    }
-
-    async fn ended(&self) {
-        let mut status = self.status.clone();
-        // An error means that the task is gone.
-        let _ = status
-            .wait_for(|status| status.state == SupervisorState::Ended)
-            .await;
-    }
-}
-
 /// A server that ran this long was in order: the next failure is a first one.
 const IN_ORDER: Duration = Duration::from_secs(30);
 /// Between two looks at a process that is not our child, and at a stop that is on its way.
 const POLL: Duration = Duration::from_millis(100);
-const VERSION_LIMIT: Duration = Duration::from_secs(30);
 
 impl Supervisor {
     /// A supervisor that is not running yet.
@@ -202,7 +84,9 @@ impl Supervisor {
             let action = match self.situation() {
                 Ok(situation) => decide(&situation, Instant::now()),
                 Err(cause) => {
-                    self.fail(cause);
+                    if self.not_before.is_none_or(|at| Instant::now() >= at) {
+                        self.fail(cause);
+                    }
                     Action::Wait
                 }
             };
@@ -228,12 +112,14 @@ impl Supervisor {
             self.stopping = None;
         }
         let data_dir = match found {
-            Found::Nothing => data_dir::look(&self.options.server.data_dir).map_err(|error| {
-                format!(
-                    "the data directory {} cannot be read: {error}",
-                    self.options.server.data_dir.display()
-                )
-            })?,
+            Found::Nothing if wanted == Wanted::Running => {
+                data_dir::look(&self.options.server.data_dir).map_err(|error| {
+                    format!(
+                        "the data directory {} cannot be read: {error}",
+                        self.options.server.data_dir.display()
+                    )
+                })?
+            }
             _ => DataDir::Ready,
         };
         Ok(Situation {
@@ -272,7 +158,10 @@ impl Supervisor {
             if ran >= IN_ORDER {
                 self.backoff.reset();
             }
-            self.fail(format!("{cause} after {ran:.1?}{}", self.last_errors()));
+            self.fail(format!(
+                "{cause} after {ran:.1?}{}",
+                self.options.server.last_errors()
+            ));
         }
         // A wrapper may have ended before what it wrapped.
         process::find(&argument, &self.options.server.pid_file)
@@ -318,10 +207,12 @@ impl Supervisor {
     async fn try_start(&mut self) -> Result<Server, String> {
         let version = match self.version {
             Some(version) => version,
-            None => self.ask_version().await?,
+            None => self.options.server.ask_version().await?,
         };
         self.version = Some(version);
         let child = self
+            .options
+            .server
             .spawn(&self.options.server.words(version))
             .map_err(|error| error.to_string())?;
         let id = child
@@ -334,44 +225,6 @@ impl Supervisor {
             child: Some(child),
             since: Instant::now(),
         })
-    }
-
-    async fn ask_version(&self) -> Result<ServerVersion, String> {
-        let words = self.options.server.version_words();
-        let (program, arguments) = words.split_first().ok_or("no command is configured")?;
-        let output = Command::new(program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output();
-        let output = match tokio::time::timeout(VERSION_LIMIT, output).await {
-            Ok(output) => output.map_err(|error| format!("`{}`: {error}", words.join(" ")))?,
-            Err(_) => return Err(format!("`{}` does not end", words.join(" "))),
-        };
-        let text = String::from_utf8_lossy(&output.stdout);
-        let version = text.split("Ver ").nth(1).and_then(|rest| rest.parse().ok());
-        version.ok_or_else(|| {
-            let told = String::from_utf8_lossy(&output.stderr);
-            format!("`{}` tells no version: {text}{told}", words.join(" "))
-        })
-    }
-
-    /// In a process group of its own, so that a Ctrl-C at the member's terminal does not reach it.
-    fn spawn(&self, words: &[String]) -> io::Result<Child> {
-        let (program, arguments) = words
-            .split_first()
-            .ok_or_else(|| io::Error::other("no command is configured"))?;
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.options.server.error_log_file())?;
-        Command::new(program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .process_group(0)
-            .spawn()
     }
 
     fn adopt(&mut self, id: ProcessId) {
@@ -394,7 +247,7 @@ impl Supervisor {
         if let Err(cause) = self.try_initialise().await {
             self.fail(format!(
                 "the data directory cannot be initialised: {cause}{}",
-                self.last_errors()
+                self.options.server.last_errors()
             ));
         }
     }
@@ -410,7 +263,11 @@ impl Supervisor {
             .options
             .server
             .initialise_words(has_account.then(|| statements.to_string_lossy()).as_deref());
-        let ended = self.run_bounded(&words).await;
+        let ended = self
+            .options
+            .server
+            .run_bounded(&words, self.options.initialise_limit)
+            .await;
         // It holds a password.
         if has_account {
             fs::remove_file(&statements).map_err(told)?;
@@ -421,16 +278,6 @@ impl Supervisor {
         }
         warn!("root@localhost of the new server has no password: give it one");
         data_dir::finish(&data_dir).map_err(told)
-    }
-
-    async fn run_bounded(&self, words: &[String]) -> Result<ExitStatus, String> {
-        let mut child = self.spawn(words).map_err(|error| error.to_string())?;
-        let limit = self.options.initialise_limit;
-        if let Ok(ended) = tokio::time::timeout(limit, child.wait()).await {
-            return ended.map_err(|error| error.to_string());
-        }
-        child.kill().await.map_err(|error| error.to_string())?;
-        Err(format!("it did not end within {limit:?} and was killed"))
     }
 
     async fn drain(&mut self) {
@@ -492,24 +339,6 @@ impl Supervisor {
         self.options.server.pid_file.with_extension("init.sql")
     }
 
-    /// The last lines of the error log that are errors, for a message.
-    fn last_errors(&self) -> String {
-        const SHOWN: usize = 3;
-        let file = self.options.server.error_log_file();
-        let log = end_of(&file).unwrap_or_default();
-        let text = String::from_utf8_lossy(&log);
-        let errors: Vec<&str> = text
-            .lines()
-            .rev()
-            .filter(|line| line.contains("[ERROR]"))
-            .take(SHOWN)
-            .collect();
-        match errors.is_empty() {
-            true => format!("; see {}", file.display()),
-            false => format!("; {} says: {}", file.display(), errors.join(" / ")),
-        }
-    }
-
     fn go(&self, state: SupervisorState) {
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
@@ -520,19 +349,4 @@ impl Supervisor {
             changed
         });
     }
-}
-
-/// The last 64 KiB of a file.
-fn end_of(path: &Path) -> io::Result<Vec<u8>> {
-    const SHOWN: u64 = 64 << 10;
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(SHOWN)))?;
-    let mut end = Vec::new();
-    file.take(SHOWN).read_to_end(&mut end)?;
-    Ok(end)
-}
-
-fn ended_with(status: ExitStatus) -> String {
-    format!("mysqld ended ({status})")
 }

@@ -1,5 +1,7 @@
 //! Ingest, watch, gate and supervisor between a real mysqld and a ring in memory.
 
+#![allow(clippy::unwrap_used, reason = "all of this is test")]
+
 mod a_commit_waits_for_the_ring;
 mod after_a_break;
 mod drift_closes_the_gate;

@@ -1,0 +1,45 @@
+//! How ingest attaches, and the bounds that it keeps.
+
+use std::time::Duration;
+
+use mysql_link::ConnectOptions;
+
+use crate::settings::Requirements;
+
+/// How to attach.
+#[derive(Debug, Clone)]
+pub struct IngestOptions {
+    /// The primary and our account.
+    pub connect: ConnectOptions,
+    /// What is asked of the primary, and who we are to it.
+    pub requirements: Requirements,
+    /// How often the primary sends a sign of life while it is idle.
+    pub heartbeat: Duration,
+    /// Silence after which the attachment is given up.
+    pub silence_limit: Duration,
+    /// Size at which the ring's log begins a new file.
+    pub max_file_bytes: u64,
+    /// Payload bytes that may be proposed and not committed. A larger transaction travels alone.
+    pub in_flight_bytes: u64,
+    /// The first and the longest wait between attempts.
+    pub retry: (Duration, Duration),
+    /// What the primary's `SHOW REPLICAS` shows as our host.
+    pub report_host: String,
+}
+
+impl IngestOptions {
+    /// The defaults: a heartbeat each second, files of 1 GiB, 64 MiB in flight.
+    pub fn new(mut connect: ConnectOptions, requirements: Requirements) -> Self {
+        connect.program_name = "witness-ingest".to_owned();
+        Self {
+            connect,
+            requirements,
+            heartbeat: Duration::from_secs(1),
+            silence_limit: Duration::from_secs(5),
+            max_file_bytes: 1 << 30,
+            in_flight_bytes: 64 << 20,
+            retry: (Duration::from_millis(50), Duration::from_secs(2)),
+            report_host: String::new(),
+        }
+    }
+}

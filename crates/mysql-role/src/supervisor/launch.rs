@@ -1,0 +1,102 @@
+//! Starting programs: the server, its initialisation, and the question for its version; and what its
+//! error log says when that fails.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use mysql_link::ServerVersion;
+use tokio::process::{Child, Command};
+
+use crate::supervisor::command_line::ServerCommand;
+
+const VERSION_LIMIT: Duration = Duration::from_secs(30);
+
+impl ServerCommand {
+    pub(super) async fn ask_version(&self) -> Result<ServerVersion, String> {
+        let words = self.version_words();
+        let (program, arguments) = words.split_first().ok_or("no command is configured")?;
+        let output = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        let output = match tokio::time::timeout(VERSION_LIMIT, output).await {
+            Ok(output) => output.map_err(|error| format!("`{}`: {error}", words.join(" ")))?,
+            Err(_) => return Err(format!("`{}` does not end", words.join(" "))),
+        };
+        let text = String::from_utf8_lossy(&output.stdout);
+        let version = text.split("Ver ").nth(1).and_then(|rest| rest.parse().ok());
+        version.ok_or_else(|| {
+            let told = String::from_utf8_lossy(&output.stderr);
+            format!("`{}` tells no version: {text}{told}", words.join(" "))
+        })
+    }
+
+    /// In a process group of its own, so that a Ctrl-C at the member's terminal does not reach it.
+    pub(super) fn spawn(&self, words: &[String]) -> io::Result<Child> {
+        let (program, arguments) = words
+            .split_first()
+            .ok_or_else(|| io::Error::other("no command is configured"))?;
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.error_log_file())?;
+        Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+    }
+
+    pub(super) async fn run_bounded(
+        &self,
+        words: &[String],
+        limit: Duration,
+    ) -> Result<ExitStatus, String> {
+        let mut child = self.spawn(words).map_err(|error| error.to_string())?;
+        if let Ok(ended) = tokio::time::timeout(limit, child.wait()).await {
+            return ended.map_err(|error| error.to_string());
+        }
+        child.kill().await.map_err(|error| error.to_string())?;
+        Err(format!("it did not end within {limit:?} and was killed"))
+    }
+
+    /// The last lines of the error log that are errors, for a message.
+    pub(super) fn last_errors(&self) -> String {
+        const SHOWN: usize = 3;
+        let file = self.error_log_file();
+        let log = end_of(&file).unwrap_or_default();
+        let text = String::from_utf8_lossy(&log);
+        let errors: Vec<&str> = text
+            .lines()
+            .rev()
+            .filter(|line| line.contains("[ERROR]"))
+            .take(SHOWN)
+            .collect();
+        match errors.is_empty() {
+            true => format!("; see {}", file.display()),
+            false => format!("; {} says: {}", file.display(), errors.join(" / ")),
+        }
+    }
+}
+
+/// The last 64 KiB of a file.
+fn end_of(path: &Path) -> io::Result<Vec<u8>> {
+    const SHOWN: u64 = 64 << 10;
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(SHOWN)))?;
+    let mut end = Vec::new();
+    file.take(SHOWN).read_to_end(&mut end)?;
+    Ok(end)
+}
+
+/// How a process ended, in words.
+pub(super) fn ended_with(status: ExitStatus) -> String {
+    format!("mysqld ended ({status})")
+}
