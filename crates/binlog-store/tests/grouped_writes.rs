@@ -241,6 +241,16 @@ fn the_stored_committed_entry_is_one_that_the_log_has() {
     let (store, _) = open(&disk).unwrap();
     assert_eq!(read_all(&store).unwrap().len(), 1);
 
+    // Nor when the log works, and is only not so far.
+    drop(store);
+    let (mut store, _) = open(&disk).unwrap();
+    for _ in 0..20 {
+        save_committed(&mut store, id(77)).unwrap();
+    }
+    drop(store);
+    let (store, _) = open(&disk).unwrap();
+    assert_eq!(store.applied_at_open().0, Some(id(0)));
+
     // In good order, it is stored at the end.
     drop(store);
     let (mut store, _) = open_with(&disk, threaded()).unwrap();
