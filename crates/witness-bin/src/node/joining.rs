@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use binlog_store::{BinlogStore, OpenError};
+use binlog_store::BinlogStore;
 use consensus::{IdentityBook, RingState};
 use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
 use transport::{TlsMaterial, TransportConfig, found_ring};
@@ -113,14 +113,7 @@ impl Joining<'_> {
     }
 
     async fn open_log(&self, ring: RingId) -> Result<BinlogStore, NodeError> {
-        let opened = open_log(self.config.clone(), ring, self.flushes.clone()).await;
-        opened.inspect_err(|error| {
-            if let NodeError::Open(open) = error
-                && OpenError::is_corruption(open)
-            {
-                tracing::error!(%error, "the log is damaged");
-            }
-        })
+        open_log(self.config.clone(), ring, self.flushes.clone()).await
     }
 }
 

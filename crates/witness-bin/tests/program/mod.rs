@@ -1,6 +1,8 @@
 //! Runs the built `witness` in a scratch directory and keeps what it printed.
 #![allow(dead_code, reason = "every test file uses its part")]
 
+pub(crate) mod played;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
