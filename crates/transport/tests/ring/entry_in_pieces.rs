@@ -1,10 +1,12 @@
 //! An entry of many messages reaches every member whole, and nobody misses a heartbeat meanwhile.
 
+use std::time::Instant;
+
 use consensus::Outcome;
 use raft_types::MAX_MESSAGE_BYTES;
 use raft_types::MemberKind::Database;
 
-use crate::support::grpc_ring::{GrpcRing, transaction, within};
+use crate::support::grpc_ring::{GrpcRing, TIMERS, transaction, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_of_64_mib_disturbs_no_leadership() {
@@ -33,6 +35,34 @@ async fn a_transaction_of_64_mib_disturbs_no_leadership() {
         assert_eq!(stored.len(), 3);
         assert!(stored[1] == bytes, "the large transaction differs");
     }
+    assert!(
+        !leadership.has_changed().unwrap(),
+        "{:?}",
+        *leadership.borrow()
+    );
+    assert_eq!(ring.serving().await, (leader, term));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heartbeats_overtake_a_large_entry_on_a_slow_link() {
+    const SPEED: u64 = 8 << 20;
+    const BYTES: usize = 24 << 20;
+    let (ring, wires) = GrpcRing::behind_wires(&[Database; 3], TIMERS).await;
+    let first = ring.commit(transaction("small")).await;
+    ring.committed_everywhere(first).await;
+    let (leader, term) = ring.serving().await;
+    for wire in wires.values() {
+        wire.slow_down(SPEED);
+    }
+    let member = ring.member(leader);
+    let mut leadership = member.leadership();
+    leadership.mark_unchanged();
+    let begin = Instant::now();
+    let large = transaction(vec![5; BYTES]);
+    let mut large = member.propose(large, term).await.unwrap();
+    let outcome = within("the large commit", large.outcome()).await;
+    assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+    assert!(begin.elapsed() > TIMERS.lease * 2, "the link was not slow");
     assert!(
         !leadership.has_changed().unwrap(),
         "{:?}",

@@ -1,8 +1,9 @@
-//! A TCP relay in front of a member: its calls from others can be cut, frozen, or damaged.
+//! A TCP relay in front of a member: its calls from others can be cut, frozen, slowed or damaged.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, tcp};
@@ -22,6 +23,8 @@ struct Shared {
     frozen_below: AtomicU64,
     damage_next: AtomicBool,
     connections: AtomicU64,
+    /// Bytes per second that one connection carries; 0: as many as it can.
+    speed: AtomicU64,
 }
 
 /// See the module.
@@ -40,6 +43,7 @@ impl Wire {
             frozen_below: AtomicU64::new(0),
             damage_next: AtomicBool::new(false),
             connections: AtomicU64::new(0),
+            speed: AtomicU64::new(0),
         });
         let wire = Self {
             shared: shared.clone(),
@@ -68,6 +72,11 @@ impl Wire {
         self.shared
             .frozen_below
             .store(connections, Ordering::SeqCst);
+    }
+
+    /// Lets each connection carry so many bytes a second.
+    pub(crate) fn slow_down(&self, bytes_per_second: u64) {
+        self.shared.speed.store(bytes_per_second, Ordering::SeqCst);
     }
 
     /// Flips a bit in the middle of the next large run of bytes towards the member.
@@ -118,6 +127,11 @@ async fn copy(
         let large = towards_member && length > 32 << 10;
         if large && shared.damage_next.swap(false, Ordering::SeqCst) {
             buffer[length / 2] ^= 1;
+        }
+        let speed = shared.speed.load(Ordering::SeqCst);
+        if speed > 0 {
+            let seconds = length as f64 / speed as f64;
+            tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
         }
         if to.write_all(&buffer[..length]).await.is_err() {
             return;
