@@ -9,7 +9,7 @@ use crate::terminal::{Format, print_json, print_text};
 
 /// Arguments of `witness check`.
 #[derive(Debug, clap::Args)]
-pub struct CheckArgs {
+pub(crate) struct CheckArgs {
     /// Print a commented configuration that validates, and nothing else
     #[arg(long, conflicts_with = "reference")]
     example: bool,
@@ -33,7 +33,7 @@ struct Report<'a> {
 ///
 /// # Errors
 /// Exit 1 when the file cannot be read, 2 when it has mistakes.
-pub fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
     if args.example {
         return print_text(&example());
     }

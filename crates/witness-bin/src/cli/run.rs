@@ -71,8 +71,14 @@ async fn live(node: &Node, bootstrap: bool, stop: &mut StopSignals) -> Result<()
     if let Err(error) = &ended {
         tracing::error!("stopping: {error}");
     }
+    let stopping = async {
+        match &ended {
+            Ok(()) => node.stop().await,
+            Err(_) => node.end_failed().await,
+        }
+    };
     let stopped = tokio::select! {
-        stopped = node.stop() => stopped,
+        stopped = stopping => stopped,
         // The second signal of an operator who does not want to wait.
         name = stop.next() => {
             tracing::warn!("{name} again: stopping at once");

@@ -211,7 +211,7 @@ pub const KEYS: &[Key] = &[
         Kind::Text,
         Value("\"\""),
         "\"/run/mysqld/mysqld.sock\"",
-        "Unix socket of that mysqld, used instead of host and port when given.",
+        "Unix socket of that mysqld, used instead of host and port when given. Empty in mode `child`: `mysqld.sock` in `data_dir`.",
     ),
     key(
         "mysql.user",

@@ -2,9 +2,14 @@
 //! whose own value is already wrong.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::problem::Problems;
+use super::settings::own_socket;
 use super::values::Values;
+
+/// What the operating system takes as the path of a unix socket, in bytes.
+const LONGEST_SOCKET: usize = 107;
 
 /// Records every broken rule.
 pub(crate) fn check(values: &Values, members: &[Values], problems: &mut Problems) {
@@ -251,6 +256,23 @@ fn mysql(values: &Values, problems: &mut Problems) {
     }
     if values.text("mysql.mode").as_deref() != Some("child") {
         return;
+    }
+    let given = values
+        .text("mysql.socket")
+        .filter(|socket| !socket.is_empty());
+    let socket = given.map(PathBuf::from).or_else(|| own_socket(values));
+    if let Some(socket) = socket
+        && socket.as_os_str().len() > LONGEST_SOCKET
+    {
+        problems.error(
+            values.report_at("mysql.socket"),
+            "mysql.socket",
+            format!(
+                "the path of the unix socket {} is too long",
+                socket.display()
+            ),
+            format!("give `mysql.socket` a path of at most {LONGEST_SOCKET} bytes"),
+        );
     }
     if values
         .list("mysql.mysqld")

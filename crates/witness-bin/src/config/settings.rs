@@ -324,7 +324,7 @@ fn mysql(values: &Values) -> Option<MysqlSettings> {
         },
         host: text("mysql.host")?,
         port: u16::try_from(values.number("mysql.port")?).ok()?,
-        socket: path("mysql.socket")?,
+        socket: path("mysql.socket")?.or_else(|| own_socket(values)),
         user: text("mysql.user")?,
         password: match path("mysql.password_file")? {
             Some(file) => PasswordSource::File(file),
@@ -350,6 +350,15 @@ fn mysql(values: &Values) -> Option<MysqlSettings> {
         server_uuid: values.uuid("mysql.server_uuid")?,
         manage_settings: values.bool("mysql.manage_settings")?,
     })
+}
+
+/// Where a mysqld that is the member's child listens when nobody says another place.
+pub(crate) fn own_socket(values: &Values) -> Option<PathBuf> {
+    let child = values.text("mysql.mode")? == "child";
+    let data_dir = PathBuf::from(values.text("data_dir")?);
+    child
+        .then(|| std::path::absolute(data_dir.join("mysqld.sock")).ok())
+        .flatten()
 }
 
 fn non_empty(text: String) -> Option<String> {

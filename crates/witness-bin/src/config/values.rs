@@ -73,11 +73,6 @@ impl Values {
         }
     }
 
-    /// Whether any source gave the key.
-    pub(crate) fn is_given(&self, path: &str) -> bool {
-        self.known.contains_key(path) && *self.place_of(path) != Place::Default
-    }
-
     fn take(
         &mut self,
         key: &'static Key,

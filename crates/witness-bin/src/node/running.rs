@@ -21,7 +21,7 @@ use super::directory_lock::DirectoryLock;
 use super::error::NodeError;
 use super::identity::{Claim, open_identity};
 use super::joining::{Joined, Joining};
-use super::mysql::{Beside, connect_options, requirements};
+use super::mysql::{Beside, Child, connect_options, requirements};
 use super::ring_handle::RingHandle;
 use super::rotation::keep_files_within;
 use crate::config::Config;
@@ -194,17 +194,18 @@ impl Node {
         error
     }
 
-    /// Stops in good order: gives the leadership away if it can, then makes everything durable.
+    /// Stops in good order: lets mysqld finish, gives the leadership away if it can, then makes
+    /// everything durable.
     ///
     /// # Errors
     /// When the log cannot be closed.
     pub async fn stop(&self) -> Result<(), NodeError> {
-        self.leave_mysql().await;
+        self.leave_mysql(Child::Stops).await;
         let member = self.lock_ring().as_ref().map(|ring| ring.member.clone());
         if let Some(member) = member {
             self.give_leadership_away(&member).await;
         }
-        self.stop_as_follower().await
+        self.close().await
     }
 
     /// Stops in good order and leaves the election of another leader to the others.
@@ -212,7 +213,21 @@ impl Node {
     /// # Errors
     /// When the log cannot be closed.
     pub async fn stop_as_follower(&self) -> Result<(), NodeError> {
-        self.leave_mysql().await;
+        self.leave_mysql(Child::Stops).await;
+        self.close().await
+    }
+
+    /// Ends after a failure. A mysqld that is the member's child goes on: what waits there is decided
+    /// when the member is back.
+    ///
+    /// # Errors
+    /// Why the log had failed, if it had.
+    pub async fn end_failed(&self) -> Result<(), NodeError> {
+        self.leave_mysql(Child::Stays).await;
+        self.close().await
+    }
+
+    async fn close(&self) -> Result<(), NodeError> {
         let ring = self.lock_ring().take();
         self.stop.cancel();
         let mut tasks = std::mem::take(&mut *self.lock_tasks());
@@ -241,10 +256,10 @@ impl Node {
     }
 
     /// While it still leads, what mysqld has under way can be acknowledged.
-    async fn leave_mysql(&self) {
+    async fn leave_mysql(&self, child: Child) {
         let beside = self.lock_beside().take();
         if let Some(beside) = beside {
-            beside.stop().await;
+            beside.end(child).await;
         }
     }
 

@@ -9,11 +9,13 @@ use mysql_link::ConnectOptions;
 use mysql_role::gate::{Gate, GateOptions, GateState, GateStatus};
 use mysql_role::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
 use mysql_role::settings::Requirements;
+use mysql_role::supervisor::{Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus};
 use mysql_role::watch::{Protection, WatchOptions, WatchReport, Watcher};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::connection::supervisor_options;
 use crate::config::{Config, MysqlMode, MysqlSettings};
 use crate::node::ring_handle::RingHandle;
 use crate::status::MysqlView;
@@ -24,6 +26,22 @@ pub(crate) struct Beside {
     gate: Running,
     ingest: Running,
     watcher: Running,
+    supervisor: Option<Supervised>,
+}
+
+/// A mysqld that is the member's child.
+struct Supervised {
+    handle: SupervisorHandle,
+    task: JoinHandle<()>,
+}
+
+/// What becomes of a child when its member ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Child {
+    /// It is stopped, once no commit waits.
+    Stops,
+    /// It goes on; its commits wait for the member to come back.
+    Stays,
 }
 
 /// What a view is made from.
@@ -34,6 +52,7 @@ struct Parts {
     figures: Arc<IngestFigures>,
     reports: watch::Receiver<WatchReport>,
     gate: watch::Receiver<GateStatus>,
+    supervisor: Option<watch::Receiver<SupervisorStatus>>,
 }
 
 /// A task with its end.
@@ -68,6 +87,12 @@ impl Beside {
         requirements: Requirements,
         ring: RingHandle,
     ) -> Self {
+        let supervisor = supervisor_options(config, settings, &connect, &requirements);
+        let supervisor = supervisor.map(|options| {
+            let (supervisor, handle) = Supervisor::new(options);
+            let task = tokio::spawn(supervisor.run());
+            Supervised { handle, task }
+        });
         let ring = Arc::new(ring);
         let options = IngestOptions {
             max_file_bytes: config.log.max_file_bytes,
@@ -92,7 +117,11 @@ impl Beside {
                 figures,
                 reports,
                 gate: gate_status,
+                supervisor: supervisor
+                    .as_ref()
+                    .map(|supervised| supervised.handle.status()),
             },
+            supervisor,
             ingest: Running::start(|stop| ingest.run(stop)),
             watcher: Running::start(|stop| watcher.run(stop)),
             gate: Running::start(|stop| gate.run(stop)),
@@ -105,10 +134,19 @@ impl Beside {
         move || parts.view(Instant::now())
     }
 
-    /// Stops: closes the primary for writes first, so that what is under way can still be
-    /// acknowledged.
-    pub(crate) async fn stop(self) {
+    /// Ends: closes the primary for writes first, so that what is under way can still be
+    /// acknowledged while mysqld stops.
+    pub(crate) async fn end(self, child: Child) {
         self.gate.end().await;
+        if let Some(Supervised { handle, task }) = self.supervisor {
+            match child {
+                Child::Stops => handle.stop().await,
+                Child::Stays => handle.leave().await,
+            }
+            if let Err(error) = task.await {
+                tracing::error!(%error, "supervising mysqld ended badly");
+            }
+        }
         self.ingest.end().await;
         self.watcher.end().await;
     }
@@ -119,6 +157,10 @@ impl Parts {
         let ingest = self.ingest.borrow().clone();
         let report = self.reports.borrow().clone();
         let gate = self.gate.borrow().clone();
+        let supervisor = self
+            .supervisor
+            .as_ref()
+            .map(|status| status.borrow().state.clone());
         let figures = self.figures.view(now);
         let stale = now.saturating_duration_since(report.looked_at) > LOOKED_AT_RECENTLY;
         MysqlView {
@@ -126,11 +168,7 @@ impl Parts {
                 MysqlMode::Child => "child".to_owned(),
                 MysqlMode::Attach => "attach".to_owned(),
             },
-            state: match (&report.protection, &report.server) {
-                (Protection::Unknown { .. }, _) => "unreachable".to_owned(),
-                (_, Some(_)) => "running".to_owned(),
-                (_, None) => "unknown".to_owned(),
-            },
+            state: state_words(supervisor.as_ref(), &report).to_owned(),
             version: report.server.as_ref().map(|server| server.version.clone()),
             ingesting: ingest.is_attached(),
             protected: report.protection.is_protected() && !stale,
@@ -140,7 +178,7 @@ impl Parts {
             oldest_unacked_seconds: figures.oldest_unacknowledged.map(|age| age.as_secs_f64()),
             acknowledged_total: figures.committed_total,
             acks_total: figures.acks_total,
-            trouble: trouble(&ingest, &report, &gate),
+            trouble: trouble(supervisor.as_ref(), &ingest, &report, &gate),
         }
     }
 }
@@ -169,7 +207,35 @@ fn gate_words(state: &GateState) -> String {
     }
 }
 
-fn trouble(ingest: &IngestStatus, report: &WatchReport, gate: &GateStatus) -> Option<String> {
+/// What mysqld is doing, as its process and the last look at it tell.
+fn state_words(supervisor: Option<&SupervisorState>, report: &WatchReport) -> &'static str {
+    match supervisor {
+        Some(SupervisorState::Beginning) => "starting",
+        Some(SupervisorState::Initialising) => "initialising",
+        Some(SupervisorState::Failed { .. }) => "failed",
+        Some(SupervisorState::Draining { .. }) => "draining",
+        Some(SupervisorState::Stopping { .. }) => "stopping",
+        Some(SupervisorState::Ended) => "stopped",
+        Some(SupervisorState::Running { .. }) | None => {
+            match (&report.protection, &report.server) {
+                (Protection::Unknown { .. }, _) if supervisor.is_some() => "starting",
+                (Protection::Unknown { .. }, _) => "unreachable",
+                (_, Some(_)) => "running",
+                (_, None) => "unknown",
+            }
+        }
+    }
+}
+
+fn trouble(
+    supervisor: Option<&SupervisorState>,
+    ingest: &IngestStatus,
+    report: &WatchReport,
+    gate: &GateStatus,
+) -> Option<String> {
+    if let Some(SupervisorState::Failed { cause }) = supervisor {
+        return Some(cause.clone());
+    }
     if let IngestState::Failed { cause } = &ingest.state {
         return Some(format!("its transactions are not taken in: {cause}"));
     }

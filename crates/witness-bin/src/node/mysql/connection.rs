@@ -1,14 +1,16 @@
 //! How the member connects to the mysqld beside it, and what it asks of it, out of the configuration.
 
 use std::io;
+use std::path::{Path, PathBuf};
 
 use mysql_link::{
     ClientCertificate, ConnectOptions, Endpoint, PublicKeySource, Secret, TlsMode, TlsOptions,
 };
 use mysql_role::settings::Requirements;
+use mysql_role::supervisor::{ServerCommand, SupervisorOptions};
 use raft_types::{Incarnation, MemberId};
 
-use crate::config::{MysqlSettings, MysqlTls};
+use crate::config::{Config, MysqlMode, MysqlSettings, MysqlTls};
 
 /// Options for connecting; reads the password file.
 ///
@@ -59,6 +61,42 @@ pub(crate) fn requirements(
         may_install_plugin: settings.manage_settings,
         ..Requirements::new(server_id, uuid)
     }
+}
+
+/// How mysqld is run when it is the member's child.
+pub(crate) fn supervisor_options(
+    config: &Config,
+    settings: &MysqlSettings,
+    account: &ConnectOptions,
+    requirements: &Requirements,
+) -> Option<SupervisorOptions> {
+    if settings.mode != MysqlMode::Child {
+        return None;
+    }
+    let own = |name: &str| absolute(&config.data_dir.join(name));
+    let server = ServerCommand {
+        command: settings.mysqld.clone(),
+        data_dir: absolute(settings.datadir.as_deref()?),
+        socket: settings
+            .socket
+            .as_deref()
+            .map_or_else(|| own("mysqld.sock"), absolute),
+        port: Some(settings.port),
+        pid_file: own("mysqld.pid"),
+        error_log: own("mysqld.err"),
+        extra_args: settings.extra_args.clone(),
+        max_cache_bytes: requirements.max_cache_bytes(),
+    };
+    Some(SupervisorOptions {
+        may_initialise: settings.initialize,
+        ..SupervisorOptions::new(server, account.clone())
+    })
+}
+
+/// mysqld works in its own directory, so that it has to be told whole paths. One that cannot be made
+/// whole is given as it is, and mysqld says what it thinks of it.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Server ids of people are small, so those of members begin high.

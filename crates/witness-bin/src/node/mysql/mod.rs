@@ -4,5 +4,5 @@ mod beside;
 mod connection;
 mod ring_bridge;
 
-pub(crate) use beside::Beside;
+pub(crate) use beside::{Beside, Child};
 pub(crate) use connection::{connect_options, requirements};
