@@ -32,6 +32,8 @@ pub struct Attachment {
     pub have: GtidSet,
     /// In the log, and will come again because they wait on the primary.
     pub expected_again: GtidSet,
+    /// Executed on the primary, and not in the log: until these have come, the ring is behind.
+    pub behind: GtidSet,
 }
 
 /// Primary and ring do not belong together.
@@ -75,6 +77,7 @@ pub fn attach(primary: &PrimaryGtids, log: &GtidSet) -> Result<Attachment, Attac
     Ok(Attachment {
         have: log.intersection(&primary.executed),
         expected_again,
+        behind: primary.executed.difference(log),
     })
 }
 
@@ -92,22 +95,22 @@ mod tests {
         }
     }
 
-    /// executed, owned, purged; log; what comes of it: have and expected again, or what is missing.
+    /// executed, owned, purged; log; what comes of it: have, expected again and behind, or what is missing.
     #[test]
     fn where_to_begin() {
         let table = [
-            (["", "", ""], "", Ok(["", ""])),
-            (["1-5", "", ""], "", Ok(["", ""])),
-            (["1-5", "", ""], "1-3", Ok(["1-3", ""])),
-            (["1-5", "", "1-3"], "1-3", Ok(["1-3", ""])),
+            (["", "", ""], "", Ok(["", "", ""])),
+            (["1-5", "", ""], "", Ok(["", "", "1-5"])),
+            (["1-5", "", ""], "1-3", Ok(["1-3", "", "4-5"])),
+            (["1-5", "", "1-3"], "1-3", Ok(["1-3", "", "4-5"])),
             // The ACK for 6 was lost; 7 waits and never reached the ring.
-            (["1-5", "6-7", ""], "1-6", Ok(["1-5", "6"])),
+            (["1-5", "6-7", ""], "1-6", Ok(["1-5", "6", ""])),
             // 6 is missing before 7.
-            (["1-5", "6-7", ""], "1-5:7", Ok(["1-5", "7"])),
+            (["1-5", "6-7", ""], "1-5:7", Ok(["1-5", "7", ""])),
             (
                 ["1-5:blue:1-2", "", ""],
                 "1-4:blue:1",
-                Ok(["1-4:blue:1", ""]),
+                Ok(["1-4:blue:1", "", "5:blue:2"]),
             ),
             (["1-5", "", ""], "1-6", Err("6")),
             (["1-5", "7", ""], "1-6", Err("6")),
@@ -120,24 +123,18 @@ mod tests {
                 owned: set(owned),
                 purged: set(purged),
             };
-            let found = attach(&primary, &set(log));
-            let expected = expected.map(|[have, again]| Attachment {
-                have: set(have),
-                expected_again: set(again),
+            let found = attach(&primary, &set(log)).map_err(|refusal| match refusal {
+                AttachRefusal::PrimaryLacks { missing }
+                | AttachRefusal::PurgedOnPrimary { missing } => missing,
             });
-            match (&found, &expected) {
-                (Ok(found), Ok(expected)) => assert_eq!(found, expected),
-                (
-                    Err(
-                        AttachRefusal::PrimaryLacks { missing }
-                        | AttachRefusal::PurgedOnPrimary { missing },
-                    ),
-                    Err(expected),
-                ) => {
-                    assert_eq!(missing, &set(expected));
-                }
-                _ => panic!("{primary:?} {log}: {found:?}"),
-            }
+            let expected = expected
+                .map(|[have, again, behind]| Attachment {
+                    have: set(have),
+                    expected_again: set(again),
+                    behind: set(behind),
+                })
+                .map_err(set);
+            assert_eq!(found, expected, "{primary:?} {log}");
         }
     }
 }

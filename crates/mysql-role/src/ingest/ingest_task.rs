@@ -2,11 +2,11 @@
 //! as the leadership lasts.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::backoff::Backoff;
 use crate::ingest::error::IngestError;
@@ -78,12 +78,14 @@ impl<R: Ring> Ingest<R> {
             let error = match attempt {
                 Err(error) => error,
                 Ok(session) => {
-                    info!(term = term.0, again = %session.expected_again(), "attached to the primary");
+                    let (behind, again) = (session.behind(), session.expected_again());
+                    info!(term = term.0, %behind, %again, "attached to the primary");
                     self.figures.attached();
-                    self.go(IngestState::Attached);
+                    self.go(IngestState::CatchingUp);
                     backoff.reset();
+                    let caught_up = || self.go(IngestState::Attached);
                     let (error, tickets) = session
-                        .run(&*self.ring, term, &self.options, &self.figures)
+                        .run(&*self.ring, term, &self.options, &self.figures, caught_up)
                         .await;
                     undecided = tickets;
                     error
@@ -93,10 +95,7 @@ impl<R: Ring> Ingest<R> {
                 return;
             }
             let wait = backoff.fail();
-            warn!(retry_in = ?wait, "not attached to the primary: {error}");
-            self.go(IngestState::Failed {
-                cause: error.to_string(),
-            });
+            self.fail(error.to_string(), wait);
             tokio::select! {
                 () = self.ring.leadership_over(term) => return,
                 () = tokio::time::sleep(wait) => {}
@@ -116,6 +115,16 @@ impl<R: Ring> Ingest<R> {
         }
         self.go(IngestState::Attaching);
         Session::open(&*self.ring, &self.options).await
+    }
+
+    fn fail(&self, cause: String, wait: Duration) {
+        // The same cause again and again is one line, not many.
+        if self.status.borrow().last_failure.as_ref() == Some(&cause) {
+            debug!(retry_in = ?wait, "still not attached to the primary: {cause}");
+        } else {
+            warn!(retry_in = ?wait, "not attached to the primary: {cause}");
+        }
+        self.go(IngestState::Failed { cause });
     }
 
     fn go(&self, state: IngestState) {

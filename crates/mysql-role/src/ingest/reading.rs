@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
+use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use mysql_link::{DumpEvent, EventReader};
 use raft_types::{AppEntry, Rotate, TransactionPayload};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tracing::info;
 
 use crate::ingest::ack_ledger::{LedgerEntry, Wait};
@@ -27,6 +28,8 @@ pub(super) struct Shared<'a> {
     pub(super) all_permits: u32,
     /// Whether a rotation is on its way.
     pub(super) rotating: AtomicBool,
+    /// Told once, when the ring is no longer behind.
+    pub(super) caught_up: Notify,
 }
 
 impl<'a> Shared<'a> {
@@ -37,6 +40,7 @@ impl<'a> Shared<'a> {
             in_flight: Semaphore::new(all_permits as usize),
             all_permits,
             rotating: AtomicBool::new(false),
+            caught_up: Notify::new(),
         }
     }
 }
@@ -56,6 +60,8 @@ pub(super) struct Reading<'a, R: Ring> {
     pub(super) framer: TransactionFramer,
     /// The log as it was when the attachment began.
     pub(super) log: RingLog,
+    /// What the primary had at that moment and the log has not got yet.
+    pub(super) behind: GtidSet,
     pub(super) max_file_bytes: u64,
     pub(super) upstream_format: Bytes,
     pub(super) entries: mpsc::Sender<LedgerEntry<R::Ticket>>,
@@ -66,6 +72,9 @@ impl<R: Ring> Reading<'_, R> {
     /// Reads until something fails. Dropping it at any point loses no ticket: nothing is awaited
     /// between a proposal and its entry in the ledger.
     pub(super) async fn run(mut self) -> Result<std::convert::Infallible, IngestError> {
+        if self.behind.is_empty() {
+            self.shared.caught_up.notify_one();
+        }
         loop {
             let next = self.events.next().await?;
             self.take(next).await?;
@@ -96,7 +105,11 @@ impl<R: Ring> Reading<'_, R> {
         let payload = TransactionPayload::seal(transaction.payload);
         let bytes = payload.bytes().len() as u64;
         self.propose(AppEntry::Transaction(payload), end, bytes)
-            .await
+            .await?;
+        if self.behind.remove(&transaction.gtid) && self.behind.is_empty() {
+            self.shared.caught_up.notify_one();
+        }
+        Ok(())
     }
 
     async fn rotate_if_due(&mut self) -> Result<(), IngestError> {

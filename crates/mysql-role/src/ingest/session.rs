@@ -1,11 +1,14 @@
 //! One attachment: from connecting to its end.
 
+use std::convert::Infallible;
+
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::framing::TransactionFramer;
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use mysql_link::{Connection, DumpOptions, ReplicationStream};
 use tokio::sync::mpsc;
+use tracing::warn;
 
 use crate::ingest::ack_ledger::AckLedger;
 use crate::ingest::acking::Waiting;
@@ -31,24 +34,19 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects, sets the primary up, compares it with the ring, and starts the dump. Commits are
-    /// made to wait only after the dump runs, so that somebody is there to acknowledge them.
+    /// Connects, sets the primary up as far as that makes no commit wait, compares it with the ring,
+    /// and starts the dump. All on one connection: when clients have taken all others, one more is
+    /// what a privileged account gets.
     pub(super) async fn open<R: Ring>(
         ring: &R,
         options: &IngestOptions,
     ) -> Result<Self, IngestError> {
-        let mut control = Connection::open(&options.connect).await?;
-        let observed = set_up(&mut control, options).await?;
+        let mut connection = Connection::open(&options.connect).await?;
+        let observed = set_up(&mut connection, options).await?;
         let log = ring.log().await?;
-        let attachment = attach(&primary_gtids(&mut control).await?, &log.gtids)?;
-
-        let dump = Connection::open(&options.connect).await?;
-        let stream = ReplicationStream::start(dump, &dump_options(options, &attachment)).await?;
-
-        let observed_now = observe(&mut control, Depth::Watch).await?;
-        let plan = Plan::make(&observed_now, &options.requirements, Phase::Attached);
-        apply(&mut control, &plan, observed_now.is_super_read_only()).await?;
-        control.close().await;
+        let attachment = attach(&primary_gtids(&mut connection).await?, &log.gtids)?;
+        let stream =
+            ReplicationStream::start(connection, &dump_options(options, &attachment)).await?;
         let checksum = match observed.variable("binlog_checksum") {
             Some("NONE") => ChecksumAlgorithm::None,
             _ => ChecksumAlgorithm::Crc32,
@@ -66,7 +64,14 @@ impl Session {
         self.attachment.expected_again.count()
     }
 
+    /// How many transactions the ring is behind.
+    pub(super) fn behind(&self) -> u128 {
+        self.attachment.behind.count()
+    }
+
     /// Runs until something fails or the leadership ends; then the connection is closed at once.
+    /// `caught_up` is called once the ring has been given all that the primary had before, and
+    /// commits have been made to wait: not earlier, or they would wait for all of that.
     /// Returns the reason, and the tickets whose outcome is not known yet.
     pub(super) async fn run<R: Ring>(
         self,
@@ -74,6 +79,7 @@ impl Session {
         term: LeaderTerm,
         options: &IngestOptions,
         figures: &IngestFigures,
+        caught_up: impl Fn(),
     ) -> (IngestError, Vec<R::Ticket>) {
         let (events, acker) = self.stream.split();
         let (entries, inbox) = mpsc::channel(QUEUE);
@@ -82,30 +88,49 @@ impl Session {
             ledger: AckLedger::default(),
             inbox,
         };
+        let framer =
+            TransactionFramer::new(self.checksum, options.requirements.max_transaction_bytes);
         let reading = Reading {
             ring,
             term,
             events,
-            framer: TransactionFramer::new(
-                self.checksum,
-                options.requirements.max_transaction_bytes,
-            ),
+            framer,
             log: self.log,
+            behind: self.attachment.behind,
             max_file_bytes: options.max_file_bytes,
             upstream_format: Bytes::new(),
             entries,
             shared: &shared,
         };
-        // One task for both sides: a commit wakes it, and the ACK goes out without another hop.
+        let catching_up = async {
+            shared.caught_up.notified().await;
+            if let Err(error) = make_commits_wait(options).await {
+                warn!("the primary could not be set up, which is left to the watch: {error}");
+            }
+            caught_up();
+            std::future::pending::<Infallible>().await
+        };
+        // One task for all: a commit wakes it, and the ACK goes out without another hop.
         let end = tokio::select! {
             biased;
             () = ring.leadership_over(term) => IngestError::LeadershipOver,
             Err(error) = waiting.run(acker, ring.committed(), &shared) => error,
             Err(error) = reading.run() => error,
+            never = catching_up => match never {},
         };
         figures.detached();
         (end, waiting.into_tickets())
     }
+}
+
+/// Somebody is there to acknowledge: commits may wait from now on.
+async fn make_commits_wait(options: &IngestOptions) -> Result<(), IngestError> {
+    let mut connection = Connection::open(&options.connect).await?;
+    let observed = observe(&mut connection, Depth::Watch).await?;
+    let plan = Plan::make(&observed, &options.requirements, Phase::Attached);
+    apply(&mut connection, &plan, observed.is_super_read_only()).await?;
+    connection.close().await;
+    Ok(())
 }
 
 async fn set_up(

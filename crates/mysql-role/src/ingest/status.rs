@@ -20,7 +20,10 @@ pub enum IngestState {
     },
     /// Connecting to the primary and comparing it with the ring.
     Attaching,
-    /// The primary's transactions come in, and are acknowledged.
+    /// The primary's transactions come in; those that it had before are not all there yet, and its
+    /// commits are not made to wait before they are.
+    CatchingUp,
+    /// The primary's transactions come in as they are made, and are acknowledged.
     Attached,
     /// It did not come about, or ended; another attempt follows.
     Failed {
@@ -49,7 +52,7 @@ impl IngestStatus {
         }
     }
 
-    /// Whether the primary's transactions come in.
+    /// Whether the primary's transactions come in as they are made.
     pub fn is_attached(&self) -> bool {
         self.state == IngestState::Attached
     }

@@ -21,6 +21,6 @@ pub(crate) use observed::parse_gtid_owned;
 pub use observed::{Depth, Observed, SemiSyncReplica};
 pub use plan::{Phase, Plan, Statement};
 pub use preflight::preflight;
-pub use probe::{ApplyError, apply, observe};
+pub use probe::{ApplyError, apply, binlog_filters, observe};
 pub(crate) use semi_sync_findings::TIMEOUT_MS;
 pub use semi_sync_findings::is_effectively_infinite;

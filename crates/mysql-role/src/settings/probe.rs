@@ -79,7 +79,6 @@ pub async fn observe(connection: &mut Connection, depth: Depth) -> Result<Observ
     };
     if depth == Depth::Preflight {
         observed.grants = Some(grants(connection).await?);
-        observed.binlog_filters = binlog_filters(connection).await?;
     }
     Ok(observed)
 }
@@ -129,7 +128,13 @@ async fn grants(connection: &mut Connection) -> Result<Grants, LinkError> {
     ))
 }
 
-async fn binlog_filters(connection: &mut Connection) -> Result<Option<Vec<String>>, LinkError> {
+/// `binlog-do-db` and `binlog-ignore-db` of the server; `None` where the account may not look. Takes
+/// the lock of the binlog, behind which everything waits while mysqld wants to begin a new file and
+/// commits wait for their ACK: so it is never asked on the way to acknowledging them.
+///
+/// # Errors
+/// When the connection fails, or the lock is not had within the time limit.
+pub async fn binlog_filters(connection: &mut Connection) -> Result<Option<Vec<String>>, LinkError> {
     // 8.2 renamed it, 8.4 dropped the older name.
     for statement in ["SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"] {
         match connection.query(statement).await {
@@ -146,6 +151,9 @@ async fn binlog_filters(connection: &mut Connection) -> Result<Option<Vec<String
                     filter("binlog-ignore-db", "Binlog_Ignore_DB"),
                 ];
                 return Ok(Some(filters.into_iter().flatten().collect()));
+            }
+            Err(LinkError::Server(error)) if error.code == server_code::SPECIFIC_ACCESS_DENIED => {
+                return Ok(None);
             }
             Err(LinkError::Server(error)) if error.sqlstate == "42000" => {}
             Err(error) => return Err(error),

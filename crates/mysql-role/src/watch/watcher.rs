@@ -1,5 +1,6 @@
 //! The task that looks. Each look is bounded, and so is each connection; a look that fails makes the
-//! verdict unknown and costs the connection.
+//! verdict unknown and costs the connection. Between looks a connection is kept only while ingest is
+//! attached.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::ingest::IngestStatus;
-use crate::settings::{Depth, Phase, Plan, Requirements, apply, observe};
+use crate::settings::{Depth, Observed, Phase, Plan, Requirements, apply, binlog_filters, observe};
 use crate::watch::protection::{Incarnations, Protection, ServerFacts, WatchReport, judge};
 
 /// How to look.
@@ -47,6 +48,8 @@ pub struct Watcher {
     reports: watch::Sender<WatchReport>,
     connection: Option<Connection>,
     incarnations: Incarnations,
+    /// The binlog's filters, and in which start of mysqld they were seen.
+    filters: Option<(u64, Vec<String>)>,
 }
 
 impl Watcher {
@@ -62,6 +65,7 @@ impl Watcher {
             reports,
             connection: None,
             incarnations: Incarnations::default(),
+            filters: None,
         };
         (watcher, receiver)
     }
@@ -105,14 +109,15 @@ impl Watcher {
                 .await
                 .map_err(|error| error.to_string())?,
         };
-        let requirements = &self.options.requirements;
-        let observed = observe(&mut connection, Depth::Watch)
+        let mut observed = observe(&mut connection, Depth::Watch)
             .await
             .map_err(|error| error.to_string())?;
-        let protection = judge(&observed, requirements);
         let server = self
             .incarnations
             .facts(&observed, connection.id(), Instant::now());
+        observed.binlog_filters = self.filters(&observed, server.incarnation).await;
+        let requirements = &self.options.requirements;
+        let protection = judge(&observed, requirements);
         let attached = self.ingest.borrow_and_update().is_attached();
         if attached && !protection.is_protected() {
             let plan = Plan::make(&observed, requirements, Phase::Attached);
@@ -122,8 +127,30 @@ impl Watcher {
                     .map_err(|error| format!("the drift could not be mended: {error}"))?;
             }
         }
-        self.connection = Some(connection);
+        if attached {
+            self.connection = Some(connection);
+        } else {
+            // When clients have taken all connections there is one more for us. It is ingest's.
+            connection.close().await;
+        }
         Ok((protection, server))
+    }
+
+    /// The binlog's filters: asked once for each start of mysqld, because they cannot change under
+    /// way; on a connection of its own, because the answer may be long in coming.
+    async fn filters(&mut self, observed: &Observed, incarnation: u64) -> Option<Vec<String>> {
+        let known = self.filters.as_ref().filter(|known| known.0 == incarnation);
+        if let Some((_, filters)) = known {
+            return Some(filters.clone());
+        }
+        if observed.waiting_sessions() > 0 {
+            return None;
+        }
+        let mut connection = Connection::open(&self.options.connect).await.ok()?;
+        let filters = binlog_filters(&mut connection).await.ok()?;
+        connection.close().await;
+        self.filters = filters.clone().map(|filters| (incarnation, filters));
+        filters
     }
 
     fn report(&self, protection: Protection, server: Option<ServerFacts>, now: Instant) {

@@ -1,15 +1,21 @@
 //! What happens to waiting commits when the acker, the primary or the quorum goes away and comes
 //! back; and primaries that do not belong to the ring.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use binlog_format::gtid::{Gtid, GtidSet};
+use mysql_link::{Connection, server_code};
 use mysql_role::LeaderTerm;
 use mysql_role::ingest::IngestState;
+use mysql_role::watch::{WatchOptions, Watcher};
 use testkit::mysqld::Mysqld;
+use tokio_util::sync::CancellationToken;
 
-use crate::primary::{Running, eventually, finish, ingest_options, launch, still_waits, visible};
+use crate::primary::{
+    A_WHILE, LIMIT, Running, connect, eventually, finish, ingest_options, launch, requirements,
+    still_waits, visible,
+};
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
 const TERM: LeaderTerm = LeaderTerm(2);
@@ -273,5 +279,119 @@ async fn what_blocks_an_attachment_to_mysqld_is_named() -> Result<()> {
     let mut ingest = Running::start(&ring, options);
     let cause = ingest.failed().await?;
     assert!(cause.contains("refuses user `poor`"), "{cause}");
+    ingest.stop().await
+}
+
+/// mysqld begins a new file only when no commit waits, and holds the binlog's lock until then. Nothing
+/// on the way to an ACK may need that lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_that_wants_to_rotate_while_commits_wait_is_attached_to() -> Result<()> {
+    let server = launch(&[])?;
+    let (ring, ingest) = attached(&server).await?;
+    ring.set_commits_at_once(false);
+    let before = ring.last_index().expect("entries");
+    let mut commit = server
+        .client()
+        .start_sql("INSERT INTO d.t VALUES (1, '')")?;
+    eventually("it is proposed", || {
+        Ok(ring.last_index() == Some(before + 1))
+    })
+    .await?;
+    ingest.stop().await?;
+    let mut rotation = server.client().start_sql("FLUSH BINARY LOGS")?;
+    still_waits(&mut commit).await?;
+    still_waits(&mut rotation).await?;
+
+    ring.set_commits_at_once(true);
+    let mut ingest = Running::start(&ring, ingest_options(&server));
+    ingest.attached().await?;
+    finish(commit).await?;
+    finish(rotation).await?;
+    finish(
+        server
+            .client()
+            .start_sql("INSERT INTO d.t VALUES (2, '')")?,
+    )
+    .await?;
+    assert_eq!(ring.gtids(), server.client().gtid_executed()?);
+    ingest.stop().await
+}
+
+/// Commits hang, clients pile up until no connection is left: the acker must get in all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_without_a_free_connection_is_attached_to() -> Result<()> {
+    let server = launch(&["--max-connections=10"])?;
+    server
+        .client()
+        .sql("CREATE USER client; GRANT ALL ON d.* TO client")?;
+    let (ring, ingest) = attached(&server).await?;
+    ingest.stop().await?;
+    let mut client = connect(&server.socket());
+    client.user = "client".to_owned();
+    let gone = || Ok(server.client().status("Rpl_semi_sync_source_clients")? == "0");
+    eventually("mysqld sees the acker go", gone).await?;
+    let mut clients = Vec::new();
+    let refused = loop {
+        let mut connection = match Connection::open(&client).await {
+            Ok(connection) => connection,
+            Err(error) => break error,
+        };
+        let insert = format!("INSERT INTO d.t VALUES ({}, '')", clients.len());
+        clients.push(tokio::spawn(async move {
+            connection.query_within(&insert, LIMIT).await.map(|_| ())
+        }));
+    };
+    assert_eq!(
+        refused.server_code(),
+        Some(server_code::TOO_MANY_CONNECTIONS)
+    );
+    assert!(clients.len() >= 8, "{}", clients.len());
+
+    let mut ingest = Running::start(&ring, ingest_options(&server));
+    let mut options = WatchOptions::new(connect(&server.socket()), requirements());
+    options.interval = Duration::from_millis(100);
+    let (watcher, _reports) = Watcher::new(options, ingest.status.clone());
+    let stop = CancellationToken::new();
+    let watching = tokio::spawn(watcher.run(stop.clone()));
+    ingest.attached().await?;
+    for client in clients {
+        client.await??;
+    }
+    stop.cancel();
+    watching.await?;
+    ingest.stop().await
+}
+
+/// A ring that begins on a primary with a past: its commits wait only once that is in the ring.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_past_of_a_mysqld_comes_in_before_its_commits_wait() -> Result<()> {
+    let server = launch(&[])?;
+    let client = server.client();
+    let past: String = (0..50)
+        .map(|id| format!("INSERT INTO d.t VALUES ({id}, '');"))
+        .collect();
+    client.sql(&past)?;
+    let ring = MemoryRing::new();
+    ring.set_commits_at_once(false);
+    ring.set_leadership(Leadership::Serving(TERM));
+    let mut options = ingest_options(&server);
+    // Room for a part of it only.
+    options.in_flight_bytes = 4096;
+    let mut ingest = Running::start(&ring, options);
+    ingest
+        .reaches(|state| *state == IngestState::CatchingUp)
+        .await?;
+    tokio::time::sleep(A_WHILE).await;
+    assert!(
+        ring.sequence().len() < 20,
+        "what is in flight is not bounded"
+    );
+    assert_eq!(client.variable("rpl_semi_sync_source_enabled")?, "0");
+    finish(client.start_sql("INSERT INTO d.t VALUES (100, '')")?).await?;
+    ring.set_commits_at_once(true);
+    ingest.attached().await?;
+    assert_eq!(client.variable("rpl_semi_sync_source_enabled")?, "1");
+    finish(client.start_sql("INSERT INTO d.t VALUES (101, '')")?).await?;
+    assert_eq!(ring.gtids(), client.gtid_executed()?);
     ingest.stop().await
 }
