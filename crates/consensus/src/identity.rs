@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use raft_types::{Incarnation, MemberId, RingId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tokio::sync::watch;
 
 /// The identity of one data directory, as its identity file holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +73,7 @@ pub trait IdentityFile: Send + Sync + 'static {
 pub struct IdentityBook {
     identity: Mutex<Identity>,
     file: Box<dyn IdentityFile>,
+    ring: watch::Sender<RingState>,
 }
 
 /// Why a data directory does not change its ring.
@@ -108,9 +110,15 @@ impl IdentityBook {
     /// The identity as it was read from the file that `file` writes.
     pub fn new(identity: Identity, file: Box<dyn IdentityFile>) -> Self {
         Self {
+            ring: watch::Sender::new(identity.ring),
             identity: Mutex::new(identity),
             file,
         }
+    }
+
+    /// The ring, for whoever waits until the directory belongs to one.
+    pub fn ring(&self) -> watch::Receiver<RingState> {
+        self.ring.subscribe()
     }
 
     /// The identity now.
@@ -177,6 +185,7 @@ impl IdentityBook {
             let changed = Identity { ring, ..*identity };
             self.file.write(&changed)?;
             *identity = changed;
+            self.ring.send_replace(ring);
         }
         Ok(())
     }
@@ -228,7 +237,10 @@ mod tests {
     fn a_directory_joins_one_ring_for_good() {
         let (book, disk) = book();
         let (ring, other) = (RingId::random(), RingId::random());
+        let mut waiting = book.ring();
         book.adopt(ring).unwrap();
+        assert!(waiting.has_changed().unwrap());
+        assert_eq!(*waiting.borrow_and_update(), RingState::Belongs { ring });
         assert_eq!(*disk.content.lock().unwrap(), Some(book.identity()));
         book.adopt(ring).unwrap();
         let refusal = book.adopt(other).unwrap_err().to_string();
@@ -245,6 +257,7 @@ mod tests {
             Err(IdentityError::File(_))
         ));
         assert_eq!(book.identity().ring, RingState::Fresh);
+        assert!(!book.ring().has_changed().unwrap());
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! One ring member's Raft: started over a log and a network, then proposed to, watched, asked, and shut
-//! down. A handle; clones are the same member, and the last one that is dropped stops its tasks.
+//! down. A handle; clones are the same member. It runs until [`Member::shutdown`], also without one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -118,9 +118,15 @@ impl RaftStateMachine<TypeConfig> for CommittedLog {
         meta: &SnapshotMetaOf<TypeConfig>,
         (): Self::SnapshotData,
     ) -> Result<(), io::Error> {
-        // Nothing that a member receives leads here: the log itself would be missing.
-        let reason = format!("a log cannot be taken over as a snapshot ({meta}); entries are");
-        Err(io::Error::new(io::ErrorKind::Unsupported, reason))
+        // No call of another member leads here: `Inbound` takes entries only. Taken over is the mark,
+        // for a log that begins after it.
+        self.floor.last_applied = meta.last_log_id;
+        self.floor.membership = meta.last_membership.clone();
+        self.purgeable = Some(meta.clone());
+        if let Some(last) = meta.last_log_id {
+            self.mark.advance(last.into());
+        }
+        Ok(())
     }
 
     async fn get_current_snapshot(
@@ -159,5 +165,39 @@ mod tests {
         assert_eq!(mark.get(), Some(OpId::new(1, 5)));
         mark.advance(OpId::new(2, 6));
         assert_eq!(*seen.borrow_and_update(), Some(OpId::new(2, 6)));
+    }
+}
+
+#[cfg(test)]
+#[path = "../tests/support/memory_log.rs"]
+#[allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "shared with the tests of whole rings"
+)]
+mod memory_log;
+
+#[cfg(test)]
+mod conformance {
+    //! The engine's own suite over this state machine and over the log that the ring tests use.
+
+    use openraft::StorageError;
+    use openraft::testing::log::{StoreBuilder, Suite};
+
+    use super::memory_log::{MemoryDisk, MemoryLog};
+    use super::*;
+
+    struct InMemory;
+
+    impl StoreBuilder<TypeConfig, MemoryLog, CommittedLog> for InMemory {
+        async fn build(&self) -> Result<((), MemoryLog, CommittedLog), StorageError<TypeConfig>> {
+            let state_machine = CommittedLog::new(AppliedFloor::default(), CommitMark::new(None));
+            Ok(((), MemoryDisk::default().open(), state_machine))
+        }
+    }
+
+    #[tokio::test]
+    async fn the_engines_suite_passes() {
+        Suite::test_all(InMemory).await.unwrap();
     }
 }

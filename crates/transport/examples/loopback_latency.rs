@@ -21,9 +21,10 @@ use std::time::{Duration, Instant};
 use consensus::{Identity, IdentityBook, Member, Outcome, RingState, Timers};
 use hdrhistogram::Histogram;
 use raft_types::{MemberId, MemberKind, MemberRecord, RingId};
-use support::grpc_ring::{NoFile, listener, record, start_node, transaction, within};
+use support::grpc_ring::{NoFile, Seat, listener, record, transaction, within};
 use support::memory_log::MemoryDisk;
 use tokio::runtime::{Builder, Handle, Runtime};
+use transport::TransportConfig;
 
 const ENTRY_BYTES: usize = 500;
 
@@ -75,16 +76,14 @@ impl Ring {
                 ring: RingState::Belongs { ring },
             };
             let book = Arc::new(IdentityBook::new(identity, Box::new(NoFile)));
-            let kind = MemberKind::Database;
-            let node = start_node(
+            let seat = Seat {
                 book,
-                kind,
-                Timers::default(),
-                None,
-                listener,
-                MemoryDisk::default(),
-            );
-            let node = runtime.block_on(node);
+                kind: MemberKind::Database,
+                timers: Timers::default(),
+                config: TransportConfig::default(),
+                tls: None,
+            };
+            let node = runtime.block_on(seat.start(listener, MemoryDisk::default()));
             members.insert(id, (node.member.clone(), runtime.handle().clone()));
             thread::spawn(move || {
                 runtime.block_on(std::future::pending::<()>());

@@ -38,7 +38,10 @@ pub enum ServeError {
     Tls(tonic::transport::Error),
 }
 
-/// A server that runs until it is shut down. Dropping it stops it without grace.
+/// How many calls one connection may have under way. A member needs a few.
+const STREAMS_PER_CONNECTION: u32 = 64;
+
+/// A server that runs until it is shut down or dropped.
 #[derive(Debug)]
 pub struct RunningServer {
     address: SocketAddr,
@@ -52,22 +55,17 @@ impl RunningServer {
         self.address
     }
 
-    /// Stops it, in two seconds at most.
+    /// Stops it, and waits until it has stopped, two seconds at most.
     pub async fn shutdown(mut self) {
         self.shutdown.cancel();
-        if tokio::time::timeout(GRACE, &mut self.serving)
-            .await
-            .is_err()
-        {
-            tracing::warn!("calls of other members were still under way at the shutdown");
-        }
+        // It ends by itself, and has nothing to say.
+        let _ = (&mut self.serving).await;
     }
 }
 
 impl Drop for RunningServer {
     fn drop(&mut self) {
         self.shutdown.cancel();
-        self.serving.abort();
     }
 }
 
@@ -95,21 +93,38 @@ pub fn serve(
         .http2_keepalive_timeout(Some(config.keepalive_deadline))
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_frame_size(FRAME_BYTES);
+        .max_frame_size(FRAME_BYTES)
+        .max_concurrent_streams(STREAMS_PER_CONNECTION);
     if let Some(tls) = tls {
         server = server.tls_config(tls.server()).map_err(ServeError::Tls)?;
     }
     let router = server.add_service(raft).add_service(admin);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let until = shutdown.clone().cancelled_owned();
-    let serving = tokio::spawn(async move {
-        if let Err(error) = router.serve_with_incoming_shutdown(incoming, until).await {
-            tracing::error!(%error, "serving other members ended");
-        }
-    });
+    let serve = router.serve_with_incoming_shutdown(incoming, until);
+    let serving = tokio::spawn(in_good_order(serve, shutdown.clone()));
     Ok(RunningServer {
         address,
         shutdown,
         serving,
     })
+}
+
+/// Serves until the shutdown, and no longer than the grace after it.
+async fn in_good_order(
+    serve: impl Future<Output = Result<(), tonic::transport::Error>>,
+    shutdown: CancellationToken,
+) {
+    let end_of_grace = async {
+        shutdown.cancelled().await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        served = serve => if let Err(error) = served {
+            tracing::error!(%error, "serving other members ended");
+        },
+        () = end_of_grace => {
+            tracing::warn!("calls of other members were still under way at the shutdown");
+        }
+    }
 }

@@ -13,5 +13,6 @@ mod founding;
 mod frozen_connection;
 mod one_way_partition;
 mod replication_window;
+mod stalled_entries;
 mod strangers;
 mod tls;

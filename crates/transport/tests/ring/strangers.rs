@@ -21,7 +21,7 @@ async fn refused(
     record: &MemberRecord,
 ) -> (String, String) {
     let book = Arc::new(IdentityBook::new(own, Box::new(NoFile)));
-    let mut factory = GrpcNetworkFactory::new(book, None, ring.config());
+    let mut factory = GrpcNetworkFactory::new(book, None, ring.config);
     let mut client = factory.new_client(to, record).await;
     // Of a term and a log that everybody would vote for.
     let request = VoteRequest::new(Vote::new(1_000, own.member), None);

@@ -20,7 +20,7 @@ async fn only_members_of_the_authority_are_heard() {
 
     let address = ring.records.values().next().unwrap().address.clone();
     let status = async |tls: Option<&TlsMaterial>| {
-        let client = AdminClient::new(&address, tls, ring.config()).unwrap();
+        let client = AdminClient::new(&address, tls, ring.config).unwrap();
         client.status().await.map_err(|error| error.to_string())
     };
     status(Some(&member)).await.unwrap();

@@ -66,6 +66,7 @@ pub(crate) struct GrpcRing {
     pub(crate) id: RingId,
     pub(crate) timers: Timers,
     pub(crate) tls: Option<TlsMaterial>,
+    pub(crate) config: TransportConfig,
     pub(crate) records: BTreeMap<MemberId, MemberRecord>,
     pub(crate) nodes: BTreeMap<MemberId, Node>,
 }
@@ -81,14 +82,15 @@ impl GrpcRing {
         timers: Timers,
         tls: Option<TlsMaterial>,
     ) -> Self {
-        let mut listeners = Vec::new();
-        let mut records = BTreeMap::new();
-        for (id, &kind) in (1..).map(MemberId).zip(kinds) {
-            let (listener, address) = listener().await;
-            records.insert(id, record(id, kind, address));
-            listeners.push((id, listener));
-        }
-        Self::made_of(records, listeners, timers, tls).await
+        let (records, listeners) = places(kinds).await;
+        let config = TransportConfig::for_timers(&timers);
+        Self::made_of(records, listeners, timers, tls, config).await
+    }
+
+    /// A ring whose transport waits as `config` says.
+    pub(crate) async fn waiting(kinds: &[MemberKind], config: TransportConfig) -> Self {
+        let (records, listeners) = places(kinds).await;
+        Self::made_of(records, listeners, TIMERS, None, config).await
     }
 
     /// A ring whose members reach each other through relays.
@@ -96,17 +98,15 @@ impl GrpcRing {
         kinds: &[MemberKind],
         timers: Timers,
     ) -> (Self, BTreeMap<MemberId, Wire>) {
-        let mut listeners = Vec::new();
-        let mut records = BTreeMap::new();
+        let (mut records, listeners) = places(kinds).await;
         let mut wires = BTreeMap::new();
-        for (id, &kind) in (1..).map(MemberId).zip(kinds) {
-            let (listener, address) = listener().await;
-            let (wire, address) = Wire::to(address).await;
-            records.insert(id, record(id, kind, address));
-            wires.insert(id, wire);
-            listeners.push((id, listener));
+        for (id, record) in &mut records {
+            let (wire, address) = Wire::to(record.address.parse().unwrap()).await;
+            record.address = address.to_string();
+            wires.insert(*id, wire);
         }
-        let ring = Self::made_of(records, listeners, timers, None).await;
+        let config = TransportConfig::for_timers(&timers);
+        let ring = Self::made_of(records, listeners, timers, None, config).await;
         (ring, wires)
     }
 
@@ -115,11 +115,13 @@ impl GrpcRing {
         listeners: Vec<(MemberId, TcpListener)>,
         timers: Timers,
         tls: Option<TlsMaterial>,
+        config: TransportConfig,
     ) -> Self {
         let mut ring = Self {
             id: RingId::random(),
             timers,
             tls,
+            config,
             records,
             nodes: BTreeMap::new(),
         };
@@ -135,10 +137,6 @@ impl GrpcRing {
         &self.nodes[&id].member
     }
 
-    pub(crate) fn config(&self) -> TransportConfig {
-        TransportConfig::for_timers(&self.timers)
-    }
-
     /// The identity that goes with a member's record.
     pub(crate) fn book(&self, id: MemberId) -> Arc<IdentityBook> {
         let identity = Identity {
@@ -151,15 +149,15 @@ impl GrpcRing {
 
     /// Starts a member over its disk.
     pub(crate) async fn start(&mut self, id: MemberId, listener: TcpListener, disk: MemoryDisk) {
-        let node = start_node(
-            self.book(id),
-            self.records[&id].kind,
-            self.timers,
-            self.tls.clone(),
-            listener,
-            disk,
-        );
-        self.nodes.insert(id, node.await);
+        let seat = Seat {
+            book: self.book(id),
+            kind: self.records[&id].kind,
+            timers: self.timers,
+            config: self.config,
+            tls: self.tls.clone(),
+        };
+        let node = seat.start(listener, disk).await;
+        self.nodes.insert(id, node);
     }
 
     /// Stops a member; its disk and its address stay.
@@ -216,40 +214,67 @@ impl GrpcRing {
     }
 }
 
-/// Starts one member behind its server.
-pub(crate) async fn start_node(
-    book: Arc<IdentityBook>,
-    kind: MemberKind,
-    timers: Timers,
-    tls: Option<TlsMaterial>,
-    listener: TcpListener,
-    disk: MemoryDisk,
-) -> Node {
-    let config = TransportConfig::for_timers(&timers);
-    let local = Arc::new(LocalMember::new(book.clone(), Arc::new(NoStatus)));
-    let server = serve(listener, local.clone(), tls.as_ref(), &config).unwrap();
-    let factory = GrpcNetworkFactory::new(book.clone(), tls, config);
-    let identity = book.identity();
-    let member_config = MemberConfig {
-        timers,
-        ..MemberConfig::new(identity.ring.ring().unwrap(), identity.member, kind)
-    };
-    let member = Member::start(
-        member_config,
-        disk.open(),
-        factory.clone(),
-        Arc::new(factory.clone()),
-        AppliedFloor::default(),
-    );
-    let member = member.await.unwrap();
-    local.attach(member.inbound());
-    Node {
-        book,
-        disk,
-        factory,
-        member,
-        server,
+/// What a member is before it runs.
+pub(crate) struct Seat {
+    pub(crate) book: Arc<IdentityBook>,
+    pub(crate) kind: MemberKind,
+    pub(crate) timers: Timers,
+    pub(crate) config: TransportConfig,
+    pub(crate) tls: Option<TlsMaterial>,
+}
+
+impl Seat {
+    /// Starts the member behind its server.
+    pub(crate) async fn start(self, listener: TcpListener, disk: MemoryDisk) -> Node {
+        let Self {
+            book,
+            kind,
+            timers,
+            config,
+            tls,
+        } = self;
+        let local = Arc::new(LocalMember::new(book.clone(), Arc::new(NoStatus)));
+        let server = serve(listener, local.clone(), tls.as_ref(), &config).unwrap();
+        let factory = GrpcNetworkFactory::new(book.clone(), tls, config);
+        let identity = book.identity();
+        let member_config = MemberConfig {
+            timers,
+            ..MemberConfig::new(identity.ring.ring().unwrap(), identity.member, kind)
+        };
+        let member = Member::start(
+            member_config,
+            disk.open(),
+            factory.clone(),
+            Arc::new(factory.clone()),
+            AppliedFloor::default(),
+        );
+        let member = member.await.unwrap();
+        local.attach(member.inbound());
+        Node {
+            book,
+            disk,
+            factory,
+            member,
+            server,
+        }
     }
+}
+
+/// A record and a listener for each member.
+async fn places(
+    kinds: &[MemberKind],
+) -> (
+    BTreeMap<MemberId, MemberRecord>,
+    Vec<(MemberId, TcpListener)>,
+) {
+    let mut listeners = Vec::new();
+    let mut records = BTreeMap::new();
+    for (id, &kind) in (1..).map(MemberId).zip(kinds) {
+        let (listener, address) = listener().await;
+        records.insert(id, record(id, kind, address));
+        listeners.push((id, listener));
+    }
+    (records, listeners)
 }
 
 pub(crate) async fn listener() -> (TcpListener, SocketAddr) {
