@@ -3,6 +3,8 @@
 
 mod comparison;
 mod embedded;
+mod frame;
+mod mysql;
 mod options;
 mod proof;
 mod scoreboard;
@@ -24,8 +26,11 @@ use crate::terminal::{Exit, Failure};
 /// When it cannot be played; a report that shows a loss is no error here.
 pub async fn demonstrate(options: &DemoOptions) -> Result<Story, Failure> {
     let place = Place::for_files(options.data_dir.as_deref())?;
-    let story = embedded::demonstrate(options, place.path()).await?;
-    Ok(story)
+    if options.mysql {
+        mysql::demonstrate(options, &place.path()).await
+    } else {
+        embedded::demonstrate(options, place.path()).await
+    }
 }
 
 /// Where the members' files are: named by the operator and kept, or temporary.

@@ -268,7 +268,7 @@ impl Node {
             return;
         }
         let Some(heir) = heir(&member.status().ring_view, self.timers.lease) else {
-            tracing::info!("stopping as the leader; no other voter could take over");
+            tracing::info!("stopping as the leader; no other database member could take over");
             return;
         };
         let patience = self.timers.lease * TRANSFER_PATIENCE_LEASES;
@@ -369,16 +369,15 @@ fn why_stopped(fault: Fault, log: &LogHandle) -> NodeError {
     }
 }
 
-/// Who takes the leadership over from a leader that stops: a voter that answers, a database member
-/// before a witness, then the least behind.
+/// Who takes the leadership over from a leader that stops: a voting database member that answers, the
+/// least behind first. A witness would hand it back at once.
 fn heir(view: &RingView, lease: Duration) -> Option<MemberId> {
-    let others = view
-        .members
-        .iter()
-        .filter(|standing| standing.id != view.own && standing.voter && standing.answers(lease));
-    let heir = others.min_by_key(|standing| {
-        let witness = standing.record.kind == MemberKind::Witness;
-        (witness, standing.behind.unwrap_or(u64::MAX), standing.id)
+    let others = view.members.iter().filter(|standing| {
+        standing.id != view.own
+            && standing.voter
+            && standing.record.kind == MemberKind::Database
+            && standing.answers(lease)
     });
+    let heir = others.min_by_key(|standing| (standing.behind.unwrap_or(u64::MAX), standing.id));
     heir.map(|standing| standing.id)
 }

@@ -5,12 +5,8 @@ mod table;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use consensus::Timers;
-use transport::{AdminClient, TlsFiles, TlsMaterial, TransportConfig};
-
 use super::config_args::ConfigArgs;
-use crate::config::{Config, MemberEntry};
-use crate::status::{MemberView, RingReport};
+use crate::status::{Asker, RingReport};
 use crate::terminal::{Exit, Failure};
 use crate::terminal::{Format, colours, print_json, print_json_line, print_text};
 
@@ -26,8 +22,6 @@ pub(crate) struct StatusArgs {
 
 /// How often `--watch` asks.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long a member may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs `witness status`.
 ///
@@ -35,7 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Exit 3 without a quorum, 2 for a wrong configuration.
 pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
     let (config, _) = args.config.load()?;
-    let asker = Asker::new(&config)?;
+    let asker =
+        Asker::new(&config).map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -71,75 +66,5 @@ fn show(report: &RingReport, watch: bool, format: Format) -> Result<(), Failure>
                 print_text(&page)
             }
         }
-    }
-}
-
-/// Asks the members of one configuration.
-pub(crate) struct Asker {
-    ring: String,
-    members: Vec<MemberEntry>,
-    tls: Option<TlsMaterial>,
-    transport: TransportConfig,
-}
-
-impl Asker {
-    /// For the members of this configuration.
-    ///
-    /// # Errors
-    /// When the files for TLS cannot be used.
-    pub(crate) fn new(config: &Config) -> Result<Self, Failure> {
-        let tls = match &config.tls {
-            None => None,
-            Some(tls) => {
-                let files = TlsFiles {
-                    certificate: tls.certificate_file.clone(),
-                    key: tls.key_file.clone(),
-                    authority: tls.ca_file.clone(),
-                    peer_name: tls.peer_name.clone(),
-                };
-                let material = TlsMaterial::load(&files);
-                Some(material.map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))?)
-            }
-        };
-        Ok(Self {
-            ring: config.ring_name.clone(),
-            members: config.members.clone(),
-            tls,
-            transport: TransportConfig {
-                connect_deadline: PATIENCE,
-                call_deadline: PATIENCE,
-                ..TransportConfig::for_timers(&Timers::default())
-            },
-        })
-    }
-
-    /// The ring as all of them see it, asked at once.
-    pub(crate) async fn report(&self) -> RingReport {
-        let asked = self.members.iter().map(async |member| {
-            let answer = self.ask(member).await;
-            (member.clone(), answer)
-        });
-        let answers = futures::future::join_all(asked).await;
-        RingReport::new(&self.ring, answers)
-    }
-
-    /// One member's view.
-    ///
-    /// # Errors
-    /// In words, why there is none.
-    pub(crate) async fn ask(&self, member: &MemberEntry) -> Result<MemberView, String> {
-        let client = AdminClient::new(&member.address, self.tls.as_ref(), self.transport);
-        let client = client.map_err(|error| error.to_string())?;
-        let json = client.status().await.map_err(|error| error.to_string())?;
-        let view: MemberView = serde_json::from_slice(&json).map_err(|error| {
-            format!("its answer has no meaning ({error}); run the same version everywhere")
-        })?;
-        if view.member.id != member.id {
-            return Err(format!(
-                "member {} `{}` answers at {}; check the addresses",
-                view.member.id, view.member.name, member.address
-            ));
-        }
-        Ok(view)
     }
 }

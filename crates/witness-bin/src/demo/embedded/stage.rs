@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::config::{Config, Sources, read};
+use crate::demo::frame::Frame;
 use crate::demo::scoreboard::Scoreboard;
 use crate::demo::screen::Screen;
 use crate::status::MemberView;
-use crate::terminal::{Exit, Failure, Table};
+use crate::terminal::{Exit, Failure};
 
 use super::member::EmbeddedMember;
 
@@ -63,63 +64,14 @@ impl Stage {
         loop {
             frames.tick().await;
             let window = self.board.window();
-            let mut lines = vec![String::new()];
-            let brief = format!(
-                "{:6.1} s  {:>7} commits  {:>6.0}/s  p50 {:>7.2} ms  p99 {:>7.2} ms",
-                self.started.elapsed().as_secs_f64(),
-                window.total,
-                window.per_second,
-                window.p50.as_secs_f64() * 1e3,
-                window.p99.as_secs_f64() * 1e3,
-            );
-            let waits = if window.silent_for > Duration::from_millis(300) {
-                format!(
-                    "   commits wait since {:.1} s",
-                    window.silent_for.as_secs_f64()
-                )
-            } else {
-                String::new()
-            };
-            lines.push(format!("{brief}{waits}"));
-            lines.extend(self.table().lines());
-            self.lock_screen().show(&lines, &format!("{brief}{waits}"));
+            let members: Vec<_> = self
+                .members
+                .iter()
+                .map(|member| (member.name().to_owned(), member.view()))
+                .collect();
+            let frame = Frame::new(self.started.elapsed(), &window, &members);
+            self.lock_screen().show(&frame.lines, &frame.brief);
         }
-    }
-
-    fn table(&self) -> Table {
-        let mut table = Table::new(&[
-            "Member",
-            "Role",
-            "Term",
-            "Log_end",
-            "Committed",
-            "File",
-            "File_size",
-        ]);
-        for member in &self.members {
-            let mut cells = vec![member.name().to_owned()];
-            match member.view() {
-                None => {
-                    cells.push("down".into());
-                    cells.extend(std::iter::repeat_n("-".to_owned(), 5));
-                }
-                Some(view) => {
-                    let op_id = |op_id: Option<raft_types::OpId>| {
-                        op_id.map_or("-".to_owned(), |op_id| op_id.to_string())
-                    };
-                    cells.extend([
-                        view.role.to_string(),
-                        view.term.to_string(),
-                        op_id(view.log_end),
-                        op_id(view.committed),
-                        view.log.file.clone(),
-                        view.log.file_bytes.to_string(),
-                    ]);
-                }
-            }
-            table.row(cells);
-        }
-        table
     }
 
     /// Says something that stays.

@@ -52,7 +52,10 @@ impl ServerTree {
         if let Some(mysqld) = env::var_os(SERVER_VARIABLE) {
             let mysqld = PathBuf::from(mysqld);
             if !mysqld.is_file() {
-                return Err(format!("{SERVER_VARIABLE} names {}, which is no file", mysqld.display()));
+                return Err(format!(
+                    "{SERVER_VARIABLE} names {}, which is no file",
+                    mysqld.display()
+                ));
             }
             return Ok(Self::installed(&mysqld));
         }
@@ -77,7 +80,11 @@ impl ServerTree {
     }
 
     fn described(place: &Path) -> Result<Self, String> {
-        let file = if place.is_dir() { place.join(DESCRIPTION) } else { place.to_owned() };
+        let file = if place.is_dir() {
+            place.join(DESCRIPTION)
+        } else {
+            place.to_owned()
+        };
         let text = std::fs::read_to_string(&file)
             .map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
         let folder = file.parent().unwrap_or(Path::new("."));
@@ -132,7 +139,10 @@ fn on_path(program: &str) -> Option<PathBuf> {
 fn above_here() -> impl Iterator<Item = PathBuf> {
     let starts = [env::current_dir().ok(), env::current_exe().ok()];
     starts.into_iter().flatten().flat_map(|start| {
-        let above: Vec<_> = start.ancestors().map(|folder| folder.join(OsStr::new(FOLDER))).collect();
+        let above: Vec<_> = start
+            .ancestors()
+            .map(|folder| folder.join(OsStr::new(FOLDER)))
+            .collect();
         above
     })
 }
@@ -149,9 +159,19 @@ mod tests {
         let tree = ServerTree::from_description(text, Path::new("/t")).unwrap();
         assert_eq!(
             tree.command,
-            ["/t/root/ld.so", "--argv0", "mysqld", "--library-path", "/t/root/a:/b", "/t/root/mysqld"]
+            [
+                "/t/root/ld.so",
+                "--argv0",
+                "mysqld",
+                "--library-path",
+                "/t/root/a:/b",
+                "/t/root/mysqld"
+            ]
         );
-        assert_eq!(tree.arguments, ["--basedir=/t/root", "--lc-messages-dir=/t/root/share"]);
+        assert_eq!(
+            tree.arguments,
+            ["--basedir=/t/root", "--lc-messages-dir=/t/root/share"]
+        );
     }
 
     #[test]

@@ -1,0 +1,75 @@
+//! The demonstration around a real mysqld: three member processes of this program, one of them with a
+//! mysqld as its child, clients that write by SQL, and members killed with SIGKILL.
+
+mod clients;
+mod processes;
+mod script;
+mod server_tree;
+mod stage;
+
+use std::path::Path;
+use std::time::Instant;
+
+use binlog_format::gtid::GtidSet;
+
+use self::server_tree::ServerTree;
+use self::stage::Stage;
+use super::options::DemoOptions;
+use super::proof;
+use super::screen::Screen;
+use super::story::Story;
+use crate::terminal::{Exit, Failure};
+
+/// Plays the demonstration and judges it.
+///
+/// # Errors
+/// When there is no mysqld, or something that it waits for does not come about.
+pub(super) async fn demonstrate(options: &DemoOptions, data_dir: &Path) -> Result<Story, Failure> {
+    let tree = ServerTree::find().map_err(|why| {
+        Failure::new(
+            Exit::Refused,
+            why,
+            "set MYSQLD=/path/to/mysqld, or run `cargo xtask mysql` in a checkout; `witness demo` without --mysql \
+             needs nothing",
+        )
+    })?;
+    let screen = Screen::open(options.silent);
+    screen.say(&format!("using {}", tree.found));
+    let mut stage = Stage::set(data_dir, &tree, screen)?;
+    let mut story = Story::new(data_dir);
+    let drawing = {
+        let picture = stage.picture.clone();
+        tokio::spawn(async move { picture.draw().await })
+    };
+    let played = script::play(&mut stage, &mut story, options.pause).await;
+    drawing.abort();
+    stage.picture.screen().close();
+    let outcome = match played {
+        Ok(outcome) => {
+            let begun = Instant::now();
+            let stopped = stage.stop().await;
+            stage.clear();
+            stopped?;
+            let seen = "first the witnesses, then db-1 with mysqld".to_owned();
+            let line = story.happened(
+                "everything is asked to stop (SIGTERM)",
+                seen,
+                begun.elapsed(),
+            );
+            stage.picture.screen().say(&line);
+            outcome
+        }
+        Err(failure) => {
+            stage.clear();
+            return Err(failure);
+        }
+    };
+    story.commits(&stage.board);
+    story.lost_total = outcome.missing_rows;
+    let executed: GtidSet = outcome
+        .gtid_executed
+        .parse()
+        .map_err(|error| Failure::error(format!("gtid_executed cannot be read: {error}")))?;
+    proof::prove(&mut story, &executed, &stage.data_dirs())?;
+    Ok(story)
+}

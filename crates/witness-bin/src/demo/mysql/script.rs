@@ -1,0 +1,214 @@
+//! What happens in the demonstration around a real mysqld, in order, each event timed.
+
+use std::time::{Duration, Instant};
+
+use super::clients::{Clients, column, prepare};
+use super::stage::{DATABASE, Stage};
+use crate::demo::story::Story;
+use crate::terminal::Failure;
+
+const WITNESS_1: usize = 1;
+const WITNESS_2: usize = 2;
+const CLIENTS: u64 = 8;
+
+/// How long commits must stay away before it is believed that they wait.
+const SETTLED: Duration = Duration::from_millis(500);
+
+/// What the clients and the server know at the end.
+pub(crate) struct Outcome {
+    /// Acknowledged rows that the server does not have.
+    pub(crate) missing_rows: u64,
+    /// What the server has executed.
+    pub(crate) gtid_executed: String,
+}
+
+/// Plays the script; afterwards all members run, equal and idle.
+pub(crate) async fn play(
+    stage: &mut Stage,
+    story: &mut Story,
+    pause: Duration,
+) -> Result<Outcome, Failure> {
+    let mut play = Play {
+        stage,
+        story,
+        pause,
+    };
+    play.make_the_ring().await?;
+    prepare(&play.stage.account).await?;
+    let clients = Clients::start(CLIENTS, &play.stage.account, &play.stage.board);
+    tokio::time::sleep(pause).await;
+
+    play.a_witness_is_killed().await?;
+    play.both_witnesses_are_killed().await?;
+    play.the_member_beside_mysqld_is_killed().await?;
+    tokio::time::sleep(pause).await;
+
+    let begun = Instant::now();
+    let acknowledged = clients.finish().await;
+    play.stage
+        .wait_until("all members have the same log", |picture| {
+            picture.all_equal()
+        })
+        .await?;
+    play.tell(
+        "the clients stop and the members come level",
+        "every log ends at the same entry".into(),
+        begun.elapsed(),
+    );
+
+    let account = &play.stage.account;
+    let rows = column(account, "SELECT id FROM demo.transfers").await?;
+    let rows: std::collections::BTreeSet<u64> =
+        rows.iter().filter_map(|id| id.parse().ok()).collect();
+    let executed = column(account, "SELECT @@GLOBAL.gtid_executed").await?;
+    Ok(Outcome {
+        missing_rows: acknowledged.difference(&rows).count() as u64,
+        gtid_executed: executed.concat(),
+    })
+}
+
+struct Play<'a> {
+    stage: &'a mut Stage,
+    story: &'a mut Story,
+    pause: Duration,
+}
+
+impl Play<'_> {
+    fn tell(&mut self, what: &str, seen: String, took: Duration) {
+        let line = self.story.happened(what, seen, took);
+        self.stage.picture.screen().say(&line);
+    }
+
+    async fn make_the_ring(&mut self) -> Result<(), Failure> {
+        let begun = Instant::now();
+        self.stage.member(WITNESS_1).start(false)?;
+        self.stage.member(WITNESS_2).start(false)?;
+        self.stage.member(DATABASE).start(true)?;
+        self.stage
+            .wait_until("mysqld takes writes", |picture| picture.primary_is_open())
+            .await?;
+        let version = self
+            .stage
+            .picture
+            .view(DATABASE)
+            .and_then(|view| view.mysql?.version);
+        let seen = format!(
+            "MySQL {} is initialised, attached and open",
+            version.unwrap_or_default()
+        );
+        self.tell("three members become a ring", seen, begun.elapsed());
+        Ok(())
+    }
+
+    async fn a_witness_is_killed(&mut self) -> Result<(), Failure> {
+        self.stage.board.take_longest_gap();
+        let begun = Instant::now();
+        let before = self.stage.board.total();
+        self.stage.member(WITNESS_1).kill()?;
+        tokio::time::sleep(self.pause).await;
+        let gap = self.stage.board.take_longest_gap();
+        let went_on = self.stage.board.total() - before;
+        let seen = format!(
+            "{went_on} commits went on, the longest pause was {} ms",
+            gap.as_millis()
+        );
+        self.tell("witness-1 is killed (SIGKILL)", seen, begun.elapsed());
+
+        let begun = Instant::now();
+        self.stage.member(WITNESS_1).start(false)?;
+        self.stage
+            .wait_until("witness-1 has caught up", |picture| {
+                picture.has_caught_up(WITNESS_1)
+            })
+            .await?;
+        self.tell(
+            "witness-1 is back and has caught up",
+            "it fetched what it had missed".into(),
+            begun.elapsed(),
+        );
+        Ok(())
+    }
+
+    async fn both_witnesses_are_killed(&mut self) -> Result<(), Failure> {
+        let begun = Instant::now();
+        self.stage.member(WITNESS_1).kill()?;
+        self.stage.member(WITNESS_2).kill()?;
+        // What a witness had taken before it died may still be acknowledged; after that, nothing.
+        tokio::time::sleep(SETTLED).await;
+        let waiting = self.stage.board.total();
+        tokio::time::sleep(self.pause / 2).await;
+        let acknowledged = self.stage.board.total() - waiting;
+        if acknowledged > 0 {
+            return Err(Failure::error(format!(
+                "{acknowledged} commits were acknowledged without a quorum"
+            )));
+        }
+        let visible = column(&self.stage.account, "SELECT COUNT(*) FROM demo.transfers")
+            .await?
+            .concat();
+        let unseen = visible
+            .parse::<u64>()
+            .is_ok_and(|visible| visible <= waiting);
+        if !unseen {
+            return Err(Failure::error(format!(
+                "a reader sees {visible} rows, but only {waiting} were acknowledged"
+            )));
+        }
+        let seen = format!("commits wait; a reader sees {visible} rows, all of them acknowledged");
+        self.tell("both witnesses are killed", seen, begun.elapsed());
+
+        let begun = Instant::now();
+        self.stage.member(WITNESS_2).start(false)?;
+        self.commits_go_on(waiting).await?;
+        self.tell(
+            "witness-2 is back",
+            "the waiting commits finish".into(),
+            begun.elapsed(),
+        );
+        self.stage.member(WITNESS_1).start(false)?;
+        self.stage
+            .wait_until("witness-1 has caught up", |picture| {
+                picture.has_caught_up(WITNESS_1)
+            })
+            .await?;
+        tokio::time::sleep(self.pause / 2).await;
+        Ok(())
+    }
+
+    async fn the_member_beside_mysqld_is_killed(&mut self) -> Result<(), Failure> {
+        let begun = Instant::now();
+        self.stage.member(DATABASE).kill()?;
+        tokio::time::sleep(SETTLED).await;
+        let waiting = self.stage.board.total();
+        tokio::time::sleep(self.pause / 2).await;
+        let acknowledged = self.stage.board.total() - waiting;
+        if acknowledged > 0 {
+            return Err(Failure::error(format!(
+                "{acknowledged} commits were acknowledged by nobody"
+            )));
+        }
+        self.tell(
+            "db-1, the member beside mysqld, is killed",
+            "mysqld goes on, commits wait".into(),
+            begun.elapsed(),
+        );
+
+        let begun = Instant::now();
+        self.stage.member(DATABASE).start(false)?;
+        self.commits_go_on(waiting).await?;
+        self.tell(
+            "db-1 is back",
+            "it takes mysqld over, the waiting commits finish".into(),
+            begun.elapsed(),
+        );
+        Ok(())
+    }
+
+    async fn commits_go_on(&mut self, waiting: u64) -> Result<(), Failure> {
+        let board = self.stage.board.clone();
+        self.stage
+            .wait_until("commits go on", |_| board.total() > waiting)
+            .await?;
+        Ok(())
+    }
+}
