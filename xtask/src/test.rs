@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use testkit::mysql_tree::QUICK_VARIABLE;
+use testkit::ring::BUILT_VARIABLE;
 
 use crate::mysql;
 
@@ -111,7 +112,13 @@ fn steps(quick: bool) -> Vec<Step> {
             name: "mysql",
             action: Action::Mysql,
         });
-        steps.push(cargo("tests", &["test", "--workspace"]));
+        steps.push(Step {
+            name: "tests",
+            action: Action::Cargo {
+                arguments: vec!["test", "--workspace"],
+                variables: vec![(BUILT_VARIABLE, "1")],
+            },
+        });
     }
     steps.push(Step {
         name: "documentation",

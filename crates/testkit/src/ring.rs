@@ -22,7 +22,7 @@ use crate::bounded_run::{self, Finished};
 use crate::mysqld::free_address;
 use member_process::MemberProcess;
 
-pub use binary::{Profile, witness_binary};
+pub use binary::{BUILT_VARIABLE, Profile, witness_binary};
 pub use http::{HttpAnswer, http_get};
 pub use log_files::{FirstDifference, LogFiles};
 pub use options::{Beside, RingOptions};

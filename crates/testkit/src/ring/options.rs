@@ -39,7 +39,7 @@ pub struct RingOptions {
     pub folder: Option<PathBuf>,
     /// `log.durability`.
     pub durability: &'static str,
-    /// `raft.heartbeat`; the election timeouts follow from it as the defaults do.
+    /// `raft.heartbeat`; the lease follows from it as the defaults do.
     pub heartbeat: Duration,
     /// Further TOML lines by section, for example `("log", "max_file_bytes = \"1MiB\"")`.
     pub extra: Vec<(&'static str, String)>,
@@ -97,8 +97,8 @@ impl RingOptions {
                 "raft",
                 vec![
                     format!("heartbeat = \"{heartbeat}ms\""),
-                    format!("election_timeout_min = \"{}ms\"", heartbeat * 7),
-                    format!("election_timeout_max = \"{}ms\"", heartbeat * 8),
+                    // The lease stands to the heartbeat as in the defaults.
+                    format!("lease = \"{}ms\"", heartbeat * 8 / 5),
                 ],
             ),
             ("http", vec![format!("listen = \"{}\"", place.http)]),
