@@ -7,7 +7,7 @@ use binlog_format::event::{EventRef, EventType};
 use binlog_format::events::{FormatDescription, GtidEvent};
 use binlog_format::gtid::Gtid;
 use bytes::Bytes;
-use raft_types::{AppEntry, Entry, EntryPayload, OpId, Rotate};
+use raft_types::{AppEntry, Entry, EntryPayload, OpId, PayloadChecksumError, Rotate};
 
 use super::logged_membership::LoggedMembership;
 use super::marker::{MAX_MARKER_EVENT_BYTES, Marker, MarkerKind};
@@ -25,6 +25,14 @@ pub enum InvalidEntry {
         op_id: OpId,
         /// What is wrong.
         source: DecodeError,
+    },
+    /// The payload is not the one that was sealed at ingest.
+    #[error("entry {op_id}: {source}; it was damaged on its way")]
+    Damaged {
+        /// The entry.
+        op_id: OpId,
+        /// Both checksums.
+        source: PayloadChecksumError,
     },
     /// The payload is whole events, but not canonical ones.
     #[error("entry {op_id} is not in canonical form: {what}")]
@@ -180,6 +188,15 @@ fn prepare_transaction(
     events: &Bytes,
     crc32c: u32,
 ) -> Result<PreparedEntry, InvalidEntry> {
+    // What was damaged in memory must not get into a file, which could then not be opened again.
+    let found = crc32c::crc32c(events);
+    if found != crc32c {
+        let source = PayloadChecksumError {
+            expected: crc32c,
+            found,
+        };
+        return Err(InvalidEntry::Damaged { op_id, source });
+    }
     let mut rest: &[u8] = events;
     let mut event_count = 0_u32;
     let (mut origin, mut gtid) = ((0, 0), None);
@@ -297,6 +314,16 @@ mod tests {
         assert!(matches!(
             prepare(&rotate(vec![0; 19])),
             Err(InvalidEntry::NotCanonical { .. })
+        ));
+        let mut damaged = transaction(FormatDescription::built_in_event());
+        if let EntryPayload::Normal(AppEntry::Transaction(payload)) = &mut damaged.payload {
+            let json =
+                serde_json::json!({ "bytes": payload.bytes(), "crc32c": payload.crc32c() ^ 1 });
+            *payload = serde_json::from_value(json).unwrap();
+        }
+        assert!(matches!(
+            prepare(&damaged),
+            Err(InvalidEntry::Damaged { .. })
         ));
         let mut stamped = FormatDescription::built_in_event();
         stamped[13] = 1;

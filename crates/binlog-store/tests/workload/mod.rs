@@ -11,6 +11,7 @@ pub mod exploration;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use binlog_format::gtid::{Gtid, GtidSet};
 use binlog_store::{
     BinlogStore, OpenError, RecoveryReport, StoreOptions, VerifyAtStart, WriterMode,
 };
@@ -121,6 +122,8 @@ pub struct Model {
     pub vote: u64,
     /// The acknowledged purge floor.
     pub floor: Option<OpId>,
+    /// The GTIDs of acknowledged entries that were purged.
+    pub purged: GtidSet,
     /// The step that was under way when the power went.
     pub under_way: Option<Step>,
 }
@@ -137,6 +140,7 @@ impl Model {
             }
             Step::Purge(upto) => {
                 self.floor = self.floor.max(Some(*upto));
+                self.purged.extend(gtids_up_to(&self.entries, upto.index));
                 self.entries.retain(|entry| entry.log_id.index > upto.index);
             }
             Step::Committed(_) => {}
@@ -213,32 +217,29 @@ impl Model {
         allowed
     }
 
+    /// The log's set has exactly the GTIDs of its entries and of purged ones.
     fn check_gtids(&self, store: &BinlogStore, found: &[Entry]) -> Result<(), String> {
-        let gtids = store.gtid_set();
-        let first = store.bounds().map_or(u64::MAX, |(first, _)| first.index);
-        let number = |entry: &Entry| log_entries::gtid(entry.log_id.index);
-        let numbers: Vec<_> = found
-            .iter()
-            .filter(|entry| is_transaction(entry))
-            .map(number)
-            .collect();
-        if let Some(missing) = numbers.iter().find(|gtid| !gtids.contains(gtid)) {
-            return Err(format!(
-                "the log has a transaction with GTID {missing}, but its set has not"
-            ));
+        let mut expected = self.purged.clone();
+        expected.extend(gtids_up_to(found, u64::MAX));
+        if let Some(Step::Purge(upto)) = &self.under_way {
+            expected.extend(gtids_up_to(&self.entries, upto.index));
         }
-        let gone = self.entries.iter().filter(|entry| {
-            entry.log_id.index >= first
-                && is_transaction(entry)
-                && !numbers.contains(&number(entry))
-        });
-        match gone.map(number).find(|gtid| gtids.contains(gtid)) {
-            Some(extra) => Err(format!(
-                "GTID {extra} was truncated, but the log's set still has it"
-            )),
-            None => Ok(()),
+        let set = store.gtid_set();
+        if set == expected {
+            return Ok(());
         }
+        let (extra, missing) = (set.difference(&expected), expected.difference(&set));
+        Err(format!(
+            "the log's GTID set has {extra} in excess and lacks {missing}"
+        ))
     }
+}
+
+fn gtids_up_to(entries: &[Entry], index: u64) -> impl Iterator<Item = Gtid> {
+    let wanted = entries
+        .iter()
+        .filter(move |entry| entry.log_id.index <= index && is_transaction(entry));
+    wanted.map(|entry| log_entries::gtid(entry.log_id.index))
 }
 
 fn is_transaction(entry: &Entry) -> bool {
