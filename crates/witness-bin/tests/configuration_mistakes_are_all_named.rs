@@ -146,6 +146,22 @@ fn rules_between_keys_are_checked() {
         ),
         ("/var/lib/witness", "witness.toml", "is not a directory"),
         (
+            "id = 4",
+            "id = 2\n[mysql]\ndatadir = \"d\"\nsocket = \"/a/very/long/path/to/a/unix/socket/that/no/operating/\
+             system/takes/because/there/are/more/than/one/hundred/and/seven/bytes\"",
+            "is too long",
+        ),
+        (
+            "id = 4",
+            "id = 2\n[mysql]\ndatadir = \"d\"\npassword = \"x\"\npassword_file = \"witness.toml\"",
+            "are both given",
+        ),
+        (
+            "id = 4",
+            "id = 2\n[mysql]\ndatadir = \"d\"\ntls_key_file = \"witness.toml\"",
+            "`mysql.tls_certificate_file` is not",
+        ),
+        (
             "[member]",
             "[http]\nlisten = \"10.0.0.2:7400\"\n[member]\n",
             "taken in",

@@ -1,6 +1,8 @@
 //! The demonstration that needs nothing but the binary: three members in one process over real gRPC on
 //! loopback with real logs, and an embedded database that writes real row events.
 
+#[cfg(test)]
+mod alone;
 mod bank;
 mod clients;
 mod member;

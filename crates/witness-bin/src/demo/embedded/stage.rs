@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::config::{Config, Sources, read};
+use crate::demo::agreement;
 use crate::demo::frame::Frame;
 use crate::demo::scoreboard::Scoreboard;
 use crate::demo::screen::Screen;
@@ -126,31 +127,19 @@ impl Stage {
         (0..self.members.len()).find(|at| self.serves(*at))
     }
 
-    /// Whether this member follows and has all that the leader had committed a moment ago.
+    /// Whether this member follows and has nearly all that the leader committed.
     pub(crate) fn has_caught_up(&self, at: usize) -> bool {
         let leader = self.anybody_serves().and_then(|leader| self.view(leader));
-        let (Some(leader), Some(own)) = (leader, self.view(at)) else {
-            return false;
-        };
-        own.leader == Some(leader.member.id)
-            && own.log_end.is_some()
-            && own.log_end.map(|end| end.index + NEARLY) >= leader.committed.map(|end| end.index)
+        match (leader, self.view(at)) {
+            (Some(leader), Some(own)) => agreement::has_caught_up(&own, &leader),
+            _ => false,
+        }
     }
 
-    /// Whether all members' logs end at the same entry, committed everywhere.
+    /// Whether all logs end at the same entry, committed everywhere.
     pub(crate) fn all_equal(&self) -> bool {
-        let views: Option<Vec<_>> = self.members.iter().map(EmbeddedMember::view).collect();
-        let Some(views) = views else { return false };
-        let Some(first) = views.first() else {
-            return false;
-        };
-        first.log_end.is_some()
-            && views.iter().all(|view| {
-                view.log_end == first.log_end
-                    && view.committed == first.log_end
-                    && (&view.log.file, view.log.file_bytes)
-                        == (&first.log.file, first.log.file_bytes)
-            })
+        let views: Vec<_> = self.members.iter().map(EmbeddedMember::view).collect();
+        agreement::all_equal(views.iter().map(Option::as_ref))
     }
 
     pub(crate) fn view(&self, at: usize) -> Option<MemberView> {
@@ -161,9 +150,6 @@ impl Stage {
         self.screen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-/// A member under load is always some entries behind the leader's commits.
-const NEARLY: u64 = 100;
 
 fn configure(own: usize, addresses: &[String; 3], data_dir: &Path) -> Result<Config, Failure> {
     let member = |at: usize| {

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use super::processes::MemberProcess;
 use super::server_tree::ServerTree;
 use crate::config::{Sources, read};
+use crate::demo::agreement;
 use crate::demo::frame::Frame;
 use crate::demo::scoreboard::Scoreboard;
 use crate::demo::screen::Screen;
@@ -206,36 +207,19 @@ impl Picture {
             .is_some_and(|view| answer(Question::Primary, &view).is_ok())
     }
 
-    /// Whether this member follows and has nearly all of the leader's log.
+    /// Whether this member follows and has nearly all that the leader committed.
     pub(crate) fn has_caught_up(&self, at: usize) -> bool {
-        let (Some(leader), Some(own)) = (self.view(DATABASE), self.view(at)) else {
-            return false;
-        };
-        let index = |end: Option<raft_types::OpId>| end.map_or(0, |end| end.index);
-        own.leader == Some(leader.member.id)
-            && own.log_end.is_some()
-            && index(own.log_end) + NEARLY >= index(leader.committed)
+        match (self.view(DATABASE), self.view(at)) {
+            (Some(leader), Some(own)) => agreement::has_caught_up(&own, &leader),
+            _ => false,
+        }
     }
 
     /// Whether all logs end at the same entry, committed everywhere.
     pub(crate) fn all_equal(&self) -> bool {
-        let views: Option<Vec<_>> = self.views().into_iter().map(|(_, view)| view).collect();
-        let Some(views) = views else { return false };
-        let Some(first) = views.first() else {
-            return false;
-        };
-        first.log_end.is_some()
-            && views.iter().all(|view| {
-                view.log_end == first.log_end
-                    && view.committed == first.log_end
-                    && (&view.log.file, view.log.file_bytes)
-                        == (&first.log.file, first.log.file_bytes)
-            })
+        agreement::all_equal(self.views().iter().map(|(_, view)| view.as_ref()))
     }
 }
-
-/// A member under load is always some entries behind the leader's commits.
-const NEARLY: u64 = 100;
 
 /// What the members' configurations are made from.
 struct Setting<'a> {
