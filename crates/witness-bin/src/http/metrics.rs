@@ -414,4 +414,38 @@ mod tests {
         assert!(!text.contains("witness_protected"), "{text}");
         assert!(text.ends_with("# EOF\n"));
     }
+
+    /// Names of the metrics of a page, without the prefix, with the suffix of their samples.
+    fn names(page: &str) -> Vec<String> {
+        let types = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE witness_"));
+        let name = |line: &str| {
+            let (name, kind) = line.split_once(' ')?;
+            Some(match kind {
+                "counter" => format!("{name}_total"),
+                "info" => format!("{name}_info"),
+                _ => name.to_owned(),
+            })
+        };
+        types.filter_map(name).collect()
+    }
+
+    #[test]
+    fn every_metric_is_documented_and_nothing_else_is() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
+        let documentation = std::fs::read_to_string(path).unwrap();
+        let (_, section) = documentation.split_once("### `/metrics`").unwrap();
+        let first_cells = section.lines().filter_map(|line| line.split('|').nth(1));
+        let documented: Vec<String> = first_cells
+            .flat_map(|cell| cell.split(", "))
+            .filter_map(|name| name.trim().strip_prefix('`')?.strip_suffix('`'))
+            .map(|name| name.split('{').next().unwrap_or(name).to_owned())
+            .collect();
+        let mut made = names(&page(database_leader()));
+        let mut documented = documented;
+        made.sort();
+        documented.sort();
+        assert_eq!(documented, made);
+    }
 }
