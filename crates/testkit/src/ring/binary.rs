@@ -22,7 +22,7 @@ pub enum Profile {
 
 /// Set by whoever has built the whole workspace a moment ago, as `cargo xtask test` has: the binary in the target folder is
 /// taken as it is. A build of the one package would choose other features of its dependencies and compile them anew.
-pub const BUILT_VARIABLE: &str = "WITNESS_BINARY_IS_BUILT";
+pub const BUILT_VARIABLE: &str = "RING_BINARY_IS_BUILT";
 
 /// Builds the binary if it is not up to date, and says where it is. See [`BUILT_VARIABLE`].
 ///
