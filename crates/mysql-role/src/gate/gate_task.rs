@@ -95,7 +95,8 @@ pub struct Gate<R: Ring> {
     memory: GateMemory,
     /// The leadership that was last seen to serve, and when it stopped to.
     last_served: Option<(LeaderTerm, Option<Instant>)>,
-    /// What we made of it after the report at hand was written.
+    /// When we last moved it or failed to, and what is so since then: a report of an earlier look does
+    /// not tell.
     moved: Option<(Instant, ReadOnly)>,
     retry_at: Option<Instant>,
 }
@@ -203,7 +204,8 @@ impl<R: Ring> Gate<R> {
         }
     }
 
-    /// What the watcher saw, unless we have changed it since.
+    /// What the watcher saw, unless we know better: `super_read_only` reads ON from the moment in which
+    /// it is being set, also while that waits behind commits and comes to nothing.
     fn view(&self) -> Option<GateView> {
         let report = self.reports.borrow();
         let server = report.server.as_ref()?;
@@ -240,6 +242,7 @@ impl<R: Ring> Gate<R> {
     }
 
     async fn close(&mut self, reason: CloseReason) {
+        let before = self.view().map(|view| view.read_only);
         match read_only::close(&self.options.connect, self.options.lock_wait).await {
             Ok(()) => {
                 info!(%reason, "the primary is closed for writes");
@@ -252,7 +255,9 @@ impl<R: Ring> Gate<R> {
             }
             Err(error) => {
                 warn!(%reason, "the primary could not be closed for writes: {error}");
-                self.retry_at = Some(Instant::now() + self.options.retry);
+                let now = Instant::now();
+                self.moved = before.map(|read_only| (now, read_only));
+                self.retry_at = Some(now + self.options.retry);
                 self.go(GateState::NotClosed {
                     why: reason.to_string(),
                     cause: error.to_string(),

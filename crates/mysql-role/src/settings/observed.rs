@@ -67,7 +67,8 @@ impl Observed {
             .find(|names| self.variables.contains_key(&names.enabled()))
     }
 
-    /// Whether nobody may write, not even administrators.
+    /// Whether nobody may write, not even administrators. It reads so too while somebody's attempt to
+    /// set it still waits for its locks.
     pub fn is_super_read_only(&self) -> bool {
         self.is_on("super_read_only")
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mysql_link::{ConnectOptions, Connection, LinkError};
 
-use crate::read_only;
+use crate::read_only::{self, ReadOnlyError};
 use crate::settings::{Depth, observe};
 
 /// What one attempt has shown.
@@ -27,13 +27,15 @@ pub(super) async fn drain(account: &ConnectOptions) -> Drained {
 }
 
 async fn attempt(account: &ConnectOptions) -> Result<Drained, LinkError> {
-    let mut connection = Connection::open(account).await?;
-    let before = observe(&mut connection, Depth::Watch).await?;
-    if !before.is_super_read_only()
-        && let Err(error) = read_only::close(account, Duration::from_secs(1)).await
-    {
-        return Ok(Drained::No(error.to_string()));
+    // Also where it reads ON already: it does so from the moment in which somebody sets it, and is not
+    // in force before that has succeeded.
+    if let Err(error) = read_only::close(account, Duration::from_secs(1)).await {
+        return match error {
+            ReadOnlyError::Link(error @ LinkError::Unreachable { .. }) => Err(error),
+            other => Ok(Drained::No(other.to_string())),
+        };
     }
+    let mut connection = Connection::open(account).await?;
     let observed = observe(&mut connection, Depth::Watch).await?;
     connection.close().await;
     let waiting = observed.waiting_sessions();

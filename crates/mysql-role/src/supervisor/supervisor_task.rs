@@ -47,6 +47,8 @@ struct Server {
 const IN_ORDER: Duration = Duration::from_secs(30);
 /// Between two looks at a process that is not our child, and at a stop that is on its way.
 const POLL: Duration = Duration::from_millis(100);
+/// From a look that found nothing to the one that confirms it.
+const SECOND_LOOK: Duration = Duration::from_millis(50);
 
 impl Supervisor {
     /// A supervisor that is not running yet.
@@ -189,6 +191,12 @@ impl Supervisor {
     }
 
     async fn start(&mut self) {
+        // A program that is just beginning shows no arguments for a moment: look twice before starting
+        // a second server on one data directory.
+        tokio::time::sleep(SECOND_LOOK).await;
+        if self.found() != Found::Nothing {
+            return;
+        }
         self.not_before = None;
         match self.try_start().await {
             Ok(server) => {

@@ -139,6 +139,25 @@ async fn what_blocks_behind_waiting_commits_in_mysqld() -> Result<()> {
     still_waits(&mut waiting).await
 }
 
+/// Why the gate does not believe a look that was taken while it tried to close.
+#[tokio::test(flavor = "multi_thread")]
+async fn super_read_only_reads_on_before_it_is_in_force_in_mysqld() -> Result<()> {
+    let server = source()?;
+    let mut waiting = waiting_insert(&server, 1).await?;
+    let options = connect(&server.socket());
+    let mut closing = Connection::open(&options).await?;
+    let attempt = tokio::spawn(async move {
+        closing.execute("SET SESSION lock_wait_timeout = 2").await?;
+        closing.execute("SET GLOBAL super_read_only = ON").await
+    });
+    let reads =
+        |value| move |server: &Mysqld| Ok(server.client().variable("super_read_only")? == value);
+    eventually("it reads ON", || reads("1")(&server)).await?;
+    assert!(attempt.await?.is_err());
+    eventually("it reads OFF again", || reads("0")(&server)).await?;
+    still_waits(&mut waiting).await
+}
+
 /// Why a missing plugin needs `super_read_only` off for a moment.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_super_read_only_mysqld_refuses_to_install_a_plugin() -> Result<()> {
