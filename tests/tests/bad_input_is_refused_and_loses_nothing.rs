@@ -35,7 +35,13 @@ fn says(ring: &ProcessRing, path: &str, words: &[&str]) -> bool {
 fn a_finite_timeout_while_it_runs_closes_the_primary_until_it_is_mended() {
     let server = server();
     let mut ring = ring_around(&server, &RingOptions::around(&server));
-    assert!(!is_closed(&server));
+    // The member has set everything; from now on it may only look.
+    assert!(ring.stop(0).unwrap().success());
+    let config = fs::read_to_string(ring.config(0)).unwrap();
+    let config = config.replace("[mysql]", "[mysql]\nmanage_settings = false");
+    fs::write(ring.config(0), config).unwrap();
+    ring.start(0).unwrap();
+    ring.wait_until_primary(SOON).unwrap();
     let timeout = server
         .client()
         .variable("rpl_semi_sync_source_timeout")
@@ -49,7 +55,7 @@ fn a_finite_timeout_while_it_runs_closes_the_primary_until_it_is_mended() {
         Ok(says(
             ring,
             "/status",
-            &["rpl_semi_sync_source_timeout", "SET GLOBAL"],
+            &["rpl_semi_sync_source_timeout", "\"protected\":false"],
         ))
     })
     .unwrap();
@@ -57,12 +63,8 @@ fn a_finite_timeout_while_it_runs_closes_the_primary_until_it_is_mended() {
         .unwrap();
     assert_eq!(ring.get(0, "/primary").unwrap().status, 503);
 
-    server
-        .client()
-        .sql(&format!(
-            "SET GLOBAL rpl_semi_sync_source_timeout = {timeout}"
-        ))
-        .unwrap();
+    let mended = format!("SET GLOBAL rpl_semi_sync_source_timeout = {timeout}");
+    server.client().sql(&mended).unwrap();
     ring.wait_until("the primary is open again", SOON, |ring| {
         Ok(!is_closed(&server) && ring.get(0, "/primary")?.status == 200)
     })
@@ -71,6 +73,23 @@ fn a_finite_timeout_while_it_runs_closes_the_primary_until_it_is_mended() {
         .client()
         .sql("INSERT INTO acked.rows VALUES (1, 0, 'after')")
         .unwrap();
+}
+
+#[test]
+fn a_finite_timeout_that_the_member_may_set_is_mended_by_it() {
+    let server = server();
+    let mut ring = ring_around(&server, &RingOptions::around(&server));
+    server
+        .client()
+        .sql("SET GLOBAL rpl_semi_sync_source_timeout = 1000")
+        .unwrap();
+    ring.wait_until("it is mended and open", SOON, |ring| {
+        let timeout = server.client().variable("rpl_semi_sync_source_timeout")?;
+        Ok(timeout != "1000" && !is_closed(&server) && ring.get(0, "/primary")?.status == 200)
+    })
+    .unwrap();
+    let output = ring.output(0);
+    assert!(output.contains("rpl_semi_sync_source_timeout"), "{output}");
 }
 
 #[test]
@@ -87,7 +106,7 @@ fn a_finite_timeout_that_the_member_may_not_set_is_named_with_its_remedy() {
         Ok(says(
             ring,
             "/status",
-            &["SET GLOBAL rpl_semi_sync_source_timeout"],
+            &["SET PERSIST rpl_semi_sync_source_timeout"],
         ))
     })
     .unwrap();

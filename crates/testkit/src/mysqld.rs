@@ -334,7 +334,18 @@ fn end(mut child: Child) {
 /// # Errors
 /// When the system has none.
 pub fn free_address() -> Result<SocketAddr> {
-    let listener =
-        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback")?;
-    Ok(listener.local_addr()?)
+    Ok(free_addresses(1)?[0])
+}
+
+/// As many different ones.
+///
+/// # Errors
+/// When the system has not that many.
+pub fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
+    // All are held until the last is found, or the kernel could give one of them twice.
+    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback");
+    let held: Vec<TcpListener> = (0..count).map(|_| bind()).collect::<Result<_>>()?;
+    held.iter()
+        .map(|listener| Ok(listener.local_addr()?))
+        .collect()
 }

@@ -19,7 +19,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use crate::bounded_run::{self, Finished};
-use crate::mysqld::free_address;
+use crate::mysqld::free_addresses;
 use member_process::MemberProcess;
 
 pub use binary::{BUILT_VARIABLE, Profile, witness_binary};
@@ -57,15 +57,19 @@ impl ProcessRing {
                 (home.path().to_owned(), Some(home))
             }
         };
-        let mut places = Vec::new();
-        for (index, name) in options.names().into_iter().enumerate() {
-            places.push(options::Place {
+        let names = options.names();
+        let addresses = free_addresses(2 * names.len())?;
+        let places: Vec<options::Place> = names
+            .into_iter()
+            .zip(addresses.chunks(2))
+            .enumerate()
+            .map(|(index, (name, pair))| options::Place {
                 index,
                 name,
-                raft: free_address()?,
-                http: free_address()?,
-            });
-        }
+                raft: pair[0],
+                http: pair[1],
+            })
+            .collect();
         let members = places
             .iter()
             .map(|place| {

@@ -15,8 +15,8 @@ pub enum Leading {
     Serving(LeaderTerm),
     /// It leads, but no quorum has answered for this long.
     Silent(Duration),
-    /// It does not lead.
-    No,
+    /// It has not led for this long.
+    No(Duration),
 }
 
 /// Everything that the decision depends on.
@@ -30,8 +30,9 @@ pub struct GateInputs<'a> {
     pub protection: &'a Protection,
     /// What is known of the server; `None` when it was never seen.
     pub server: Option<GateView>,
-    /// How long a silent quorum is borne with an open gate.
-    pub silence_borne: Duration,
+    /// How long the gate stays open while this member does not serve. Nothing is acknowledged meanwhile,
+    /// so commits wait; closed at once, they would fail in every restart of the member.
+    pub patience: Duration,
 }
 
 /// What is known of the server.
@@ -113,12 +114,18 @@ pub fn decide(inputs: &GateInputs<'_>, memory: &GateMemory) -> GateAction {
             GateAction::Close(reason)
         }
     };
-    let term = match inputs.leading {
-        Leading::No => return close(CloseReason::NotLeader),
-        Leading::Silent(silent) if closed || silent >= inputs.silence_borne => {
-            return close(CloseReason::QuorumSilent);
+    let wait = |so_far: Duration, reason| {
+        if so_far >= inputs.patience {
+            close(reason)
+        } else if closed {
+            GateAction::Stay(StayReason::Closed(reason))
+        } else {
+            GateAction::Stay(StayReason::Open)
         }
-        Leading::Silent(_) => return GateAction::Stay(StayReason::Open),
+    };
+    let term = match inputs.leading {
+        Leading::No(so_far) => return wait(so_far, CloseReason::NotLeader),
+        Leading::Silent(so_far) => return wait(so_far, CloseReason::QuorumSilent),
         Leading::Serving(term) => term,
     };
     match inputs.protection {
@@ -142,8 +149,10 @@ mod tests {
     use super::*;
 
     const TERM: LeaderTerm = LeaderTerm(3);
-    const BORNE: Duration = Duration::from_secs(3);
-    const SILENT: Leading = Leading::Silent(BORNE);
+    const PATIENCE: Duration = Duration::from_secs(3);
+    const NO: Leading = Leading::No(PATIENCE);
+    const BETWEEN: Leading = Leading::No(Duration::from_secs(1));
+    const SILENT: Leading = Leading::Silent(PATIENCE);
     const PAUSE: Leading = Leading::Silent(Duration::from_secs(1));
 
     fn unprotected() -> Protection {
@@ -162,7 +171,7 @@ mod tests {
     fn what_to_do() {
         use CloseReason::{NotLeader, QuorumSilent, Unprotected};
         use GateAction::{Close, Open, Stay};
-        use Leading::{No, Serving};
+        use Leading::Serving;
         use Protection::Protected;
         use ReadOnly::{Clients, Everybody, Off};
         use StayReason::{Closed, ClosedByOthers, ClosedUntilAttached};
@@ -186,10 +195,19 @@ mod tests {
         };
         let serving = Serving(TERM);
         let table = [
-            (No, true, Protected, Off, opened, Close(NotLeader)),
-            (No, true, Protected, Clients, opened, Close(NotLeader)),
+            (NO, true, Protected, Off, opened, Close(NotLeader)),
+            (BETWEEN, true, Protected, Off, never, Stay(StayReason::Open)),
             (
-                No,
+                BETWEEN,
+                true,
+                Protected,
+                Everybody,
+                never,
+                Stay(Closed(NotLeader)),
+            ),
+            (NO, true, Protected, Clients, opened, Close(NotLeader)),
+            (
+                NO,
                 false,
                 unknown(),
                 Everybody,
@@ -308,16 +326,16 @@ mod tests {
                 attached,
                 protection: &protection,
                 server,
-                silence_borne: BORNE,
+                patience: PATIENCE,
             };
             assert_eq!(decide(&inputs, &memory), expected, "{inputs:?} {memory:?}");
         }
         let inputs = GateInputs {
-            leading: No,
+            leading: NO,
             attached: false,
             protection: &Protected,
             server: None,
-            silence_borne: BORNE,
+            patience: PATIENCE,
         };
         assert_eq!(decide(&inputs, &never), Stay(StayReason::Unknown));
     }

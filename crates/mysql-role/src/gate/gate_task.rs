@@ -24,8 +24,8 @@ use crate::watch::{ReadOnly, WatchReport};
 pub struct GateOptions {
     /// The primary and our account.
     pub connect: ConnectOptions,
-    /// How long a silent quorum is borne before the primary is closed.
-    pub silence_borne: Duration,
+    /// How long the primary stays open while this member does not serve; see [`GateInputs`].
+    pub patience: Duration,
     /// How long closing may wait behind running statements. Whole seconds; new writes wait meanwhile.
     pub lock_wait: Duration,
     /// From a failure to the next attempt.
@@ -33,7 +33,8 @@ pub struct GateOptions {
 }
 
 impl GateOptions {
-    /// The defaults: three seconds of silence are borne, one second is waited for a lock.
+    /// The defaults: ten seconds without a serving leadership are borne, which an election and a
+    /// handover take together; one second is waited for a lock.
     pub fn new(mut connect: ConnectOptions) -> Self {
         let limit = Duration::from_secs(2);
         connect.timeouts.connect = connect.timeouts.connect.min(limit);
@@ -41,7 +42,7 @@ impl GateOptions {
         connect.program_name = "witness-gate".to_owned();
         Self {
             connect,
-            silence_borne: Duration::from_secs(3),
+            patience: Duration::from_secs(10),
             lock_wait: Duration::from_secs(1),
             retry: Duration::from_secs(3),
         }
@@ -93,8 +94,10 @@ pub struct Gate<R: Ring> {
     ingest: watch::Receiver<IngestStatus>,
     status: watch::Sender<GateStatus>,
     memory: GateMemory,
-    /// The leadership that was last seen to serve, and when it stopped to.
-    last_served: Option<(LeaderTerm, Option<Instant>)>,
+    /// The leadership that was last seen to serve, while it is not over.
+    last_served: Option<LeaderTerm>,
+    /// Since when this member has not served; none while it does.
+    unserved_since: Option<Instant>,
     /// When we last moved it or failed to, and what is so since then: a report of an earlier look does
     /// not tell.
     moved: Option<(Instant, ReadOnly)>,
@@ -121,6 +124,7 @@ impl<R: Ring> Gate<R> {
             status,
             memory: GateMemory::default(),
             last_served: None,
+            unserved_since: None,
             moved: None,
             retry_at: None,
         };
@@ -172,7 +176,7 @@ impl<R: Ring> Gate<R> {
             attached,
             protection: &protection,
             server: self.view(),
-            silence_borne: self.options.silence_borne,
+            patience: self.options.patience,
         };
         let action = decide(&inputs, &self.memory);
         let waits = self.retry_at.is_some_and(|at| Instant::now() < at);
@@ -189,18 +193,16 @@ impl<R: Ring> Gate<R> {
 
     fn leading(&mut self, now: Instant) -> Leading {
         if let Some(term) = self.ring.serving_term() {
-            self.last_served = Some((term, None));
+            self.last_served = Some(term);
+            self.unserved_since = None;
             return Leading::Serving(term);
         }
-        match &mut self.last_served {
-            Some((term, _)) if self.ring.leadership_over(*term).now_or_never().is_some() => {
-                self.last_served = None;
-                Leading::No
-            }
-            Some((_, silent_since)) => {
-                Leading::Silent(now.saturating_duration_since(*silent_since.get_or_insert(now)))
-            }
-            None => Leading::No,
+        let so_far = now.saturating_duration_since(*self.unserved_since.get_or_insert(now));
+        let over = |term: LeaderTerm| self.ring.leadership_over(term).now_or_never().is_some();
+        self.last_served = self.last_served.filter(|&term| !over(term));
+        match self.last_served {
+            Some(_) => Leading::Silent(so_far),
+            None => Leading::No(so_far),
         }
     }
 

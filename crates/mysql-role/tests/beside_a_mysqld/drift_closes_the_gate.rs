@@ -41,7 +41,7 @@ impl Member {
         watching.interval = Duration::from_millis(200);
         let (watcher, reports) = Watcher::new(watching, ingest.status.clone());
         let mut gating = GateOptions::new(connect(&server.socket()));
-        gating.silence_borne = Duration::from_millis(500);
+        gating.patience = Duration::from_millis(500);
         gating.retry = Duration::from_millis(200);
         let (gate_task, gate) = Gate::new(
             Arc::clone(&ring),
