@@ -4,7 +4,6 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds, RangeInclusive};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use openraft::{OptionalSend, RaftLogReader};
@@ -27,6 +26,13 @@ pub struct LogReader {
     hint: Option<ReadHint>,
 }
 
+/// Entries that were all in the log at one moment.
+struct Piece {
+    entries: Vec<Entry>,
+    /// The view's generation at that moment.
+    generation: u64,
+}
+
 /// What a disk read found.
 struct DiskEntries {
     entries: Vec<Entry>,
@@ -42,53 +48,51 @@ impl LogReader {
 
     /// The entries from `start` to before `end` that the log has: all of them, or the first ones that
     /// fit into `budget` bytes, at least one.
-    async fn read(&mut self, start: u64, end: u64, budget: u64) -> Result<Vec<Entry>, StoreError> {
+    async fn read(&mut self, start: u64, end: u64, budget: u64) -> Result<Piece, StoreError> {
         let mut failure = None;
         for _ in 0..ATTEMPTS {
-            let plan = self
-                .shared
-                .view
-                .lock()
-                .plan_read(start, end, budget, self.hint)?;
+            let (plan, generation) = {
+                let view = self.shared.view.lock();
+                (
+                    view.plan_read(start, end, budget, self.hint)?,
+                    view.generation,
+                )
+            };
             let read = match plan {
                 ReadPlan::Entries(entries) => {
-                    self.shared
-                        .counters
-                        .cache_hits
-                        .fetch_add(entries.len() as u64, Ordering::Relaxed);
-                    return Ok(entries);
+                    self.shared.counters.hit(entries.len());
+                    return Ok(Piece {
+                        entries,
+                        generation,
+                    });
                 }
                 ReadPlan::Disk(read) => read,
             };
             let found = self.on_disk(read).await;
-            if self.shared.view.lock().generation != read.generation {
+            let mut view = self.shared.view.lock();
+            if view.generation != generation {
                 // A truncation came in between: what was read may be gone.
                 continue;
             }
             match found {
                 Ok(found) => {
                     if let Some(points) = found.points
-                        && let Some(file) = self.shared.view.lock().files.get_mut(read.place.file)
+                        && let Some(file) = view.files.get_mut(read.place.file)
                     {
                         file.points.get_or_insert(points);
                     }
+                    drop(view);
                     self.hint = Some(found.hint);
-                    self.shared
-                        .counters
-                        .cache_misses
-                        .fetch_add(found.entries.len() as u64, Ordering::Relaxed);
-                    return Ok(found.entries);
+                    self.shared.counters.miss(found.entries.len());
+                    return Ok(Piece {
+                        entries: found.entries,
+                        generation,
+                    });
                 }
                 // A purge may have removed the file.
                 Err(error) => failure = Some(error),
             }
         }
-        let lost_race = || {
-            StoreError::io(
-                "reading the log",
-                &io::Error::from(io::ErrorKind::ResourceBusy),
-            )
-        };
         Err(failure.unwrap_or_else(lost_race))
     }
 
@@ -107,33 +111,52 @@ impl LogReader {
         reading.await.map_err(failed)?
     }
 
-    /// All entries of the range, read piece by piece.
+    /// All entries of the range, read piece by piece; all pieces are of one log, not of what was
+    /// there before and after a truncation.
     async fn read_all(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, StoreError> {
-        let mut all: Vec<Entry> = Vec::new();
-        let mut next = start;
-        loop {
-            let piece = self.read(next, end, self.shared.read_batch_bytes).await?;
-            let Some(last) = piece.last() else {
-                return Ok(all);
-            };
-            let (first, last) = (
-                piece.first().map_or(0, |entry| entry.log_id.index),
-                last.log_id.index,
-            );
-            if all
-                .last()
-                .is_some_and(|before| before.log_id.index + 1 != first)
-            {
-                // The log was purged in between: the range has a new begin.
-                all.clear();
-            }
-            all.extend(piece);
-            next = last + 1;
-            if next >= end {
+        for _ in 0..ATTEMPTS {
+            if let Some(all) = self.try_read_all(start, end).await? {
                 return Ok(all);
             }
         }
+        Err(lost_race())
     }
+
+    /// `None` when the log changed in between.
+    async fn try_read_all(
+        &mut self,
+        start: u64,
+        end: u64,
+    ) -> Result<Option<Vec<Entry>>, StoreError> {
+        let first = self.read(start, end, self.shared.read_batch_bytes).await?;
+        let (mut all, generation) = (first.entries, first.generation);
+        while let Some(next) = all
+            .last()
+            .map(|entry| entry.log_id.index + 1)
+            .filter(|next| *next < end)
+        {
+            let piece = self.read(next, end, self.shared.read_batch_bytes).await?;
+            let begins_at = piece
+                .entries
+                .first()
+                .map_or(next, |entry| entry.log_id.index);
+            if piece.generation != generation || begins_at != next {
+                return Ok(None);
+            }
+            if piece.entries.is_empty() {
+                break;
+            }
+            all.extend(piece.entries);
+        }
+        Ok(Some(all))
+    }
+}
+
+fn lost_race() -> StoreError {
+    StoreError::io(
+        "reading the log",
+        &io::Error::from(io::ErrorKind::ResourceBusy),
+    )
 }
 
 /// Reads entries of one file; blocks.
@@ -237,7 +260,10 @@ impl RaftLogReader<TypeConfig> for LogReader {
         start: u64,
         end: u64,
     ) -> Result<Vec<Entry>, io::Error> {
-        Ok(self.read(start, end, self.shared.read_batch_bytes).await?)
+        Ok(self
+            .read(start, end, self.shared.read_batch_bytes)
+            .await?
+            .entries)
     }
 
     async fn entries_stream<RB>(
@@ -253,7 +279,8 @@ impl RaftLogReader<TypeConfig> for LogReader {
             move |(mut reader, next)| async move {
                 let piece = reader
                     .read(next, end, reader.shared.read_batch_bytes)
-                    .await?;
+                    .await?
+                    .entries;
                 let Some(last) = piece.last() else {
                     return Ok(None);
                 };

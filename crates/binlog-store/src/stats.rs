@@ -77,6 +77,17 @@ impl Counters {
         self.sync_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
+    /// Entries that a reader got from memory.
+    pub(crate) fn hit(&self, entries: usize) {
+        self.cache_hits.fetch_add(entries as u64, Ordering::Relaxed);
+    }
+
+    /// Entries that a reader got from files.
+    pub(crate) fn miss(&self, entries: usize) {
+        self.cache_misses
+            .fetch_add(entries as u64, Ordering::Relaxed);
+    }
+
     pub(crate) fn snapshot(&self, queued_bytes: u64, cached_bytes: u64) -> StoreStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StoreStats {
