@@ -34,15 +34,21 @@ pub struct FileListing {
 }
 
 impl LogDirectory {
-    /// Lists the files with what their markers and GTID events say; payloads are not verified.
+    /// Lists the files with what their markers and GTID events say; payloads are not verified. A file
+    /// that is purged meanwhile is left out.
     ///
     /// # Errors
     /// When a file cannot be read or has no header. Damage behind the header is in the listing.
     pub fn files(&self) -> Result<Vec<FileListing>, DirectoryError> {
-        self.numbers()?
-            .into_iter()
-            .map(|number| self.list_file(number))
-            .collect()
+        let mut listings = Vec::new();
+        for number in self.numbers()? {
+            match self.list_file(number) {
+                Ok(listing) => listings.push(listing),
+                Err(DirectoryError::Purged(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(listings)
     }
 
     fn list_file(&self, number: FileNumber) -> Result<FileListing, DirectoryError> {
