@@ -88,7 +88,13 @@ impl Inode {
                 Tear::PrefixThenZeros(len) => (len, true),
             };
             let arrived = bytes[..arrived.min(bytes.len())].to_vec();
-            apply(&mut self.durable, &ByteOp::Write { offset: *offset, bytes: arrived });
+            apply(
+                &mut self.durable,
+                &ByteOp::Write {
+                    offset: *offset,
+                    bytes: arrived,
+                },
+            );
             let end = offset + bytes.len();
             if zeros && self.durable.len() < end {
                 // Only where the file grew: bytes that were there before keep their old value.
