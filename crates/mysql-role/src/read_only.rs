@@ -1,6 +1,6 @@
-//! The two statements that open and close a primary for writes. Closing needs a lock behind which it waits while commits wait for their ACK,
-//! and new writes wait behind it: so its wait is bounded on the server, and what is left of it is
-//! killed when the server does not keep to that.
+//! The two statements that open and close a primary for writes. Closing needs a lock behind which it
+//! waits while commits wait for their ACK, and new writes wait behind it: so its wait is bounded on
+//! the server, and what is left of it is killed when the server does not keep to that.
 
 use std::time::Duration;
 

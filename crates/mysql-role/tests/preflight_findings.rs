@@ -292,7 +292,16 @@ fn names_follow_the_plugin_and_the_version() {
             .retain(|name, _| !name.starts_with("rpl_semi_sync"));
         let findings = preflight(&observed, &requirements());
         assert_eq!(only(&findings).check, Check::SemiSyncPlugin);
-        assert!(sql(&only(&findings).fix).contains(&format!("INSTALL PLUGIN {plugin} SONAME")));
+        let install = sql(&only(&findings).fix);
+        assert!(install.starts_with(&format!("INSTALL PLUGIN {plugin} SONAME")));
+        // It is refused while nobody may write.
+        observed
+            .variables
+            .insert("super_read_only".to_owned(), "ON".to_owned());
+        let around =
+            format!("SET GLOBAL super_read_only = OFF; {install}; SET GLOBAL super_read_only = ON");
+        let findings = preflight(&observed, &requirements());
+        assert_eq!(sql(&only(&findings).fix), around);
     }
 }
 

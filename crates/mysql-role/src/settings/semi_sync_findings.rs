@@ -19,16 +19,21 @@ pub fn is_effectively_infinite(milliseconds: u64) -> bool {
 impl Findings<'_> {
     pub(super) fn no_semi_sync(&mut self) {
         let names = SemiSyncNames::of_version(self.observed.version);
+        let mut fix = vec![format!(
+            "INSTALL PLUGIN {} SONAME '{}'",
+            names.plugin(),
+            names.library()
+        )];
+        if self.observed.is_super_read_only() {
+            fix.insert(0, "SET GLOBAL super_read_only = OFF".to_owned());
+            fix.push("SET GLOBAL super_read_only = ON".to_owned());
+        }
         self.add(
             Check::SemiSyncPlugin,
             Severity::Unprotected,
             "the semi-sync source plugin is not loaded",
             "commits do not wait for anybody",
-            Fix::sql(format!(
-                "INSTALL PLUGIN {} SONAME '{}'",
-                names.plugin(),
-                names.library()
-            )),
+            Fix::Sql(fix),
         );
     }
 

@@ -53,17 +53,21 @@ impl ServerCommand {
             .spawn()
     }
 
+    /// Runs a program to its end; kills it when that takes too long or is not wanted any more.
     pub(super) async fn run_bounded(
         &self,
         words: &[String],
         limit: Duration,
+        unwanted: impl Future<Output = ()>,
     ) -> Result<ExitStatus, String> {
         let mut child = self.spawn(words).map_err(|error| error.to_string())?;
-        if let Ok(ended) = tokio::time::timeout(limit, child.wait()).await {
-            return ended.map_err(|error| error.to_string());
-        }
+        let why = tokio::select! {
+            ended = child.wait() => return ended.map_err(|error| error.to_string()),
+            () = unwanted => "it was not wanted any more".to_owned(),
+            () = tokio::time::sleep(limit) => format!("it did not end within {limit:?}"),
+        };
         child.kill().await.map_err(|error| error.to_string())?;
-        Err(format!("it did not end within {limit:?} and was killed"))
+        Err(format!("{why}, and was killed"))
     }
 
     /// The last lines of the error log that are errors, for a message.

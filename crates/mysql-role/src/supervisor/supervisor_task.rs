@@ -271,10 +271,22 @@ impl Supervisor {
             .options
             .server
             .initialise_words(has_account.then(|| statements.to_string_lossy()).as_deref());
+        let mut wanted = self.wanted.clone();
+        let unwanted = async move {
+            if wanted
+                .wait_for(|wanted| *wanted != Wanted::Running)
+                .await
+                .is_err()
+            {
+                // The handle is gone: nobody will change their mind.
+                std::future::pending().await
+            }
+        };
+        let limit = self.options.initialise_limit;
         let ended = self
             .options
             .server
-            .run_bounded(&words, self.options.initialise_limit)
+            .run_bounded(&words, limit, unwanted)
             .await;
         // It holds a password.
         if has_account {

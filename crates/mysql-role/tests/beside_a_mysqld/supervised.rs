@@ -367,3 +367,17 @@ async fn a_mysqld_that_does_not_start_is_explained() -> Result<()> {
     assert!(cause.contains("/no/such/mysqld"), "{cause}");
     supervised.stop().await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_initialisation_of_mysqld_can_be_broken_off() -> Result<()> {
+    let home = Home::new()?;
+    let supervised = Supervised::start(home.options(&[]));
+    supervised
+        .reaches(|state| *state == SupervisorState::Initialising)
+        .await?;
+    eventually("it has begun", || Ok(home.path("data/ibdata1").exists())).await?;
+    supervised.stop().await?;
+    assert!(home.path("data/.witness-initialising").exists());
+    assert!(!home.path("pid.init.sql").exists());
+    Ok(())
+}
