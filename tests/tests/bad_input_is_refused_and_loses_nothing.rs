@@ -12,17 +12,25 @@ use witness_tests::{AckedWriters, assert_nothing_lost_or_doubled};
 const SOON: Duration = Duration::from_secs(20);
 
 fn server() -> Mysqld {
-    Mysqld::launch(&MysqlTree::require()).unwrap()
+    Mysqld::launch(&MysqlTree::require()).expect("the scene of a test")
 }
 
 fn ring_around(server: &Mysqld, options: &RingOptions) -> ProcessRing {
-    let ring = ProcessRing::launch(&witness_binary(Profile::Dev).unwrap(), options).unwrap();
-    AckedWriters::prepare(server).unwrap();
+    let ring = ProcessRing::launch(
+        &witness_binary(Profile::Dev).expect("the scene of a test"),
+        options,
+    )
+    .expect("the scene of a test");
+    AckedWriters::prepare(server).expect("the scene of a test");
     ring
 }
 
 fn is_closed(server: &Mysqld) -> bool {
-    server.client().variable("super_read_only").unwrap() == "1"
+    server
+        .client()
+        .variable("super_read_only")
+        .expect("the scene of a test")
+        == "1"
 }
 
 /// Whether the page at `path` of member 0 holds all of `words`.
@@ -255,9 +263,9 @@ fn a_full_disk_stops_one_witness_with_a_sentence_and_loses_nothing() {
 }
 
 fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    fs::create_dir(to).expect("a folder to copy");
+    for entry in fs::read_dir(from).expect("a folder to copy") {
+        let entry = entry.expect("a folder to copy");
+        fs::copy(entry.path(), to.join(entry.file_name())).expect("a folder to copy");
     }
 }
