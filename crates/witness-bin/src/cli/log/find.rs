@@ -4,9 +4,8 @@ use binlog_format::gtid::Gtid;
 use binlog_store::Sought;
 use raft_types::OpId;
 
-use super::TargetArgs;
 use super::entry_line::EntryLine;
-use super::target::{failure, open};
+use super::target::{TargetArgs, failure, open};
 use crate::terminal::{Failure, Format, print_json, print_text};
 
 /// Arguments of `witness log find`.

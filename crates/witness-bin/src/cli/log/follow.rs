@@ -6,8 +6,7 @@ use binlog_store::Followed;
 use serde::Serialize;
 
 use super::entry_line::EntryLine;
-use super::target::{failure, open};
-use super::{From, TargetArgs};
+use super::target::{From, TargetArgs, failure, open};
 use crate::terminal::{Failure, Format, print_json_line, print_text};
 
 /// Arguments of `witness log follow`.

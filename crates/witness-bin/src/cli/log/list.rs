@@ -3,9 +3,8 @@
 use binlog_store::FileListing;
 use serde::Serialize;
 
-use super::TargetArgs;
 use super::entry_line::time_text;
-use super::target::{failure, open};
+use super::target::{TargetArgs, failure, open};
 use crate::terminal::{Exit, Failure, Format, Table, print};
 
 /// One file.

@@ -2,8 +2,7 @@
 
 use super::entry_line::EntryLine;
 use super::event_line::EventLine;
-use super::target::{failure, open};
-use super::{From, TargetArgs};
+use super::target::{From, TargetArgs, failure, open};
 use crate::terminal::{Failure, Format, print_json_line, print_text};
 
 /// Arguments of `witness log show`.

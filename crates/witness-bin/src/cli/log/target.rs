@@ -3,13 +3,54 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use binlog_store::{
     DirectoryError, DiskFileSystem, FileNumber, FileSystem, LogDirectory, StorageFile,
 };
 
+use raft_types::OpId;
+
+use crate::cli::config_args::ConfigArgs;
 use crate::terminal::{Exit, Failure};
+
+/// What a verb looks at.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TargetArgs {
+    /// A data directory, the directory of binlog files, or one file; without it, `data_dir` of the configuration
+    path: Option<PathBuf>,
+    /// Configuration file to take `data_dir` from
+    #[arg(short, long, value_name = "FILE", env = "WITNESS_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+impl TargetArgs {
+    /// The path given, or the configured data directory.
+    pub(super) fn path(&self) -> Result<PathBuf, Failure> {
+        match &self.path {
+            Some(path) => Ok(path.clone()),
+            None => ConfigArgs::of_file(self.config.clone()).data_dir(),
+        }
+    }
+}
+
+/// Where to begin: an index, or an op id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct From(pub(super) u64);
+
+impl FromStr for From {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Ok(index) = text.parse() {
+            return Ok(Self(index));
+        }
+        text.parse::<OpId>()
+            .map(|op_id| Self(op_id.index))
+            .map_err(|_| format!("`{text}` is neither an index nor an op id; write 1042 or 3.1042"))
+    }
+}
 
 /// Opens what a path names.
 ///

@@ -139,7 +139,12 @@ fn notes(member: &MemberReport) -> Vec<String> {
         notes.push(format!("stopped working: {fault}"));
     }
     if let (true, Some(why)) = (view.leader == Some(view.member.id), &view.not_serving) {
-        notes.push(format!("leads, but does not serve: {why}"));
+        let how = if view.serving {
+            "leads to hand over"
+        } else {
+            "leads, but does not serve"
+        };
+        notes.push(format!("{how}: {why}"));
     }
     if view.log.disk_alarm {
         notes.push(format!(
