@@ -22,8 +22,8 @@ pub(crate) const DATABASE: usize = 0;
 const NAMES: [&str; 3] = ["db-1", "witness-1", "witness-2"];
 /// Ten elections a second at most, so that a demonstration is short.
 const HEARTBEAT: &str = "100ms";
-/// Small, so that the log has several files.
-const MAX_FILE_BYTES: &str = "16MiB";
+/// Large enough that the log rotates when the script says so, and only then.
+const MAX_FILE_BYTES: &str = "256MiB";
 
 /// How often the table is drawn.
 const FRAME: Duration = Duration::from_millis(250);
