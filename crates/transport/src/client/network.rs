@@ -162,7 +162,15 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
     {
         async move {
             match self.lane {
-                Lane::Entries => Ok(self.open_stream(requests).await?.boxed()),
+                Lane::Entries => {
+                    // The engine's pause before another attempt is inside of its stream of requests: a
+                    // call that fails before it asks that stream would be made again at once.
+                    let Some(first) = requests.next().await else {
+                        return Ok(stream::empty().boxed());
+                    };
+                    let requests = stream::iter([first]).chain(requests);
+                    Ok(self.open_stream(requests).await?.boxed())
+                }
                 Lane::Heartbeats => {
                     let peer = &*self.peer;
                     let Some(request) = requests.next().await else {
@@ -242,7 +250,10 @@ async fn unary<T>(
             peer.well();
             Ok(response.into_inner())
         }
-        Ok(Err(status)) => Err(call_error(peer, &status)),
+        // Whatever its code: a connection that is taken in and hung up at once would else be made again at once.
+        Ok(Err(status)) => Err(RPCError::Unreachable(Unreachable::from_string(
+            peer.failed(&status),
+        ))),
         Err(_) => {
             peer.troubled(None, &format!("no answer within {deadline:?}"));
             Err(RPCError::Timeout(Timeout {
@@ -255,8 +266,8 @@ async fn unary<T>(
     }
 }
 
-/// A failed call, as the engine tells errors apart: it waits before it tries again to reach a member
-/// that is away or refuses, and tries again at once when a connection broke in the middle.
+/// A stream that failed after it was opened, as the engine tells errors apart: it waits before it tries again to reach a
+/// member that refuses, and tries again at once when the connection broke in the middle.
 pub(crate) fn call_error(peer: &Peer, status: &Status) -> RPCError<TypeConfig> {
     let message = peer.failed(status);
     match status.code() {

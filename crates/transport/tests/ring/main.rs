@@ -16,3 +16,4 @@ mod replication_window;
 mod stalled_entries;
 mod strangers;
 mod tls;
+mod unreachable_member;
