@@ -3,6 +3,8 @@
 
 mod acked_writers;
 mod agreement;
+mod scene;
 
 pub use acked_writers::{AckedWriters, Commit, WrittenRows};
 pub use agreement::{assert_nothing_lost_or_doubled, ring_gtids};
+pub use scene::Scene;

@@ -3,32 +3,18 @@
 use std::thread;
 use std::time::Duration;
 
-use testkit::mysql_tree::MysqlTree;
-use testkit::mysqld::Mysqld;
-use testkit::ring::{ProcessRing, Profile, RingOptions, witness_binary};
-use testkit::sysbench::Sysbench;
-use witness_tests::{AckedWriters, assert_nothing_lost_or_doubled};
+use witness_tests::{Scene, assert_nothing_lost_or_doubled};
 
 const NO_QUORUM: i32 = 3;
 
 #[test]
 fn both_witnesses_down_acknowledges_nothing_until_one_is_back() {
-    let tree = MysqlTree::require();
-    let server = Mysqld::launch(&tree).unwrap();
-    let binary = witness_binary(Profile::Dev).unwrap();
-    let mut ring = ProcessRing::launch(&binary, &RingOptions::around(&server)).unwrap();
-    AckedWriters::prepare(&server).unwrap();
-    let load = Sysbench::on(&server)
-        .tables(2, 500)
-        .threads(2)
-        .duration(Duration::from_secs(25));
-    load.prepare(&server).unwrap();
-    let running = load.start().unwrap();
-    let writers = AckedWriters::start(&server, 4, 0);
-    writers.wait_for_more(20, Duration::from_secs(30)).unwrap();
+    let mut scene = Scene::launch(|options| options).unwrap();
+    let running = scene.start_load(2, Duration::from_secs(25)).unwrap();
+    let writers = scene.start_writers(4).unwrap();
 
-    ring.kill(1).unwrap();
-    ring.kill(2).unwrap();
+    scene.ring.kill(1).unwrap();
+    scene.ring.kill(2).unwrap();
     // What a witness had durably taken before it died may still be acknowledged; after that, nothing.
     thread::sleep(Duration::from_secs(1));
     let stuck = writers.acknowledged();
@@ -38,7 +24,8 @@ fn both_witnesses_down_acknowledges_nothing_until_one_is_back() {
         stuck,
         "something was acknowledged without a quorum"
     );
-    let visible = server
+    let visible = scene
+        .server
         .client()
         .value("SELECT COUNT(*) FROM acked.rows")
         .unwrap();
@@ -47,8 +34,9 @@ fn both_witnesses_down_acknowledges_nothing_until_one_is_back() {
         stuck.to_string(),
         "a reader must not see what is not acknowledged"
     );
-    let config = ring.config(0).to_str().unwrap().to_owned();
-    let status = ring
+    let config = scene.ring.config(0).to_str().unwrap().to_owned();
+    let status = scene
+        .ring
         .cli(&["status", "--config", &config, "--output", "json"])
         .unwrap();
     assert_eq!(
@@ -57,16 +45,19 @@ fn both_witnesses_down_acknowledges_nothing_until_one_is_back() {
         "{}",
         String::from_utf8_lossy(&status.stdout)
     );
-    assert_eq!(ring.get(0, "/primary").unwrap().status, 503);
+    assert_eq!(scene.ring.get(0, "/primary").unwrap().status, 503);
 
-    ring.start(2).unwrap();
+    scene.ring.start(2).unwrap();
     let waited = writers.wait_for_more(50, Duration::from_secs(20)).unwrap();
     println!("fifty further commits {waited:?} after one witness came back");
-    ring.start(1).unwrap();
+    scene.ring.start(1).unwrap();
     running.finish().unwrap();
     let written = writers.finish().unwrap();
 
     assert_eq!(written.errors(), [], "commits wait, they do not fail");
-    let files = ring.wait_until_equal(Duration::from_secs(30)).unwrap();
-    assert_nothing_lost_or_doubled(&server, &files, &written).unwrap();
+    let files = scene
+        .ring
+        .wait_until_equal(Duration::from_secs(30))
+        .unwrap();
+    assert_nothing_lost_or_doubled(&scene.server, &files, &written).unwrap();
 }

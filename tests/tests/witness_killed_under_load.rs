@@ -3,11 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use testkit::mysql_tree::MysqlTree;
-use testkit::mysqld::Mysqld;
-use testkit::ring::{ProcessRing, Profile, RingOptions, witness_binary};
-use testkit::sysbench::Sysbench;
-use witness_tests::{AckedWriters, assert_nothing_lost_or_doubled};
+use witness_tests::{Scene, assert_nothing_lost_or_doubled};
 
 /// Heartbeats of 100 ms make an election take at most 1.6 s (a lease of 800 ms and a random wait of as much); two seconds
 /// leave room for a busy machine. No election should be needed at all.
@@ -15,28 +11,17 @@ const AN_ELECTION: Duration = Duration::from_secs(2);
 
 #[test]
 fn ten_kills_of_a_witness_fail_no_commit_and_leave_equal_files() {
-    let tree = MysqlTree::require();
-    let server = Mysqld::launch(&tree).unwrap();
-    let binary = witness_binary(Profile::Dev).unwrap();
-    let options = RingOptions::around(&server).with("log", "max_file_bytes = \"4MiB\"");
-    let mut ring = ProcessRing::launch(&binary, &options).unwrap();
-
-    AckedWriters::prepare(&server).unwrap();
-    let load = Sysbench::on(&server)
-        .tables(4, 1000)
-        .threads(4)
-        .duration(Duration::from_secs(35));
-    load.prepare(&server).unwrap();
-    let running = load.start().unwrap();
-    let writers = AckedWriters::start(&server, 4, 0);
-    writers.wait_for_more(20, Duration::from_secs(30)).unwrap();
+    let mut scene =
+        Scene::launch(|options| options.with("log", "max_file_bytes = \"4MiB\"")).unwrap();
+    let running = scene.start_load(4, Duration::from_secs(35)).unwrap();
+    let writers = scene.start_writers(4).unwrap();
 
     for round in 0..10 {
         let witness = 1 + round % 2;
-        ring.kill(witness).unwrap();
+        scene.ring.kill(witness).unwrap();
         writers.wait_for_more(50, AN_ELECTION * 2).unwrap();
         thread::sleep(Duration::from_millis(500));
-        ring.start(witness).unwrap();
+        scene.ring.start(witness).unwrap();
         thread::sleep(Duration::from_millis(1500));
     }
     let report = running.finish().unwrap();
@@ -54,10 +39,13 @@ fn ten_kills_of_a_witness_fail_no_commit_and_leave_equal_files() {
         "a commit took {:?}",
         written.longest()
     );
-    let files = ring.wait_until_equal(Duration::from_secs(30)).unwrap();
+    let files = scene
+        .ring
+        .wait_until_equal(Duration::from_secs(30))
+        .unwrap();
     assert!(
         files.paths().len() > 1,
         "the load must have rotated: {files:?}"
     );
-    assert_nothing_lost_or_doubled(&server, &files, &written).unwrap();
+    assert_nothing_lost_or_doubled(&scene.server, &files, &written).unwrap();
 }

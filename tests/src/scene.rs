@@ -1,0 +1,60 @@
+//! A mysqld with a ring of processes around it, the table of the acknowledged rows made.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::Mysqld;
+use testkit::ring::{ProcessRing, Profile, RingOptions, witness_binary};
+use testkit::sysbench::{Sysbench, SysbenchRun};
+
+use crate::acked_writers::AckedWriters;
+
+/// Commits that show that writing goes on.
+const SOME: usize = 20;
+const SOON: Duration = Duration::from_secs(30);
+
+/// What most tests begin with.
+pub struct Scene {
+    /// The ring. Before the server, because it goes first.
+    pub ring: ProcessRing,
+    /// The primary.
+    pub server: Mysqld,
+}
+
+impl Scene {
+    /// A ring with the defaults of a test, changed by `adjust`, around a fresh mysqld.
+    ///
+    /// # Errors
+    /// When it does not come up; the message holds the members' last log lines.
+    pub fn launch(adjust: impl FnOnce(RingOptions) -> RingOptions) -> Result<Self> {
+        let server = Mysqld::launch(&MysqlTree::require())?;
+        let options = adjust(RingOptions::around(&server));
+        let ring = ProcessRing::launch(&witness_binary(Profile::Dev)?, &options)?;
+        AckedWriters::prepare(&server)?;
+        Ok(Self { ring, server })
+    }
+
+    /// sysbench in the background, on tables made for it.
+    ///
+    /// # Errors
+    /// With sysbench's message.
+    pub fn start_load(&self, threads: u32, duration: Duration) -> Result<SysbenchRun> {
+        let load = Sysbench::on(&self.server)
+            .tables(2, 1000)
+            .threads(threads)
+            .duration(duration);
+        load.prepare(&self.server)?;
+        load.start()
+    }
+
+    /// Writers whose first commits have been acknowledged.
+    ///
+    /// # Errors
+    /// When none is.
+    pub fn start_writers(&self, writers: u64) -> Result<AckedWriters> {
+        let writers = AckedWriters::start(&self.server, writers, 0);
+        writers.wait_for_more(SOME, SOON)?;
+        Ok(writers)
+    }
+}
