@@ -12,6 +12,7 @@ use raft_types::{MemberId, MemberRecord, TypeConfig};
 
 use crate::engine::{self, Engine};
 use crate::fault::Fault;
+use crate::last_heard::LastHeard;
 use crate::leadership::Term;
 use crate::member_calls::CallError;
 
@@ -22,11 +23,12 @@ pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig
 #[derive(Debug, Clone)]
 pub struct Inbound {
     raft: Engine,
+    heard: LastHeard,
 }
 
 impl Inbound {
-    pub(crate) fn new(raft: Engine) -> Self {
-        Self { raft }
+    pub(crate) fn new(raft: Engine, heard: LastHeard) -> Self {
+        Self { raft, heard }
     }
 
     /// Takes a leader's stream of entries; one answer a request, in their order, each when the
@@ -36,7 +38,15 @@ impl Inbound {
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'static,
     {
         let answers = self.raft.stream_append(requests);
-        answers.map_err(Fault::from).boxed()
+        let heard = self.heard.clone();
+        answers
+            .inspect_ok(move |answer| {
+                if answer.is_ok() {
+                    heard.now();
+                }
+            })
+            .map_err(Fault::from)
+            .boxed()
     }
 
     /// Takes a leader's heartbeat.
@@ -49,6 +59,17 @@ impl Inbound {
     /// # Errors
     /// The engine has stopped.
     pub async fn heartbeat(
+        &self,
+        request: AppendEntriesRequest<TypeConfig>,
+    ) -> Result<StreamAppendResult<TypeConfig>, Fault> {
+        let answer = self.take_heartbeat(request).await?;
+        if answer.is_ok() {
+            self.heard.now();
+        }
+        Ok(answer)
+    }
+
+    async fn take_heartbeat(
         &self,
         request: AppendEntriesRequest<TypeConfig>,
     ) -> Result<StreamAppendResult<TypeConfig>, Fault> {

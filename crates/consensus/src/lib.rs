@@ -12,6 +12,7 @@ mod fault;
 mod handover;
 mod identity;
 mod inbound;
+mod last_heard;
 mod leadership;
 mod member;
 mod member_calls;

@@ -249,7 +249,7 @@ impl Member {
     /// Everything that an operator asks about this member's Raft.
     pub fn status(&self) -> MemberStatus {
         let Running { config, seat, .. } = &*self.0;
-        let role = engine::role(&seat.raft);
+        let role = seat.role();
         let progress = engine::progress(&seat.raft);
         let ring_view = RingView::new(seat.id, &role, &progress);
         let leadership = seat.assess(&role);
@@ -321,7 +321,7 @@ impl Member {
 
     /// The receiving end, for the transport's server.
     pub fn inbound(&self) -> Inbound {
-        Inbound::new(self.raft().clone())
+        Inbound::new(self.raft().clone(), self.0.seat.heard.clone())
     }
 
     /// Waits until the engine has stopped, and says why: a failed log storage, a panic, a shutdown.

@@ -17,12 +17,13 @@ pub(crate) async fn observe(seat: Arc<Seat>, leadership: watch::Sender<Leadershi
     let mut commits = seat.mark.subscribe();
     loop {
         commits.mark_unchanged();
-        let role = engine::role(&seat.raft);
+        let role = seat.role();
         let now = seat.assess(&role);
         publish(&leadership, now);
 
         let waits_for_commit = waits_for(now, NotServing::OwnEntryNotCommitted);
         let waits_for_answer = waits_for(now, NotServing::QuorumSilent);
+        let follows = now.leading_term().is_none();
         let timed = now.leading_term().is_some() && !role.is_alone(seat.id);
         let look = next_look(
             engine::quorum_age(&seat.raft),
@@ -38,6 +39,8 @@ pub(crate) async fn observe(seat: Arc<Seat>, leadership: watch::Sender<Leadershi
             _ = answers.changed(), if waits_for_answer => {}
             () = seat.transfer_started.notified() => {}
             () = tokio::time::sleep(look.after), if timed => {}
+            // Whether the leader is still heard, or again.
+            () = tokio::time::sleep(seat.timers.lease), if follows => {}
         }
     }
     publish(&leadership, Leadership::Follower { leader: None });

@@ -7,6 +7,7 @@ use raft_types::MemberId;
 use tokio::sync::Notify;
 
 use crate::engine::{self, Engine, RoleSnapshot};
+use crate::last_heard::LastHeard;
 use crate::leadership::{Leadership, Observation, Term, assess};
 use crate::member_config::Timers;
 use crate::standing::RingView;
@@ -27,6 +28,7 @@ pub(crate) struct Seat {
     pub(crate) id: MemberId,
     pub(crate) timers: Timers,
     pub(crate) mark: CommitMark,
+    pub(crate) heard: LastHeard,
     started_transfer: Mutex<Option<StartedTransfer>>,
     /// Wakes the observer when a transfer starts.
     pub(crate) transfer_started: Notify,
@@ -39,14 +41,24 @@ impl Seat {
             id,
             timers,
             mark,
+            heard: LastHeard::never(),
             started_transfer: Mutex::new(None),
             transfer_started: Notify::new(),
         }
     }
 
+    /// The role at this moment. A leader that has been silent for two leases is not named any more: by then others
+    /// may have elected another.
+    pub(crate) fn role(&self) -> RoleSnapshot {
+        let mut role = engine::role(&self.raft);
+        let silent = !self.heard.within(self.timers.lease * 2);
+        role.leader = role.leader.filter(|&leader| leader == self.id || !silent);
+        role
+    }
+
     /// The leadership at this moment.
     pub(crate) fn leadership(&self) -> Leadership {
-        self.assess(&engine::role(&self.raft))
+        self.assess(&self.role())
     }
 
     /// The leadership that goes with a role that was just read.
@@ -68,7 +80,7 @@ impl Seat {
 
     /// The ring at this moment.
     pub(crate) fn ring_view(&self) -> RingView {
-        let role = engine::role(&self.raft);
+        let role = self.role();
         let progress = engine::progress(&self.raft);
         RingView::new(self.id, &role, &progress)
     }

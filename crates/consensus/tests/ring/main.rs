@@ -16,5 +16,6 @@ mod no_membership_without_the_barrier;
 mod pre_vote;
 mod proposals_are_bounded;
 mod purge;
+mod silent_leader;
 mod slow_disks;
 mod transfers;
