@@ -1,5 +1,5 @@
 //! What a member does with the calls of other members, after they were admitted. The transport's
-//! server calls this; nothing here answers in the engine's place.
+//! server calls this. The engine gives every answer but one: see [`Inbound::heartbeat`].
 
 use futures::future::{Either, select};
 use futures::stream::BoxStream;
