@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::leadership::Leadership;
-use crate::member_calls::MemberCalls;
+use crate::questions::MemberCalls;
 use crate::seat::Seat;
 use crate::standing::{RingView, Standing};
 use crate::transfer::{MOST_BEHIND, TransferOutcome, transfer, verify};

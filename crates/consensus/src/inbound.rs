@@ -14,7 +14,7 @@ use crate::engine::{self, Engine};
 use crate::fault::Fault;
 use crate::last_heard::LastHeard;
 use crate::leadership::Term;
-use crate::member_calls::CallError;
+use crate::questions::{Answer, CallError, Question};
 
 /// The engine's answers to a stream of entries.
 pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig>, Fault>>;
@@ -135,11 +135,21 @@ impl Inbound {
         handled.map_err(Fault::from)
     }
 
-    /// Campaigns because the leader of `term` gave up and nobody followed.
+    /// Answers a question of another member.
     ///
     /// # Errors
-    /// [`CallError`] when that leadership is over here, or the engine has stopped.
-    pub async fn campaign(&self, caller: MemberId, term: Term) -> Result<(), CallError> {
+    /// [`CallError`] when it is refused, or the engine has stopped.
+    pub async fn answer(&self, caller: MemberId, question: Question) -> Result<Answer, CallError> {
+        match question {
+            Question::Campaign { term } => {
+                self.campaign(caller, term).await?;
+                Ok(Answer::Campaigns)
+            }
+        }
+    }
+
+    /// Campaigns because the leader of `term` gave up and nobody followed; refused when that leadership is over here.
+    async fn campaign(&self, caller: MemberId, term: Term) -> Result<(), CallError> {
         let role = engine::role(&self.raft);
         if role.term > term {
             let reason = format!("term {term} is over; this member is in term {}", role.term);

@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::engine;
 use crate::fault::Fault;
 use crate::leadership::Term;
-use crate::member_calls::MemberCalls;
+use crate::questions::{MemberCalls, Question};
 use crate::seat::{Seat, StartedTransfer};
 use crate::standing::{RingView, Standing};
 
@@ -201,9 +201,10 @@ async fn help_out(seat: Arc<Seat>, calls: Arc<dyn MemberCalls>, term: Term, fail
         let view = seat.ring_view();
         for voter in ways_out(&view, failed) {
             tracing::warn!(%failed, voter = %voter.id, "nobody leads after a transfer; asking a voter to campaign");
-            let asked = calls.ask_to_campaign(voter.id, &voter.record, term).await;
-            let wait = match asked {
-                Ok(()) => seat.timers.lease,
+            let question = Question::Campaign { term };
+            let asked = calls.ask(voter.id, &voter.record, question, seat.timers.lease);
+            let wait = match asked.await {
+                Ok(_) => seat.timers.lease,
                 Err(refusal) => {
                     tracing::warn!(voter = %voter.id, %refusal, "the voter does not campaign");
                     seat.timers.heartbeat / 2

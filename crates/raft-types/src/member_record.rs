@@ -27,7 +27,7 @@ impl fmt::Display for MemberKind {
 }
 
 /// One member as the membership entries of the log describe it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberRecord {
     /// The operator's name for it, unique in the ring.
     pub name: String,
@@ -37,8 +37,35 @@ pub struct MemberRecord {
     pub kind: MemberKind,
     /// Whether it may ever count in a quorum; false for one that only receives the log.
     pub votes: bool,
+    /// Which of several fit members a witness gives the leadership to: the highest. 0: to this one only when there is
+    /// no other.
+    #[serde(default = "MemberRecord::default_priority")]
+    pub priority: u32,
     /// `host:port` at which the other members reach it.
     pub address: String,
     /// The data directory that stands behind it.
     pub incarnation: Incarnation,
+}
+
+impl MemberRecord {
+    /// The priority of a member for which the operator chose none.
+    pub const DEFAULT_PRIORITY: u32 = 100;
+
+    const fn default_priority() -> u32 {
+        Self::DEFAULT_PRIORITY
+    }
+}
+
+impl Default for MemberRecord {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            region: Region::default(),
+            kind: MemberKind::default(),
+            votes: false,
+            priority: Self::DEFAULT_PRIORITY,
+            address: String::new(),
+            incarnation: Incarnation::default(),
+        }
+    }
 }

@@ -172,6 +172,7 @@ fn record(id: MemberId, kind: MemberKind) -> MemberRecord {
         region: Region("home".to_owned()),
         kind,
         votes: true,
+        priority: MemberRecord::DEFAULT_PRIORITY,
         address: format!("in-process:{id}"),
         incarnation: Incarnation::random(),
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use consensus::{CallError, Inbound, MemberCalls, Term};
+use consensus::{Answer, CallError, Inbound, MemberCalls, Question};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, Stream, StreamExt};
@@ -98,18 +98,23 @@ impl RaftNetworkFactory<TypeConfig> for Port {
 }
 
 impl MemberCalls for Port {
-    fn ask_to_campaign<'a>(
+    fn ask<'a>(
         &'a self,
         to: MemberId,
         _: &'a MemberRecord,
-        term: Term,
-    ) -> BoxFuture<'a, Result<(), CallError>> {
+        question: Question,
+        deadline: Duration,
+    ) -> BoxFuture<'a, Result<Answer, CallError>> {
         async move {
-            self.board.lines().campaigns_asked.push(to);
+            if let Question::Campaign { .. } = question {
+                self.board.lines().campaigns_asked.push(to);
+            }
             let line = self.line(to);
-            let inbound = line.reach(Duration::from_millis(100)).await;
-            let inbound = inbound.map_err(|error| CallError(error.to_string()))?;
-            inbound.campaign(self.own, term).await
+            let reached = line.reach(deadline).await;
+            let inbound = reached.map_err(|error| CallError(error.to_string()))?;
+            let answer = inbound.answer(self.own, question).await?;
+            let back = line.back(answer, deadline).await;
+            back.map_err(|error| CallError(error.to_string()))
         }
         .boxed()
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::{CallError, IdentityBook, MemberCalls, Term};
+use consensus::{Answer, CallError, IdentityBook, MemberCalls, Question};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, stream};
@@ -25,7 +25,7 @@ use super::answers::Answers;
 use super::parts::Parts;
 use super::peers::{Peer, PeerTrouble, Peers};
 use super::window::Window;
-use crate::schema;
+use crate::envelope;
 use crate::tls::TlsMaterial;
 use crate::transport_config::TransportConfig;
 use crate::wire;
@@ -72,21 +72,25 @@ impl RaftNetworkFactory<TypeConfig> for GrpcNetworkFactory {
 }
 
 impl MemberCalls for GrpcNetworkFactory {
-    fn ask_to_campaign<'a>(
+    fn ask<'a>(
         &'a self,
         to: MemberId,
         record: &'a MemberRecord,
-        term: Term,
-    ) -> BoxFuture<'a, Result<(), CallError>> {
+        question: Question,
+        deadline: Duration,
+    ) -> BoxFuture<'a, Result<Answer, CallError>> {
         async move {
             let peer = self.0.peer(to, record);
             let mut client = peer
                 .urgent()
                 .map_err(|error| CallError(error.to_string()))?;
-            let request = peer.sealed(schema::CampaignRequest { term: term.0 });
-            let deadline = peer.config.call_deadline;
-            match tokio::time::timeout(deadline, client.campaign(request)).await {
-                Ok(Ok(_)) => Ok(()),
+            let request = peer.sealed(wire::question(&question));
+            match tokio::time::timeout(deadline, client.ask(request)).await {
+                Ok(Ok(response)) => wire::answer_from(response.get_ref())
+                    .map_err(|error| CallError(error.to_string())),
+                Ok(Err(status)) if is_refusal(&status) => {
+                    Err(CallError(status.message().to_owned()))
+                }
                 Ok(Err(status)) => Err(CallError(peer.failed(&status))),
                 Err(_) => Err(CallError(format!("no answer within {deadline:?}"))),
             }
@@ -236,6 +240,11 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         let answer = unary(peer, RPCTypes::TransferLeader, option.hard_ttl(), call).await?;
         wire::transfer_response(answer).map_err(unreadable)
     }
+}
+
+/// The member's own words, and not a sign that it cannot be called.
+fn is_refusal(status: &Status) -> bool {
+    status.code() == Code::FailedPrecondition && envelope::refusal_code(status).is_none()
 }
 
 /// Waits for a call, until its deadline.

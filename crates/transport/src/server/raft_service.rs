@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use consensus::{Fault, Inbound, Term};
+use consensus::{Fault, Inbound};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, stream};
 use openraft::raft::VoteResponse;
@@ -92,14 +92,15 @@ impl Raft for RaftService {
         Ok(Response::new(wire::transfer_answer(answer)))
     }
 
-    async fn campaign(
+    async fn ask(
         &self,
-        request: Request<schema::CampaignRequest>,
-    ) -> Result<Response<schema::CampaignAnswer>, Status> {
+        request: Request<schema::Question>,
+    ) -> Result<Response<schema::Answer>, Status> {
         let (inbound, caller, request) = self.admitted(request)?;
-        let campaigned = inbound.campaign(caller, Term(request.term)).await;
-        campaigned.map_err(|refusal| Status::failed_precondition(refusal.to_string()))?;
-        Ok(Response::new(schema::CampaignAnswer {}))
+        let question = wire::question_from(&request).map_err(wire_status)?;
+        let answer = inbound.answer(caller, question).await;
+        let answer = answer.map_err(|refusal| Status::failed_precondition(refusal.to_string()))?;
+        Ok(Response::new(wire::answer(&answer)))
     }
 }
 

@@ -42,6 +42,14 @@ pub(crate) enum WireError {
         /// Both checksums.
         source: PayloadChecksumError,
     },
+    /// A document that this version cannot read.
+    #[error("the {what} cannot be read: {reason}; run the same version on all members")]
+    Document {
+        /// What it is.
+        what: &'static str,
+        /// What the decoder says.
+        reason: String,
+    },
     /// A membership that cannot be read or written.
     #[error("the membership of entry {op_id} cannot be read: {reason}")]
     Membership {

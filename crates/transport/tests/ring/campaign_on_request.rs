@@ -1,9 +1,13 @@
 //! A voter campaigns when the leader that gave up asks it to, and not for anybody else.
 
-use consensus::{MemberCalls, Term};
+use std::time::Duration;
+
+use consensus::{MemberCalls, Question, Term};
 use raft_types::MemberKind::Database;
 
 use crate::support::grpc_ring::{GrpcRing, transaction};
+
+const DEADLINE: Duration = Duration::from_secs(5);
 
 #[tokio::test]
 async fn only_for_the_leader_of_this_term() {
@@ -17,7 +21,7 @@ async fn only_for_the_leader_of_this_term() {
 
     let calls = &ring.nodes[&first].factory;
     let refused = calls
-        .ask_to_campaign(second, target, term)
+        .ask(second, target, Question::Campaign { term }, DEADLINE)
         .await
         .unwrap_err();
     let words = format!("member {first} does not lead term {term}");
@@ -26,14 +30,17 @@ async fn only_for_the_leader_of_this_term() {
     let calls = &ring.nodes[&leader].factory;
     let past = Term(term.0 - 1);
     let refused = calls
-        .ask_to_campaign(second, target, past)
+        .ask(second, target, Question::Campaign { term: past }, DEADLINE)
         .await
         .unwrap_err();
     assert!(refused.to_string().contains("is over"), "{refused}");
     assert_eq!(ring.serving().await, (leader, term));
 
     // The leader has not given up, so the others still refuse; but it does campaign.
-    calls.ask_to_campaign(second, target, term).await.unwrap();
+    calls
+        .ask(second, target, Question::Campaign { term }, DEADLINE)
+        .await
+        .unwrap();
     let status = loop {
         let status = ring.member(second).status();
         if status.term > term {

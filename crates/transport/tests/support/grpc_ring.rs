@@ -289,6 +289,7 @@ pub(crate) fn record(id: MemberId, kind: MemberKind, address: SocketAddr) -> Mem
         region: Region("home".to_owned()),
         kind,
         votes: true,
+        priority: MemberRecord::DEFAULT_PRIORITY,
         address: address.to_string(),
         incarnation: Incarnation::random(),
     }

@@ -1,0 +1,38 @@
+//! Questions and answers between members: JSON documents of the crate `consensus`.
+
+use consensus::{Answer, Question};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::error::WireError;
+use crate::schema;
+
+pub(crate) fn question(question: &Question) -> schema::Question {
+    let json = encode(question);
+    schema::Question { json }
+}
+
+pub(crate) fn question_from(message: &schema::Question) -> Result<Question, WireError> {
+    decode("question", &message.json)
+}
+
+pub(crate) fn answer(answer: &Answer) -> schema::Answer {
+    let json = encode(answer);
+    schema::Answer { json }
+}
+
+pub(crate) fn answer_from(message: &schema::Answer) -> Result<Answer, WireError> {
+    decode("answer", &message.json)
+}
+
+fn encode(value: &impl Serialize) -> bytes::Bytes {
+    // Plain values with text keys, which always have a JSON form.
+    serde_json::to_vec(value).unwrap_or_default().into()
+}
+
+fn decode<T: DeserializeOwned>(what: &'static str, json: &[u8]) -> Result<T, WireError> {
+    serde_json::from_slice(json).map_err(|error| WireError::Document {
+        what,
+        reason: error.to_string(),
+    })
+}
