@@ -3,7 +3,9 @@
 
 mod bounds;
 mod entry;
+mod file_start;
 mod ids;
+mod log_report;
 mod member_record;
 mod op_id;
 mod proposal;
@@ -11,7 +13,9 @@ mod type_config;
 
 pub use bounds::{MAX_MESSAGE_BYTES, MAX_TRANSACTION_BYTES, REPLICATION_WINDOW_BYTES};
 pub use entry::{AppEntry, PayloadAssembly, PayloadChecksumError, Rotate, TransactionPayload};
+pub use file_start::{FileStart, FileStartAnswer, FileStarts};
 pub use ids::{Incarnation, MemberId, Region, RingId};
+pub use log_report::{LogReport, OwnLog, REPORTED_RUNS, ReadingEntries, TermRun};
 pub use member_record::{MemberKind, MemberRecord};
 pub use op_id::OpId;
 pub use proposal::{ProposalListener, ProposalResponder};

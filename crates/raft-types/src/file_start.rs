@@ -1,0 +1,79 @@
+//! The start of a log file: all that a log needs to begin there instead of at the first entry. It is
+//! what a leader sends to a member whose entries are purged, in place of a snapshot: a log has no other
+//! state. Declared here, because the log offers and takes it and the consensus engine carries it.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use openraft::type_config::alias::SnapshotOf;
+use openraft::{Snapshot, SnapshotMeta};
+
+use crate::op_id::OpId;
+use crate::type_config::{StoredMembership, TypeConfig};
+
+/// Where a file begins, and the bytes with which it begins on every member.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FileStart {
+    /// The last entry before the file: the floor of a log that begins here. It is committed.
+    pub before: OpId,
+    /// The membership in force there.
+    pub membership: StoredMembership,
+    /// The file's header: which file of which ring it is, its format description, its previous GTIDs and
+    /// its time. Only the log reads it.
+    pub header: Bytes,
+}
+
+impl FileStart {
+    /// The start as the engine takes it.
+    pub fn snapshot(self) -> SnapshotOf<TypeConfig, Self> {
+        Snapshot {
+            meta: SnapshotMeta {
+                last_log_id: Some(self.before.into()),
+                last_membership: self.membership.clone(),
+            },
+            snapshot: self,
+        }
+    }
+}
+
+impl fmt::Debug for FileStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "FileStart(behind {}, header of {} bytes)",
+            self.before,
+            self.header.len()
+        )
+    }
+}
+
+/// A log's answer that takes time.
+pub type FileStartAnswer<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
+
+/// A log as a row of files, of which another member's log may begin with any.
+pub trait FileStarts: Send + Sync + 'static {
+    /// The first file start that the log has whose last entry before it is `from` or a later one, and
+    /// that is not purged away. None when nothing is purged and `from` is not given: then there is no
+    /// need to begin later than at the first entry.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    fn first_start(&self, from: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>>;
+
+    /// Whether a log could begin with this start: its header is whole, of this ring, and says the same.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn check_start(&self, start: &FileStart) -> io::Result<()>;
+
+    /// Lets the log begin with this start; durable when it returns. A log that has the entry before the
+    /// start only forgets what comes up to there. Any other log loses all its entries: they are older
+    /// than the start, and what the ring committed of them it has seen off.
+    ///
+    /// # Errors
+    /// The log could not be made anew, and does nothing more. Asking again after a restart completes it.
+    fn begin_at(&self, start: FileStart) -> FileStartAnswer<'_, ()>;
+}
