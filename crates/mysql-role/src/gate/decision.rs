@@ -31,7 +31,8 @@ pub struct GateInputs<'a> {
     /// What is known of the server; `None` when it was never seen.
     pub server: Option<GateView>,
     /// How long the gate stays open while this member does not serve. Nothing is acknowledged meanwhile,
-    /// so commits wait; closed at once, they would fail in every restart of the member.
+    /// so commits wait; closed at once, they would fail in every restart of the member. It is not borne
+    /// where commits were found not to wait. A server that was not looked at yet is not such a one.
     pub patience: Duration,
 }
 
@@ -117,6 +118,8 @@ pub fn decide(inputs: &GateInputs<'_>, memory: &GateMemory) -> GateAction {
     let wait = |so_far: Duration, reason| {
         if so_far >= inputs.patience {
             close(reason)
+        } else if matches!(inputs.protection, Protection::Unprotected { .. }) {
+            close(CloseReason::Unprotected)
         } else if closed {
             GateAction::Stay(StayReason::Closed(reason))
         } else {
@@ -224,6 +227,50 @@ mod tests {
                 Stay(Closed(QuorumSilent)),
             ),
             (PAUSE, true, Protected, Off, opened, Stay(StayReason::Open)),
+            // What was never looked at is not known to be unprotected: the member's start closes nothing.
+            (
+                BETWEEN,
+                false,
+                unknown(),
+                Off,
+                never,
+                Stay(StayReason::Open),
+            ),
+            (PAUSE, true, unknown(), Off, opened, Stay(StayReason::Open)),
+            (
+                BETWEEN,
+                false,
+                unprotected(),
+                Off,
+                never,
+                Close(Unprotected),
+            ),
+            (
+                BETWEEN,
+                false,
+                unprotected(),
+                Clients,
+                never,
+                Close(Unprotected),
+            ),
+            (
+                BETWEEN,
+                false,
+                unprotected(),
+                Everybody,
+                closed_it,
+                Stay(Closed(Unprotected)),
+            ),
+            (PAUSE, true, unprotected(), Off, opened, Close(Unprotected)),
+            (NO, false, unprotected(), Off, never, Close(NotLeader)),
+            (
+                NO,
+                false,
+                unprotected(),
+                Everybody,
+                closed_it,
+                Stay(Closed(NotLeader)),
+            ),
             (
                 PAUSE,
                 true,

@@ -33,6 +33,10 @@ struct Member {
 
 impl Member {
     fn start(server: &Mysqld, requirements: Requirements) -> Self {
+        Self::start_patient(server, requirements, Duration::from_millis(500))
+    }
+
+    fn start_patient(server: &Mysqld, requirements: Requirements, patience: Duration) -> Self {
         let ring = MemoryRing::new();
         let mut options = ingest_options(server);
         options.requirements = requirements.clone();
@@ -41,7 +45,7 @@ impl Member {
         watching.interval = Duration::from_millis(200);
         let (watcher, reports) = Watcher::new(watching, ingest.status.clone());
         let mut gating = GateOptions::new(connect(&server.socket()));
-        gating.patience = Duration::from_millis(500);
+        gating.patience = patience;
         gating.retry = Duration::from_millis(200);
         let (gate_task, gate) = Gate::new(
             Arc::clone(&ring),
@@ -114,6 +118,17 @@ impl Member {
         Ok(())
     }
 
+    /// As a kill does: nothing is closed and nobody says goodbye.
+    async fn kill(self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        for task in self.tasks {
+            let _ = task.await;
+        }
+        self.ingest.kill().await;
+    }
+
     async fn stop(self) -> Result<()> {
         self.stop.cancel();
         for task in self.tasks {
@@ -181,6 +196,47 @@ async fn mysqld_is_open_while_its_member_leads() -> Result<()> {
         "a member that stops leaves it closed"
     );
     Ok(())
+}
+
+/// Found as a gap: the patience that lets commits wait through a member's restart was also had with a
+/// primary whose commits would not wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_starts_beside_an_unprotected_mysqld_closes_it_at_once() -> Result<()> {
+    let patience = LIMIT * 3;
+    let server = launch(&[])?;
+    let member = Member::start_patient(&server, requirements(), patience);
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    member.opens().await?;
+    member.protected().await?;
+
+    // A restart between which nothing was touched: open all the time, whatever the member sees first.
+    member.kill().await;
+    let member = Member::start_patient(&server, requirements(), patience);
+    member.protected().await?;
+    let seen = member.reports.borrow().looked_at;
+    eventually("it looked again, twice", || {
+        Ok(member.reports.borrow().looked_at > seen + Duration::from_millis(400))
+    })
+    .await?;
+    assert_eq!(member.gate.borrow().state, GateState::Open);
+    assert_eq!(read_only(&server)?, (false, false));
+
+    // Semi-sync is switched off while the member is down.
+    member.kill().await;
+    server
+        .client()
+        .sql("SET GLOBAL rpl_semi_sync_source_enabled = OFF")?;
+    let member = Member::start_patient(&server, requirements(), patience);
+    member.closes("without the ring").await?;
+    assert_eq!(read_only(&server)?, (true, true));
+
+    // It leads again, mends what is wrong, and opens.
+    member
+        .ring
+        .set_leadership(Leadership::Serving(LeaderTerm(3)));
+    member.opens().await?;
+    assert_eq!(read_only(&server)?, (false, false));
+    member.stop().await
 }
 
 #[tokio::test(flavor = "multi_thread")]

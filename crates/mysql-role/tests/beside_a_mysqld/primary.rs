@@ -103,6 +103,12 @@ impl Running {
         }
     }
 
+    /// As a kill does: the connection is simply gone.
+    pub(crate) async fn kill(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+
     pub(crate) async fn stop(self) -> Result<()> {
         self.stop.cancel();
         Ok(tokio::time::timeout(LIMIT, self.task).await??)
