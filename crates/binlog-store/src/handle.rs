@@ -1,16 +1,18 @@
 //! What the rest of a member sees of its log: facts, counters, readers, purge plans and holds.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
-use raft_types::{OpId, StoredMembership, Vote};
+use openraft::RaftLogReader;
+use raft_types::{LogReport, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, RingId, StoredMembership};
 
 use crate::error::StoreError;
 use crate::file_handles::FileHandles;
 use crate::format::FileNumber;
-use crate::log::{SharedView, TermRun};
+use crate::log::SharedView;
 use crate::options::{Durability, WriterMode};
 use crate::purge::{PurgeCandidate, PurgeHold, PurgePlan, PurgePolicy, plan_purge};
 use crate::reader::LogReader;
@@ -31,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
     /// The committed op id and its membership as they were when the log was opened.
     pub(crate) at_open: (Option<OpId>, StoredMembership),
+    pub(crate) ring: RingId,
 }
 
 impl Shared {
@@ -109,15 +112,6 @@ pub struct CurrentFile {
     pub size: u64,
 }
 
-/// The durable end of the log and the vote, read at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogOutline {
-    /// The stored vote.
-    pub vote: Option<Vote>,
-    /// The newest runs of entries of one term, oldest first, up to the last durable entry.
-    pub runs: Vec<TermRun>,
-}
-
 /// A handle on an open log. Cloning is cheap; the log stays open until the store and all handles are gone.
 #[derive(Clone)]
 pub struct LogHandle {
@@ -167,19 +161,6 @@ impl LogHandle {
     #[must_use]
     pub fn op_id_at(&self, index: u64) -> Option<OpId> {
         self.shared.view.lock().terms.op_id(index)
-    }
-
-    /// The durable end of the log in at most `runs` runs, with the vote, both of one moment.
-    #[must_use]
-    pub fn outline(&self, runs: usize) -> LogOutline {
-        let view = self.shared.view.lock();
-        let mut durable = view.terms.clone();
-        durable.truncate(view.durable.map_or(0, |durable| durable.index + 1));
-        let newest = durable.runs().len().saturating_sub(runs);
-        LogOutline {
-            vote: view.vote,
-            runs: durable.runs()[newest..].to_vec(),
-        }
     }
 
     /// The membership in effect at the highest committed entry.
@@ -273,5 +254,21 @@ impl LogHandle {
             return Err(StoreError::io("closing the log", &error));
         }
         self.failure().map_or(Ok(()), Err)
+    }
+}
+
+impl OwnLog for LogHandle {
+    fn report(&self) -> LogReport {
+        let view = self.shared.view.lock();
+        let durable = view.durable.map(|durable| durable.index);
+        LogReport {
+            vote: view.vote,
+            runs: durable.map_or_else(Vec::new, |last| view.terms.newest_upto(last, REPORTED_RUNS)),
+        }
+    }
+
+    fn entries(&self, range: Range<u64>) -> ReadingEntries<'_> {
+        let mut reader = self.reader();
+        Box::pin(async move { reader.limited_get_log_entries(range.start, range.end).await })
     }
 }

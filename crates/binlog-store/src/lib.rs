@@ -10,6 +10,7 @@ mod disk_budget;
 mod disk_file_system;
 mod error;
 mod file_handles;
+mod file_starts;
 mod file_system;
 mod format;
 mod handle;
@@ -37,8 +38,7 @@ pub use format::{
     FileHeader, FileNumber, IndexDamage, InvalidEntry, MARKER_BODY_LEN, MARKER_MAGIC,
     MARKER_VERSION, Marker, MarkerError, MarkerKind,
 };
-pub use handle::{CurrentFile, LogHandle, LogOutline};
-pub use log::TermRun;
+pub use handle::{CurrentFile, LogHandle};
 pub use meta_store::MetaStore;
 pub use options::{
     Durability, OptionsError, ProgressCallback, StoreOptions, VerifyAtStart, VerifyProgress,

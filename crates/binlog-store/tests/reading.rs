@@ -16,7 +16,7 @@ use futures::StreamExt;
 use futures::executor::block_on;
 use openraft::RaftLogReader;
 use openraft::storage::RaftLogStorage;
-use raft_types::{Entry, LogId, OpId};
+use raft_types::{Entry, LogId, OpId, OwnLog};
 use testkit::disk::{FaultyDisk, Survival};
 use testkit::log_entries::{blank, gtid, membership, rotate, transaction};
 use workload::{
@@ -138,9 +138,9 @@ fn log_ids_are_known_without_reading() {
         wanted
     );
 
-    let outline = store.outline(2);
-    assert_eq!(outline.vote.map(|vote| vote.leader_id.term), Some(3));
-    let runs: Vec<_> = outline
+    let report = store.report();
+    assert_eq!(report.vote.map(|vote| vote.leader_id.term), Some(3));
+    let runs: Vec<_> = report
         .runs
         .iter()
         .map(|run| (run.term, run.first, run.last))

@@ -10,6 +10,5 @@ mod view;
 pub(crate) use file_index::{FileIndex, LogFile, Place, Point, Points};
 pub(crate) use memberships::Memberships;
 pub(crate) use recent::RecentEntries;
-pub use term_runs::TermRun;
 pub(crate) use term_runs::TermRuns;
 pub(crate) use view::{DiskRead, LogView, ReadHint, ReadPlan, SharedView};

@@ -1,18 +1,7 @@
 //! Which terms the log's entries have: one run for each term, a few numbers for the whole log. Log
 //! ids are answered from it without reading any entry.
 
-use raft_types::OpId;
-
-/// Consecutive entries of one term.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TermRun {
-    /// The term.
-    pub term: u64,
-    /// The first index.
-    pub first: u64,
-    /// The last index.
-    pub last: u64,
-}
+use raft_types::{OpId, TermRun};
 
 /// The runs in order, without a gap between them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,10 +10,6 @@ pub(crate) struct TermRuns {
 }
 
 impl TermRuns {
-    pub(crate) fn runs(&self) -> &[TermRun] {
-        &self.runs
-    }
-
     /// Adds the entry behind the last one.
     pub(crate) fn push(&mut self, op_id: OpId) {
         self.extend(op_id.term, op_id.index, op_id.index);
@@ -70,6 +55,16 @@ impl TermRuns {
         Some(OpId::new(run.term, index))
     }
 
+    /// The newest runs up to the entry at `last`, `count` of them at most, oldest first.
+    pub(crate) fn newest_upto(&self, last: u64, count: usize) -> Vec<TermRun> {
+        let upto = self.runs.partition_point(|run| run.first <= last);
+        let mut newest = self.runs[upto.saturating_sub(count)..upto].to_vec();
+        if let Some(run) = newest.last_mut() {
+            run.last = run.last.min(last);
+        }
+        newest
+    }
+
     /// The last op id of each term among the entries from `first` to `last`.
     pub(crate) fn last_of_each_term(&self, first: u64, last: u64) -> Vec<OpId> {
         let inside = self
@@ -97,7 +92,7 @@ mod tests {
     #[test]
     fn op_ids_are_found() {
         let runs = runs();
-        assert_eq!(runs.runs().len(), 3);
+        assert_eq!(runs.runs.len(), 3);
         assert_eq!(runs.bounds(), Some((OpId::new(1, 5), OpId::new(4, 10))));
         assert_eq!(runs.op_id(6), Some(OpId::new(1, 6)));
         assert_eq!(runs.op_id(9), Some(OpId::new(4, 9)));
@@ -106,6 +101,20 @@ mod tests {
             runs.last_of_each_term(6, 9),
             [OpId::new(1, 6), OpId::new(2, 7), OpId::new(4, 9)]
         );
+    }
+
+    #[test]
+    fn the_newest_runs_end_where_they_should() {
+        let ends = |last, count| -> Vec<_> {
+            let newest = runs().newest_upto(last, count);
+            newest.iter().map(|run| (run.first, run.last)).collect()
+        };
+        assert_eq!(ends(10, 16), [(5, 6), (7, 7), (8, 10)]);
+        assert_eq!(ends(9, 2), [(7, 7), (8, 9)]);
+        assert_eq!(ends(7, 1), [(7, 7)]);
+        assert_eq!(ends(5, 1), [(5, 5)]);
+        assert_eq!(ends(4, 16), []);
+        assert_eq!(ends(10, 0), []);
     }
 
     #[test]
