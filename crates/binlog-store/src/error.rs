@@ -60,6 +60,17 @@ pub enum StoreError {
         /// The committed entry.
         committed: OpId,
     },
+    /// Another member offered a start that cannot be of this log's ring.
+    #[error(
+        "refusing to begin the log behind {before}: entry {committed} is committed here, but {before} is not in \
+         the log. This member's log or the one that was offered is not the ring's; compare them with `witness log diff`"
+    )]
+    StartContradicts {
+        /// The entry before the start.
+        before: OpId,
+        /// The committed entry.
+        committed: OpId,
+    },
     /// The store was closed.
     #[error("the log is closed")]
     Closed,
@@ -85,9 +96,9 @@ impl StoreError {
 impl From<StoreError> for io::Error {
     fn from(error: StoreError) -> Self {
         let kind = match &error {
-            StoreError::InvalidEntry(_) | StoreError::TruncateCommitted { .. } => {
-                io::ErrorKind::InvalidInput
-            }
+            StoreError::InvalidEntry(_)
+            | StoreError::TruncateCommitted { .. }
+            | StoreError::StartContradicts { .. } => io::ErrorKind::InvalidInput,
             StoreError::DiskFull { .. } => io::ErrorKind::StorageFull,
             StoreError::DiskBudget { .. } => io::ErrorKind::QuotaExceeded,
             StoreError::Corrupt(_) => io::ErrorKind::InvalidData,

@@ -7,7 +7,9 @@ use std::thread::JoinHandle;
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use openraft::RaftLogReader;
-use raft_types::{LogReport, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, RingId, StoredMembership};
+use raft_types::{
+    LogReport, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, RingId, StoredMembership,
+};
 
 use crate::error::StoreError;
 use crate::file_handles::FileHandles;

@@ -1,9 +1,10 @@
 //! The typed records of the hard state: which ring's log this is, the vote, the committed op id, the
-//! purge floor, and the durable mark. Each value is a version byte, a CRC32C, and JSON.
+//! purge floor, the durable mark, and the note that the log begins anew. Each value is a version byte, a CRC32C, and JSON.
 
 use std::io;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use raft_types::{Membership, OpId, RingId, Vote};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,7 @@ const VOTE: &str = "vote";
 const COMMITTED: &str = "committed";
 const FLOOR: &str = "purge-floor";
 const DURABLE: &str = "durable-mark";
+const START: &str = "new-start";
 
 /// How far the log had come into being.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +64,8 @@ pub(crate) struct SavedState {
     pub(crate) committed: Option<OpId>,
     pub(crate) floor: Option<PurgeFloor>,
     pub(crate) durable: Option<DurableMark>,
+    /// The header of the file with which the log is about to begin anew.
+    pub(crate) start: Option<Bytes>,
 }
 
 /// The records in a [`MetaStore`]. A `put` is durable after the next [`HardState::flush`].
@@ -82,6 +86,7 @@ impl HardState {
             committed: self.get(COMMITTED)?,
             floor: self.get(FLOOR)?,
             durable: self.get(DURABLE)?,
+            start: self.get(START)?,
         })
     }
 
@@ -106,6 +111,14 @@ impl HardState {
         match mark {
             Some(mark) => self.put(DURABLE, &mark),
             None => self.meta.remove(DURABLE),
+        }
+    }
+
+    /// Notes that the log begins anew with a file of this header, or that it has begun.
+    pub(crate) fn put_start(&self, header: Option<&Bytes>) -> io::Result<()> {
+        match header {
+            Some(header) => self.put(START, header),
+            None => self.meta.remove(START),
         }
     }
 

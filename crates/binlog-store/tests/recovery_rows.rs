@@ -11,7 +11,8 @@ use raft_types::OpId;
 use testkit::disk::{FaultyDisk, Survival};
 use testkit::log_entries::{blank, membership, rotate, transaction};
 use workload::{
-    append, log_dir, log_files, open, purge, read_all, save_committed, save_vote, summary,
+    append, begin_at, log_dir, log_files, open, purge, read_all, save_committed, save_vote,
+    start_behind, summary,
 };
 
 fn id(term: u64, index: u64) -> OpId {
@@ -149,6 +150,33 @@ macro_rules! rows {
 }
 
 rows! { TESTED:
+    starting_over_interrupted, "starting over interrupted" => {
+        let (longer, _) = open(&stopped()).unwrap();
+        let start = start_behind(&longer, id(1, 4));
+        // The note is there; of the old files there may be all, some or none, and of the new one a part.
+        let disk = FaultyDisk::new();
+        let (mut store, _) = open(&disk).unwrap();
+        save_vote(&mut store, 2).unwrap();
+        append(&mut store, vec![membership(id(0, 0), &[1, 2, 3]), blank(id(2, 1))]).unwrap();
+        disk.cut_power_after(disk.calls() + 2);
+        begin_at(&mut store, &start).unwrap_err();
+        disk.power_cycle(Survival::Nothing);
+        for files in ["as they were", "gone", "half made", "not of a log"] {
+            let disk = disk.fork();
+            match files {
+                "gone" => disk.files(&log_dir()).into_iter().for_each(|path| {
+                    disk.delete(&path);
+                }),
+                "half made" => disk.set_contents(&file(2), start.header[..60].to_vec()),
+                "not of a log" => disk.set_contents(&file(1), b"something else".to_vec()),
+                _ => {}
+            }
+            opens_with(&disk, &["starting over interrupted", "vote newer than the log"], "index agrees", "0 entries -..=-");
+            assert_eq!(disk.contents(&file(2)).unwrap(), start.header);
+            assert_eq!(disk.files(&log_dir()).len(), 2, "the new file and the index");
+        }
+    }
+
     new_log, "new log" => {
         opens_with(&FaultyDisk::new(), &["new log", "clean"], "index agrees", "0 entries -..=-");
         opens_with(&creating(), &["new log", "clean"], "index agrees", "0 entries -..=-");

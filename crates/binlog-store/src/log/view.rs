@@ -1,16 +1,16 @@
 //! The state that writer and readers share. Every method is short and does no input or output.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use binlog_format::gtid::GtidSet;
 use raft_types::{Entry, OpId, StoredMembership, Vote};
 
 use crate::error::StoreError;
-use crate::format::{FileNumber, InvalidEntry, PreparedContent, PreparedEntry};
+use crate::format::{FileHeader, FileNumber, InvalidEntry, PreparedContent, PreparedEntry};
 use crate::hard_state::PurgeFloor;
 
-use super::{FileIndex, Memberships, Place, Point, RecentEntries, TermRuns};
+use super::{FileIndex, LogFile, Memberships, Place, Point, RecentEntries, TermRuns};
 
 /// The log as it is known in memory.
 pub(crate) struct LogView {
@@ -123,6 +123,23 @@ impl LogView {
             self.durable = Some(floor.op_id);
         }
         self.floor = Some(floor);
+    }
+
+    /// Drops everything, and begins behind the floor with a file of this header.
+    pub(crate) fn begin_at(&mut self, header: Arc<FileHeader>, floor: PurgeFloor) {
+        self.generation += 1;
+        self.terms.truncate(0);
+        self.recent.truncate(0);
+        self.memberships = Memberships::default();
+        if let Some(membership) = &header.membership {
+            self.memberships.push(membership.clone());
+        }
+        self.gtids = header.previous_gtids.clone();
+        self.durable = Some(floor.op_id);
+        self.committed = self.committed.max(Some(floor.op_id));
+        self.floor = Some(floor);
+        self.files = FileIndex::default();
+        self.files.push(LogFile::begin(header));
     }
 
     /// How to read the entries from `start` to before `end`, or the first of them that fit into `budget`.

@@ -81,6 +81,7 @@ fn recover(
         let case = judge(log.tail, meta);
         cases.push(case.name);
         match (case.verdict, &survey.saved.floor) {
+            (Verdict::StartOver, _) => repair.start_over(survey.saved.start)?,
             (Verdict::CreateLog, _) => repair.create_log()?,
             (Verdict::BeginBehindFloor, Some(floor)) => repair.begin_behind_floor(&log, floor)?,
             (Verdict::Open | Verdict::CutTail | Verdict::MakeNextFile, _) => {
@@ -96,6 +97,9 @@ fn recover(
 /// Compares the hard state with the complete entries that are there.
 fn meta_state(saved: &SavedState, log: &ScannedLog) -> MetaState {
     let entries = log.terms.bounds();
+    if saved.start.is_some() {
+        return MetaState::StartingOver;
+    }
     match saved.log.map(|record| record.stage) {
         None => return MetaState::Missing,
         Some(LogStage::Creating) if entries.is_some() => return MetaState::Missing,
@@ -332,6 +336,7 @@ fn start(
         writer,
         thread: Mutex::new(thread),
         at_open,
+        ring: options.ring,
     };
     let handle = LogHandle {
         shared: Arc::new(shared),

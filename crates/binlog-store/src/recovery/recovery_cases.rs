@@ -49,6 +49,8 @@ impl TailState {
 /// the first in this order counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MetaState {
+    /// The log is to begin anew with a file that another member has.
+    StartingOver,
     /// It has no record of a log, or says that the log is being made although the log has entries.
     Missing,
     /// The log was being made when the member stopped; it has no entries.
@@ -73,7 +75,8 @@ pub enum MetaState {
 
 impl MetaState {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
+        Self::StartingOver,
         Self::Missing,
         Self::Creating,
         Self::VoteOlder,
@@ -100,6 +103,8 @@ pub enum Verdict {
     MakeNextFile,
     /// Begin a new file behind the purge floor; the others go.
     BeginBehindFloor,
+    /// Let the log begin with the file that the hard state notes; all others go.
+    StartOver,
     /// Do not open: all files are gone.
     RefuseLogMissing,
     /// Do not open: the vote is gone.
@@ -171,6 +176,7 @@ const CONSISTENT_OR_CREATING: &[MetaState] =
 /// The table.
 #[rustfmt::skip]
 pub const RECOVERY_CASES: &[RecoveryCase] = &[
+    RecoveryCase { name: "starting over interrupted", tails: &TailState::ALL, metas: &[M::StartingOver], verdict: Verdict::StartOver },
     RecoveryCase { name: "new log", tails: &[T::NoFiles], metas: &[M::Missing, M::Creating], verdict: Verdict::CreateLog },
     RecoveryCase { name: "log files gone", tails: &[T::NoFiles], metas: IN_USE, verdict: Verdict::RefuseLogMissing },
     RecoveryCase { name: "hard state gone", tails: ANY_FILES, metas: &[M::Missing], verdict: Verdict::RefuseMetaMissing },

@@ -14,7 +14,8 @@ use crate::file_system::{FileSystem, StorageFile};
 use crate::format::{FileNumber, HeaderSource, INDEX_TEMPORARY_NAME, LoggedMembership};
 use crate::hard_state::{HardState, LogRecord, LogStage, PurgeFloor};
 use crate::log::LogFile;
-use crate::writer::{NewFile, begin_file, write_index};
+use crate::scan::scan_noted_start;
+use crate::writer::{NewFile, begin_file, start_over, write_index};
 
 use super::log_scan::ScannedLog;
 
@@ -109,6 +110,17 @@ impl Repair<'_> {
         let begun = begin_file(self.fs, self.dir, &source);
         begun.map_err(OpenError::io(format!("making {number}")))?;
         Ok(())
+    }
+
+    /// Completes what was noted: the log begins with the file of this header, and has no other.
+    pub(super) fn start_over(&self, header: Option<Bytes>) -> Result<(), OpenError> {
+        let noted = header.unwrap_or_default();
+        let complete = || -> io::Result<()> {
+            let start = scan_noted_start(noted)?;
+            start_over(self.fs, self.dir, self.hard, &start)?;
+            Ok(())
+        };
+        complete().map_err(OpenError::io("letting the log begin with a later file"))
     }
 
     /// Makes the last file durable up to `end`, whatever became of it before. What was written before

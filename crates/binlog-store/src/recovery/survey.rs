@@ -61,6 +61,16 @@ pub(super) fn survey(
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         other => other.map_err(OpenError::io(format!("listing {}", dir.display())))?,
     };
+    if saved.start.is_some() {
+        // Whatever the files are, they go.
+        return Ok(Survey {
+            saved,
+            files: Vec::new(),
+            leftovers: Vec::new(),
+            index: IndexState::Missing,
+            has_temporary_index: false,
+        });
+    }
     let mut numbers: Vec<FileNumber> = names
         .iter()
         .filter_map(|name| FileNumber::from_name(name))

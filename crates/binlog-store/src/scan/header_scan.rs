@@ -1,10 +1,14 @@
 //! Reads a file's header.
 
+use std::io;
+use std::sync::Arc;
+
 use binlog_format::MAGIC;
 use binlog_format::event::{EventHeader, EventRef, EventType};
 use binlog_format::events::{FormatDescription, Ignorable, PreviousGtids};
 use bytes::Bytes;
 
+use crate::file_system::StorageFile;
 use crate::format::{
     FileHeader, FileHeaderBody, FileNumber, MAX_MARKER_EVENT_BYTES, Marker, MarkerKind,
     with_timestamp,
@@ -22,6 +26,23 @@ pub(crate) fn scan_header(
     window: &mut Window,
     number: FileNumber,
 ) -> Result<FileHeader, ScanError> {
+    read_header(window, Some(number))
+}
+
+/// Reads a header that came from elsewhere, as if it stood in a file; nothing may follow it.
+pub(crate) fn scan_header_bytes(bytes: &Bytes) -> Result<FileHeader, ScanError> {
+    let file: Arc<dyn StorageFile> = Arc::new(InMemory(bytes.clone()));
+    let end = bytes.len() as u64;
+    let header = read_header(&mut Window::new(&file, end, Window::LOOKUP_BYTES), None)?;
+    if header.end != end {
+        let what = "bytes follow the header".to_owned();
+        return Err(fault(header.end, FaultKind::Content(what)));
+    }
+    Ok(header)
+}
+
+/// Reads a header; the file's number is checked where it is known.
+fn read_header(window: &mut Window, expected: Option<FileNumber>) -> Result<FileHeader, ScanError> {
     let end = window.end();
     let magic = window.bytes(0, MAGIC.len())?;
     if magic.len() < MAGIC.len() && MAGIC.starts_with(magic) {
@@ -88,11 +109,11 @@ pub(crate) fn scan_header(
     }
     let body =
         FileHeaderBody::decode(payload).map_err(|what| fault(at, FaultKind::Content(what)))?;
-    if body.number != number {
+    if expected.is_some_and(|expected| expected != body.number) {
         return Err(fault(at, FaultKind::WrongFile { found: body.number }));
     }
     Ok(FileHeader {
-        number,
+        number: body.number,
         ring: body.ring,
         before: marker.op_id,
         previous_gtids,
@@ -101,6 +122,36 @@ pub(crate) fn scan_header(
         end: offset,
         membership: body.membership,
     })
+}
+
+/// Bytes that are read as a file.
+struct InMemory(Bytes);
+
+impl StorageFile for InMemory {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let from = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(self.0.len());
+        let read = buffer.len().min(self.0.len() - from);
+        buffer[..read].copy_from_slice(&self.0[from..from + read]);
+        Ok(read)
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn truncate(&self, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
 }
 
 /// The next event, which must be of this type; `offset` moves behind it.

@@ -6,6 +6,7 @@ mod entry_search;
 mod event_reader;
 mod fault;
 mod header_scan;
+mod start_scan;
 mod window;
 
 pub(crate) use entry_scanner::{Depth, EntryScanner, Scanned, ScannedContent};
@@ -13,4 +14,5 @@ pub(crate) use entry_search::find_entry_after;
 pub(crate) use fault::ScanError;
 pub use fault::{Corruption, Fault, FaultKind};
 pub(crate) use header_scan::scan_header;
+pub(crate) use start_scan::{scan_noted_start, scan_start};
 pub(crate) use window::Window;

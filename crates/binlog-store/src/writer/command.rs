@@ -5,7 +5,7 @@ use raft_types::{OpId, TypeConfig, Vote};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
-use crate::format::PreparedEntry;
+use crate::format::{PreparedEntry, ReceivedStart};
 
 /// Told when a command is done and durable.
 pub(crate) type Done = oneshot::Sender<Result<(), StoreError>>;
@@ -22,6 +22,11 @@ pub(crate) enum Command {
     Truncate { keep: Option<OpId>, done: Done },
     /// Forget the entries up to `upto`.
     Purge { upto: OpId, done: Done },
+    /// Begin with a later file.
+    Begin {
+        start: Box<ReceivedStart>,
+        done: Done,
+    },
 }
 
 impl Command {

@@ -118,6 +118,10 @@ impl LogWriter {
                     let result = self.in_order(|writer| writer.purge(upto));
                     done.send(result).ok();
                 }
+                Command::Begin { start, done } => {
+                    let result = self.in_order(|writer| writer.begin_at(&start));
+                    done.send(result).ok();
+                }
             }
         }
         self.settle().ok();

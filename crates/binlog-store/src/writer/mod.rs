@@ -7,6 +7,7 @@ mod purging;
 mod queue;
 mod rotation;
 mod staging;
+mod start_over;
 mod truncation;
 
 pub(crate) use command::{Command, Done};
@@ -14,4 +15,5 @@ pub(crate) use housekeeping::serve;
 pub(crate) use log_writer::{LogWriter, WriterState};
 pub(crate) use queue::CommandQueue;
 pub(crate) use rotation::{NewFile, begin_file, write_index};
+pub(crate) use start_over::start_over;
 pub(crate) use truncation::{entry_offset, scan_failure};

@@ -19,7 +19,7 @@ use futures::executor::block_on;
 use openraft::RaftLogReader;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
-use raft_types::{Entry, LogId, MemberId, OpId, RingId, TypeConfig, Vote};
+use raft_types::{Entry, FileStart, FileStarts, LogId, MemberId, OpId, RingId, TypeConfig, Vote};
 use testkit::disk::FaultyDisk;
 use testkit::log_entries;
 
@@ -78,6 +78,16 @@ pub fn purge(store: &mut BinlogStore, upto: OpId) -> std::io::Result<()> {
     block_on(store.purge(LogId::from(upto)))
 }
 
+pub fn begin_at(store: &mut BinlogStore, start: &FileStart) -> std::io::Result<()> {
+    block_on(FileStarts::begin_at(&store.handle(), start.clone()))
+}
+
+/// The first start at or behind an entry that a log can offer.
+pub fn start_behind(store: &BinlogStore, from: OpId) -> FileStart {
+    let offered = block_on(FileStarts::first_start(&store.handle(), Some(from)));
+    offered.unwrap().expect("a file that begins there")
+}
+
 pub fn save_committed(store: &mut BinlogStore, committed: OpId) -> std::io::Result<()> {
     block_on(store.save_committed(Some(LogId::from(committed))))
 }
@@ -111,6 +121,8 @@ pub enum Step {
     Truncate(Option<OpId>),
     Purge(OpId),
     Committed(OpId),
+    /// With the GTIDs before the start.
+    Begin(FileStart, GtidSet),
 }
 
 /// What must be there after a crash: what was acknowledged, and what was under way.
@@ -144,7 +156,24 @@ impl Model {
                 self.entries.retain(|entry| entry.log_id.index > upto.index);
             }
             Step::Committed(_) => {}
+            Step::Begin(start, gtids) => {
+                let purge = Step::Purge(start.before);
+                if self.floor >= Some(start.before) {
+                } else if self.has(start.before) {
+                    self.acknowledge(&purge);
+                } else {
+                    self.entries.clear();
+                    self.floor = Some(start.before);
+                    self.purged = gtids.clone();
+                }
+            }
         }
+    }
+
+    fn has(&self, op_id: OpId) -> bool {
+        self.entries
+            .iter()
+            .any(|entry| OpId::from(entry.log_id) == op_id)
     }
 
     /// Whether a log is one that may be there; the error says what is wrong with it.
@@ -183,6 +212,11 @@ impl Model {
         let mut allowed = vec![self.entries.clone()];
         match &self.under_way {
             None | Some(Step::Committed(_) | Step::Vote(_)) => {}
+            Some(begin @ Step::Begin(..)) => {
+                let mut begun = self.clone();
+                begun.acknowledge(begin);
+                allowed.push(begun.entries);
+            }
             Some(Step::Append(entries)) => {
                 for count in 1..=entries.len() {
                     allowed.push(
@@ -221,6 +255,14 @@ impl Model {
     fn check_gtids(&self, store: &BinlogStore, found: &[Entry]) -> Result<(), String> {
         let mut expected = self.purged.clone();
         expected.extend(gtids_up_to(found, u64::MAX));
+        if let Some(begin @ Step::Begin(..)) = &self.under_way {
+            let mut begun = self.clone();
+            begun.acknowledge(begin);
+            begun.under_way = None;
+            if begun.entries == found && begun.check_gtids(store, found).is_ok() {
+                return Ok(());
+            }
+        }
         if let Some(Step::Purge(upto)) = &self.under_way {
             expected.extend(gtids_up_to(&self.entries, upto.index));
         }
@@ -269,6 +311,7 @@ pub fn perform(store: &mut BinlogStore, step: &Step) -> std::io::Result<()> {
         Step::Truncate(keep) => truncate(store, *keep),
         Step::Purge(upto) => purge(store, *upto),
         Step::Committed(op_id) => save_committed(store, *op_id),
+        Step::Begin(start, _) => begin_at(store, start),
     }
 }
 

@@ -1,0 +1,110 @@
+//! The log as a row of files, of which another member's log may begin with any; and how this log
+//! begins with one of another member's.
+
+use std::io;
+
+use raft_types::{FileStart, FileStartAnswer, FileStarts, OpId};
+use tokio::sync::oneshot;
+
+use crate::error::StoreError;
+use crate::format::{FileHeader, FileNumber};
+use crate::handle::LogHandle;
+use crate::options::WriterMode;
+use crate::scan::scan_start;
+use crate::writer::Command;
+
+/// How often a file that a purge takes away under the reader is looked for again.
+const ATTEMPTS: usize = 4;
+
+/// A file whose begin is to be read.
+struct Wanted {
+    number: FileNumber,
+    header: std::sync::Arc<FileHeader>,
+    before: OpId,
+}
+
+impl LogHandle {
+    /// The first file that begins at or behind `from` and behind what is purged.
+    fn wanted(&self, from: Option<OpId>) -> Option<Wanted> {
+        let view = self.shared.view.lock();
+        let from = from.max(view.floor_op_id())?;
+        view.files.files().find_map(|file| {
+            let before = file.header.before?;
+            (before.index >= from.index).then(|| Wanted {
+                number: file.number(),
+                header: file.header.clone(),
+                before,
+            })
+        })
+    }
+
+    /// Reads a file's begin as it stands on the disk; blocks.
+    fn read_start(&self, wanted: &Wanted) -> io::Result<FileStart> {
+        let file = self.shared.handles.get(wanted.number)?;
+        let mut header = vec![0; usize::try_from(wanted.header.end).unwrap_or(usize::MAX)];
+        let read = file.read_at(&mut header, 0)?;
+        header.truncate(read);
+        let start = FileStart {
+            before: wanted.before,
+            membership: wanted.header.membership(),
+            header: header.into(),
+        };
+        scan_start(&start, self.shared.ring)?;
+        Ok(start)
+    }
+
+    async fn find_start(&self, from: Option<OpId>) -> io::Result<Option<FileStart>> {
+        let runtime = match self.shared.writer_mode {
+            WriterMode::Inline => None,
+            WriterMode::Thread => tokio::runtime::Handle::try_current().ok(),
+        };
+        let log = self.clone();
+        let find = move || {
+            let mut failure = None;
+            for _ in 0..ATTEMPTS {
+                let Some(wanted) = log.wanted(from) else {
+                    return Ok(None);
+                };
+                match log.read_start(&wanted) {
+                    Ok(start) => return Ok(Some(start)),
+                    Err(error) => failure = Some((wanted.number, error)),
+                }
+            }
+            let (number, error) =
+                failure.unwrap_or((FileNumber::FIRST, io::ErrorKind::NotFound.into()));
+            Err(StoreError::io(format!("reading the begin of {number}"), &error).into())
+        };
+        match runtime {
+            Some(runtime) => runtime
+                .spawn_blocking(find)
+                .await
+                .map_err(io::Error::other)?,
+            None => find(),
+        }
+    }
+}
+
+impl FileStarts for LogHandle {
+    fn first_start(&self, from: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>> {
+        Box::pin(self.find_start(from))
+    }
+
+    fn check_start(&self, start: &FileStart) -> io::Result<()> {
+        scan_start(start, self.shared.ring).map(|_| ())
+    }
+
+    /// The power may go in the middle of it: the next opening of the log completes it. Purge holds do
+    /// not keep the old entries.
+    fn begin_at(&self, start: FileStart) -> FileStartAnswer<'_, ()> {
+        Box::pin(async move {
+            let start = Box::new(scan_start(&start, self.shared.ring)?);
+            let (done, answer) = oneshot::channel();
+            self.shared
+                .submit(Command::Begin { start, done })
+                .map_err(|refused| refused.1)?;
+            let answer = answer.await;
+            let closed = || Err(self.failure().unwrap_or(StoreError::Closed));
+            Ok(answer.unwrap_or_else(|_| closed())?)
+        })
+    }
+}
