@@ -4,7 +4,8 @@
 //! bounded messages and a bounded window; heartbeats, votes and transfers on another, so that they
 //! never wait behind entries. The receiving end is [`serve`] over a [`LocalMember`]. Every call names
 //! the ring and both data directories, and is refused with its reason when they do not fit.
-//! [`found_ring`] makes a ring; [`AdminClient`] asks a member about itself.
+//! [`found_ring`] makes a ring; [`AdminClient`] asks a member about itself and
+//! gives it an operator's commands.
 
 mod client;
 mod envelope;
@@ -17,10 +18,11 @@ mod transport_config;
 mod wire;
 
 pub use client::{
-    AddressError, AdminClient, AdminError, GrpcNetworkFactory, PeerClient, PeerTrouble,
+    AddressError, AdminClient, AdminError, CommandEvents, GrpcNetworkFactory, PeerClient,
+    PeerTrouble,
 };
 pub use founding::{FoundingError, found_ring};
-pub use local_member::{LocalMember, StatusSource};
+pub use local_member::{CommandSource, LocalMember, StatusSource};
 pub use server::{RunningServer, ServeError, serve};
 pub use tls::{TlsError, TlsFiles, TlsMaterial};
 pub use transport_config::TransportConfig;

@@ -1,10 +1,13 @@
 //! The member behind a server: who it is from the start, its Raft from the moment that its log is open.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use bytes::Bytes;
 use consensus::{AdmissionRefusal, IdentityBook, Inbound, admit};
 use futures::future::BoxFuture;
 use raft_types::MemberId;
+use tokio::sync::mpsc;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
@@ -16,10 +19,18 @@ pub trait StatusSource: Send + Sync + 'static {
     fn status(&self) -> BoxFuture<'_, Vec<u8>>;
 }
 
+/// Carries out an operator's commands. The binary decides what they are.
+pub trait CommandSource: Send + Sync + 'static {
+    /// Begins a command, and tells what happens, as JSON documents; the channel ends with the command.
+    /// The command goes on when nobody receives any more. `caller` is where it comes from, if that is known.
+    fn command(&self, caller: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes>;
+}
+
 /// See the module.
 pub struct LocalMember {
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) status: Arc<dyn StatusSource>,
+    commands: OnceLock<Arc<dyn CommandSource>>,
     inbound: OnceLock<Inbound>,
     /// So that a member that keeps calling in vain fills no log.
     last_refusal: Mutex<Option<AdmissionRefusal>>,
@@ -31,6 +42,7 @@ impl LocalMember {
         Self {
             book,
             status,
+            commands: OnceLock::new(),
             inbound: OnceLock::new(),
             last_refusal: Mutex::default(),
         }
@@ -40,6 +52,16 @@ impl LocalMember {
     pub fn attach(&self, inbound: Inbound) {
         // A member has one Raft in its life; a second one would be a mistake that changes nothing.
         let _ = self.inbound.set(inbound);
+    }
+
+    /// From now on operators' commands are carried out by this. The first one stays.
+    pub fn take_commands(&self, commands: Arc<dyn CommandSource>) {
+        let _ = self.commands.set(commands);
+    }
+
+    /// Who carries out operators' commands, once there is somebody.
+    pub(crate) fn commands(&self) -> Option<&dyn CommandSource> {
+        self.commands.get().map(|commands| &**commands)
     }
 
     /// The member's Raft, if it runs.

@@ -4,7 +4,7 @@ use consensus::{Identity, Introduction, Party, RingState};
 use raft_types::{MemberId, RingId};
 use thiserror::Error;
 use tonic::transport::Channel;
-use tonic::{Response, Status};
+use tonic::{Response, Status, Streaming};
 
 use super::endpoint::{self, AddressError};
 use crate::schema::{self, admin_client};
@@ -113,6 +113,22 @@ impl AdminClient {
         Ok(answer.json)
     }
 
+    /// Gives a member a command. Only its beginning has a deadline; what it takes is for the caller to
+    /// judge. It goes on there when the events are dropped.
+    ///
+    /// # Errors
+    /// [`AdminError`]; the command has not begun then, unless the member stopped to answer just there.
+    pub async fn command(&self, json: bytes::Bytes) -> Result<CommandEvents, AdminError> {
+        let mut client = self.client.clone();
+        let events = self
+            .call(client.command(schema::CommandRequest { json }))
+            .await?;
+        Ok(CommandEvents {
+            events,
+            address: self.address.clone(),
+        })
+    }
+
     async fn call<T>(
         &self,
         call: impl Future<Output = Result<Response<T>, Status>>,
@@ -131,6 +147,29 @@ impl AdminClient {
             Err(_) => Err(AdminError::Unreachable {
                 address,
                 reason: format!("no answer within {:?}", self.config.call_deadline),
+            }),
+        }
+    }
+}
+
+/// What happens while a command is carried out.
+#[derive(Debug)]
+pub struct CommandEvents {
+    events: Streaming<schema::CommandEvent>,
+    address: String,
+}
+
+impl CommandEvents {
+    /// The next event, a JSON document; none when there are no more.
+    ///
+    /// # Errors
+    /// [`AdminError::Unreachable`] when the connection is lost; the command may go on.
+    pub async fn next(&mut self) -> Result<Option<bytes::Bytes>, AdminError> {
+        match self.events.message().await {
+            Ok(event) => Ok(event.map(|event| event.json)),
+            Err(status) => Err(AdminError::Unreachable {
+                address: self.address.clone(),
+                reason: endpoint::words(&status),
             }),
         }
     }

@@ -8,7 +8,7 @@ mod parts;
 mod peers;
 mod window;
 
-pub use admin::{AdminClient, AdminError};
+pub use admin::{AdminClient, AdminError, CommandEvents};
 pub use endpoint::AddressError;
 pub use network::{GrpcNetworkFactory, PeerClient};
 pub use peers::PeerTrouble;

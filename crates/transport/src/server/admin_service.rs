@@ -1,9 +1,13 @@
-//! Who this member is, its ring, and its status: for operators and for the member that makes a ring.
+//! Who this member is, its ring, its status, and commands to it: for operators and for the member that
+//! makes a ring.
 
 use std::sync::Arc;
 
 use consensus::{IdentityError, RingState};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use raft_types::{Incarnation, MemberId, RingId};
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::local_member::LocalMember;
@@ -11,10 +15,14 @@ use crate::schema::{self, admin_server::Admin};
 
 pub(crate) struct AdminService {
     pub(crate) local: Arc<LocalMember>,
+    /// Ends what is told of commands under way.
+    pub(crate) shutdown: CancellationToken,
 }
 
 #[tonic::async_trait]
 impl Admin for AdminService {
+    type CommandStream = BoxStream<'static, Result<schema::CommandEvent, Status>>;
+
     async fn identify(
         &self,
         _: Request<schema::IdentifyRequest>,
@@ -76,5 +84,21 @@ impl Admin for AdminService {
     ) -> Result<Response<schema::StatusAnswer>, Status> {
         let json = self.local.status.status().await;
         Ok(Response::new(schema::StatusAnswer { json: json.into() }))
+    }
+
+    async fn command(
+        &self,
+        request: Request<schema::CommandRequest>,
+    ) -> Result<Response<Self::CommandStream>, Status> {
+        let caller = request.remote_addr();
+        let commands = self.local.commands().ok_or_else(|| {
+            Status::unavailable("this member is still starting; try again in a moment")
+        })?;
+        let mut events = commands.command(caller, request.into_inner().json);
+        let shutdown = self.shutdown.clone();
+        let events = stream::poll_fn(move |context| events.poll_recv(context))
+            .map(|json| Ok(schema::CommandEvent { json }))
+            .take_until(shutdown.cancelled_owned());
+        Ok(Response::new(events.boxed()))
     }
 }

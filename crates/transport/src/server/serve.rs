@@ -86,7 +86,10 @@ pub fn serve(
         shutdown: shutdown.clone(),
     })
     .max_decoding_message_size(MAX_MESSAGE_BYTES);
-    let admin = AdminServer::new(AdminService { local });
+    let admin = AdminServer::new(AdminService {
+        local,
+        shutdown: shutdown.clone(),
+    });
 
     let mut server = Server::builder()
         .http2_keepalive_interval(Some(config.keepalive))

@@ -6,6 +6,7 @@
 mod support;
 
 mod campaign_on_request;
+mod commands;
 mod commits_and_restarts;
 mod damaged_on_the_way;
 mod entry_in_pieces;
