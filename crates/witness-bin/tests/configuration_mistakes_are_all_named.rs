@@ -193,3 +193,92 @@ fn a_file_that_cannot_be_read_is_an_error_of_its_own() {
     assert_eq!(run.code, 1, "{run}");
     assert!(run.stderr.contains("nowhere.toml cannot be read"), "{run}");
 }
+
+const THREE_REGIONS: &str = r#"data_dir = "/var/lib/witness"
+ring.name = "orders"
+member.id = 3
+members = [
+  { id = 1, name = "db-1", region = "north", kind = "database", address = "10.0.0.1:7400" },
+  { id = 2, name = "witness-1", region = "north", kind = "witness", address = "10.0.0.2:7400" },
+  { id = 3, name = "witness-2", region = "north", kind = "witness", address = "10.0.0.3:7400" },
+  { id = 4, name = "db-2", region = "south", kind = "database", address = "10.0.1.1:7400" },
+  { id = 5, name = "witness-3", region = "south", kind = "witness", address = "10.0.1.2:7400" },
+  { id = 6, name = "log-1", region = "east", kind = "witness", address = "10.0.2.1:7400", votes = false },
+]
+"#;
+
+/// What `[quorum]` and the members' regions mean together, each with the exit code of `witness check`.
+#[test]
+fn the_quorum_and_the_regions_have_to_go_together() {
+    let cases = [
+        (
+            "",
+            0,
+            "witness.toml:8:3: warning: region `south` has two voting members, so either's loss stops every commit while that region leads; let three vote there, a witness is enough; or give its database member the priority 0",
+        ),
+        (
+            "quorum.policy = \"majorty\"",
+            2,
+            "`quorum.policy`: `majorty` is not one of `single-region-dynamic`, `majority`, `regions`; did you mean `majority`?",
+        ),
+        (
+            "quorum.policy = \"regions\"",
+            2,
+            "witness.toml:12:17: error: `quorum.policy` is `regions`, but `quorum.regions` names none; list the regions of which every commit needs a majority, or choose another policy",
+        ),
+        (
+            "quorum = { policy = \"regions\", regions = [\"north\", \"sout\"] }",
+            2,
+            "error: `quorum.regions` names `sout`, and no member runs there; did you mean `south`?",
+        ),
+        (
+            "quorum = { policy = \"regions\", regions = [\"north\", \"zzz\"] }",
+            2,
+            "error: `quorum.regions` names `zzz`, and no member runs there; the members' regions are `east`, `north`, `south`",
+        ),
+        (
+            "quorum = { policy = \"regions\", regions = [\"north\", \"east\"] }",
+            2,
+            "error: `quorum.regions` names `east`, and no member there votes; let members there vote, better three, or remove the region from the list",
+        ),
+        (
+            "quorum = { policy = \"regions\", regions = [\"north\", \"north\"] }",
+            2,
+            "error: `quorum.regions` names `north` twice; name every region once",
+        ),
+        (
+            "quorum = { policy = \"regions\", regions = [\"north\", \"south\"] }",
+            0,
+            "witness.toml is valid",
+        ),
+        (
+            "quorum.regions = [\"north\"]",
+            0,
+            "warning: `quorum.regions` is not looked at with the policy `single-region-dynamic`; set `quorum.policy` to \"regions\", or remove the line",
+        ),
+        (
+            "quorum.region_preference = [\"south\", \"nort\"]",
+            0,
+            "warning: `quorum.region_preference` names `nort`, and no member runs there; did you mean `north`?",
+        ),
+    ];
+    for (line, code, expected) in cases {
+        let scratch = Scratch::new();
+        scratch.write("witness.toml", &format!("{THREE_REGIONS}{line}\n"));
+        let run = witness(&scratch).args(["check"]).run();
+        assert_eq!(run.code, code, "{line}: {run}");
+        assert!(
+            run.stdout.contains(expected),
+            "`{expected}` is not in {run}"
+        );
+    }
+    let scratch = Scratch::new();
+    let modest = THREE_REGIONS.replace("\"10.0.1.1:7400\"", "\"10.0.1.1:7400\", priority = 0");
+    scratch.write("witness.toml", &modest);
+    let run = witness(&scratch).args(["check"]).run();
+    assert_eq!(
+        (run.code, run.stdout.contains("warning")),
+        (0, false),
+        "{run}"
+    );
+}

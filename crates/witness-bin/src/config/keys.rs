@@ -155,6 +155,27 @@ pub const KEYS: &[Key] = &[
         "Memory for entries that are proposed and not committed yet; the next transaction waits beyond it.",
     ),
     key(
+        "quorum.policy",
+        Kind::Choice(&["single-region-dynamic", "majority", "regions"]),
+        Value("\"single-region-dynamic\""),
+        "",
+        "What a commit needs: `single-region-dynamic` a majority of the leader's region, which follows the leader; `majority` one of all voting members; `regions` one in each of `quorum.regions`. The same on every member.",
+    ),
+    key(
+        "quorum.regions",
+        Kind::List,
+        Value("[]"),
+        "[\"north\", \"south\"]",
+        "The regions of which a commit needs a majority in each, for the policy `regions`.",
+    ),
+    key(
+        "quorum.region_preference",
+        Kind::List,
+        Value("[]"),
+        "[\"north\", \"south\"]",
+        "Regions in the order in which a leader is looked for when nobody in the last leader's region can lead. Those that are not listed come last, by name.",
+    ),
+    key(
         "tls.certificate_file",
         Kind::File,
         Value("\"\""),
@@ -389,7 +410,17 @@ pub const MEMBER_KEYS: &[Key] = &[
         Kind::Bool,
         Value("true"),
         "",
-        "Whether it counts in a quorum; one that does not only receives the log.",
+        "Whether it may count in a quorum; one that does not only receives the log.",
+    ),
+    key(
+        "members.priority",
+        Kind::Integer {
+            min: 0,
+            max: 1_000_000,
+        },
+        Value("100"),
+        "",
+        "Which of several fit members leads: the one with the highest. 0: only when there is no other. It counts when the member is taken in.",
     ),
     key(
         "members.address",
@@ -407,6 +438,10 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ("member", "Which member this process is"),
     ("log", "The log on disk"),
     ("raft", "Timers; the same on every member"),
+    (
+        "quorum",
+        "What a commit waits for, and where a leader is looked for; the same on every member",
+    ),
     ("tls", "TLS between members"),
     (
         "mysql",

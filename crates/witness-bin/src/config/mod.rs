@@ -8,6 +8,7 @@ mod example;
 mod files;
 mod layers;
 mod problem;
+mod quorum_rules;
 mod rules;
 mod settings;
 mod suggest;
@@ -22,7 +23,7 @@ pub use layers::Sources;
 pub use problem::{Place, Problem, Problems, Severity};
 pub use settings::{
     Config, Durability, LogSettings, LoggingSettings, MemberEntry, MysqlMode, MysqlSettings,
-    MysqlTls, PasswordSource, RaftSettings, TlsSettings,
+    MysqlTls, PasswordSource, QuorumPolicy, QuorumSettings, RaftSettings, TlsSettings,
 };
 pub use suggest::nearest;
 

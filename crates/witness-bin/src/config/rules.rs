@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::problem::Problems;
+use super::quorum_rules;
 use super::settings::own_socket;
 use super::values::Values;
 
@@ -16,6 +17,7 @@ pub(crate) fn check(values: &Values, members: &[Values], problems: &mut Problems
     unique(members, problems);
     own_entry(values, members, problems);
     votes(members, problems);
+    quorum_rules::check(values, members, problems);
     timers(values, problems);
     tls(values, problems);
     if own_kind(values, members).as_deref() == Some("database") {

@@ -26,6 +26,8 @@ pub struct Config {
     pub log: LogSettings,
     /// Timers.
     pub raft: RaftSettings,
+    /// What a commit waits for.
+    pub quorum: QuorumSettings,
     /// TLS between members; `None` without.
     pub tls: Option<TlsSettings>,
     /// The mysqld beside a database member; `None` for a witness.
@@ -49,6 +51,8 @@ pub struct MemberEntry {
     pub kind: MemberKind,
     /// Whether it may count in a quorum.
     pub votes: bool,
+    /// Which of several fit members leads: the highest; 0 only when there is no other.
+    pub priority: u32,
     /// `host:port` at which the others reach it.
     pub address: String,
 }
@@ -107,6 +111,27 @@ impl RaftSettings {
     pub fn usual_lease(heartbeat: Duration) -> Duration {
         heartbeat * 8 / 5
     }
+}
+
+/// `[quorum]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QuorumSettings {
+    /// What a commit needs.
+    pub policy: QuorumPolicy,
+    /// In which order regions are looked through for a leader.
+    pub region_preference: Vec<Region>,
+}
+
+/// What a commit needs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum QuorumPolicy {
+    /// A majority of the leader's region.
+    #[default]
+    SingleRegionDynamic,
+    /// A majority of all voting members.
+    Majority,
+    /// A majority in each of these regions.
+    Regions(Vec<Region>),
 }
 
 /// `[tls]`, complete.
@@ -257,6 +282,7 @@ pub(crate) fn build(values: &Values, members: &[Values]) -> Option<Config> {
             disk_reserve_bytes: values.number("log.disk_reserve_bytes")?,
         },
         raft: raft(values)?,
+        quorum: quorum(values)?,
         tls: tls(values)?,
         mysql: match own.kind {
             MemberKind::Database => Some(mysql(values)?),
@@ -283,6 +309,7 @@ pub(crate) fn member(values: &Values) -> Option<MemberEntry> {
             _ => MemberKind::Witness,
         },
         votes: values.bool("members.votes")?,
+        priority: u32::try_from(values.number("members.priority")?).ok()?,
         address: values.text("members.address")?,
     })
 }
@@ -298,6 +325,21 @@ fn raft(values: &Values) -> Option<RaftSettings> {
             lease
         },
         proposals_bytes: u32::try_from(values.number("raft.proposals_bytes")?).ok()?,
+    })
+}
+
+fn quorum(values: &Values) -> Option<QuorumSettings> {
+    let regions = |key| {
+        let names = values.list(key)?.into_iter();
+        Some(names.map(Region).collect::<Vec<_>>())
+    };
+    Some(QuorumSettings {
+        policy: match values.text("quorum.policy")?.as_str() {
+            "majority" => QuorumPolicy::Majority,
+            "regions" => QuorumPolicy::Regions(regions("quorum.regions")?),
+            _ => QuorumPolicy::SingleRegionDynamic,
+        },
+        region_preference: regions("quorum.region_preference")?,
     })
 }
 

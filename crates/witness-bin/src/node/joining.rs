@@ -132,7 +132,7 @@ fn record_of(entry: &MemberEntry) -> MemberRecord {
         region: entry.region.clone(),
         kind: entry.kind,
         votes: entry.votes,
-        priority: MemberRecord::DEFAULT_PRIORITY,
+        priority: entry.priority,
         address: entry.address.clone(),
         incarnation: Incarnation::default(),
     }

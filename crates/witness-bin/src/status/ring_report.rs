@@ -153,6 +153,7 @@ mod tests {
             region: Region("north".into()),
             kind: MemberKind::Witness,
             votes: true,
+            priority: 100,
             address: format!("10.0.0.{id}:7400"),
         }
     }

@@ -191,6 +191,7 @@ mod tests {
             region: view.member.region.clone(),
             kind: view.member.kind,
             votes: true,
+            priority: 100,
             address: view.member.address.clone(),
         }
     }
