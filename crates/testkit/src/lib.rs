@@ -6,6 +6,7 @@
 pub mod bounded_run;
 #[cfg(feature = "storage")]
 pub mod disk;
+pub mod distance;
 #[cfg(feature = "storage")]
 mod faulty_fs;
 #[cfg(feature = "storage")]

@@ -1,0 +1,101 @@
+//! Which addresses the places of one network have: a /24 of 198.18.0.0/15, which is set aside for measuring networks (RFC 2544)
+//! and thus nobody's, chosen so that networks of several harnesses do not meet.
+
+use std::net::Ipv4Addr;
+use std::process;
+
+use anyhow::{Context, Result, ensure};
+
+use super::links::Place;
+use super::wire::ip;
+
+const BASE: u32 = u32::from_be_bytes([198, 18, 0, 0]);
+/// How many /24 a /15 has.
+const NETWORKS: u32 = 512;
+/// The harness has this last octet, members the ones after it.
+const FIRST_HOST: u32 = 1;
+/// The last octet that a member may have.
+const LAST_HOST: u32 = 254;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AddressPlan {
+    network: u32,
+    places: u32,
+}
+
+impl AddressPlan {
+    /// A network that no device of this machine uses.
+    pub(super) fn choose(members: usize) -> Result<Self> {
+        let places = u32::try_from(members).unwrap_or(u32::MAX).saturating_add(1);
+        ensure!(
+            places <= LAST_HOST - FIRST_HOST + 1,
+            "a network of {members} members is too large; it may have {}",
+            LAST_HOST - FIRST_HOST
+        );
+        let used = ip(&["-4", "-oneline", "address", "show"])?;
+        // Harnesses that start at the same moment see nothing of each other yet: each begins to look at another place.
+        let number = first_free(&used, process::id()).context(
+            "all of 198.18.0.0/15 is in use on this machine; `ip address` shows by what",
+        )?;
+        Ok(Self {
+            network: BASE + (number << 8),
+            places,
+        })
+    }
+
+    /// The address of a place.
+    pub(super) fn address(&self, place: Place) -> Ipv4Addr {
+        let index = u32::try_from(place.index()).unwrap_or(u32::MAX);
+        Ipv4Addr::from(self.network.wrapping_add(FIRST_HOST).wrapping_add(index))
+    }
+
+    /// The place that has an address.
+    pub(super) fn place(&self, address: Ipv4Addr) -> Option<Place> {
+        let index = u32::from(address).checked_sub(self.network + FIRST_HOST)?;
+        let place = usize::try_from(index).ok().map(Place::at_index);
+        place.filter(|_| index < self.places)
+    }
+}
+
+/// The first /24 from `start` on that is not in what `ip address show` printed.
+fn first_free(used: &str, start: u32) -> Option<u32> {
+    (0..NETWORKS)
+        .map(|step| (start % NETWORKS + step) % NETWORKS)
+        .find(|number| {
+            let [a, b, c, _] = Ipv4Addr::from(BASE + (number << 8)).octets();
+            !used.contains(&format!(" {a}.{b}.{c}."))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_places_are_each_others() {
+        let plan = AddressPlan {
+            network: BASE + (300 << 8),
+            places: 3,
+        };
+        assert_eq!(plan.address(Place::HARNESS), Ipv4Addr::new(198, 19, 44, 1));
+        for place in [Place::HARNESS, Place::member(0), Place::member(1)] {
+            assert_eq!(plan.place(plan.address(place)), Some(place));
+        }
+        assert_eq!(plan.place(plan.address(Place::member(2))), None);
+        assert_eq!(plan.place(Ipv4Addr::new(198, 19, 44, 0)), None);
+        assert_eq!(plan.place(Ipv4Addr::new(10, 0, 0, 1)), None);
+    }
+
+    #[test]
+    fn a_network_in_use_is_not_chosen() {
+        let used = "7: witness0    inet 198.18.5.1/24 scope global witness0\n";
+        assert_eq!(first_free(used, 5), Some(6));
+        assert_eq!(first_free(used, 512 + 4), Some(4));
+        assert_eq!(first_free("", 511), Some(511));
+        let all: String = (0..512)
+            .map(|number| format!(" 198.{}.{}.1/24", 18 + number / 256, number % 256))
+            .collect();
+        assert_eq!(first_free(&all, 3), None);
+    }
+}

@@ -1,0 +1,245 @@
+//! What each directed pair of places does to a packet: when it arrives, or that it is lost. Pure; the router asks and carries.
+
+use std::time::{Duration, Instant};
+
+/// What may be on its way over one link; more is lost, as in a full buffer of a real router.
+const IN_FLIGHT_BYTES: usize = 64 << 20;
+
+/// One end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place(usize);
+
+impl Place {
+    /// The harness's own.
+    pub const HARNESS: Self = Self(0);
+
+    /// That of the member with this index, counted from 0.
+    #[must_use]
+    pub const fn member(index: usize) -> Self {
+        Self(index + 1)
+    }
+
+    pub(super) const fn index(self) -> usize {
+        self.0
+    }
+
+    pub(super) const fn at_index(index: usize) -> Self {
+        Self(index)
+    }
+}
+
+/// How one direction between two places behaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Link {
+    /// How long a packet takes, one way.
+    pub delay: Duration,
+    /// Which part of the packets is lost, from 0 to 1.
+    pub loss: f64,
+    /// Whether nothing passes.
+    pub cut: bool,
+}
+
+/// What went over a link since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Packets that arrived.
+    pub packets: u64,
+    /// Their bytes, headers included.
+    pub bytes: u64,
+    /// Packets that did not arrive.
+    pub lost_packets: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    link: Link,
+    traffic: Traffic,
+    in_flight_bytes: usize,
+    /// When the packet before arrives: order is kept, also when the delay becomes shorter.
+    last_due: Option<Instant>,
+}
+
+/// All links of a network.
+#[derive(Debug)]
+pub struct Links {
+    places: usize,
+    states: Vec<State>,
+}
+
+impl Links {
+    pub(super) fn new(members: usize) -> Self {
+        let places = members + 1;
+        Self {
+            places,
+            states: vec![State::default(); places * places],
+        }
+    }
+
+    /// How a link behaves now.
+    #[must_use]
+    pub fn link(&self, from: Place, to: Place) -> Link {
+        self.states[self.slot(from, to)].link
+    }
+
+    /// What went over a link.
+    #[must_use]
+    pub fn traffic(&self, from: Place, to: Place) -> Traffic {
+        self.states[self.slot(from, to)].traffic
+    }
+
+    /// Sets the one-way delay of packets that leave from now on.
+    pub fn set_delay(&mut self, from: Place, to: Place, delay: Duration) {
+        self.link_mut(from, to).delay = delay;
+    }
+
+    /// Sets which part of the packets is lost, from 0 to 1.
+    pub fn set_loss(&mut self, from: Place, to: Place, loss: f64) {
+        self.link_mut(from, to).loss = loss;
+    }
+
+    /// Lets nothing pass from one place to the other; what is on its way is lost. The other direction stays as it is.
+    pub fn cut(&mut self, from: Place, to: Place) {
+        self.link_mut(from, to).cut = true;
+    }
+
+    /// Cuts both directions.
+    pub fn cut_both(&mut self, one: Place, other: Place) {
+        self.cut(one, other);
+        self.cut(other, one);
+    }
+
+    /// Ends a cut of one direction.
+    pub fn mend(&mut self, from: Place, to: Place) {
+        self.link_mut(from, to).cut = false;
+    }
+
+    /// Ends all cuts and all loss. Delays stay.
+    pub fn mend_all(&mut self) {
+        for state in &mut self.states {
+            state.link.cut = false;
+            state.link.loss = 0.0;
+        }
+    }
+
+    /// A packet of `len` bytes leaves at `now`: when it arrives, or nothing when it is lost. `chance` is a number from 0 to
+    /// 1, drawn for this packet.
+    pub(super) fn send(
+        &mut self,
+        (from, to): (Place, Place),
+        len: usize,
+        now: Instant,
+        chance: f64,
+    ) -> Option<Instant> {
+        let slot = self.slot(from, to);
+        let state = &mut self.states[slot];
+        let full = state.in_flight_bytes + len > IN_FLIGHT_BYTES;
+        if state.link.cut || full || chance < state.link.loss {
+            state.traffic.lost_packets += 1;
+            return None;
+        }
+        let due = now + state.link.delay;
+        let due = state.last_due.map_or(due, |last| last.max(due));
+        state.last_due = Some(due);
+        state.in_flight_bytes += len;
+        Some(due)
+    }
+
+    /// A packet that [`Self::send`] let go has reached its end: whether it gets out there.
+    pub(super) fn arrive(&mut self, from: Place, to: Place, len: usize) -> bool {
+        let slot = self.slot(from, to);
+        let state = &mut self.states[slot];
+        state.in_flight_bytes = state.in_flight_bytes.saturating_sub(len);
+        if state.link.cut {
+            state.traffic.lost_packets += 1;
+            return false;
+        }
+        state.traffic.packets += 1;
+        state.traffic.bytes += len as u64;
+        true
+    }
+
+    fn link_mut(&mut self, from: Place, to: Place) -> &mut Link {
+        let slot = self.slot(from, to);
+        &mut self.states[slot].link
+    }
+
+    fn slot(&self, from: Place, to: Place) -> usize {
+        assert!(
+            from.0 < self.places && to.0 < self.places,
+            "no link {from:?} -> {to:?}"
+        );
+        from.0 * self.places + to.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Place = Place::member(0);
+    const B: Place = Place::member(1);
+    const NEVER: f64 = 1.0;
+
+    fn links(delay_ms: u64) -> Links {
+        let mut links = Links::new(2);
+        links.set_delay(A, B, Duration::from_millis(delay_ms));
+        links
+    }
+
+    #[test]
+    fn a_packet_arrives_after_the_delay_of_its_direction() {
+        let now = Instant::now();
+        let mut links = links(30);
+        let due = links.send((A, B), 100, now, NEVER);
+        assert_eq!(due, Some(now + Duration::from_millis(30)));
+        assert_eq!(links.send((B, A), 100, now, NEVER), Some(now));
+        assert!(links.arrive(A, B, 100));
+        let traffic = Traffic {
+            packets: 1,
+            bytes: 100,
+            lost_packets: 0,
+        };
+        assert_eq!(links.traffic(A, B), traffic);
+    }
+
+    #[test]
+    fn a_shorter_delay_does_not_overtake() {
+        let now = Instant::now();
+        let mut links = links(30);
+        let first = links.send((A, B), 1, now, NEVER).unwrap();
+        links.set_delay(A, B, Duration::from_millis(1));
+        assert_eq!(links.send((A, B), 1, now, NEVER), Some(first));
+        let later = now + Duration::from_millis(40);
+        assert_eq!(
+            links.send((A, B), 1, later, NEVER),
+            Some(later + Duration::from_millis(1))
+        );
+    }
+
+    #[test]
+    fn a_cut_is_of_one_direction_and_takes_what_is_on_its_way() {
+        let now = Instant::now();
+        let mut links = links(30);
+        assert!(links.send((A, B), 10, now, NEVER).is_some());
+        links.cut(A, B);
+        assert!(!links.arrive(A, B, 10), "it was on its way");
+        assert_eq!(links.send((A, B), 10, now, NEVER), None);
+        assert!(links.send((B, A), 10, now, NEVER).is_some());
+        assert_eq!(links.traffic(A, B).lost_packets, 2);
+        links.mend_all();
+        assert_eq!(links.link(A, B).delay, Duration::from_millis(30));
+        assert!(links.send((A, B), 10, now, NEVER).is_some());
+    }
+
+    #[test]
+    fn loss_takes_its_part_and_a_full_link_everything_more() {
+        let now = Instant::now();
+        let mut links = links(0);
+        links.set_loss(A, B, 0.25);
+        assert_eq!(links.send((A, B), 1, now, 0.2), None);
+        assert!(links.send((A, B), IN_FLIGHT_BYTES, now, 0.3).is_some());
+        assert_eq!(links.send((A, B), 1, now, 0.3), None, "full");
+        assert!(links.arrive(A, B, IN_FLIGHT_BYTES));
+        assert!(links.send((A, B), 1, now, 0.3).is_some());
+    }
+}

@@ -1,0 +1,157 @@
+//! The thread that carries packets between the wires. It waits in one place, for packets and for the time of the next arrival,
+//! with a precision of some tens of microseconds.
+
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::address_plan::AddressPlan;
+use super::delay_line::DelayLine;
+use super::links::{Links, Place};
+use super::packet::destination;
+use super::wire::{MTU, Wire};
+
+/// Packets that are taken from one wire before the others have their turn.
+const TURN: usize = 64;
+/// How soon it sees that it shall stop.
+const STOP_PATIENCE: Duration = Duration::from_millis(50);
+/// Best of all: carrying packets late would be measured as distance.
+const NICENESS: i32 = -20;
+/// The kernel may wake a thread so much late to save wake-ups; 50 µs unless told.
+const TIMER_SLACK_NS: Option<NonZeroU64> = NonZeroU64::new(1);
+
+/// The running router; dropped, it ends and its wires with it.
+#[derive(Debug)]
+pub(super) struct Router {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Packet {
+    from: Place,
+    to: Place,
+    bytes: Box<[u8]>,
+}
+
+struct Carrier {
+    wires: Vec<Wire>,
+    plan: AddressPlan,
+    links: Arc<Mutex<Links>>,
+    under_way: DelayLine<Packet>,
+    buffer: Vec<u8>,
+}
+
+impl Router {
+    /// Starts to carry; wire `n` is that of place `n`.
+    pub(super) fn start(
+        wires: Vec<Wire>,
+        plan: AddressPlan,
+        links: Arc<Mutex<Links>>,
+    ) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let carrier = Carrier {
+            wires,
+            plan,
+            links,
+            under_way: DelayLine::new(),
+            buffer: vec![0; MTU],
+        };
+        let stopping = stop.clone();
+        let thread = thread::Builder::new()
+            .name("distance".to_owned())
+            .spawn(move || carrier.carry(&stopping))?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the router has been printed by its thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Carrier {
+    fn carry(mut self, stop: &AtomicBool) {
+        // Both are this thread's alone. Without them it carries all the same, a little later.
+        let _ = rustix::thread::set_current_timer_slack(TIMER_SLACK_NS);
+        let _ = rustix::process::setpriority_process(None, NICENESS);
+        while !stop.load(Ordering::Relaxed) {
+            self.deliver();
+            for place in self.readable() {
+                self.take(place);
+            }
+        }
+    }
+
+    /// Gives everything out that is due.
+    fn deliver(&mut self) {
+        while let Some(packet) = self.under_way.pop_due(Instant::now()) {
+            self.hand_over(&packet);
+        }
+    }
+
+    fn hand_over(&self, packet: &Packet) {
+        let Packet { from, to, bytes } = packet;
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let arrives = links.arrive(*from, *to, bytes.len());
+        drop(links);
+        if arrives {
+            // A full or vanished device loses it, as any network may.
+            let _ = self.wires[to.index()].device.send(bytes);
+        }
+    }
+
+    /// Waits until a wire has packets or something is due.
+    fn readable(&self) -> Vec<Place> {
+        let wait = self.under_way.next_due().map_or(STOP_PATIENCE, |due| {
+            due.saturating_duration_since(Instant::now())
+                .min(STOP_PATIENCE)
+        });
+        let mut waiting: Vec<_> = self
+            .wires
+            .iter()
+            .map(|wire| PollFd::new(&wire.device, PollFlags::IN))
+            .collect();
+        let timeout = Timespec::try_from(wait).ok();
+        // An interrupted wait is a short one.
+        let _ = poll(&mut waiting, timeout.as_ref());
+        let ready = waiting.iter().enumerate();
+        ready
+            .filter(|(_, descriptor)| descriptor.revents().contains(PollFlags::IN))
+            .map(|(index, _)| Place::at_index(index))
+            .collect()
+    }
+
+    /// Takes what a wire has, as far as its turn goes.
+    fn take(&mut self, from: Place) {
+        for _ in 0..TURN {
+            let Ok(len) = self.wires[from.index()].device.recv(&mut self.buffer) else {
+                return; // nothing there any more
+            };
+            let now = Instant::now();
+            let bytes = &self.buffer[..len];
+            let Some(to) = destination(bytes).and_then(|address| self.plan.place(address)) else {
+                continue;
+            };
+            let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+            let due = links.send((from, to), len, now, fastrand::f64());
+            drop(links);
+            if let Some(due) = due {
+                let bytes = bytes.into();
+                self.under_way.push(due, Packet { from, to, bytes });
+            }
+        }
+    }
+}
