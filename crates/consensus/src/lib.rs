@@ -14,6 +14,7 @@ mod identity;
 mod inbound;
 mod last_heard;
 mod leadership;
+pub mod matching;
 mod member;
 mod member_config;
 mod observer;

@@ -42,7 +42,7 @@ async fn purged_entries_are_gone_and_missed_by_who_needs_them() {
     })
     .await;
     let first = ring.disks[&leader]
-        .entries()
+        .all()
         .first()
         .map(|entry| entry.log_id.index);
     assert_eq!(first, Some(upto.index + 1));

@@ -4,13 +4,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io;
-use std::ops::RangeBounds;
+use std::ops::{Range, RangeBounds};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, OptionalSend, RaftLogReader};
-use raft_types::{AppEntry, Entry, EntryPayload, LogId, MAX_MESSAGE_BYTES, TypeConfig, Vote};
+use raft_types::{
+    AppEntry, Entry, EntryPayload, LogId, LogReport, MAX_MESSAGE_BYTES, OpId, OwnLog,
+    REPORTED_RUNS, ReadingEntries, TermRun, TypeConfig, Vote,
+};
 
 /// What survives a member.
 #[derive(Debug, Clone, Default)]
@@ -21,14 +24,73 @@ struct Content {
     vote: Option<Vote>,
     purged: Option<LogId>,
     entries: BTreeMap<u64, Entry>,
+    runs: Vec<TermRun>,
+    /// The last index that is flushed.
+    durable: Option<u64>,
     flush_time: Duration,
     broken: bool,
+}
+
+impl Content {
+    fn push(&mut self, entry: Entry) {
+        let OpId { term, index } = entry.log_id.into();
+        match self.runs.last_mut() {
+            Some(run) if run.term == term => run.last = index,
+            _ => self.runs.push(TermRun {
+                term,
+                first: index,
+                last: index,
+            }),
+        }
+        self.entries.insert(index, entry);
+    }
+
+    fn truncate(&mut self, from: u64) {
+        self.entries.split_off(&from);
+        self.runs.retain(|run| run.first < from);
+        if let Some(run) = self.runs.last_mut() {
+            run.last = run.last.min(from.saturating_sub(1));
+        }
+        self.durable = self.durable.min(from.checked_sub(1));
+    }
+
+    fn purge(&mut self, upto: LogId) {
+        self.entries = self.entries.split_off(&(upto.index + 1));
+        self.runs.retain(|run| run.last > upto.index);
+        if let Some(run) = self.runs.first_mut() {
+            run.first = run.first.max(upto.index + 1);
+        }
+        self.purged = Some(upto);
+    }
+
+    fn report(&self) -> LogReport {
+        let durable = self.durable;
+        let flushed = self.runs.iter().filter(|run| Some(run.first) <= durable);
+        let mut runs: Vec<_> = flushed.copied().collect();
+        if let (Some(run), Some(durable)) = (runs.last_mut(), durable) {
+            run.last = run.last.min(durable);
+        }
+        LogReport {
+            vote: self.vote,
+            runs: runs.split_off(runs.len().saturating_sub(REPORTED_RUNS)),
+        }
+    }
 }
 
 impl MemoryDisk {
     /// A log over this disk.
     pub(crate) fn open(&self) -> MemoryLog {
         MemoryLog(self.clone())
+    }
+
+    /// Puts entries on the disk of a member that does not run, as if it had always had them.
+    #[allow(dead_code, reason = "not every user begins with a log")]
+    pub(crate) fn preload(&self, entries: impl IntoIterator<Item = Entry>) {
+        let mut content = self.content();
+        for entry in entries {
+            content.durable = Some(entry.log_id.index);
+            content.push(entry);
+        }
     }
 
     /// Lets entries take this long to become durable.
@@ -43,13 +105,13 @@ impl MemoryDisk {
     }
 
     /// All entries.
-    pub(crate) fn entries(&self) -> Vec<Entry> {
+    pub(crate) fn all(&self) -> Vec<Entry> {
         self.content().entries.values().cloned().collect()
     }
 
     /// The transactions in the log, in their order.
     pub(crate) fn transactions(&self) -> Vec<bytes::Bytes> {
-        let payloads = self.entries().into_iter().map(|entry| entry.payload);
+        let payloads = self.all().into_iter().map(|entry| entry.payload);
         payloads
             .filter_map(|payload| match payload {
                 EntryPayload::Normal(AppEntry::Transaction(payload)) => {
@@ -60,8 +122,32 @@ impl MemoryDisk {
             .collect()
     }
 
+    /// Notes that the log is flushed up to an entry, if that is still in it.
+    fn flushed(&self, last: Option<LogId>) {
+        let mut content = self.content();
+        let Some(last) = last else { return };
+        let still_there = content
+            .entries
+            .get(&last.index)
+            .is_some_and(|entry| entry.log_id == last);
+        if still_there {
+            content.durable = content.durable.max(Some(last.index));
+        }
+    }
+
     fn content(&self) -> MutexGuard<'_, Content> {
         self.0.lock().unwrap()
+    }
+}
+
+impl OwnLog for MemoryDisk {
+    fn report(&self) -> LogReport {
+        self.content().report()
+    }
+
+    fn entries(&self, range: Range<u64>) -> ReadingEntries<'_> {
+        let mut log = self.open();
+        Box::pin(async move { log.limited_get_log_entries(range.start, range.end).await })
     }
 }
 
@@ -149,21 +235,26 @@ impl RaftLogStorage<TypeConfig> for MemoryLog {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let flush_time = {
+        let (flush_time, last) = {
             let mut content = self.0.content();
             if content.broken {
                 return Err(broken());
             }
+            let mut last = None;
             for entry in entries {
-                content.entries.insert(entry.log_id.index, entry);
+                last = Some(entry.log_id);
+                content.push(entry);
             }
-            content.flush_time
+            (content.flush_time, last)
         };
         if flush_time.is_zero() {
+            self.0.flushed(last);
             callback.io_completed(Ok(()));
         } else {
+            let disk = self.0.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(flush_time).await;
+                disk.flushed(last);
                 callback.io_completed(Ok(()));
             });
         }
@@ -172,14 +263,12 @@ impl RaftLogStorage<TypeConfig> for MemoryLog {
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> Result<(), io::Error> {
         let first_gone = last.map_or(0, |last| last.index + 1);
-        self.0.content().entries.split_off(&first_gone);
+        self.0.content().truncate(first_gone);
         Ok(())
     }
 
     async fn purge(&mut self, upto: LogId) -> Result<(), io::Error> {
-        let mut content = self.0.content();
-        content.entries = content.entries.split_off(&(upto.index + 1));
-        content.purged = Some(upto);
+        self.0.content().purge(upto);
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use consensus::matching::Matching;
 use consensus::{AppliedFloor, Bounds, Leadership, Member, MemberConfig, Outcome, Term, Timers};
 use raft_types::{
     AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
@@ -31,6 +32,8 @@ pub(crate) struct Ring {
     pub(crate) disks: BTreeMap<MemberId, MemoryDisk>,
     pub(crate) members: BTreeMap<MemberId, Member>,
     pub(crate) bounds: Bounds,
+    /// Whether members that are started answer the engine's search themselves, as they do in a real ring.
+    pub(crate) searches_locally: bool,
 }
 
 impl Ring {
@@ -52,6 +55,7 @@ impl Ring {
             records,
             members: BTreeMap::new(),
             bounds,
+            searches_locally: true,
         };
         for id in ring.ids() {
             ring.start(id).await;
@@ -87,11 +91,18 @@ impl Ring {
             ..MemberConfig::new(self.id, id, self.records[&id].kind)
         };
         let port = self.board.port(id);
-        let log = self.disks[&id].open();
+        let disk = self.disks[&id].clone();
         let calls = Arc::new(port.clone());
-        let member = Member::start(config, log, port, calls, AppliedFloor::default()).await;
+        let (log, floor) = (disk.open(), AppliedFloor::default());
+        let member = match self.searches_locally {
+            true => {
+                let network = Matching::new(port, Arc::new(disk.clone()), &config.timers);
+                Member::start(config, log, network, calls, floor).await
+            }
+            false => Member::start(config, log, port, calls, floor).await,
+        };
         let member = member.unwrap();
-        self.board.connect(id, member.inbound());
+        self.board.connect(id, member.inbound(), disk);
         self.members.insert(id, member);
     }
 

@@ -1,0 +1,247 @@
+//! A new leader sends a follower the newest entries of its log before the engine's search has found out
+//! what the follower lacks, and for a while every entry that it appends: so the first commit across a
+//! distance takes one round trip. These are ordinary requests of this leader; a follower that has the
+//! entries already changes nothing, and one that does not have what is before them says so.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, stream};
+use openraft::network::RPCOption;
+use openraft::raft::{AppendEntriesRequest, StreamAppendResult};
+use raft_types::{Entry, LogId, OwnLog, TypeConfig, Vote};
+use tokio::time::Instant;
+
+use super::knowledge::Exchange;
+use super::reporting::{Asked, ReportingNetwork};
+use super::shared::Shared;
+use super::widening::{UNASKED_BYTES, bytes_of};
+
+/// How many entries are tried to begin with; fewer when so many are too large.
+const TAIL_LENGTHS: [u64; 4] = [64, 16, 4, 1];
+
+/// How often the own log is looked at for entries to send.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// What is sent ahead to one follower in one leadership.
+pub(super) struct TailPush {
+    own: Arc<dyn OwnLog>,
+    shared: Arc<Shared>,
+    /// What every request of it has.
+    vote: Vote,
+    leader_commit: Option<LogId>,
+    first: AppendEntriesRequest<TypeConfig>,
+    begun: Exchange,
+    lasts: Duration,
+}
+
+impl TailPush {
+    /// Reads the newest entries, which go out with [`Self::run`]. Nothing when there are none that fit.
+    pub(super) async fn prepare(
+        own: Arc<dyn OwnLog>,
+        shared: Arc<Shared>,
+        cause: &AppendEntriesRequest<TypeConfig>,
+        window: Duration,
+    ) -> Option<Self> {
+        let (previous, entries) = tail(own.as_ref(), &cause.vote).await?;
+        let upto = entries.last()?.log_id;
+        let begun = shared.change(|known| {
+            let begun = known.begin(&cause.vote, Instant::now());
+            known.push(&begun, upto);
+            begun
+        });
+        let first = AppendEntriesRequest {
+            vote: cause.vote,
+            prev_log_id: previous,
+            entries,
+            leader_commit: cause.leader_commit,
+        };
+        Some(Self {
+            own,
+            shared,
+            vote: cause.vote,
+            leader_commit: cause.leader_commit,
+            first,
+            begun,
+            lasts: window,
+        })
+    }
+
+    /// Sends, and takes the answers in, until the window is over or the engine is past its search.
+    pub(super) async fn run<N: ReportingNetwork>(self, mut network: N, option: RPCOption) {
+        let _ended = Ended {
+            shared: self.shared.clone(),
+            begun: self.begun,
+        };
+        // Answers may take as long again as the sending.
+        let deadline = self.lasts * 2;
+        let _ = tokio::time::timeout(deadline, self.exchange(&mut network, option)).await;
+    }
+
+    async fn exchange<N: ReportingNetwork>(self, network: &mut N, option: RPCOption) {
+        let (shared, own, begun) = (self.shared.clone(), self.own.clone(), self.begun);
+        let on_their_way = OnTheirWay::default();
+        let requests = self.requests(on_their_way.clone()).boxed();
+        let mut answers = match network.stream_reported(requests, option).await {
+            Ok(answers) => answers,
+            Err(_) => return shared.change(|known| known.forget()),
+        };
+        while let Some(answer) = answers.next().await {
+            let Ok(answered) = answer else {
+                return shared.change(|known| known.forget());
+            };
+            let exchange = on_their_way.answered(&answered.result).unwrap_or(begun);
+            let own = own.report();
+            let reports = answered.report.as_ref().map(|theirs| (&own, theirs));
+            shared.change(|known| known.learn(&exchange, &answered.result, reports));
+            if answered.result.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn requests(self, on_their_way: OnTheirWay) -> impl Stream<Item = Asked> + Send + 'static {
+        let until = Instant::now() + self.lasts;
+        stream::unfold((self, None), move |(mut push, sent)| {
+            let on_their_way = on_their_way.clone();
+            async move {
+                let (request, wants_report) = match sent {
+                    None => (push.take_first(), true),
+                    Some(sent) => (push.next(sent, until).await?, false),
+                };
+                let upto = request.entries.last()?.log_id;
+                let exchange = push.shared.change(|known| {
+                    let exchange = known.begin(&push.vote, Instant::now());
+                    known.push(&exchange, upto);
+                    exchange
+                });
+                on_their_way.sent(upto, exchange);
+                let asked = Asked {
+                    request,
+                    wants_report,
+                };
+                Some((asked, (push, Some(upto))))
+            }
+        })
+    }
+
+    fn take_first(&mut self) -> AppendEntriesRequest<TypeConfig> {
+        AppendEntriesRequest {
+            vote: self.first.vote,
+            prev_log_id: self.first.prev_log_id,
+            entries: std::mem::take(&mut self.first.entries),
+            leader_commit: self.first.leader_commit,
+        }
+    }
+
+    /// The entries behind `sent`, when there are some.
+    async fn next(&self, sent: LogId, until: Instant) -> Option<AppendEntriesRequest<TypeConfig>> {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if Instant::now() >= until || !self.shared.lock().is_pushing(&self.begun) {
+                return None;
+            }
+            let start = sent.index + 1;
+            let entries = self.own.entries(start..u64::MAX).await.ok()?;
+            if !leads(self.own.as_ref(), &self.vote) {
+                return None;
+            }
+            let entries = suffix_that_fits(entries.into_iter().rev());
+            match entries.first() {
+                Some(first) if first.log_id.index == start => {
+                    return Some(AppendEntriesRequest {
+                        vote: self.vote,
+                        prev_log_id: Some(sent),
+                        entries,
+                        leader_commit: self.leader_commit,
+                    });
+                }
+                // More at once than is worth sending ahead: the engine's turn.
+                Some(_) => return None,
+                None => {}
+            }
+        }
+    }
+}
+
+/// Whatever ends a push, nobody waits for its answers any more.
+struct Ended {
+    shared: Arc<Shared>,
+    begun: Exchange,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.shared.change(|known| known.end_push(&self.begun));
+    }
+}
+
+/// What was sent and not answered, by its last entry: an answer is as fresh as the newest of it that it
+/// covers.
+#[derive(Clone, Default)]
+struct OnTheirWay(Arc<Mutex<VecDeque<(LogId, Exchange)>>>);
+
+impl OnTheirWay {
+    fn sent(&self, upto: LogId, exchange: Exchange) {
+        let mut sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.push_back((upto, exchange));
+    }
+
+    fn answered(&self, result: &StreamAppendResult<TypeConfig>) -> Option<Exchange> {
+        let Ok(Some(matching)) = result else {
+            return None;
+        };
+        let mut sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut covered = None;
+        while sent.front().is_some_and(|(upto, _)| upto <= matching) {
+            covered = sent.pop_front().map(|(_, exchange)| exchange);
+        }
+        covered
+    }
+}
+
+/// The newest entries of the own log and what is before them, while it is this leader's.
+async fn tail(own: &dyn OwnLog, vote: &Vote) -> Option<(Option<LogId>, Vec<Entry>)> {
+    let end = own.report().runs.last()?.last;
+    for length in TAIL_LENGTHS {
+        // One more than is sent: it names what is before them.
+        let start = (end + 1).saturating_sub(length + 1);
+        let mut entries = own.entries(start..u64::MAX).await.ok()?;
+        if !leads(own, vote) {
+            return None;
+        }
+        let reaches_the_end = entries.last().is_some_and(|last| last.log_id.index >= end);
+        let starts = entries
+            .first()
+            .is_some_and(|first| first.log_id.index == start);
+        if !reaches_the_end
+            || !starts
+            || entries.iter().map(bytes_of).sum::<usize>() > UNASKED_BYTES
+        {
+            continue;
+        }
+        let previous = (start > 0).then(|| entries.remove(0).log_id);
+        return (!entries.is_empty()).then_some((previous, entries));
+    }
+    None
+}
+
+/// Whether the own log is still that of the leader with this vote. Asked after reading: a later leader's
+/// entries come after its vote.
+fn leads(own: &dyn OwnLog, vote: &Vote) -> bool {
+    own.report()
+        .vote
+        .is_some_and(|stored| stored.leader_id == vote.leader_id)
+}
+
+fn suffix_that_fits(newest_first: impl Iterator<Item = Entry>) -> Vec<Entry> {
+    let mut used = 0;
+    let fitting = newest_first.take_while(|entry| {
+        used += bytes_of(entry);
+        used <= UNASKED_BYTES
+    });
+    let mut entries: Vec<_> = fitting.collect();
+    entries.reverse();
+    entries
+}
