@@ -41,11 +41,9 @@ pub enum FoundingRefusal {
         /// Its ring.
         ring: RingId,
     },
-    /// A member that does not vote.
-    #[error(
-        "member {0} does not vote; make the ring of its voters, and add members that do not vote afterwards"
-    )]
-    NonVoting(MemberId),
+    /// The founder does not vote.
+    #[error("member {0} does not vote, so it cannot make the ring; bootstrap a member that does")]
+    DoesNotVote(MemberId),
     /// Two members with one name or address.
     #[error("members {first} and {second} have the same {what}; give each its own")]
     Same {
@@ -134,11 +132,10 @@ fn check_list(
     founder: MemberId,
     configured: &BTreeMap<MemberId, MemberRecord>,
 ) -> Result<(), FoundingRefusal> {
-    if !configured.contains_key(&founder) {
-        return Err(FoundingRefusal::FounderMissing(founder));
-    }
-    if let Some((&id, _)) = configured.iter().find(|(_, record)| !record.votes) {
-        return Err(FoundingRefusal::NonVoting(id));
+    match configured.get(&founder) {
+        None => return Err(FoundingRefusal::FounderMissing(founder)),
+        Some(record) if !record.votes => return Err(FoundingRefusal::DoesNotVote(founder)),
+        Some(_) => {}
     }
     all_differ(configured, "name", |record| record.name.clone())?;
     all_differ(configured, "address", |record| record.address.clone())
@@ -300,8 +297,8 @@ mod tests {
                 "start it without --bootstrap",
             ),
             (
-                |scene| scene.record(3).votes = false,
-                "member 3 does not vote",
+                |scene| scene.record(1).votes = false,
+                "member 1 does not vote",
             ),
             (
                 |scene| scene.record(3).name = "m2".to_owned(),

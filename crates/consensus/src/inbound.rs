@@ -1,6 +1,8 @@
 //! What a member does with the calls of other members, after they were admitted. The transport's
 //! server calls this. The engine gives every answer but one: see [`Inbound::heartbeat`].
 
+use std::sync::Arc;
+
 use futures::future::{Either, select};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt, pin_mut};
@@ -14,21 +16,35 @@ use crate::engine::{self, Engine};
 use crate::fault::Fault;
 use crate::last_heard::LastHeard;
 use crate::leadership::Term;
-use crate::questions::{Answer, CallError, Question};
+use crate::mock_election;
+use crate::questions::{Answer, CallError, MemberCalls, Question};
+use crate::rejoin;
 
 /// The engine's answers to a stream of entries.
 pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig>, Fault>>;
 
 /// The receiving end of a member's Raft.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Inbound {
     raft: Engine,
+    own: MemberId,
     heard: LastHeard,
+    calls: Arc<dyn MemberCalls>,
 }
 
 impl Inbound {
-    pub(crate) fn new(raft: Engine, heard: LastHeard) -> Self {
-        Self { raft, heard }
+    pub(crate) fn new(
+        raft: Engine,
+        own: MemberId,
+        heard: LastHeard,
+        calls: Arc<dyn MemberCalls>,
+    ) -> Self {
+        Self {
+            raft,
+            own,
+            heard,
+            calls,
+        }
     }
 
     /// Takes a leader's stream of entries; one answer a request, in their order, each when the
@@ -145,6 +161,19 @@ impl Inbound {
                 self.campaign(caller, term).await?;
                 Ok(Answer::Campaigns)
             }
+            Question::MockElection(call) => {
+                let held = mock_election::hold(&self.raft, self.own, &self.calls, call);
+                Ok(Answer::MockElection(held.await?))
+            }
+            Question::MockVote(call) => {
+                let vote = mock_election::vote(&self.raft, self.own, &call);
+                Ok(Answer::MockVote(vote.await))
+            }
+            Question::Agreement(theirs) => {
+                let compared = rejoin::compare(&self.raft, theirs).await;
+                let agreement = compared.map_err(|fault| CallError(fault.to_string()))?;
+                Ok(Answer::Agreement(agreement))
+            }
         }
     }
 
@@ -181,9 +210,17 @@ impl Inbound {
     }
 }
 
-fn raft_fault(error: openraft::errors::RaftError<TypeConfig>) -> Fault {
+pub(crate) fn raft_fault(error: openraft::errors::RaftError<TypeConfig>) -> Fault {
     match error {
         openraft::errors::RaftError::Fatal(fatal) => Fault::from(fatal),
         openraft::errors::RaftError::APIError(never) => match never {},
+    }
+}
+
+impl std::fmt::Debug for Inbound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inbound")
+            .field("own", &self.own)
+            .finish_non_exhaustive()
     }
 }

@@ -8,37 +8,57 @@
 mod admission;
 mod bootstrap;
 mod engine;
+mod explain;
 mod fault;
-mod handover;
+mod heir;
 mod identity;
+mod impose;
 mod inbound;
 mod last_heard;
 mod leadership;
 pub mod matching;
 mod member;
 mod member_config;
+mod mock_election;
+mod mover;
 mod observer;
+mod promotion;
 mod proposal;
 mod questions;
 pub mod quorum;
+mod rejoin;
+mod repair;
+mod roster;
 mod seat;
 mod standing;
 mod status;
+mod steward;
 mod transfer;
 mod watermark;
 
 pub use admission::{AdmissionRefusal, Envelope, Party, admit};
 pub use bootstrap::{FoundingPlan, FoundingRefusal, Introduction, plan_founding};
+pub use explain::{Explanation, Prospects, explain};
 pub use fault::Fault;
-pub use handover::HandoverState;
 pub use identity::{Identity, IdentityBook, IdentityError, IdentityFile, RingState};
 pub use inbound::{AppendAnswers, Inbound};
 pub use leadership::{Leadership, NotServing, Term};
 pub use member::{BootstrapError, Member, PurgeError, StartError};
 pub use member_config::{Bounds, ConfigError, MemberConfig, Timers};
+pub use mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
+pub use mover::MoveError;
+pub use promotion::{
+    Promoted, PromotionError, PromotionPhase, PromotionProgress, PromotionRefusal,
+};
 pub use proposal::{Outcome, ProposalTicket, ProposeError, Refusal, Unknown};
 pub use questions::{Answer, CallError, MemberCalls, Question};
+pub use rejoin::{Agreement, Recollection, Rejoin, judge as judge_rejoin};
+pub use repair::{
+    MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, accept as accept_repair, plan_repair,
+};
+pub use roster::RosterError;
 pub use standing::{RingView, Standing};
 pub use status::MemberStatus;
+pub use steward::StewardState;
 pub use transfer::{TransferError, TransferOutcome, TransferRefusal};
 pub use watermark::{AppliedFloor, CommittedLog, MarkBuilder};

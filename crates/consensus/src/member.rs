@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use openraft::RaftNetworkFactory;
-use openraft::errors::{InitializeError, RaftError};
 use openraft::network::NetSnapshot;
 use openraft::storage::RaftLogStorage;
 use raft_types::{
-    AppEntry, CommittedLeaderId, MAX_TRANSACTION_BYTES, MemberId, MemberRecord, OpId,
+    AppEntry, CommittedLeaderId, MAX_TRANSACTION_BYTES, MemberId, MemberRecord, Membership, OpId,
     ProposalResponder, TypeConfig,
 };
 use thiserror::Error;
@@ -17,18 +16,24 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 
 use crate::engine::{self, Engine};
+use crate::explain::explain;
 use crate::fault::{self, Fault};
-use crate::handover::{self, HandoverState};
+use crate::impose::{ImposeError, impose};
 use crate::inbound::Inbound;
 use crate::leadership::{Leadership, Term};
 use crate::member_config::{ConfigError, MemberConfig};
+use crate::mock_election::MockElection;
 use crate::observer;
+use crate::promotion::{self, Promoted, PromotionError, PromotionProgress, PromotionRefusal};
 use crate::proposal::{InFlight, ProposalTicket, ProposeError, Refusal};
 use crate::questions::MemberCalls;
-use crate::quorum::QuorumHealth;
+use crate::quorum::{PolicyGap, QuorumHealth, region_quorums};
+use crate::repair::{self, MemberEvidence, RepairPlan, RepairRefusal};
+use crate::roster::{self, RosterError};
 use crate::seat::Seat;
 use crate::standing::RingView;
 use crate::status::MemberStatus;
+use crate::steward::{self, StewardState};
 use crate::transfer::{self, TransferError, TransferOutcome};
 use crate::watermark::{AppliedFloor, CommitMark, CommittedLog};
 
@@ -42,7 +47,7 @@ struct Running {
     calls: Arc<dyn MemberCalls>,
     proposals: Arc<Semaphore>,
     leadership: watch::Receiver<Leadership>,
-    handover: watch::Receiver<Option<HandoverState>>,
+    steward: watch::Receiver<Option<StewardState>>,
     fault: watch::Receiver<Option<Fault>>,
     tasks: [AbortHandle; 3],
 }
@@ -67,11 +72,12 @@ pub enum BootstrapError {
     /// This member is not in the list.
     #[error("member {0} is not among the members to begin with")]
     NotInList(MemberId),
-    /// A member that does not vote.
-    #[error(
-        "member {0} does not vote; begin with voters, and add members that do not vote afterwards"
-    )]
-    NonVoting(MemberId),
+    /// The founder does not vote.
+    #[error("member {0} does not vote, so it cannot make the ring; bootstrap a member that does")]
+    DoesNotVote(MemberId),
+    /// The policy needs voters that are not there.
+    #[error(transparent)]
+    Policy(#[from] PolicyGap),
     /// The engine has stopped.
     #[error(transparent)]
     Stopped(#[from] Fault),
@@ -120,18 +126,20 @@ impl Member {
             .await
             .map_err(Fault::from)?;
 
-        let seat = Arc::new(Seat::new(raft.clone(), config.id, config.timers, mark));
+        let rules = config.rules.clone();
+        let seat = Seat::new(raft.clone(), config.id, config.timers, rules, mark);
+        let seat = Arc::new(seat);
         let (publish_leadership, leadership) =
             watch::channel(Leadership::Follower { leader: None });
-        let (publish_handover, handover) = watch::channel(None);
+        let (publish_steward, steward) = watch::channel(None);
         let (publish_fault, fault) = watch::channel(None);
         let observer = tokio::spawn(observer::observe(seat.clone(), publish_leadership));
         let supervisor = tokio::spawn(fault::supervise(raft, publish_fault));
-        let handing_over = tokio::spawn(handover::run(
+        let stewarding = tokio::spawn(steward::run(
             seat.clone(),
             calls.clone(),
             leadership.clone(),
-            publish_handover,
+            publish_steward,
         ));
         Ok(Self(Arc::new(Running {
             proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
@@ -139,17 +147,18 @@ impl Member {
             seat,
             calls,
             leadership,
-            handover,
+            steward,
             fault,
             tasks: [
                 observer.abort_handle(),
                 supervisor.abort_handle(),
-                handing_over.abort_handle(),
+                stewarding.abort_handle(),
             ],
         })))
     }
 
-    /// Initialises the ring with its first membership. Once in a ring's life, on one member.
+    /// Initialises the ring: all its members, and the voter sets that the policy wants with the leader in this member's
+    /// region. Once in a ring's life, on one member.
     ///
     /// # Errors
     /// [`BootstrapError`]; the log is unchanged then.
@@ -157,17 +166,23 @@ impl Member {
         &self,
         members: BTreeMap<MemberId, MemberRecord>,
     ) -> Result<(), BootstrapError> {
-        if let Some((&id, _)) = members.iter().find(|(_, record)| !record.votes) {
-            return Err(BootstrapError::NonVoting(id));
+        let own = members.get(&self.id());
+        let own = own.ok_or(BootstrapError::NotInList(self.id()))?;
+        if !own.votes {
+            return Err(BootstrapError::DoesNotVote(self.id()));
         }
-        let initialized = self.raft().initialize(members).await;
-        initialized.map_err(|error| match error {
-            RaftError::APIError(InitializeError::NotAllowed(_)) => BootstrapError::NotPristine,
-            RaftError::APIError(InitializeError::NotInMembers(_)) => {
-                BootstrapError::NotInList(self.id())
-            }
-            RaftError::Fatal(fatal) => BootstrapError::Stopped(fatal.into()),
-        })
+        let policy = &self.0.config.rules.policy;
+        let sets = policy.voter_sets(&members, &own.region)?;
+        if self.raft().is_initialized().await.map_err(Fault::from)? {
+            return Err(BootstrapError::NotPristine);
+        }
+        // The sets are of members of the list, and none is empty.
+        let membership = Membership::new(sets, members).map_err(|_| PolicyGap::NoVotersAtAll)?;
+        match impose(self.raft(), membership, None, FIRST_TERM).await {
+            Ok(_) => Ok(()),
+            Err(ImposeError::Changed) => Err(BootstrapError::NotPristine),
+            Err(ImposeError::Stopped(fault)) => Err(fault.into()),
+        }
     }
 
     /// Proposes an entry in the leadership of `term`; it is refused, on the ticket, when that is over.
@@ -273,6 +288,12 @@ impl Member {
             term: role.term,
             committed: seat.mark.get(),
             purged: progress.purged,
+            explanation: explain(&ring_view, &config.rules, lease),
+            regions: match ring_view.leads {
+                true => region_quorums(&ring_view, lease),
+                false => Vec::new(),
+            },
+            rules: config.rules.clone(),
             ring_view,
             quorum_cause: quorum
                 .as_ref()
@@ -280,7 +301,7 @@ impl Member {
                 .map(QuorumHealth::to_string),
             quorum,
             proposals_bytes: u64::from(config.bounds.proposals_bytes).saturating_sub(available),
-            handover: self.0.handover.borrow().clone(),
+            steward: self.0.steward.borrow().clone(),
             fault: self.0.fault.borrow().clone(),
         }
     }
@@ -291,6 +312,82 @@ impl Member {
     /// [`TransferError`]: refused with nothing changed, or nobody leads yet.
     pub async fn transfer_leader(&self, to: MemberId) -> Result<TransferOutcome, TransferError> {
         transfer::transfer(&self.0.seat, &self.0.calls, to).await
+    }
+
+    /// Promotes a database member of this or another region, and waits for the end of it. What is under way can be
+    /// followed through `progress`. It goes on when this call is dropped.
+    ///
+    /// # Errors
+    /// [`PromotionError`]; it says what the ring does then.
+    pub async fn promote(
+        &self,
+        to: MemberId,
+        progress: watch::Sender<PromotionProgress>,
+    ) -> Result<Promoted, PromotionError> {
+        let (seat, calls) = (self.0.seat.clone(), self.0.calls.clone());
+        let promoting =
+            tokio::spawn(async move { promotion::promote(&seat, &calls, to, &progress).await });
+        promoting
+            .await
+            .unwrap_or_else(|error| Err(PromotionError::Unknown(error.to_string())))
+    }
+
+    /// Asks a member whether its voters would elect it now. Changes nothing.
+    ///
+    /// # Errors
+    /// [`PromotionRefusal`] when it could not lead anyway, or could not be asked.
+    pub async fn mock_election(&self, to: MemberId) -> Result<MockElection, PromotionRefusal> {
+        promotion::mock_election(&self.0.seat, &self.0.calls, to).await
+    }
+
+    /// Takes a member in. It receives the log, and its vote when it is caught up and its region's turn comes.
+    ///
+    /// # Errors
+    /// [`RosterError`].
+    pub async fn add_member(
+        &self,
+        id: MemberId,
+        record: MemberRecord,
+    ) -> Result<OpId, RosterError> {
+        roster::add(&self.0.seat, id, record).await
+    }
+
+    /// Lets a member go. Its data directory is of no use to this ring any more.
+    ///
+    /// # Errors
+    /// [`RosterError`].
+    pub async fn remove_member(&self, id: MemberId) -> Result<OpId, RosterError> {
+        roster::remove(&self.0.seat, id).await
+    }
+
+    /// What this member can say when a quorum may be lost for good.
+    pub fn evidence(&self) -> MemberEvidence {
+        let seat = &self.0.seat;
+        let leads = seat.leadership().serving_term().map(|_| seat.id);
+        let hears = seat.heard.within(seat.timers.lease * 2);
+        let leader = leads.or(seat
+            .role()
+            .leader
+            .filter(|leader| hears && *leader != seat.id));
+        MemberEvidence::of(&seat.raft, seat.id, leader)
+    }
+
+    /// Carries out the repair of a lost quorum, of which this member is the survivor: it goes on alone, and its steward
+    /// restores the policy. `accepted` names the last entry after which a loss is accepted.
+    ///
+    /// # Errors
+    /// [`RepairRefusal`]; nothing is changed then.
+    pub async fn repair_quorum(
+        &self,
+        plan: &RepairPlan,
+        accepted: Option<OpId>,
+    ) -> Result<OpId, RepairRefusal> {
+        repair::accept(plan, accepted)?;
+        if let Some(leader) = self.evidence().leader {
+            let witness = self.id();
+            return Err(RepairRefusal::Led { leader, witness });
+        }
+        repair::carry_out(self.raft(), self.id(), plan).await
     }
 
     /// Lets the engine remove entries up to `upto` from the log, when no follower is being sent them.
@@ -321,7 +418,13 @@ impl Member {
 
     /// The receiving end, for the transport's server.
     pub fn inbound(&self) -> Inbound {
-        Inbound::new(self.raft().clone(), self.0.seat.heard.clone())
+        let seat = &self.0.seat;
+        Inbound::new(
+            seat.raft.clone(),
+            seat.id,
+            seat.heard.clone(),
+            self.0.calls.clone(),
+        )
     }
 
     /// Waits until the engine has stopped, and says why: a failed log storage, a panic, a shutdown.
@@ -354,6 +457,9 @@ impl Member {
 
 /// What the smallest entry takes of the bound on proposals: it costs more memory than its bytes.
 const SMALLEST_SHARE: u32 = 1024;
+
+/// The term under which a ring's first membership is written; its first leader has the next one.
+const FIRST_TERM: u64 = 1;
 
 impl std::fmt::Debug for Running {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -8,6 +8,8 @@ use openraft::SnapshotPolicy;
 use raft_types::{MAX_TRANSACTION_BYTES, MemberId, MemberKind, RingId};
 use thiserror::Error;
 
+use crate::quorum::RingRules;
+
 /// The configuration of one member's Raft.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberConfig {
@@ -19,6 +21,8 @@ pub struct MemberConfig {
     pub kind: MemberKind,
     /// Heartbeats and elections. The same on every member of a ring.
     pub timers: Timers,
+    /// Who decides a commit, and where the leadership goes.
+    pub rules: RingRules,
     /// What the member holds in memory at most.
     pub bounds: Bounds,
 }
@@ -31,6 +35,7 @@ impl MemberConfig {
             id,
             kind,
             timers: Timers::default(),
+            rules: RingRules::default(),
             bounds: Bounds::default(),
         }
     }

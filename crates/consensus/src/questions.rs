@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::leadership::Term;
+use crate::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
+use crate::rejoin::{Agreement, Recollection};
 
 /// A question of one member to another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +21,12 @@ pub enum Question {
         /// The term that is over.
         term: Term,
     },
+    /// To the target of a promotion: would your voters elect you?
+    MockElection(MockElectionCall),
+    /// To a voter: would you elect me?
+    MockVote(MockVoteCall),
+    /// From a member that comes back: is my log still the ring's?
+    Agreement(Recollection),
 }
 
 /// The answer to a [`Question`]; each has its own.
@@ -27,6 +35,12 @@ pub enum Question {
 pub enum Answer {
     /// It campaigns.
     Campaigns,
+    /// How the mock election went.
+    MockElection(MockElection),
+    /// What the voter would do.
+    MockVote(MockVote),
+    /// How far the logs agree.
+    Agreement(Agreement),
 }
 
 /// Asks other members. The transport implements it.

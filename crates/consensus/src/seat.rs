@@ -4,12 +4,14 @@
 use std::sync::Mutex;
 
 use raft_types::MemberId;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use crate::engine::{self, Engine, RoleSnapshot};
 use crate::last_heard::LastHeard;
 use crate::leadership::{Leadership, Observation, Term, assess};
 use crate::member_config::Timers;
+use crate::mover::{self, MembershipStep, MoveError};
+use crate::quorum::{RingRules, VoterSets};
 use crate::standing::RingView;
 use crate::watermark::CommitMark;
 
@@ -27,21 +29,32 @@ pub(crate) struct Seat {
     pub(crate) raft: Engine,
     pub(crate) id: MemberId,
     pub(crate) timers: Timers,
+    pub(crate) rules: RingRules,
     pub(crate) mark: CommitMark,
     pub(crate) heard: LastHeard,
     started_transfer: Mutex<Option<StartedTransfer>>,
+    /// Held by whoever changes the members, the quorum or the leader, from its decision to the end of its act.
+    pub(crate) course: AsyncMutex<()>,
     /// Wakes the observer when a transfer starts.
     pub(crate) transfer_started: Notify,
 }
 
 impl Seat {
-    pub(crate) fn new(raft: Engine, id: MemberId, timers: Timers, mark: CommitMark) -> Self {
+    pub(crate) fn new(
+        raft: Engine,
+        id: MemberId,
+        timers: Timers,
+        rules: RingRules,
+        mark: CommitMark,
+    ) -> Self {
         Self {
             raft,
             id,
             timers,
+            rules,
             mark,
             heard: LastHeard::never(),
+            course: AsyncMutex::new(()),
             started_transfer: Mutex::new(None),
             transfer_started: Notify::new(),
         }
@@ -83,6 +96,24 @@ impl Seat {
         let role = self.role();
         let progress = engine::progress(&self.raft);
         RingView::new(self.id, &role, &progress)
+    }
+
+    /// Changes the voter sets and nothing else, in the present leadership. The caller holds the course.
+    pub(crate) async fn move_quorum(&self, sets: VoterSets) -> Result<(), MoveError> {
+        let role = self.role();
+        let base = role.membership.membership();
+        let step = MembershipStep {
+            term: role.term,
+            sets,
+            members: base
+                .nodes()
+                .map(|(id, record)| (*id, record.clone()))
+                .collect(),
+            base: (*role.membership).clone(),
+        };
+        let moved = mover::append(&self.raft, step, self.timers.longest_election()).await?;
+        tracing::info!(op_id = %moved, "the quorum has moved");
+        Ok(())
     }
 
     pub(crate) fn started_transfer(&self) -> Option<StartedTransfer> {

@@ -99,3 +99,101 @@ impl RingView {
         self.members.iter().find(|standing| standing.id == id)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    //! Rings for the tables of every decision that looks at one.
+
+    use raft_types::{MemberKind, Region};
+
+    use super::*;
+
+    pub(crate) const LEASE: Duration = Duration::from_millis(800);
+
+    /// A ring in which everybody answers and has everything, until a test says otherwise.
+    #[derive(Clone)]
+    pub(crate) struct Ring(RingView);
+
+    impl Ring {
+        /// From a text such as `a: 1d 2w 3w | b: 4d 5w 6n`: regions with their members, `d` for database, `w` for
+        /// witness, `n` for a witness that does not vote.
+        pub(crate) fn new(text: &str) -> Self {
+            let mut members = Vec::new();
+            for region in text.split('|') {
+                let (name, list) = region.split_once(':').unwrap();
+                for member in list.split_whitespace() {
+                    let (id, kind) = member.split_at(member.len() - 1);
+                    let region = Region(name.trim().to_owned());
+                    members.push(standing(id.parse().unwrap(), region, kind));
+                }
+            }
+            members.sort_by_key(|standing| standing.id);
+            Self(RingView {
+                own: members[0].id,
+                leads: true,
+                leader: Some(members[0].id),
+                last_log: Some(OpId::new(2, 9)),
+                voter_sets: Vec::new(),
+                members,
+            })
+        }
+
+        pub(crate) fn led_by(mut self, id: u64) -> Self {
+            self.0.own = MemberId(id);
+            self.0.leader = Some(MemberId(id));
+            self
+        }
+
+        pub(crate) fn with_sets(mut self, sets: &[&[u64]]) -> Self {
+            let set = |ids: &&[u64]| ids.iter().copied().map(MemberId).collect();
+            self.0.voter_sets = sets.iter().map(set).collect();
+            for standing in &mut self.0.members {
+                standing.voter = self
+                    .0
+                    .voter_sets
+                    .iter()
+                    .any(|set| set.contains(&standing.id));
+            }
+            self
+        }
+
+        pub(crate) fn silent(mut self, ids: &[u64]) -> Self {
+            for id in ids {
+                self = self.with(*id, |standing| standing.answered = Some(LEASE));
+            }
+            self
+        }
+
+        pub(crate) fn with(&self, id: u64, change: impl FnOnce(&mut Standing)) -> Self {
+            let mut ring = self.clone();
+            let mut members = ring.0.members.iter_mut();
+            change(members.find(|standing| standing.id.0 == id).unwrap());
+            ring
+        }
+
+        pub(crate) fn view(&self) -> RingView {
+            self.0.clone()
+        }
+    }
+
+    fn standing(id: u64, region: Region, kind: &str) -> Standing {
+        Standing {
+            id: MemberId(id),
+            record: MemberRecord {
+                name: format!("member-{id}"),
+                region,
+                kind: match kind {
+                    "d" => MemberKind::Database,
+                    _ => MemberKind::Witness,
+                },
+                votes: kind != "n",
+                ..MemberRecord::default()
+            },
+            voter: false,
+            matched: Some(OpId::new(2, 9)),
+            behind: Some(0),
+            answered: Some(Duration::from_millis(100)),
+            needs_purged_entries: false,
+        }
+    }
+}

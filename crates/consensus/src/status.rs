@@ -3,11 +3,12 @@
 use raft_types::{MemberId, OpId, RingId};
 use serde::{Deserialize, Serialize};
 
+use crate::explain::Explanation;
 use crate::fault::Fault;
-use crate::handover::HandoverState;
 use crate::leadership::{Leadership, Term};
-use crate::quorum::QuorumHealth;
+use crate::quorum::{QuorumHealth, RegionQuorum, RingRules};
 use crate::standing::RingView;
+use crate::steward::StewardState;
 
 /// One member's Raft at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,14 +29,20 @@ pub struct MemberStatus {
     pub purged: Option<OpId>,
     /// The ring as it sees it; a leader sees how far the others are.
     pub ring_view: RingView,
+    /// Who decides a commit by this member's configuration, and where the leadership goes.
+    pub rules: RingRules,
+    /// The quorum region by region; empty where this member does not lead.
+    pub regions: Vec<RegionQuorum>,
+    /// Why the ring is as it is; known on the leader only.
+    pub explanation: Option<Explanation>,
     /// Whether the quorum answers; known on the leader only.
     pub quorum: Option<QuorumHealth>,
     /// In words, what the quorum lacks.
     pub quorum_cause: Option<String>,
     /// Bytes of proposals that are not committed yet.
     pub proposals_bytes: u64,
-    /// What a leading witness does to give the leadership away.
-    pub handover: Option<HandoverState>,
+    /// What the leader does to bring the quorum and the leadership to where they should be.
+    pub steward: Option<StewardState>,
     /// Why the engine stopped, if it did.
     pub fault: Option<Fault>,
 }

@@ -19,7 +19,7 @@ use crate::standing::{RingView, Standing};
 
 /// How many entries a target may be behind. They have to reach it and its disk before it campaigns,
 /// and the ring takes none meanwhile.
-pub(crate) const MOST_BEHIND: u64 = 64;
+pub(crate) const MOST_BEHIND: u64 = 1024;
 
 /// How a transfer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,6 +2,15 @@
 
 mod health;
 mod majority;
+mod plan;
+mod policy;
+mod regions;
+mod transition;
 
 pub use health::{QuorumHealth, VoterSetHealth};
 pub use majority::majority_of;
+pub use plan::{MoveObstacle, QuorumPlan};
+pub(crate) use plan::{is_near, plan};
+pub use policy::{PolicyGap, QuorumPolicy, RingRules, VoterSets};
+pub use regions::{RegionQuorum, region_quorums};
+pub use transition::{is_safe_step, next_step};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consensus::HandoverState;
+use consensus::StewardState;
 use raft_types::MemberId;
 use raft_types::MemberKind::{Database, Witness};
 
@@ -33,8 +33,8 @@ async fn a_witness_without_an_heir_leads_on_and_says_why() {
         loop {
             let (leader, _) = ring.serving().await;
             let status = ring.member(leader).status();
-            if let Some(HandoverState::Waiting { why }) = &status.handover
-                && why.contains("bring member 3 (member-3) back")
+            if let Some(StewardState::Waiting { why }) = &status.steward
+                && why.contains("database member 3 (member-3) does not answer")
             {
                 return status;
             }
@@ -53,6 +53,6 @@ async fn a_witness_without_an_heir_leads_on_and_says_why() {
     })
     .await;
     for id in [1, 2].map(MemberId) {
-        assert_eq!(ring.member(id).status().handover, None);
+        assert_eq!(ring.member(id).status().steward, None);
     }
 }

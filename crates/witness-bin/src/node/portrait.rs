@@ -159,12 +159,17 @@ fn leader(raft: &MemberStatus) -> Option<MemberId> {
 
 /// A witness that leads serves nobody by design, and says what it waits for.
 fn not_serving(raft: &MemberStatus) -> Option<String> {
-    raft.not_serving.clone().or_else(|| match &raft.handover {
-        Some(consensus::HandoverState::Waiting { why }) => Some(why.clone()),
-        Some(consensus::HandoverState::Transferring { to }) => {
+    raft.not_serving.clone().or_else(|| match &raft.steward {
+        Some(consensus::StewardState::Waiting { why }) => Some(why.clone()),
+        Some(consensus::StewardState::Transferring { to }) => {
             Some(format!("it is giving the leadership to member {to}"))
         }
-        None => None,
+        Some(consensus::StewardState::MovingQuorum {
+            heir: Some(heir), ..
+        }) => Some(format!(
+            "it is moving the quorum, so that member {heir} can lead"
+        )),
+        Some(consensus::StewardState::MovingQuorum { heir: None, .. }) | None => None,
     })
 }
 

@@ -1,0 +1,208 @@
+//! The next definition of the quorum: from the policy, the members, where the leader is or should be, and what the leader
+//! sees of the others. A step towards a set that cannot answer would stop the ring, so it is refused before it is taken.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use raft_types::{MemberId, MemberRecord, Region};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::majority::majority_of;
+use super::policy::{PolicyGap, QuorumPolicy, VoterSets};
+use super::transition::next_step;
+use crate::standing::{RingView, Standing};
+
+/// What to do about the quorum.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "plan", rename_all = "snake_case")]
+pub enum QuorumPlan {
+    /// It is as the policy wants it.
+    Settled,
+    /// It should become this, in one entry of the log.
+    Step {
+        /// The next voter sets.
+        next: VoterSets,
+    },
+    /// It should become something else, and cannot yet.
+    Blocked {
+        /// What stands in the way.
+        why: MoveObstacle,
+    },
+}
+
+/// Why the quorum cannot be moved now.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MoveObstacle {
+    /// The policy has nobody to give the vote to.
+    #[error(transparent)]
+    Policy(PolicyGap),
+    /// A majority there would not answer.
+    #[error(
+        "only {answering} of the {voters} voters {} answer and {required} are needed; bring member {silent} back", in_region(.region)
+    )]
+    Silent {
+        /// Where, when all of them are in one region.
+        region: Option<Region>,
+        /// How many voters there would be.
+        voters: usize,
+        /// How many of them answer.
+        answering: usize,
+        /// How many have to.
+        required: usize,
+        /// One that does not.
+        silent: MemberId,
+    },
+    /// A majority there is not caught up.
+    #[error(
+        "only {near} of the {voters} voters {} are within {MOST_BEHIND} entries of the leader and {required} are needed; member {behind} is {by} behind: wait for it", in_region(.region)
+    )]
+    Behind {
+        /// Where, when all of them are in one region.
+        region: Option<Region>,
+        /// How many voters there would be.
+        voters: usize,
+        /// How many of them are caught up.
+        near: usize,
+        /// How many have to be.
+        required: usize,
+        /// The nearest that is not.
+        behind: MemberId,
+        /// By how many entries.
+        by: u64,
+    },
+}
+
+fn in_region(region: &Option<Region>) -> String {
+    match region {
+        Some(region) => format!("of region {region}"),
+        None => "that the ring would have".to_owned(),
+    }
+}
+
+/// How many entries a member may be behind the leader to count as caught up: what a busy ring has under way across a
+/// long distance. Whoever waits for the rest of them waits for milliseconds.
+pub(crate) const MOST_BEHIND: u64 = 4096;
+
+/// Whether a member answers and has nearly all that the leader has.
+pub(crate) fn is_near(standing: &Standing, lease: Duration) -> bool {
+    standing.answers(lease) && standing.behind.is_some_and(|behind| behind <= MOST_BEHIND)
+}
+
+/// The plan for a ring whose leader is in `home`, or shall soon be.
+pub(crate) fn plan(
+    policy: &QuorumPolicy,
+    view: &RingView,
+    home: &Region,
+    lease: Duration,
+) -> QuorumPlan {
+    let members: BTreeMap<MemberId, MemberRecord> = view
+        .members
+        .iter()
+        .map(|standing| (standing.id, standing.record.clone()))
+        .collect();
+    let wanted = match policy.voter_sets(&members, home) {
+        Ok(wanted) => wanted,
+        Err(gap) => {
+            return QuorumPlan::Blocked {
+                why: MoveObstacle::Policy(gap),
+            };
+        }
+    };
+    let near = |id: &MemberId| {
+        view.member(*id)
+            .is_some_and(|standing| is_near(standing, lease))
+    };
+    let wanted = with_newcomers_one_by_one(&view.voter_sets, wanted, near);
+    let keep = set_to_keep(view, lease);
+    let Some(next) = next_step(&view.voter_sets, &wanted, keep) else {
+        return QuorumPlan::Settled;
+    };
+    // Sets that are in force already hold commits up or not, whatever is decided here.
+    let new = next.iter().filter(|set| !view.voter_sets.contains(set));
+    match new
+        .map(|set| obstacle(view, set, lease))
+        .find_map(|found| found)
+    {
+        Some(why) => QuorumPlan::Blocked { why },
+        None => QuorumPlan::Step { next },
+    }
+}
+
+/// A set that grows takes its new members one at a time, and only those that are caught up: a voter that does not answer
+/// makes the majority larger and helps nobody. A set that is new as a whole takes all of its members.
+fn with_newcomers_one_by_one(
+    current: &VoterSets,
+    wanted: VoterSets,
+    near: impl Fn(&MemberId) -> bool,
+) -> VoterSets {
+    let grown = |set: BTreeSet<MemberId>| {
+        let overlap = |of: &&BTreeSet<MemberId>| of.intersection(&set).count();
+        let before = current.iter().max_by_key(overlap);
+        let Some(before) = before.filter(|before| overlap(before) > 0) else {
+            return set;
+        };
+        // A set that also loses members, or of which most are new, is another set: it goes through a joint step.
+        if !before.is_subset(&set) || before.len() * 2 < set.len() && before.len() > 1 {
+            return set;
+        }
+        let mut newcomers = set.difference(before).filter(|id| near(id));
+        let mut next = before.clone();
+        next.extend(newcomers.next());
+        next
+    };
+    wanted.into_iter().map(grown).collect()
+}
+
+/// Of the sets in force, the one to keep on the way to others: one that answers, with the leader in it if there is such.
+fn set_to_keep(view: &RingView, lease: Duration) -> usize {
+    let worth = |set: &BTreeSet<MemberId>| {
+        (
+            obstacle(view, set, lease).is_none(),
+            set.contains(&view.own),
+        )
+    };
+    let sets = view.voter_sets.iter().enumerate();
+    let best = sets.max_by_key(|(at, set)| (worth(set), std::cmp::Reverse(*at)));
+    best.map_or(0, |(at, _)| at)
+}
+
+/// What would keep this set from committing.
+fn obstacle(view: &RingView, set: &BTreeSet<MemberId>, lease: Duration) -> Option<MoveObstacle> {
+    let required = majority_of(set.len());
+    let standings: Vec<&Standing> = set.iter().filter_map(|id| view.member(*id)).collect();
+    let (answering, silent): (Vec<&Standing>, Vec<&Standing>) = standings
+        .iter()
+        .partition(|standing| standing.answers(lease));
+    let region = {
+        let mut regions = standings.iter().map(|standing| &standing.record.region);
+        let first = regions.next().cloned();
+        first.filter(|first| regions.all(|region| region == first))
+    };
+    if answering.len() < required {
+        return Some(MoveObstacle::Silent {
+            region,
+            voters: set.len(),
+            answering: answering.len(),
+            required,
+            silent: silent.first().map_or(MemberId(0), |standing| standing.id),
+        });
+    }
+    let (near, far): (Vec<&Standing>, Vec<&Standing>) = answering
+        .iter()
+        .copied()
+        .partition(|standing| is_near(standing, lease));
+    if near.len() < required {
+        let nearest = far.iter().min_by_key(|standing| standing.behind)?;
+        return Some(MoveObstacle::Behind {
+            region,
+            voters: set.len(),
+            near: near.len(),
+            required,
+            behind: nearest.id,
+            by: nearest.behind.unwrap_or(u64::MAX),
+        });
+    }
+    None
+}

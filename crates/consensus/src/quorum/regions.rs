@@ -1,0 +1,65 @@
+//! The quorum as an operator asks for it: region by region, who votes, who answers, and who holds a commit back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use raft_types::{MemberId, OpId, Region};
+use serde::{Deserialize, Serialize};
+
+use super::majority::majority_of;
+use crate::standing::{RingView, Standing};
+
+/// One region's part in the quorum.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionQuorum {
+    /// The region.
+    pub region: Region,
+    /// Its members that may vote.
+    pub voters: Vec<MemberId>,
+    /// Those of them that answered within the lease.
+    pub healthy: Vec<MemberId>,
+    /// How many make a majority of them.
+    pub required: usize,
+    /// Whether commits wait for it now.
+    pub in_force: bool,
+    /// The last entry that a majority of its voters holds durably.
+    pub held_by_majority: Option<OpId>,
+    /// The voter whose answer would bring the region's majority forward next, if it is behind the leader's log.
+    pub held_back_by: Option<MemberId>,
+}
+
+/// Every region of a ring as its leader sees it.
+pub fn region_quorums(view: &RingView, lease: Duration) -> Vec<RegionQuorum> {
+    let mut regions: BTreeMap<&Region, Vec<&Standing>> = BTreeMap::new();
+    for standing in &view.members {
+        let members = regions.entry(&standing.record.region).or_default();
+        if standing.record.votes {
+            members.push(standing);
+        }
+    }
+    let quorums = regions.into_iter().map(|(region, mut voters)| {
+        let required = majority_of(voters.len());
+        let ids = |of: &[&Standing]| of.iter().map(|standing| standing.id).collect::<Vec<_>>();
+        let healthy: Vec<&Standing> = voters
+            .iter()
+            .copied()
+            .filter(|standing| standing.answers(lease))
+            .collect();
+        let voter_ids = ids(&voters);
+        // The most advanced first: the one at the majority's place decides how far the region is.
+        voters.sort_by_key(|standing| std::cmp::Reverse((standing.matched, standing.id)));
+        let deciding = voters.get(required - 1).copied();
+        RegionQuorum {
+            region: region.clone(),
+            healthy: ids(&healthy),
+            required,
+            in_force: voters.iter().any(|standing| standing.voter),
+            held_by_majority: deciding.and_then(|standing| standing.matched),
+            held_back_by: deciding
+                .filter(|standing| standing.matched < view.last_log)
+                .map(|standing| standing.id),
+            voters: voter_ids,
+        }
+    });
+    quorums.collect()
+}

@@ -1,0 +1,213 @@
+//! A member that comes back after a quorum was repaired without it: it may hold entries that were committed once and that
+//! the ring has given up. The engine would keep them silently, because what is committed is never compared again. So a
+//! member asks the others before its Raft starts, and cuts its log back to where it agrees with them.
+
+use raft_types::{OpId, TermRun};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{self, Engine};
+use crate::fault::Fault;
+
+/// What a member that comes back remembers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recollection {
+    /// The runs of terms of its log, oldest first; the newest ones, if there are many.
+    pub runs: Vec<TermRun>,
+    /// Up to where it took its log as committed.
+    pub committed: Option<OpId>,
+}
+
+impl Recollection {
+    fn last(&self) -> Option<OpId> {
+        self.runs.last().map(|run| OpId::new(run.term, run.last))
+    }
+}
+
+/// What another member says to that.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Agreement {
+    /// The last entry that both logs have.
+    pub common: Option<OpId>,
+    /// The end of its log.
+    pub last: Option<OpId>,
+    /// Up to where it takes its log as committed.
+    pub committed: Option<OpId>,
+    /// Up to where its log is purged: nothing can be said of entries before.
+    pub purged: Option<OpId>,
+}
+
+/// Compares a recollection with the own log.
+pub(crate) async fn compare(raft: &Engine, theirs: Recollection) -> Result<Agreement, Fault> {
+    let common = raft.with_raft_state(move |state| {
+        common_entry(&theirs.runs, |index| {
+            state.log_ids.get(index).map(OpId::from)
+        })
+    });
+    let common = common.await?;
+    let progress = engine::progress(raft);
+    Ok(Agreement {
+        common,
+        last: progress.last_log,
+        committed: progress.applied,
+        purged: progress.purged,
+    })
+}
+
+/// The last entry of `runs` that a log has, whose entries `op_id_at` names. By log matching, everything before it is equal.
+fn common_entry(runs: &[TermRun], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<OpId> {
+    let has = |run: &TermRun, index: u64| op_id_at(index) == Some(OpId::new(run.term, index));
+    runs.iter().rev().find_map(|run| {
+        if !has(run, run.first) {
+            return None;
+        }
+        // Entries of one term follow each other without a gap, so having one means having those before it.
+        let (mut have, mut lack) = (run.first, run.last + 1);
+        while have + 1 < lack {
+            let middle = have + (lack - have) / 2;
+            match has(run, middle) {
+                true => have = middle,
+                false => lack = middle,
+            }
+        }
+        Some(OpId::new(run.term, have))
+    })
+}
+
+/// What a member has to do before its Raft may start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rejoin {
+    /// Nothing: no answer contradicts its log.
+    AsItIs,
+    /// Cut its log back: the ring went on after this entry without what came then.
+    CutBack {
+        /// The last entry that the ring kept; none: not even the first.
+        to: Option<OpId>,
+        /// The end of the log of the member that says so.
+        ring_last: OpId,
+    },
+}
+
+/// Judges the answers. Two logs that hold different entries as committed are not of one history: an operator has repaired
+/// the quorum in between, and the later term is the one that goes on.
+pub fn judge(own: &Recollection, answers: impl IntoIterator<Item = Agreement>) -> Rejoin {
+    let after = |op_id: Option<OpId>, common: Option<OpId>| {
+        op_id.map(|op_id| op_id.index) > common.map(|common| common.index)
+    };
+    let contradictions = answers.into_iter().filter_map(|answer| {
+        let ring_last = answer.last?;
+        let comparable = answer.common.is_some() || answer.purged.is_none();
+        let contradicts = comparable
+            && after(own.committed, answer.common)
+            && after(answer.committed, answer.common)
+            && own.last().is_some_and(|last| last.term < ring_last.term);
+        contradicts.then_some((answer.common, ring_last))
+    });
+    let earliest = contradictions.min_by_key(|(common, _)| common.map(|common| common.index));
+    match earliest {
+        Some((to, ring_last)) => Rejoin::CutBack { to, ring_last },
+        None => Rejoin::AsItIs,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(term: u64, first: u64, last: u64) -> TermRun {
+        TermRun { term, first, last }
+    }
+
+    fn log(runs: &[TermRun]) -> impl Fn(u64) -> Option<OpId> {
+        move |index| {
+            let mut runs = runs.iter();
+            let run = runs.find(|run| (run.first..=run.last).contains(&index))?;
+            Some(OpId::new(run.term, index))
+        }
+    }
+
+    #[test]
+    fn the_last_common_entry_is_found() {
+        let ours = [run(1, 0, 99), run(2, 100, 180), run(1002, 181, 250)];
+        let table = [
+            (
+                vec![run(1, 0, 99), run(2, 100, 200)],
+                Some(OpId::new(2, 180)),
+            ),
+            (
+                vec![run(1, 0, 99), run(2, 100, 150)],
+                Some(OpId::new(2, 150)),
+            ),
+            (
+                vec![run(1, 0, 120), run(3, 121, 130)],
+                Some(OpId::new(1, 99)),
+            ),
+            (vec![run(7, 0, 5)], None),
+            (vec![], None),
+        ];
+        for (theirs, expected) in table {
+            assert_eq!(common_entry(&theirs, log(&ours)), expected, "{theirs:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_contradiction_of_committed_entries_cuts() {
+        let own = Recollection {
+            runs: vec![run(1, 0, 200)],
+            committed: Some(OpId::new(1, 190)),
+        };
+        let repaired = Agreement {
+            common: Some(OpId::new(1, 180)),
+            last: Some(OpId::new(1002, 250)),
+            committed: Some(OpId::new(1002, 240)),
+            purged: None,
+        };
+        let cut = Rejoin::CutBack {
+            to: Some(OpId::new(1, 180)),
+            ring_last: OpId::new(1002, 250),
+        };
+        assert_eq!(judge(&own, [repaired.clone()]), cut);
+        assert_eq!(judge(&own, []), Rejoin::AsItIs);
+
+        let harmless = [
+            // A follower that lags.
+            Agreement {
+                last: Some(OpId::new(1, 150)),
+                committed: Some(OpId::new(1, 150)),
+                common: Some(OpId::new(1, 150)),
+                purged: None,
+            },
+            // An ordinary later leader: everything committed is common.
+            Agreement {
+                common: Some(OpId::new(1, 195)),
+                ..repaired.clone()
+            },
+            // It has not committed anything after the common entry yet, so the engine will compare.
+            Agreement {
+                committed: Some(OpId::new(1, 180)),
+                ..repaired.clone()
+            },
+            // The other one is the one left behind.
+            Agreement {
+                last: Some(OpId::new(1, 300)),
+                ..repaired.clone()
+            },
+            // It has purged what could be compared.
+            Agreement {
+                common: None,
+                purged: Some(OpId::new(1002, 230)),
+                ..repaired.clone()
+            },
+        ];
+        for answer in harmless {
+            assert_eq!(judge(&own, [answer.clone()]), Rejoin::AsItIs, "{answer:?}");
+        }
+        let earlier = Agreement {
+            common: Some(OpId::new(1, 120)),
+            ..repaired.clone()
+        };
+        let Rejoin::CutBack { to, .. } = judge(&own, [repaired, earlier]) else {
+            panic!("two contradictions");
+        };
+        assert_eq!(to, Some(OpId::new(1, 120)));
+    }
+}

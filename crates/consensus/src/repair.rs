@@ -1,0 +1,381 @@
+//! The repair of a quorum that is lost for good: from what the members that can still be reached say of themselves, the
+//! decision which of them goes on, and what may be lost by it. Pure; an operator reads the plan and orders it carried out.
+//! It is never done by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use raft_types::{MemberId, MemberKind, MemberRecord, Membership, OpId, StoredMembership};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::engine::{self, Engine};
+use crate::fault::Fault;
+use crate::impose::{ImposeError, impose};
+use crate::leadership::Term;
+use crate::quorum::{VoterSets, majority_of};
+
+/// What one member says of itself when a quorum may have to be repaired.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberEvidence {
+    /// The member.
+    pub member: MemberId,
+    /// The latest term it has seen.
+    pub term: Term,
+    /// The end of its log.
+    pub log_end: Option<OpId>,
+    /// Up to where it knows its log to be committed.
+    pub committed: Option<OpId>,
+    /// The membership that is in force in its log.
+    pub membership: StoredMembership,
+    /// Who leads, as far as it hears.
+    pub leader: Option<MemberId>,
+}
+
+impl MemberEvidence {
+    /// The evidence of a running member; `leader` is one that it has heard lately.
+    pub(crate) fn of(raft: &Engine, member: MemberId, leader: Option<MemberId>) -> Self {
+        let role = engine::role(raft);
+        let progress = engine::progress(raft);
+        Self {
+            member,
+            term: role.term,
+            log_end: progress.last_log,
+            committed: progress.applied,
+            membership: (*role.membership).clone(),
+            leader,
+        }
+    }
+}
+
+/// What may be lost by a repair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PossibleLoss {
+    /// Entries after this one may have been acknowledged, and would be lost.
+    pub after: Option<OpId>,
+}
+
+/// How a quorum can be repaired.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepairPlan {
+    /// The member that goes on; for a moment it is the only voter, then its steward restores the policy.
+    pub survivor: MemberId,
+    /// The end of its log, after which the repair is written. If it is another by then, nothing is done.
+    pub log_end: Option<OpId>,
+    /// The term of the repair, later than any that was seen.
+    pub term: Term,
+    /// The voter sets that are lost.
+    pub lost: VoterSets,
+    /// Voters that did not answer. They must not come back without being able to reach the survivor.
+    pub missing: BTreeSet<MemberId>,
+    /// Members that answered and took entries as committed that the survivor does not have: restart them, they cut
+    /// their logs back.
+    pub to_restart: BTreeSet<MemberId>,
+    /// What may be lost; `None`: nothing that was acknowledged.
+    pub loss: Option<PossibleLoss>,
+}
+
+/// Why a repair is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RepairRefusal {
+    /// Nobody answered.
+    #[error("no member with a log answers; start at least one, or check the addresses")]
+    NoEvidence,
+    /// Somebody leads.
+    #[error("member {leader} leads, as member {witness} hears; there is nothing to repair")]
+    Led {
+        /// Who leads.
+        leader: MemberId,
+        /// Who says so.
+        witness: MemberId,
+    },
+    /// Enough voters are there.
+    #[error(
+        "the quorum is not lost: of every set of voters a majority answers; wait for their election, and look at `witness status --explain`"
+    )]
+    NotLost,
+    /// The longest log cannot be proven.
+    #[error(
+        "it cannot be proven that member {survivor} has everything that was acknowledged: member {} may have more, and does not answer. Bring one of them back, even if only for its log; or accept that entries after {} may be lost, with `--accept-loss {}`",
+        list(.missing), end(.after), end(.after)
+    )]
+    Unproven {
+        /// Who has the longest log of those that answer.
+        survivor: MemberId,
+        /// Who may have more.
+        missing: BTreeSet<MemberId>,
+        /// Where its log ends.
+        after: Option<OpId>,
+    },
+    /// The operator accepted another loss than the one that threatens.
+    #[error("entries after {} may be lost, not those after {}; look at the plan again", end(.threatens), end(.accepted))]
+    OtherLoss {
+        /// What threatens.
+        threatens: Option<OpId>,
+        /// What was accepted.
+        accepted: Option<OpId>,
+    },
+    /// The member was asked to carry out a plan for another.
+    #[error("the plan is for member {0}")]
+    OtherSurvivor(MemberId),
+    /// The member has moved on since the plan was made.
+    #[error(
+        "the log or the vote of member {0} has changed since the plan was made; make a new one"
+    )]
+    Changed(MemberId),
+    /// The engine has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Fault),
+}
+
+fn end(op_id: &Option<OpId>) -> String {
+    op_id.map_or_else(|| "none".to_owned(), |op_id| op_id.to_string())
+}
+
+fn list(members: &BTreeSet<MemberId>) -> String {
+    let names: Vec<String> = members.iter().map(MemberId::to_string).collect();
+    names.join(", ")
+}
+
+/// How far the term of a repair lies beyond the latest that was seen: members that did not answer may have seen later ones.
+const TERM_LEAP: u64 = 1000;
+
+/// Makes the plan from the evidence.
+///
+/// # Errors
+/// [`RepairRefusal`] when there is nothing to repair, or nobody to do it with.
+pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefusal> {
+    if let Some((leader, witness)) = evidence
+        .iter()
+        .find_map(|one| Some((one.leader?, one.member)))
+    {
+        return Err(RepairRefusal::Led { leader, witness });
+    }
+    // The longest log: by Raft's own order, which no log with everything committed can lose.
+    let with_log = evidence.iter().filter(|one| !one.sets().is_empty());
+    let survivor = with_log.max_by_key(|one| {
+        let votes = one.sets().iter().any(|set| set.contains(&one.member));
+        let is_database = one.kind() == Some(MemberKind::Database);
+        (
+            one.log_end,
+            is_database,
+            votes,
+            std::cmp::Reverse(one.member),
+        )
+    });
+    let survivor = survivor.ok_or(RepairRefusal::NoEvidence)?;
+    let answering: BTreeSet<MemberId> = evidence.iter().map(|one| one.member).collect();
+    let sets = survivor.sets().to_vec();
+    let missing_of = |set: &BTreeSet<MemberId>| set.difference(&answering).count();
+    if sets
+        .iter()
+        .all(|set| set.len() - missing_of(set) >= majority_of(set.len()))
+    {
+        return Err(RepairRefusal::NotLost);
+    }
+    // What was acknowledged has a majority in every set. If in one of the sets the missing ones are none, it is among those
+    // that answer.
+    let proven = sets
+        .iter()
+        .any(|set| missing_of(set) < majority_of(set.len()));
+    let latest = evidence.iter().map(|one| one.term.0).max().unwrap_or(0);
+    Ok(RepairPlan {
+        survivor: survivor.member,
+        log_end: survivor.log_end,
+        term: Term(latest + TERM_LEAP),
+        missing: sets
+            .iter()
+            .flatten()
+            .copied()
+            .filter(|id| !answering.contains(id))
+            .collect(),
+        to_restart: evidence
+            .iter()
+            .filter(|one| one.committed > survivor.log_end)
+            .map(|one| one.member)
+            .collect(),
+        loss: (!proven).then_some(PossibleLoss {
+            after: survivor.log_end,
+        }),
+        lost: sets,
+    })
+}
+
+/// Whether the plan may be carried out, when the operator has accepted this loss.
+///
+/// # Errors
+/// [`RepairRefusal`] when a loss threatens that was not accepted.
+pub fn accept(plan: &RepairPlan, accepted: Option<OpId>) -> Result<(), RepairRefusal> {
+    match (plan.loss, accepted) {
+        (None, _) => Ok(()),
+        (Some(loss), Some(_)) if loss.after == accepted => Ok(()),
+        (Some(loss), Some(_)) => Err(RepairRefusal::OtherLoss {
+            threatens: loss.after,
+            accepted,
+        }),
+        (Some(loss), None) => Err(RepairRefusal::Unproven {
+            survivor: plan.survivor,
+            missing: plan.missing.clone(),
+            after: loss.after,
+        }),
+    }
+}
+
+/// Carries the plan out on its survivor: it becomes the only voter and leads.
+pub(crate) async fn carry_out(
+    raft: &Engine,
+    own: MemberId,
+    plan: &RepairPlan,
+) -> Result<OpId, RepairRefusal> {
+    if plan.survivor != own {
+        return Err(RepairRefusal::OtherSurvivor(plan.survivor));
+    }
+    let role = engine::role(raft);
+    let progress = engine::progress(raft);
+    if progress.last_log != plan.log_end || role.term >= plan.term {
+        return Err(RepairRefusal::Changed(own));
+    }
+    let base = role.membership.membership();
+    let members: BTreeMap<MemberId, MemberRecord> = base
+        .nodes()
+        .map(|(id, record)| (*id, record.clone()))
+        .collect();
+    let alone = vec![BTreeSet::from([own])];
+    let membership = Membership::new(alone, members).map_err(|_| RepairRefusal::Changed(own))?;
+    tracing::warn!(?plan, "repairing the quorum: this member goes on alone");
+    impose(raft, membership, plan.log_end, plan.term.0)
+        .await
+        .map_err(|error| match error {
+            ImposeError::Changed => RepairRefusal::Changed(own),
+            ImposeError::Stopped(fault) => fault.into(),
+        })
+}
+
+impl MemberEvidence {
+    fn sets(&self) -> &[BTreeSet<MemberId>] {
+        self.membership.membership().get_joint_config()
+    }
+
+    fn kind(&self) -> Option<MemberKind> {
+        let record = self.membership.membership().get_node(&self.member)?;
+        Some(record.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::LogId;
+
+    use super::*;
+
+    fn set(ids: &[u64]) -> BTreeSet<MemberId> {
+        ids.iter().copied().map(MemberId).collect()
+    }
+
+    /// Evidence of a member of a ring of nine, in which 1, 4 and 7 are database members.
+    fn member(id: u64, log_end: (u64, u64), sets: &[&[u64]]) -> MemberEvidence {
+        let members: BTreeMap<MemberId, MemberRecord> = (1..=9)
+            .map(|id| {
+                let kind = match id % 3 {
+                    1 => MemberKind::Database,
+                    _ => MemberKind::Witness,
+                };
+                let record = MemberRecord {
+                    kind,
+                    votes: true,
+                    ..MemberRecord::default()
+                };
+                (MemberId(id), record)
+            })
+            .collect();
+        let sets = sets.iter().map(|ids| set(ids)).collect();
+        let membership = Membership::new(sets, members).unwrap();
+        let log_id = LogId::from(OpId::new(1, 0));
+        let log_end = OpId::new(log_end.0, log_end.1);
+        MemberEvidence {
+            member: MemberId(id),
+            term: Term(log_end.term),
+            log_end: Some(log_end),
+            committed: Some(OpId::new(log_end.term, log_end.index - 3)),
+            membership: StoredMembership::new(Some(log_id), membership),
+            leader: None,
+        }
+    }
+
+    const A: &[&[u64]] = &[&[1, 2, 3]];
+    const A_AND_B: &[&[u64]] = &[&[1, 2, 3], &[4, 5, 6]];
+
+    #[test]
+    fn the_longest_log_goes_on_and_what_may_be_lost_is_named() {
+        // 1 and 2 are gone for good.
+        let evidence = [
+            member(3, (2, 100), A),
+            member(4, (2, 98), A),
+            member(5, (2, 99), A),
+        ];
+        let plan = plan_repair(&evidence).unwrap();
+        assert_eq!(plan.survivor, MemberId(3));
+        assert_eq!(plan.term, Term(1002));
+        assert_eq!(plan.missing, set(&[1, 2]));
+        assert_eq!(
+            plan.loss,
+            Some(PossibleLoss {
+                after: Some(OpId::new(2, 100))
+            })
+        );
+        let refusal = accept(&plan, None).unwrap_err().to_string();
+        assert!(refusal.contains("member 1, 2 may have more"), "{refusal}");
+        assert!(refusal.contains("`--accept-loss 2.100`"), "{refusal}");
+        assert_eq!(accept(&plan, Some(OpId::new(2, 100))), Ok(()));
+        let other = accept(&plan, Some(OpId::new(2, 98))).unwrap_err();
+        assert!(
+            other
+                .to_string()
+                .contains("entries after 2.100 may be lost, not those after 2.98")
+        );
+    }
+
+    #[test]
+    fn a_learner_with_the_longer_log_goes_on() {
+        let evidence = [
+            member(3, (2, 90), A),
+            member(4, (2, 100), A),
+            member(5, (2, 100), A),
+        ];
+        assert_eq!(plan_repair(&evidence).unwrap().survivor, MemberId(4));
+        let later = [member(3, (3, 10), A), member(4, (2, 100), A)];
+        let plan = plan_repair(&later).unwrap();
+        assert_eq!(plan.survivor, MemberId(3));
+        assert_eq!(plan.to_restart, set(&[]));
+        let mut ahead = member(4, (2, 100), A);
+        ahead.committed = Some(OpId::new(4, 5));
+        let plan = plan_repair(&[member(3, (3, 10), A), ahead]).unwrap();
+        assert_eq!(plan.to_restart, set(&[4]));
+    }
+
+    #[test]
+    fn a_majority_of_one_of_two_sets_proves_it() {
+        let evidence = [
+            member(3, (2, 90), A_AND_B),
+            member(4, (2, 100), A_AND_B),
+            member(5, (2, 100), A_AND_B),
+        ];
+        let plan = plan_repair(&evidence).unwrap();
+        assert_eq!((plan.survivor, plan.loss), (MemberId(4), None));
+        assert_eq!(accept(&plan, None), Ok(()));
+    }
+
+    #[test]
+    fn what_is_not_lost_is_not_repaired() {
+        assert_eq!(plan_repair(&[]), Err(RepairRefusal::NoEvidence));
+        let enough = [member(2, (2, 90), A), member(3, (2, 100), A)];
+        assert_eq!(plan_repair(&enough), Err(RepairRefusal::NotLost));
+        let mut led = member(3, (2, 100), A);
+        led.leader = Some(MemberId(1));
+        let (leader, witness) = (MemberId(1), MemberId(3));
+        assert_eq!(
+            plan_repair(&[led]),
+            Err(RepairRefusal::Led { leader, witness })
+        );
+    }
+}

@@ -1,0 +1,293 @@
+//! What a leader does for its ring besides leading it: it brings the quorum to where the policy wants it, and a witness
+//! gives the leadership to a database member, moving the quorum there first. What to do is a pure decision about one view
+//! of the ring; the task performs one step at a time and looks again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use raft_types::{MemberId, MemberKind};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::heir;
+use crate::leadership::Leadership;
+use crate::questions::MemberCalls;
+use crate::quorum::{QuorumPlan, RingRules, VoterSets, plan};
+use crate::seat::Seat;
+use crate::standing::RingView;
+use crate::transfer::{self, TransferOutcome, transfer};
+
+/// What a leader is doing for its ring; nothing when all is as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
+pub enum StewardState {
+    /// It changes the voter sets.
+    MovingQuorum {
+        /// To these.
+        next: VoterSets,
+        /// So that this database member can lead, where a witness does it.
+        heir: Option<MemberId>,
+    },
+    /// As a witness, it gives the leadership to this member.
+    Transferring {
+        /// The database member.
+        to: MemberId,
+    },
+    /// It would do something, and cannot; a witness goes on leading meanwhile, serving nobody.
+    Waiting {
+        /// In words, for what.
+        why: String,
+    },
+}
+
+/// The decision about one view of the ring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Course {
+    /// All is as it should be, or this member does not lead.
+    Stay,
+    /// Change the voter sets.
+    Move {
+        next: VoterSets,
+        heir: Option<MemberId>,
+    },
+    /// Give the leadership to this member.
+    Transfer(MemberId),
+    /// Nothing can be done now.
+    Wait(String),
+}
+
+/// What the leader of this view should do. Heirs in `failed` come last.
+pub(crate) fn decide(
+    view: &RingView,
+    rules: &RingRules,
+    lease: Duration,
+    failed: &[MemberId],
+) -> Course {
+    let Some(own) = view.member(view.own).filter(|_| view.leads) else {
+        return Course::Stay;
+    };
+    let home = &own.record.region;
+    let settle = |idle: Course| match plan(&rules.policy, view, home, lease) {
+        QuorumPlan::Settled => idle,
+        QuorumPlan::Step { next } => Course::Move { next, heir: None },
+        QuorumPlan::Blocked { why } => match idle {
+            Course::Stay => Course::Wait(format!(
+                "the quorum should be in region {home} and cannot: {why}"
+            )),
+            idle => idle,
+        },
+    };
+    if own.record.kind == MemberKind::Database {
+        return settle(Course::Stay);
+    }
+    let heir = match heir::choose(view, rules, lease, failed) {
+        Ok(heir) => heir,
+        Err(why) => return settle(Course::Wait(why)),
+    };
+    let there = view.member(heir).map(|heir| &heir.record.region);
+    match plan(&rules.policy, view, there.unwrap_or(home), lease) {
+        QuorumPlan::Step { next } => Course::Move {
+            next,
+            heir: Some(heir),
+        },
+        // An heir whose region is blocked is not chosen.
+        QuorumPlan::Settled | QuorumPlan::Blocked { .. } => {
+            match transfer::verify(view, heir, lease) {
+                Ok(()) => Course::Transfer(heir),
+                Err(refusal) => Course::Wait(refusal.to_string()),
+            }
+        }
+    }
+}
+
+/// Looks after the ring whenever this member leads, until the engine stops.
+pub(crate) async fn run(
+    seat: Arc<Seat>,
+    calls: Arc<dyn MemberCalls>,
+    mut leadership: watch::Receiver<Leadership>,
+    state: watch::Sender<Option<StewardState>>,
+) {
+    loop {
+        let leads = leadership
+            .wait_for(|now| now.leading_term().is_some())
+            .await
+            .is_ok();
+        if !leads {
+            return;
+        }
+        look_after(&seat, &calls, &mut leadership, &state).await;
+        state.send_replace(None);
+    }
+}
+
+/// Works on one leadership until it ends.
+async fn look_after(
+    seat: &Arc<Seat>,
+    calls: &Arc<dyn MemberCalls>,
+    leadership: &mut watch::Receiver<Leadership>,
+    state: &watch::Sender<Option<StewardState>>,
+) {
+    let mut progress = seat.raft.data_metrics();
+    let mut roles = seat.raft.server_metrics();
+    let mut failed: Vec<MemberId> = Vec::new();
+    while leadership.borrow_and_update().leading_term().is_some() {
+        // A promotion or a change of members is under way: what it leaves behind is looked at after it.
+        let course_lock = seat.course.lock().await;
+        match decide(&seat.ring_view(), &seat.rules, seat.timers.lease, &failed) {
+            Course::Stay => {
+                drop(course_lock);
+                publish(state, None);
+                tokio::select! {
+                    _ = leadership.changed() => {}
+                    _ = roles.changed() => {}
+                    // A new member is caught up, or a voter is back.
+                    () = tokio::time::sleep(seat.timers.heartbeat) => {}
+                }
+            }
+            Course::Move { next, heir } => {
+                let moving = StewardState::MovingQuorum {
+                    next: next.clone(),
+                    heir,
+                };
+                publish(state, Some(moving));
+                if let Err(error) = seat.move_quorum(next).await {
+                    publish_wait(state, error.to_string());
+                    drop(course_lock);
+                    tokio::time::sleep(seat.timers.heartbeat / 4).await;
+                }
+            }
+            Course::Transfer(to) => {
+                publish(state, Some(StewardState::Transferring { to }));
+                if let Err(why) = give_to(seat, calls, to).await {
+                    if !failed.contains(&to) {
+                        failed.push(to);
+                    }
+                    publish_wait(state, why);
+                    drop(course_lock);
+                    tokio::time::sleep(seat.timers.heartbeat / 4).await;
+                }
+            }
+            Course::Wait(why) => {
+                drop(course_lock);
+                publish_wait(state, why);
+                tokio::select! {
+                    _ = progress.changed() => {}
+                    _ = leadership.changed() => {}
+                    () = tokio::time::sleep(seat.timers.heartbeat / 2) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Gives the leadership of a witness to `to`; in words, why that failed.
+async fn give_to(
+    seat: &Arc<Seat>,
+    calls: &Arc<dyn MemberCalls>,
+    to: MemberId,
+) -> Result<(), String> {
+    match transfer(seat, calls, to).await {
+        Ok(TransferOutcome::Done { term }) => {
+            tracing::info!(%to, %term, "handed the leadership over");
+            Ok(())
+        }
+        Ok(TransferOutcome::AnotherLeads { leader, term }) => {
+            tracing::warn!(%to, %leader, %term, "another member leads than the one it was handed to");
+            Ok(())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn publish(state: &watch::Sender<Option<StewardState>>, now: Option<StewardState>) {
+    state.send_if_modified(|published| {
+        let changed = *published != now;
+        if changed {
+            match &now {
+                Some(StewardState::MovingQuorum { next, heir }) => {
+                    tracing::info!(?next, ?heir, "moving the quorum");
+                }
+                Some(StewardState::Waiting { why }) => {
+                    tracing::warn!(%why, "the ring is not as it should be");
+                }
+                Some(StewardState::Transferring { .. }) | None => {}
+            }
+            *published = now;
+        }
+        changed
+    });
+}
+
+fn publish_wait(state: &watch::Sender<Option<StewardState>>, why: String) {
+    publish(state, Some(StewardState::Waiting { why }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::standing::tests::{LEASE, Ring};
+
+    fn course(ring: &Ring) -> Course {
+        decide(&ring.view(), &RingRules::default(), LEASE, &[])
+    }
+
+    fn sets(of: &[&[u64]]) -> VoterSets {
+        let set = |ids: &&[u64]| ids.iter().copied().map(MemberId).collect();
+        of.iter().map(set).collect()
+    }
+
+    fn ring() -> Ring {
+        Ring::new("a: 1d 2w 3w | b: 4d 5w 6w").with_sets(&[&[1, 2, 3]])
+    }
+
+    #[test]
+    fn a_database_member_in_its_own_quorum_stays() {
+        assert_eq!(course(&ring()), Course::Stay);
+    }
+
+    #[test]
+    fn a_witness_hands_over_in_its_region_if_it_can() {
+        assert_eq!(course(&ring().led_by(2)), Course::Transfer(MemberId(1)));
+    }
+
+    #[test]
+    fn a_witness_without_an_heir_at_home_takes_the_quorum_to_another_region() {
+        let heir = Some(MemberId(4));
+        let bereft = ring().led_by(2).silent(&[1]);
+        let next = sets(&[&[1, 2, 3], &[4, 5, 6]]);
+        assert_eq!(course(&bereft), Course::Move { next, heir });
+        let joint = bereft.clone().with_sets(&[&[1, 2, 3], &[4, 5, 6]]);
+        let next = sets(&[&[4, 5, 6]]);
+        assert_eq!(course(&joint), Course::Move { next, heir });
+        let moved = bereft.with_sets(&[&[4, 5, 6]]);
+        assert_eq!(course(&moved), Course::Transfer(MemberId(4)));
+    }
+
+    #[test]
+    fn a_quorum_that_was_left_between_two_regions_comes_home() {
+        let joint = ring().with_sets(&[&[1, 2, 3], &[4, 5, 6]]);
+        let next = sets(&[&[1, 2, 3]]);
+        assert_eq!(course(&joint), Course::Move { next, heir: None });
+        let away = ring().with_sets(&[&[4, 5, 6]]);
+        let next = sets(&[&[4, 5, 6], &[1, 2, 3]]);
+        assert_eq!(course(&away), Course::Move { next, heir: None });
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said() {
+        let alone = ring().led_by(2).silent(&[1, 4]);
+        let Course::Wait(why) = course(&alone) else {
+            panic!("{:?}", course(&alone));
+        };
+        assert!(why.contains("does not answer"), "{why}");
+        let away = ring().with_sets(&[&[4, 5, 6]]).silent(&[2, 3]);
+        let Course::Wait(why) = course(&away) else {
+            panic!("{:?}", course(&away));
+        };
+        assert!(
+            why.contains("the quorum should be in region a and cannot"),
+            "{why}"
+        );
+    }
+}
