@@ -76,6 +76,7 @@ pub(crate) enum NameOp {
 pub(crate) struct DiskState {
     calls: u64,
     record: Vec<DiskCall>,
+    keeps_no_record: bool,
     faults: BTreeMap<u64, CallFault>,
     cut_after: Option<u64>,
     /// Counts restarts: a handle from before one is dead.
@@ -107,10 +108,12 @@ impl DiskState {
             return Err(io::Error::other("the power is cut"));
         }
         self.calls += 1;
-        self.record.push(DiskCall {
-            number: self.calls,
-            what: what(),
-        });
+        if !self.keeps_no_record {
+            self.record.push(DiskCall {
+                number: self.calls,
+                what: what(),
+            });
+        }
         let fault = self.faults.get(&self.calls).copied();
         if let Some(CallFault::Slow(pause)) = fault {
             std::thread::sleep(pause);
@@ -184,6 +187,13 @@ impl FaultyDisk {
         self.state().record.clone()
     }
 
+    /// Keeps no record of calls any more: for long runs over many disks.
+    pub fn stop_recording(&self) {
+        let mut state = self.state();
+        state.keeps_no_record = true;
+        state.record.clear();
+    }
+
     /// Cuts the power after call number `number` has taken effect; later calls fail.
     pub fn cut_power_after(&self, number: u64) {
         self.state().cut_after = Some(number);
@@ -198,6 +208,21 @@ impl FaultyDisk {
     /// Makes call number `number` go wrong.
     pub fn fail_call(&self, number: u64, fault: CallFault) {
         self.state().faults.insert(number, fault);
+    }
+
+    /// Takes back every planned failure and the planned cut, unless the power is off by now.
+    pub fn forget_faults(&self) {
+        let mut state = self.state();
+        state.faults.clear();
+        if !state.is_off() {
+            state.cut_after = None;
+        }
+    }
+
+    /// Lets the files grow by this many bytes together and no more.
+    pub fn leave_room(&self, bytes: u64) {
+        let mut state = self.state();
+        state.capacity = Some(state.used() + bytes);
     }
 
     /// Bounds what the files may take together; `None` for no bound.

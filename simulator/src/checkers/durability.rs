@@ -1,0 +1,124 @@
+//! What a store acknowledged survives a crash: entries whose callback was called, and votes.
+
+use std::collections::BTreeMap;
+
+use raft_types::{MemberId, OpId, Vote};
+
+use super::Checker;
+use super::member_log::MemberLog;
+use crate::event::Event;
+use crate::seen::Seen;
+use crate::tick::Tick;
+
+#[derive(Default)]
+pub(super) struct DurableSurvives {
+    stores: BTreeMap<MemberId, Store>,
+}
+
+#[derive(Default)]
+struct Store {
+    log: MemberLog,
+    durable: Option<OpId>,
+    vote: Option<Vote>,
+}
+
+impl Store {
+    fn truncated(&mut self, keep: Option<OpId>) {
+        self.log.truncate(keep);
+        self.durable = match (self.durable, keep) {
+            (Some(durable), Some(keep)) if keep.index < durable.index => Some(keep),
+            (durable, Some(_)) => durable,
+            (_, None) => None,
+        };
+    }
+
+    fn opened(
+        &mut self,
+        member: MemberId,
+        floor: Option<OpId>,
+        entries: &[Seen],
+        vote: Option<Vote>,
+    ) -> Result<(), String> {
+        let found: BTreeMap<u64, &Seen> = entries
+            .iter()
+            .map(|entry| (entry.op_id.index, entry))
+            .collect();
+        let lost = self
+            .log
+            .iter()
+            .take_while(|entry| {
+                self.durable
+                    .is_some_and(|durable| entry.op_id.index <= durable.index)
+            })
+            .filter(|entry| floor.is_none_or(|floor| entry.op_id.index > floor.index))
+            .find(|entry| found.get(&entry.op_id.index) != Some(entry));
+        let forgotten = self
+            .vote
+            .filter(|acknowledged| vote.is_none_or(|vote| vote < *acknowledged));
+        let verdict = match (lost, forgotten) {
+            (Some(entry), _) => Err(format!(
+                "member {member} had acknowledged {entry:?} as durable, and starts with {} in its place; its log ends with {}",
+                found
+                    .get(&entry.op_id.index)
+                    .map_or_else(|| "nothing".to_owned(), |found| format!("{found:?}")),
+                entries
+                    .last()
+                    .map_or_else(|| "nothing".to_owned(), |last| format!("{last:?}")),
+            )),
+            (None, Some(acknowledged)) => Err(format!(
+                "member {member} had acknowledged the vote {acknowledged}, and starts with {vote:?}"
+            )),
+            (None, None) => Ok(()),
+        };
+        self.log.replace(entries.to_vec());
+        self.durable = self.log.last();
+        self.vote = vote;
+        verdict
+    }
+}
+
+impl Checker for DurableSurvives {
+    fn name(&self) -> &'static str {
+        "what a store acknowledged survives a crash"
+    }
+
+    fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
+        match event {
+            Event::Appended { member, entries } => {
+                let store = self.stores.entry(*member).or_default();
+                entries
+                    .iter()
+                    .for_each(|entry| store.log.push(entry.clone()));
+            }
+            Event::Durable { member, upto } => {
+                let store = self.stores.entry(*member).or_default();
+                // Truncated and written anew while the callback was on its way: that one has its own.
+                if store
+                    .log
+                    .get(upto.index)
+                    .is_some_and(|entry| entry.op_id == *upto)
+                {
+                    store.durable = store.durable.max(Some(*upto));
+                }
+            }
+            Event::Truncated { member, keep } => {
+                self.stores.entry(*member).or_default().truncated(*keep);
+            }
+            Event::Voted { member, vote } => {
+                self.stores.entry(*member).or_default().vote = Some(*vote);
+            }
+            Event::Opened {
+                member,
+                floor,
+                entries,
+                vote,
+                ..
+            } => {
+                let store = self.stores.entry(*member).or_default();
+                return store.opened(*member, *floor, entries, *vote);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

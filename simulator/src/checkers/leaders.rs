@@ -1,0 +1,38 @@
+//! A term has one leader at most: whoever sends entries or heartbeats in it, and whoever is stored as its elected leader.
+
+use std::collections::BTreeMap;
+
+use raft_types::MemberId;
+
+use super::Checker;
+use crate::event::Event;
+use crate::tick::Tick;
+
+#[derive(Default)]
+pub(super) struct OneLeaderPerTerm {
+    leaders: BTreeMap<u64, MemberId>,
+}
+
+impl Checker for OneLeaderPerTerm {
+    fn name(&self) -> &'static str {
+        "one leader per term"
+    }
+
+    fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
+        let (term, leader) = match event {
+            Event::Led { term, leader } => (*term, *leader),
+            Event::Voted { vote, .. } if vote.committed => {
+                (vote.leader_id.term, vote.leader_id.voted_for)
+            }
+            _ => return Ok(()),
+        };
+        let first = *self.leaders.entry(term).or_insert(leader);
+        if first == leader {
+            Ok(())
+        } else {
+            Err(format!(
+                "members {first} and {leader} both lead term {term}"
+            ))
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Logs match: two entries with the same term and index carry the same thing and follow the same entry, so that the logs
+//! before them are equal as well. It holds for what is appended and for what is read back from a disk, so a bit that was
+//! turned around and not noticed is found here.
+
+use std::collections::{BTreeMap, HashMap};
+
+use raft_types::{MemberId, OpId};
+
+use super::Checker;
+use super::member_log::MemberLog;
+use crate::event::Event;
+use crate::seen::{Content, Seen};
+use crate::tick::Tick;
+
+#[derive(Default)]
+pub(super) struct LogsMatch {
+    logs: BTreeMap<MemberId, MemberLog>,
+    known: HashMap<OpId, Known>,
+}
+
+struct Known {
+    content: Content,
+    after: Option<OpId>,
+    first_in: MemberId,
+}
+
+impl LogsMatch {
+    fn appended(&mut self, member: MemberId, entry: &Seen) -> Result<(), String> {
+        let log = self.logs.entry(member).or_default();
+        let after = log.last();
+        if let Some(after) = after
+            && (after.index + 1 != entry.op_id.index || after.term > entry.op_id.term)
+        {
+            return Err(format!(
+                "member {member} appends {entry:?} behind {after}, which leaves a gap or goes back"
+            ));
+        }
+        log.push(entry.clone());
+        let known = self.known.entry(entry.op_id).or_insert_with(|| Known {
+            content: entry.content.clone(),
+            after,
+            first_in: member,
+        });
+        if known.content != entry.content {
+            let (first, was) = (known.first_in, &known.content);
+            return Err(format!(
+                "entry {} is {:?} on member {member}, but {was:?} on member {first}",
+                entry.op_id, entry.content
+            ));
+        }
+        match (known.after, after) {
+            (Some(known_after), Some(after)) if known_after != after => Err(format!(
+                "entry {} follows {after} on member {member}, but {known_after} on member {}",
+                entry.op_id, known.first_in
+            )),
+            (None, Some(_)) => {
+                known.after = after;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn opened(&mut self, member: MemberId, entries: &[Seen]) -> Result<(), String> {
+        for entry in entries {
+            let Some(known) = self.known.get(&entry.op_id) else {
+                return Err(format!(
+                    "member {member} reads {entry:?} from its disk, which nobody ever appended"
+                ));
+            };
+            if known.content != entry.content {
+                return Err(format!(
+                    "member {member} reads {entry:?} from its disk, but {:?} was appended",
+                    known.content
+                ));
+            }
+        }
+        let log = self.logs.entry(member).or_default();
+        log.replace(entries.to_vec());
+        Ok(())
+    }
+}
+
+impl Checker for LogsMatch {
+    fn name(&self) -> &'static str {
+        "logs match"
+    }
+
+    fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
+        match event {
+            Event::Appended { member, entries } => entries
+                .iter()
+                .try_for_each(|entry| self.appended(*member, entry)),
+            Event::Truncated { member, keep } => {
+                self.logs.entry(*member).or_default().truncate(*keep);
+                Ok(())
+            }
+            Event::Opened {
+                member, entries, ..
+            } => self.opened(*member, entries),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What must never happen, one file each. A checker hears every event in its order and says what is wrong with it, in
+//! words that name the members and the entries. It knows nothing of how the events come about.
+
+mod acknowledged;
+mod committed;
+mod durability;
+mod leaders;
+mod log_matching;
+mod member_log;
+mod panics;
+mod progress;
+mod quorums;
+mod refusals;
+mod served;
+
+use crate::event::Event;
+use crate::tick::Tick;
+
+/// One property.
+pub(crate) trait Checker: Send {
+    /// The property, as it is printed.
+    fn name(&self) -> &'static str;
+
+    /// Takes an event in.
+    ///
+    /// # Errors
+    /// What is wrong.
+    fn saw(&mut self, at: Tick, event: &Event) -> Result<(), String>;
+}
+
+/// All of them.
+pub(crate) struct Checkers(Vec<Box<dyn Checker>>);
+
+impl Checkers {
+    pub(crate) fn new() -> Self {
+        Self(vec![
+            Box::new(panics::NothingPanics),
+            Box::new(leaders::OneLeaderPerTerm::default()),
+            Box::new(log_matching::LogsMatch::default()),
+            Box::new(quorums::ConsecutiveQuorumsIntersect::default()),
+            Box::new(committed::CommittedNeverChanges::default()),
+            Box::new(acknowledged::NothingAcknowledgedIsLost::default()),
+            Box::new(served::NothingUncommittedIsServed::default()),
+            Box::new(durability::DurableSurvives::default()),
+            Box::new(refusals::LogsOpen),
+            Box::new(progress::TheRingComesBack),
+        ])
+    }
+
+    /// Tells all of them; the first that objects, with its words.
+    pub(crate) fn saw(&mut self, at: Tick, event: &Event) -> Result<(), (&'static str, String)> {
+        let mut verdict = Ok(());
+        for checker in &mut self.0 {
+            let found = checker.saw(at, event);
+            if let Err(words) = found
+                && verdict.is_ok()
+            {
+                verdict = Err((checker.name(), words));
+            }
+        }
+        verdict
+    }
+}

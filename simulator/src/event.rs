@@ -1,0 +1,139 @@
+//! What the checkers are told. Every event is something that a member did or said, at the moment at which it did.
+
+use std::fmt;
+
+use raft_types::{MemberId, OpId, Vote};
+
+use crate::seen::{Content, Seen};
+
+/// One thing that happened.
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
+    /// A member's store is told to append entries behind those that it has.
+    Appended {
+        member: MemberId,
+        entries: Vec<Seen>,
+    },
+    /// A member's store acknowledged that everything up to here is durable.
+    Durable { member: MemberId, upto: OpId },
+    /// A member's store is told to take back what lies behind `keep`.
+    Truncated {
+        member: MemberId,
+        keep: Option<OpId>,
+    },
+    /// A member's store acknowledged a vote.
+    Voted { member: MemberId, vote: Vote },
+    /// A member opened its log after a stop and read all of it back.
+    Opened {
+        member: MemberId,
+        /// The last entry before the first readable one: the purge floor.
+        floor: Option<OpId>,
+        entries: Vec<Seen>,
+        vote: Option<Vote>,
+        /// A bit of its disk was turned around before.
+        damaged: bool,
+    },
+    /// A member could not open its log.
+    RefusedToOpen {
+        member: MemberId,
+        why: String,
+        /// Its disk was damaged on purpose.
+        damaged: bool,
+    },
+    /// A member's engine stopped by itself.
+    EngineStopped {
+        member: MemberId,
+        why: String,
+        /// Its disk was told to fail.
+        excused: bool,
+    },
+    /// A member's commit mark moved over these entries, as it reads them from its own log.
+    Committed {
+        member: MemberId,
+        entries: Vec<Seen>,
+    },
+    /// A leader sent entries or a heartbeat in this term.
+    Led { term: u64, leader: MemberId },
+    /// A client was told that its transaction is committed.
+    Acknowledged {
+        member: MemberId,
+        op_id: OpId,
+        content: Content,
+    },
+    /// A client was told that its transaction was not taken, and never will be.
+    Refused { member: MemberId, content: Content },
+    /// A member that says that it serves was read from.
+    Read {
+        member: MemberId,
+        mark: Option<OpId>,
+    },
+    /// Everything was mended; from here on the ring has to come back by itself.
+    Healed,
+    /// Something in a member's process panicked.
+    Panicked { words: String },
+    /// The end: the ring has committed again, and every member that can has caught up.
+    Finished,
+    /// The ring had this long to commit after everything was mended, and did not.
+    Stuck { words: String },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let op_id = |op_id: &Option<OpId>| {
+            op_id.map_or_else(|| "nothing".to_owned(), |op_id| op_id.to_string())
+        };
+        match self {
+            Self::Appended { member, entries } => {
+                write!(f, "member {member} appends {}", range(entries))
+            }
+            Self::Durable { member, upto } => write!(f, "member {member} has {upto} durably"),
+            Self::Truncated { member, keep } => {
+                write!(f, "member {member} takes back all behind {}", op_id(keep))
+            }
+            Self::Voted { member, vote } => write!(f, "member {member} stored the vote {vote}"),
+            Self::Opened {
+                member,
+                entries,
+                vote,
+                ..
+            } => {
+                let vote = vote.map_or_else(|| "none".to_owned(), |vote| vote.to_string());
+                let entries = range(entries);
+                write!(f, "member {member} opened its log: {entries}, vote {vote}")
+            }
+            Self::RefusedToOpen { member, why, .. } => {
+                write!(f, "member {member} refuses to open its log: {why}")
+            }
+            Self::EngineStopped { member, why, .. } => {
+                write!(f, "the engine of member {member} stopped: {why}")
+            }
+            Self::Committed { member, entries } => {
+                write!(f, "member {member} has as committed {}", range(entries))
+            }
+            Self::Led { term, leader } => write!(f, "member {leader} leads term {term}"),
+            Self::Acknowledged { member, op_id, .. } => {
+                write!(f, "member {member} acknowledges {op_id}")
+            }
+            Self::Refused { member, content } => write!(f, "member {member} refuses {content:?}"),
+            Self::Read { member, mark } => write!(f, "member {member} is read at {}", op_id(mark)),
+            Self::Healed => f.write_str("everything is mended"),
+            Self::Panicked { words } => write!(f, "panic: {words}"),
+            Self::Finished => f.write_str("the end"),
+            Self::Stuck { words } => f.write_str(words),
+        }
+    }
+}
+
+/// A few entries one by one, many as the first and the last.
+fn range(entries: &[Seen]) -> String {
+    match entries {
+        [] => "nothing".to_owned(),
+        [first, .., last] if entries.len() > 3 => {
+            format!("{first:?} to {last:?}")
+        }
+        few => {
+            let few: Vec<String> = few.iter().map(|entry| format!("{entry:?}")).collect();
+            few.join(", ")
+        }
+    }
+}

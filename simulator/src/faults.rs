@@ -1,0 +1,217 @@
+//! What may go wrong, and the choice of the next thing that does. Pure: the dice decide from what is running.
+//!
+//! # The model
+//!
+//! Within the guarantee, for any number of members and at any time: processes killed between any two calls to their disk;
+//! power cut there, with what was not synced lost, kept or torn; calls to the disk that fail; full and slow disks; processes
+//! that are stopped and go on; clocks that run up to 3 % too fast or too slow; messages that are late, lost, doubled and
+//! overtaken; links that are cut in one or both directions.
+//!
+//! Within it, for a minority: disks that rot. The member must refuse to start, and counts as lost from then on.
+//!
+//! Outside, and not played: a disk that lies about syncing and then loses power, on a member that votes. In a quorum of two
+//! of three it may have held the only other copy; no consensus survives that. Bits that rot behind the durable mark, in
+//! what may be the torn end of a write: nothing on the disk tells the two apart. Clocks that stand still while a process
+//! runs.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use raft_types::MemberId;
+use testkit::disk::{CallFault, Survival};
+
+use crate::network::Weather;
+use crate::shape::pick;
+
+/// How a process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Crash {
+    /// It is killed; the machine goes on, and refuses calls.
+    Kill,
+    /// The machine loses its power, and says nothing any more.
+    PowerCut(Survival),
+    /// It is told to stop and does so in good order.
+    Stop,
+}
+
+/// One thing that goes wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// After so many more calls to its disk, or soon if there are not so many.
+    Crash {
+        member: MemberId,
+        crash: Crash,
+        after_calls: u64,
+        down: Duration,
+    },
+    Pause {
+        member: MemberId,
+        time: Duration,
+    },
+    /// Messages from the first group to the second do not arrive; `both`: nor the other way.
+    Cut {
+        from: Vec<MemberId>,
+        to: Vec<MemberId>,
+        both: bool,
+        time: Duration,
+    },
+    Weather {
+        weather: Weather,
+        time: Duration,
+    },
+    SlowDisk {
+        member: MemberId,
+        delay: Duration,
+        time: Duration,
+    },
+    /// So many bytes fit and no more.
+    FullDisk {
+        member: MemberId,
+        room: u64,
+        time: Duration,
+    },
+    /// A call to the disk fails.
+    BadCall {
+        member: MemberId,
+        after_calls: u64,
+        fault: CallFault,
+    },
+    /// The next restart finds one bit of an old part of the log turned around.
+    Rot {
+        member: MemberId,
+        place: u64,
+    },
+    /// An operator gives the leadership to this member.
+    Transfer {
+        to: MemberId,
+    },
+    /// This member purges all but the last entries.
+    Purge {
+        member: MemberId,
+        keep: u64,
+    },
+}
+
+/// How much goes wrong in this run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Intensity {
+    /// The mean time between two faults.
+    pub(crate) pause: Duration,
+    /// How long faults last at most.
+    pub(crate) longest: Duration,
+}
+
+impl Intensity {
+    pub(crate) fn choose(dice: &mut Rng) -> Self {
+        Self {
+            pause: Duration::from_millis(*pick(dice, &[60, 150, 400, 1000])),
+            longest: Duration::from_millis(*pick(dice, &[300, 1000, 3000])),
+        }
+    }
+}
+
+/// What the choice looks at.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    pub(crate) members: Vec<MemberId>,
+    pub(crate) running: Vec<MemberId>,
+    pub(crate) leader: Option<MemberId>,
+    /// Members whose disk may rot without the ring losing its majorities.
+    pub(crate) may_rot: Vec<MemberId>,
+}
+
+/// Chooses the next fault; `None` when what was drawn cannot be now.
+pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Option<Fault> {
+    let time = |dice: &mut Rng| {
+        let longest = u64::try_from(intensity.longest.as_millis()).unwrap_or(u64::MAX);
+        Duration::from_millis(dice.u64(10..longest.max(11)))
+    };
+    // The leader is where faults hurt: it is chosen as often as all others together.
+    let member = match view.leader {
+        Some(leader) if view.running.contains(&leader) && dice.bool() => leader,
+        _ if view.running.is_empty() => return None,
+        _ => *pick(dice, &view.running),
+    };
+    Some(match dice.u32(0..100) {
+        0..=24 => Fault::Crash {
+            member,
+            crash: match dice.u32(0..8) {
+                0 => Crash::Stop,
+                1..=3 => Crash::Kill,
+                4 => Crash::PowerCut(Survival::Nothing),
+                5 => Crash::PowerCut(Survival::Everything),
+                _ => Crash::PowerCut(Survival::Seeded(dice.u64(..))),
+            },
+            after_calls: dice.u64(0..12),
+            down: time(dice),
+        },
+        25..=34 => Fault::Pause {
+            member,
+            time: time(dice),
+        },
+        35..=54 => {
+            let (from, to) = groups(view, member, dice);
+            if from.is_empty() || to.is_empty() {
+                return None;
+            }
+            Fault::Cut {
+                from,
+                to,
+                both: dice.bool(),
+                time: time(dice),
+            }
+        }
+        55..=64 => Fault::Weather {
+            weather: Weather {
+                lost: *pick(dice, &[0, 50, 300]),
+                twice: *pick(dice, &[0, 50, 300]),
+                straggles: *pick(dice, &[0, 50, 300]),
+            },
+            time: time(dice),
+        },
+        65..=72 => Fault::SlowDisk {
+            member,
+            delay: Duration::from_millis(dice.u64(1..300)),
+            time: time(dice),
+        },
+        73..=75 => Fault::FullDisk {
+            member,
+            room: dice.u64(0..4000),
+            time: time(dice),
+        },
+        76..=79 => Fault::BadCall {
+            member,
+            after_calls: dice.u64(1..20),
+            fault: *pick(dice, &[CallFault::Io, CallFault::NoSpace]),
+        },
+        80..=81 => Fault::Rot {
+            member: *pick_some(dice, &view.may_rot)?,
+            place: dice.u64(..),
+        },
+        82..=91 => Fault::Transfer {
+            to: *pick(dice, &view.members),
+        },
+        _ => Fault::Purge {
+            member,
+            keep: dice.u64(0..40),
+        },
+    })
+}
+
+/// Two groups that cannot talk: one member against all others, or any half against the other.
+fn groups(view: &View, member: MemberId, dice: &mut Rng) -> (Vec<MemberId>, Vec<MemberId>) {
+    if dice.bool() {
+        let others = view.members.iter().filter(|other| **other != member);
+        let (one, others) = (vec![member], others.copied().collect());
+        return if dice.bool() {
+            (one, others)
+        } else {
+            (others, one)
+        };
+    }
+    view.members.iter().partition(|_| dice.bool())
+}
+
+fn pick_some<'a, T>(dice: &mut Rng, from: &'a [T]) -> Option<&'a T> {
+    (!from.is_empty()).then(|| pick(dice, from))
+}

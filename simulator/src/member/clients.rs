@@ -1,0 +1,122 @@
+//! The clients of one member, which are gone with its process: writers at a database member that serves, pipelined as
+//! mysqld's commits are, and readers wherever a member says that it serves.
+
+use std::time::Duration;
+
+use binlog_format::event::EventFlags;
+use binlog_format::events::{EncodeEvent, EventOrigin, FormatDescription};
+use binlog_store::LogHandle;
+use consensus::{Member, Outcome, Term};
+use raft_types::{
+    AppEntry, Entry, EntryPayload, LogId, MemberKind, OpId, Rotate, TransactionPayload,
+};
+use testkit::log_entries::transaction_events;
+
+use super::process::Seat;
+use crate::event::Event;
+use crate::record::Record;
+use crate::seen::{Content, Seen};
+
+/// How many transactions of one member may wait for their commit.
+const PIPELINE: usize = 32;
+
+/// Serves clients until the process ends.
+pub(super) async fn serve(seat: Seat, member: Member, _log: LogHandle, record: Record) {
+    let reading = read(seat.clone(), member.clone(), record.clone());
+    let writing = write(seat, member, record);
+    futures::join!(reading, writing);
+}
+
+async fn read(seat: Seat, member: Member, record: Record) {
+    loop {
+        tokio::time::sleep(below(seat.workload.read_pause)).await;
+        let serving = member.leadership_now().serving_term().is_some();
+        if serving && !seat.disk.is_off() {
+            record.saw(&Event::Read {
+                member: seat.id,
+                mark: *member.committed().borrow(),
+            });
+        }
+    }
+}
+
+async fn write(seat: Seat, member: Member, record: Record) {
+    if seat.record.kind != MemberKind::Database {
+        return;
+    }
+    let room = std::sync::Arc::new(tokio::sync::Semaphore::new(PIPELINE));
+    loop {
+        tokio::time::sleep(below(seat.workload.write_pause)).await;
+        let Some(term) = member.leadership_now().serving_term() else {
+            continue;
+        };
+        let Ok(place) = room.clone().acquire_owned().await else {
+            return;
+        };
+        let proposal = propose(seat.clone(), member.clone(), record.clone(), term);
+        tokio::spawn(async move {
+            proposal.await;
+            drop(place);
+        });
+    }
+}
+
+async fn propose(seat: Seat, member: Member, record: Record, term: Term) {
+    let number = seat.workload.next();
+    let entry = match number.is_multiple_of(u64::from(seat.workload.rotate_one_in)) {
+        true => rotate(number),
+        false => transaction(number, fastrand_below(seat.workload.largest)),
+    };
+    let content = content_of(&entry);
+    let Ok(mut ticket) = member.propose(entry, term).await else {
+        return;
+    };
+    let outcome = ticket.outcome().await;
+    if seat.disk.is_off() {
+        return;
+    }
+    let member = seat.id;
+    match outcome {
+        Outcome::Committed(op_id) => record.saw(&Event::Acknowledged {
+            member,
+            op_id,
+            content,
+        }),
+        Outcome::Refused(_) => record.saw(&Event::Refused { member, content }),
+        Outcome::Unknown(_) => {}
+    }
+}
+
+fn content_of(entry: &AppEntry) -> Content {
+    let entry = Entry {
+        log_id: LogId::from(OpId::default()),
+        payload: EntryPayload::Normal(entry.clone()),
+    };
+    Seen::of(&entry).content
+}
+
+fn transaction(number: u64, bytes: usize) -> AppEntry {
+    AppEntry::Transaction(TransactionPayload::seal(transaction_events(number, bytes)))
+}
+
+fn rotate(number: u64) -> AppEntry {
+    let origin = EventOrigin {
+        timestamp: 0,
+        server_id: 11,
+        flags: EventFlags::NONE,
+    };
+    AppEntry::Rotate(Rotate {
+        format_description: FormatDescription::built_in("8.4.3").encode(origin).into(),
+        timestamp: u32::try_from(1_700_000_000 + number).unwrap_or(u32::MAX),
+    })
+}
+
+/// A time below `longest`, at least a millisecond.
+fn below(longest: Duration) -> Duration {
+    Duration::from_millis(1 + fastrand_below(longest.as_millis() as usize) as u64)
+}
+
+/// From the process-wide seeded randomness, as everything in a member's process.
+fn fastrand_below(bound: usize) -> usize {
+    fastrand::usize(0..bound.max(1))
+}

@@ -1,0 +1,37 @@
+//! A member's clock: as fast as the world's, or a little faster or slower. It goes on while the process is stopped, as
+//! the machine's monotonic clock does.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::tick::Tick;
+
+/// How fast a clock runs, in thousandths of the world's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ClockRate(pub(crate) u32);
+
+/// See the module.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock {
+    rate: ClockRate,
+    began: Tick,
+    origin: Instant,
+}
+
+impl Clock {
+    /// The clock of a process whose runtime shows `origin` at the moment `began`.
+    pub(super) fn new(rate: ClockRate, began: Tick, origin: Instant) -> Self {
+        Self {
+            rate,
+            began,
+            origin,
+        }
+    }
+
+    /// What it shows at a moment of the world.
+    pub(super) fn at(&self, now: Tick) -> Instant {
+        let elapsed: Duration = now - self.began;
+        self.origin + elapsed * self.rate.0 / 1000
+    }
+}

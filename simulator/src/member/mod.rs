@@ -1,0 +1,12 @@
+//! One member of the simulated ring: a whole one (consensus, store, network) in a process of its own, that is, in a
+//! runtime with a clock of its own, over a disk that fails on purpose.
+
+mod clients;
+mod clock;
+mod disk_pace;
+mod process;
+mod watched_log;
+
+pub(crate) use clock::ClockRate;
+pub(crate) use disk_pace::DiskPace;
+pub(crate) use process::{LogOptions, OpenFailure, Process, Seat};

@@ -1,0 +1,353 @@
+//! A member's process: it is started over a disk, runs until a moment of the world, and is gone at once when it is killed,
+//! with everything that it was doing.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use binlog_store::{BinlogStore, LogHandle, OpenError, StoreOptions, WriterMode};
+use consensus::{AppliedFloor, Fault, Leadership, Member, MemberConfig, StartError};
+use futures::FutureExt;
+use openraft::RaftLogReader;
+use raft_types::{LogId, MemberId, MemberRecord, OpId, RingId, Vote};
+use testkit::disk::FaultyDisk;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::clients;
+use super::clock::{Clock, ClockRate};
+use super::disk_pace::DiskPace;
+use super::watched_log::{Watch, WatchedLog};
+use crate::event::Event;
+use crate::network::{Desk, Message, Port, Post, Reception};
+use crate::record::Record;
+use crate::seen::Seen;
+use crate::tick::Tick;
+use crate::workload::Workload;
+
+/// What a process is started with.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    pub(crate) ring: RingId,
+    pub(crate) id: MemberId,
+    pub(crate) record: MemberRecord,
+    pub(crate) timers: consensus::Timers,
+    pub(crate) rate: ClockRate,
+    pub(crate) disk: FaultyDisk,
+    pub(crate) pace: DiskPace,
+    pub(crate) log: LogOptions,
+    pub(crate) workload: Workload,
+}
+
+/// How the store is opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogOptions {
+    pub(crate) cache_bytes: u64,
+    pub(crate) read_batch_bytes: u64,
+}
+
+/// Why a process did not come up.
+#[derive(Debug)]
+pub(crate) enum OpenFailure {
+    /// The power was cut meanwhile.
+    Off,
+    /// The disk refused a call: it is full, or it was told to fail.
+    Disk(String),
+    /// The log cannot be trusted.
+    Refused(String),
+}
+
+/// The end of a member's log and its vote, as the world looks at it.
+#[derive(Debug, Clone)]
+pub(crate) struct Outline {
+    pub(crate) leadership: Leadership,
+    pub(crate) committed: Option<OpId>,
+}
+
+/// Why the engine of a running process stopped by itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Stopped(pub(crate) Fault);
+
+/// A running process.
+pub(crate) struct Process {
+    runtime: Runtime,
+    clock: Clock,
+    member: Member,
+    log: LogHandle,
+    reception: Reception,
+    commits: watch::Receiver<Option<OpId>>,
+    record: Record,
+    id: MemberId,
+    /// Up to where the commit mark was told to the record.
+    told: Option<OpId>,
+    /// Set by a task of its own when the engine stops.
+    fault: watch::Receiver<Option<Fault>>,
+}
+
+/// The directory of a member on its disk.
+const DATA_DIR: &str = "data";
+
+impl Process {
+    /// Starts a process. Its log is read back as a whole and told to the record.
+    pub(crate) fn start(
+        seat: &Seat,
+        post: &Post,
+        record: &Record,
+        now: Tick,
+        damaged: bool,
+    ) -> Result<Self, OpenFailure> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .map_err(|error| OpenFailure::Disk(error.to_string()))?;
+        let opened = runtime.block_on(Self::open(seat, post, record));
+        let (member, log, reception, found) = opened.inspect_err(|failure| {
+            if let OpenFailure::Refused(why) = failure {
+                record.saw(&Event::RefusedToOpen {
+                    member: seat.id,
+                    why: why.clone(),
+                    damaged,
+                });
+            }
+        })?;
+        let Found {
+            floor,
+            entries,
+            vote,
+        } = found;
+        record.saw(&Event::Opened {
+            member: seat.id,
+            floor,
+            entries,
+            vote,
+            damaged,
+        });
+        let origin = runtime.block_on(async { Instant::now() });
+        let fault = runtime.block_on(watch_fault(member.clone()));
+        let process = Self {
+            clock: Clock::new(seat.rate, now, origin),
+            commits: member.committed(),
+            member,
+            log,
+            reception,
+            record: record.clone(),
+            id: seat.id,
+            told: None,
+            fault,
+            runtime,
+        };
+        process.runtime.spawn(clients::serve(
+            seat.clone(),
+            process.member.clone(),
+            process.log.clone(),
+            record.clone(),
+        ));
+        Ok(process)
+    }
+
+    async fn open(
+        seat: &Seat,
+        post: &Post,
+        record: &Record,
+    ) -> Result<(Member, LogHandle, Reception, Found), OpenFailure> {
+        let off_or = |failure: OpenFailure| match seat.disk.is_off() {
+            true => OpenFailure::Off,
+            false => failure,
+        };
+        let options = StoreOptions {
+            writer: WriterMode::Inline,
+            cache_bytes: seat.log.cache_bytes,
+            read_batch_bytes: seat.log.read_batch_bytes,
+            disk_reserve_bytes: 0,
+            ..StoreOptions::new(DATA_DIR, seat.ring)
+        };
+        let opened = BinlogStore::open(options, seat.disk.file_system(), seat.disk.meta());
+        let (store, report) = opened.map_err(|error| off_or(open_failure(&error)))?;
+        record.note(&format!("member {} opens its log: {report}", seat.id));
+        let log = store.handle();
+        let found = Found::read(&log).await;
+        let found = found.map_err(|error| off_or(OpenFailure::Refused(error.to_string())))?;
+
+        let desk = Desk::new(seat.id, post.clone(), seat.disk.clone());
+        let port = Port::new(desk.clone());
+        let config = MemberConfig {
+            timers: seat.timers,
+            ..MemberConfig::new(seat.ring, seat.id, seat.record.kind)
+        };
+        let watch = Watch {
+            member: seat.id,
+            record: record.clone(),
+            disk: seat.disk.clone(),
+        };
+        let (last_applied, membership) = log.applied_at_open();
+        let floor = AppliedFloor {
+            last_applied: last_applied.map(LogId::from),
+            membership,
+        };
+        let watched = WatchedLog::new(store, watch, seat.pace.clone());
+        let calls = Arc::new(port.clone());
+        let member = Member::start(config, watched, port, calls, floor).await;
+        let member = member.map_err(|error| off_or(start_failure(&error)))?;
+        let reception = Reception {
+            desk,
+            inbound: member.inbound(),
+        };
+        Ok((member, log, reception, found))
+    }
+
+    /// Runs until a moment of the world.
+    pub(crate) fn run_until(&mut self, now: Tick) {
+        let until = self.clock.at(now);
+        self.runtime
+            .block_on(async { tokio::time::sleep_until(until).await });
+        self.tell_commits();
+    }
+
+    /// The process was stopped for a while and goes on: its clock has gone on meanwhile.
+    pub(crate) fn resume(&mut self, now: Tick) {
+        let until = self.clock.at(now);
+        self.runtime.block_on(async {
+            let missed = until.saturating_duration_since(Instant::now());
+            tokio::time::advance(missed).await;
+        });
+    }
+
+    /// Takes messages in.
+    pub(crate) fn deliver(&self, message: Message) {
+        let _inside = self.runtime.enter();
+        self.reception.deliver(message);
+    }
+
+    /// Tells the record what the commit mark moved over, as this member reads it.
+    fn tell_commits(&mut self) {
+        if !self.reception.desk.alive() || !self.commits.has_changed().unwrap_or(false) {
+            return;
+        }
+        let mark = *self.commits.borrow_and_update();
+        let Some(mark) = mark else {
+            return;
+        };
+        let start = self.told.map_or(0, |told| told.index + 1);
+        if start > mark.index {
+            return;
+        }
+        let mut reader = self.log.reader();
+        let read = self
+            .runtime
+            .block_on(reader.try_get_log_entries(start..=mark.index));
+        match read {
+            Ok(entries) => {
+                let entries: Vec<Seen> = entries.iter().map(Seen::of).collect();
+                self.told = Some(mark);
+                self.record.saw(&Event::Committed {
+                    member: self.id,
+                    entries,
+                });
+            }
+            // The disk fails just now; what can be read later is told later.
+            Err(error) => {
+                self.commits.mark_changed();
+                self.record.note(&format!(
+                    "member {} cannot read its committed entries: {error}",
+                    self.id
+                ));
+            }
+        }
+    }
+
+    /// Runs something in the process for as long as it is ready without waiting.
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&Member) -> T) -> T {
+        let _inside = self.runtime.enter();
+        look(&self.member)
+    }
+
+    /// Starts a task in the process.
+    pub(crate) fn spawn<F>(&self, task: impl FnOnce(Member) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.runtime.spawn(task(self.member.clone()));
+    }
+
+    /// What it says of itself.
+    pub(crate) fn outline(&self) -> Outline {
+        self.with(|member| Outline {
+            leadership: member.leadership_now(),
+            committed: *member.committed().borrow(),
+        })
+    }
+
+    pub(crate) fn log(&self) -> &LogHandle {
+        &self.log
+    }
+
+    /// Why the engine stopped, if it did.
+    pub(crate) fn stopped(&self) -> Option<Stopped> {
+        self.fault.borrow().clone().map(Stopped)
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(self) {
+        drop(self);
+    }
+
+    /// Stops it in good order.
+    pub(crate) fn shut_down(self) {
+        let member = self.member.clone();
+        self.runtime.block_on(async {
+            let _ = tokio::time::timeout(Duration::from_secs(5), member.shutdown()).await;
+        });
+        let _ = self.log.close();
+    }
+}
+
+async fn watch_fault(member: Member) -> watch::Receiver<Option<Fault>> {
+    let (publish, fault) = watch::channel(None);
+    tokio::spawn(async move {
+        let stopped = member.fault().await;
+        publish.send_replace(Some(stopped));
+    });
+    fault
+}
+
+/// What was found in a log that was just opened.
+struct Found {
+    floor: Option<OpId>,
+    entries: Vec<Seen>,
+    vote: Option<Vote>,
+}
+
+impl Found {
+    async fn read(log: &LogHandle) -> io::Result<Self> {
+        let mut reader = log.reader();
+        let vote = reader.read_vote().await?;
+        let Some((first, last)) = log.bounds() else {
+            return Ok(Self {
+                floor: None,
+                entries: Vec::new(),
+                vote,
+            });
+        };
+        let read = reader.try_get_log_entries(first.index..=last.index);
+        // The reader of a store without a thread never waits.
+        let entries = read.now_or_never().unwrap_or_else(|| Ok(Vec::new()))?;
+        Ok(Self {
+            floor: first.index.checked_sub(1).map(|index| OpId::new(0, index)),
+            entries: entries.iter().map(Seen::of).collect(),
+            vote,
+        })
+    }
+}
+
+fn open_failure(error: &OpenError) -> OpenFailure {
+    match error {
+        OpenError::Io { .. } => OpenFailure::Disk(error.to_string()),
+        refused => OpenFailure::Refused(refused.to_string()),
+    }
+}
+
+fn start_failure(error: &StartError) -> OpenFailure {
+    OpenFailure::Disk(error.to_string())
+}

@@ -1,0 +1,151 @@
+//! The store between the engine and the checkers: everything passes through unchanged, is told to the record, and takes as
+//! long as the disk's pace says. What the store did after its disk was cut off is not told: the process was gone by then.
+
+use std::io;
+
+use binlog_store::{BinlogStore, LogReader};
+use openraft::OptionalSend;
+use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
+use openraft::type_config::TypeConfigExt;
+use raft_types::{Entry, LogId, MemberId, OpId, TypeConfig, Vote};
+use testkit::disk::FaultyDisk;
+use tokio::time::Instant;
+
+use super::disk_pace::DiskPace;
+use crate::event::Event;
+use crate::record::Record;
+use crate::seen::Seen;
+
+/// See the module.
+pub(super) struct WatchedLog {
+    store: BinlogStore,
+    watch: Watch,
+    pace: DiskPace,
+    /// When the last answer on its way is due; later ones are not earlier.
+    last_due: Instant,
+}
+
+/// Tells the record what one store did.
+#[derive(Clone)]
+pub(super) struct Watch {
+    pub(super) member: MemberId,
+    pub(super) record: Record,
+    pub(super) disk: FaultyDisk,
+}
+
+impl Watch {
+    fn saw(&self, event: impl FnOnce(MemberId) -> Event) {
+        if !self.disk.is_off() {
+            self.record.saw(&event(self.member));
+        }
+    }
+
+    fn answer(
+        &self,
+        result: Result<(), io::Error>,
+        upto: Option<OpId>,
+        callback: IOFlushed<TypeConfig>,
+    ) {
+        if let (Ok(()), Some(upto)) = (&result, upto) {
+            self.saw(|member| Event::Durable { member, upto });
+        }
+        callback.io_completed(result);
+    }
+}
+
+impl WatchedLog {
+    pub(super) fn new(store: BinlogStore, watch: Watch, pace: DiskPace) -> Self {
+        Self {
+            store,
+            watch,
+            pace,
+            last_due: Instant::now(),
+        }
+    }
+
+    /// Waits for what is on its way, and as long as the disk takes.
+    async fn wait(&mut self) {
+        self.last_due = self.last_due.max(Instant::now() + self.pace.delay());
+        if self.last_due > Instant::now() {
+            tokio::time::sleep_until(self.last_due).await;
+        }
+    }
+}
+
+impl RaftLogStorage<TypeConfig> for WatchedLog {
+    type LogReader = LogReader;
+
+    async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, io::Error> {
+        self.store.get_log_state().await
+    }
+
+    async fn get_log_reader(&mut self) -> LogReader {
+        self.store.get_log_reader().await
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
+        self.wait().await;
+        self.store.save_vote(vote).await?;
+        let vote = *vote;
+        self.watch.saw(|member| Event::Voted { member, vote });
+        Ok(())
+    }
+
+    async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
+        self.store.save_committed(committed).await
+    }
+
+    async fn read_committed(&mut self) -> Result<Option<LogId>, io::Error> {
+        self.store.read_committed().await
+    }
+
+    async fn append<I>(
+        &mut self,
+        entries: I,
+        callback: IOFlushed<TypeConfig>,
+    ) -> Result<(), io::Error>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let entries: Vec<Entry> = entries.into_iter().collect();
+        let seen: Vec<Seen> = entries.iter().map(Seen::of).collect();
+        let upto = seen.last().map(|last| last.op_id);
+        let (signal, mut flushed) = TypeConfig::oneshot();
+        // Told before: where the disk is cut off on the way, some of it may be there afterwards.
+        self.watch.saw(|member| Event::Appended {
+            member,
+            entries: seen,
+        });
+        self.store
+            .append(entries, IOFlushed::signal(signal))
+            .await?;
+        // Without a thread the store has answered already.
+        let result = flushed
+            .try_recv()
+            .unwrap_or_else(|_| Err(io::Error::other("the store gave no answer")));
+        self.last_due = self.last_due.max(Instant::now() + self.pace.delay());
+        let (due, watch) = (self.last_due, self.watch.clone());
+        if due <= Instant::now() {
+            watch.answer(result, upto, callback);
+        } else {
+            tokio::spawn(async move {
+                tokio::time::sleep_until(due).await;
+                watch.answer(result, upto, callback);
+            });
+        }
+        Ok(())
+    }
+
+    async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
+        self.wait().await;
+        let keep = last_log_id.map(OpId::from);
+        self.watch.saw(|member| Event::Truncated { member, keep });
+        self.store.truncate_after(last_log_id).await
+    }
+
+    async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
+        self.wait().await;
+        self.store.purge(log_id).await
+    }
+}

@@ -1,0 +1,149 @@
+//! What one process of a member waits for: answers to its calls and to its streams, and the streams that others send to
+//! it. It goes with the process.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use openraft::raft::{AppendEntriesRequest, StreamAppendResult};
+use raft_types::{MemberId, TypeConfig};
+use testkit::disk::FaultyDisk;
+use tokio::sync::{mpsc, oneshot};
+
+use super::message::{Body, CallId, Message, Reply};
+use super::post::Post;
+
+/// What happens to a stream at the end that sends the requests.
+pub(crate) enum StreamNews {
+    /// The answer to a request.
+    Answer(StreamAppendResult<TypeConfig>),
+    /// This many requests were all.
+    Ended(u64),
+    Broken(String),
+}
+
+/// A stream of requests from another member.
+struct Incoming {
+    requests: mpsc::Sender<AppendEntriesRequest<TypeConfig>>,
+    next: u64,
+}
+
+/// How many requests of one stream may be unanswered.
+pub(crate) const WINDOW: usize = 16;
+
+/// Clones are the same desk.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    pub(crate) own: MemberId,
+    post: Post,
+    /// A process without its disk's power says nothing any more.
+    disk: FaultyDisk,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    calls: HashMap<CallId, oneshot::Sender<Reply>>,
+    outgoing: HashMap<CallId, mpsc::Sender<StreamNews>>,
+    incoming: HashMap<CallId, Incoming>,
+}
+
+impl Desk {
+    pub(crate) fn new(own: MemberId, post: Post, disk: FaultyDisk) -> Self {
+        Self {
+            own,
+            post,
+            disk,
+            state: Arc::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the process is still there; it may have been cut off in the middle of a step.
+    pub(crate) fn alive(&self) -> bool {
+        !self.disk.is_off()
+    }
+
+    pub(crate) fn send(&self, to: MemberId, body: Body) {
+        if self.alive() {
+            let from = self.own;
+            self.post.send(Message { from, to, body });
+        }
+    }
+
+    /// A call whose answer is waited for.
+    pub(crate) fn open_call(&self) -> (CallId, oneshot::Receiver<Reply>) {
+        let call = self.post.new_call();
+        let (sender, receiver) = oneshot::channel();
+        self.state().calls.insert(call, sender);
+        (call, receiver)
+    }
+
+    pub(crate) fn close_call(&self, call: CallId) {
+        self.state().calls.remove(&call);
+    }
+
+    pub(crate) fn replied(&self, call: CallId, reply: Reply) {
+        let waits = self.state().calls.remove(&call);
+        if let Some(waits) = waits {
+            // Its caller may have given up.
+            let _ = waits.send(reply);
+        }
+    }
+
+    /// A stream of requests to another member.
+    pub(crate) fn open_stream(
+        &self,
+    ) -> (CallId, mpsc::Sender<StreamNews>, mpsc::Receiver<StreamNews>) {
+        let stream = self.post.new_call();
+        // Every request in the window, its end, and its breaking.
+        let (sender, receiver) = mpsc::channel(WINDOW + 2);
+        self.state().outgoing.insert(stream, sender.clone());
+        (stream, sender, receiver)
+    }
+
+    pub(crate) fn close_stream(&self, stream: CallId) {
+        self.state().outgoing.remove(&stream);
+    }
+
+    pub(crate) fn news(&self, stream: CallId, news: StreamNews) {
+        if let Some(outgoing) = self.state().outgoing.get(&stream) {
+            // There is room for all that can be under way; what is more was sent by nobody.
+            let _ = outgoing.try_send(news);
+        }
+    }
+
+    /// Takes the next request of an incoming stream in. `Some` for a new stream: its requests are to be
+    /// given to the engine.
+    pub(crate) fn request(
+        &self,
+        stream: CallId,
+        number: u64,
+        request: AppendEntriesRequest<TypeConfig>,
+    ) -> Result<Option<mpsc::Receiver<AppendEntriesRequest<TypeConfig>>>, String> {
+        let mut state = self.state();
+        if number == 0 {
+            let (requests, receiver) = mpsc::channel(WINDOW + 1);
+            let _ = requests.try_send(request);
+            state
+                .incoming
+                .insert(stream, Incoming { requests, next: 1 });
+            return Ok(Some(receiver));
+        }
+        let Some(incoming) = state.incoming.get_mut(&stream) else {
+            return Err("no such stream here".to_owned());
+        };
+        if incoming.next != number || incoming.requests.try_send(request).is_err() {
+            state.incoming.remove(&stream);
+            return Err("the stream has a gap, or was given up".to_owned());
+        }
+        incoming.next += 1;
+        Ok(None)
+    }
+
+    pub(crate) fn closed(&self, stream: CallId) {
+        self.state().incoming.remove(&stream);
+    }
+}

@@ -1,0 +1,170 @@
+//! The links: which way a message may go, how long it takes, and what may happen to it on the way. Pure: the dice and
+//! the clock are arguments.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fastrand::Rng;
+use raft_types::{MemberId, Region};
+
+/// One-way latencies, in steps of the world.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Distances {
+    /// Inside a region.
+    pub(crate) inside: u64,
+    /// Between regions.
+    pub(crate) across: u64,
+    /// Up to this much is added to each message.
+    pub(crate) jitter: u64,
+}
+
+/// What happens to messages beside their latency. Probabilities of 1,000.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Weather {
+    /// A call or an answer gets lost; on a stream it is sent again and arrives later.
+    pub(crate) lost: u32,
+    /// A call arrives twice.
+    pub(crate) twice: u32,
+    /// A message takes ten times as long, so that later ones overtake it.
+    pub(crate) straggles: u32,
+}
+
+/// What becomes of one message.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It arrives after each of these many steps: once, or twice.
+    Arrives(Vec<u64>),
+    Lost,
+}
+
+/// See the module.
+pub(crate) struct Links {
+    regions: BTreeMap<MemberId, Region>,
+    distances: Distances,
+    pub(crate) weather: Weather,
+    /// Directed: the first does not reach the second.
+    cut: BTreeSet<(MemberId, MemberId)>,
+}
+
+/// How much later a message of a stream arrives that had to be sent again, in steps.
+const RETRANSMISSION: u64 = 40;
+
+impl Links {
+    pub(crate) fn new(regions: BTreeMap<MemberId, Region>, distances: Distances) -> Self {
+        Self {
+            regions,
+            distances,
+            weather: Weather::default(),
+            cut: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, member: MemberId, region: Region) {
+        self.regions.insert(member, region);
+    }
+
+    /// Cuts one direction.
+    pub(crate) fn cut(&mut self, from: MemberId, to: MemberId) {
+        self.cut.insert((from, to));
+    }
+
+    /// Mends one direction.
+    pub(crate) fn mend(&mut self, from: MemberId, to: MemberId) {
+        self.cut.remove(&(from, to));
+    }
+
+    /// Mends everything.
+    pub(crate) fn heal(&mut self) {
+        self.cut.clear();
+        self.weather = Weather::default();
+    }
+
+    pub(crate) fn open(&self, from: MemberId, to: MemberId) -> bool {
+        !self.cut.contains(&(from, to))
+    }
+
+    /// What becomes of a message that is sent now; one of a stream is never lost or doubled on an open link.
+    pub(crate) fn fate(
+        &self,
+        from: MemberId,
+        to: MemberId,
+        streamed: bool,
+        dice: &mut Rng,
+    ) -> Fate {
+        if !self.open(from, to) {
+            return Fate::Lost;
+        }
+        let mut strikes = |chance: u32| chance > 0 && dice.u32(0..1000) < chance;
+        let (lost, twice, straggles) = (
+            strikes(self.weather.lost),
+            strikes(self.weather.twice),
+            strikes(self.weather.straggles),
+        );
+        let mut latency = |factor: u64| self.latency(from, to, dice) * factor;
+        let first = latency(if straggles { 10 } else { 1 });
+        match (streamed, lost, twice) {
+            (true, true, _) => Fate::Arrives(vec![first + RETRANSMISSION]),
+            (false, true, _) => Fate::Lost,
+            (false, false, true) => {
+                let second = latency(3);
+                Fate::Arrives(vec![first, second])
+            }
+            _ => Fate::Arrives(vec![first]),
+        }
+    }
+
+    fn latency(&self, from: MemberId, to: MemberId, dice: &mut Rng) -> u64 {
+        let same = self.regions.get(&from) == self.regions.get(&to);
+        let base = if same {
+            self.distances.inside
+        } else {
+            self.distances.across
+        };
+        base.max(1) + dice.u64(0..=self.distances.jitter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: MemberId = MemberId(1);
+    const TWO: MemberId = MemberId(2);
+
+    fn links(weather: Weather) -> Links {
+        let home = |id| (id, Region("home".to_owned()));
+        let distances = Distances {
+            inside: 1,
+            across: 8,
+            jitter: 2,
+        };
+        let mut links = Links::new(BTreeMap::from([home(ONE), home(TWO)]), distances);
+        links.weather = weather;
+        links
+    }
+
+    #[test]
+    fn a_cut_has_a_direction() {
+        let mut links = links(Weather::default());
+        links.cut(ONE, TWO);
+        let mut dice = Rng::with_seed(1);
+        assert_eq!(links.fate(ONE, TWO, false, &mut dice), Fate::Lost);
+        assert_ne!(links.fate(TWO, ONE, false, &mut dice), Fate::Lost);
+    }
+
+    #[test]
+    fn a_stream_loses_nothing_on_an_open_link() {
+        let links = links(Weather {
+            lost: 1000,
+            twice: 1000,
+            straggles: 0,
+        });
+        let mut dice = Rng::with_seed(1);
+        assert_eq!(links.fate(ONE, TWO, false, &mut dice), Fate::Lost);
+        for _ in 0..100 {
+            let Fate::Arrives(times) = links.fate(ONE, TWO, true, &mut dice) else {
+                panic!("a message of a stream was lost");
+            };
+            assert!(times.len() == 1 && times[0] > RETRANSMISSION);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What travels between members.
+
+use consensus::{Answer, CallError, Question};
+use openraft::raft::{
+    AppendEntriesRequest, StreamAppendResult, TransferLeaderRequest, TransferLeaderResponse,
+    VoteRequest, VoteResponse,
+};
+use raft_types::{MemberId, TypeConfig};
+
+/// Numbers a call or a stream; never used twice in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct CallId(pub(crate) u64);
+
+/// One message on its way.
+#[derive(Clone)]
+pub(crate) struct Message {
+    pub(crate) from: MemberId,
+    pub(crate) to: MemberId,
+    pub(crate) body: Body,
+}
+
+/// What a message carries.
+#[derive(Clone)]
+pub(crate) enum Body {
+    Call(CallId, Call),
+    Reply(CallId, Reply),
+    /// The `number`-th request of a stream, from 0 on.
+    Request {
+        stream: CallId,
+        number: u64,
+        request: AppendEntriesRequest<TypeConfig>,
+    },
+    /// The answer to the `number`-th request.
+    Answer {
+        stream: CallId,
+        number: u64,
+        answer: StreamAppendResult<TypeConfig>,
+    },
+    /// The sender of the requests closed the stream.
+    Closed(CallId),
+    /// The receiver of the requests does not know the stream, or gave it up.
+    Broken(CallId, String),
+}
+
+/// A call with one answer.
+#[derive(Clone)]
+pub(crate) enum Call {
+    Vote(VoteRequest<TypeConfig>),
+    PreVote(VoteRequest<TypeConfig>),
+    Heartbeat(AppendEntriesRequest<TypeConfig>),
+    Transfer(TransferLeaderRequest<TypeConfig>),
+    Ask(Question),
+}
+
+/// The answer to a call.
+#[derive(Clone)]
+pub(crate) enum Reply {
+    Vote(VoteResponse<TypeConfig>),
+    Heartbeat(StreamAppendResult<TypeConfig>),
+    Transfer(TransferLeaderResponse<TypeConfig>),
+    Ask(Result<Answer, CallError>),
+    /// The member cannot be called: nothing listens there, or its engine has stopped.
+    Unreachable(String),
+}
+
+impl Body {
+    /// The stream that the message belongs to, and whether it goes from the leader to the follower.
+    pub(crate) fn stream(&self) -> Option<(CallId, bool)> {
+        match self {
+            Self::Request { stream, .. } | Self::Closed(stream) => Some((*stream, true)),
+            Self::Answer { stream, .. } | Self::Broken(stream, _) => Some((*stream, false)),
+            Self::Call(..) | Self::Reply(..) => None,
+        }
+    }
+
+    /// A number for the kind of message, for the trace's hash.
+    pub(crate) fn kind(&self) -> u64 {
+        match self {
+            Self::Call(_, Call::Vote(_)) => 1,
+            Self::Call(_, Call::PreVote(_)) => 2,
+            Self::Call(_, Call::Heartbeat(_)) => 3,
+            Self::Call(_, Call::Transfer(_)) => 4,
+            Self::Call(_, Call::Ask(_)) => 5,
+            Self::Reply(..) => 6,
+            Self::Request { .. } => 7,
+            Self::Answer { .. } => 8,
+            Self::Closed(_) => 9,
+            Self::Broken(..) => 10,
+        }
+    }
+
+    /// As the whole trace shows it.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Self::Call(_, Call::Vote(request)) => format!("vote? {request}"),
+            Self::Call(_, Call::PreVote(request)) => format!("pre-vote? {request}"),
+            Self::Call(_, Call::Heartbeat(request)) => format!("heartbeat {request}"),
+            Self::Call(_, Call::Transfer(request)) => format!("transfer {request}"),
+            Self::Call(_, Call::Ask(question)) => format!("asks {question:?}"),
+            Self::Reply(_, Reply::Vote(response)) => format!("vote: {response}"),
+            Self::Reply(_, Reply::Heartbeat(answer)) => format!("heartbeat: {answer:?}"),
+            Self::Reply(_, Reply::Transfer(response)) => format!("transfer: {response:?}"),
+            Self::Reply(_, Reply::Ask(answer)) => format!("answers {answer:?}"),
+            Self::Reply(_, Reply::Unreachable(why)) => format!("unreachable: {why}"),
+            Self::Request {
+                stream,
+                number,
+                request,
+            } => format!("stream {} #{number} {request}", stream.0),
+            Self::Answer {
+                stream,
+                number,
+                answer,
+            } => format!("stream {} #{number}: {answer:?}", stream.0),
+            Self::Closed(stream) => format!("stream {} closed", stream.0),
+            Self::Broken(stream, why) => format!("stream {} broken: {why}", stream.0),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The network between the members: a wire for each direction of each pair, with latency and jitter by region, loss,
+//! duplication, reordering and cuts; unary calls, and streams whose requests are answered in order while more are under way.
+
+mod answers;
+mod desk;
+mod links;
+mod message;
+mod port;
+mod post;
+mod reception;
+
+pub(crate) use desk::Desk;
+pub(crate) use links::{Distances, Links, Weather};
+pub(crate) use message::{Body, Message, Reply};
+pub(crate) use port::Port;
+pub(crate) use post::Post;
+pub(crate) use reception::Reception;

@@ -1,0 +1,246 @@
+//! The engine's network and the members' questions over the post: what one member sends, and how it waits for answers.
+
+use std::time::Duration;
+
+use consensus::{Answer, CallError, MemberCalls, Question};
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, Stream, StreamExt};
+use openraft::OptionalSend;
+use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
+use openraft::network::{RPCOption, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult,
+    TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use openraft::type_config::alias::SnapshotOf;
+use raft_types::{MemberId, MemberRecord, TypeConfig, Vote};
+
+use super::answers::exchange;
+use super::desk::Desk;
+use super::message::{Body, Call, Reply};
+
+type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
+
+/// One member's end of the network.
+#[derive(Clone)]
+pub(crate) struct Port {
+    desk: Desk,
+}
+
+impl Port {
+    pub(crate) fn new(desk: Desk) -> Self {
+        Self { desk }
+    }
+
+    fn line(&self, to: MemberId, lane: Lane) -> Line {
+        Line {
+            desk: self.desk.clone(),
+            to,
+            lane,
+        }
+    }
+}
+
+impl RaftNetworkFactory<TypeConfig> for Port {
+    type Network = Line;
+
+    async fn new_client(&mut self, target: MemberId, _: &MemberRecord) -> Line {
+        self.line(target, Lane::Entries)
+    }
+
+    async fn new_heartbeat_client(&mut self, target: MemberId, _: &MemberRecord) -> Line {
+        self.line(target, Lane::Heartbeats)
+    }
+}
+
+impl MemberCalls for Port {
+    fn ask<'a>(
+        &'a self,
+        to: MemberId,
+        _: &'a MemberRecord,
+        question: Question,
+        deadline: Duration,
+    ) -> BoxFuture<'a, Result<Answer, CallError>> {
+        async move {
+            let line = self.line(to, Lane::Entries);
+            match line.call(Call::Ask(question), deadline).await {
+                Some(Reply::Ask(answer)) => answer,
+                Some(Reply::Unreachable(why)) => Err(CallError(why)),
+                _ => Err(CallError(format!("no answer within {deadline:?}"))),
+            }
+        }
+        .boxed()
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Lane {
+    Entries,
+    Heartbeats,
+}
+
+/// Calls one member.
+pub(crate) struct Line {
+    desk: Desk,
+    to: MemberId,
+    lane: Lane,
+}
+
+impl Line {
+    /// Makes a call and waits for its answer until the deadline.
+    async fn call(&self, call: Call, deadline: Duration) -> Option<Reply> {
+        let (id, reply) = self.desk.open_call();
+        self.desk.send(self.to, Body::Call(id, call));
+        let reply = tokio::time::timeout(deadline, reply).await;
+        self.desk.close_call(id);
+        reply.ok()?.ok()
+    }
+
+    /// The same for the engine, which tells errors apart.
+    async fn rpc<T>(
+        &self,
+        action: RPCTypes,
+        call: Call,
+        deadline: Duration,
+        expected: impl FnOnce(Reply) -> Option<T>,
+    ) -> RpcResult<T> {
+        let timeout = || {
+            RPCError::Timeout(Timeout {
+                action,
+                id: self.desk.own,
+                target: self.to,
+                timeout: deadline,
+            })
+        };
+        match self.call(call, deadline).await {
+            None => Err(timeout()),
+            Some(Reply::Unreachable(why)) => Err(unreachable(why)),
+            Some(reply) => expected(reply).ok_or_else(timeout),
+        }
+    }
+
+    async fn heartbeat(
+        &self,
+        request: AppendEntriesRequest<TypeConfig>,
+        deadline: Duration,
+    ) -> RpcResult<StreamAppendResult<TypeConfig>> {
+        let call = Call::Heartbeat(request);
+        self.rpc(
+            RPCTypes::AppendEntries,
+            call,
+            deadline,
+            |reply| match reply {
+                Reply::Heartbeat(answer) => Some(answer),
+                _ => None,
+            },
+        )
+        .await
+    }
+
+    async fn ask_vote(
+        &self,
+        call: Call,
+        deadline: Duration,
+    ) -> RpcResult<VoteResponse<TypeConfig>> {
+        self.rpc(RPCTypes::Vote, call, deadline, |reply| match reply {
+            Reply::Vote(response) => Some(response),
+            _ => None,
+        })
+        .await
+    }
+}
+
+impl RaftNetworkV2<TypeConfig> for Line {
+    type SnapshotData = ();
+
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<AppendEntriesResponse<TypeConfig>> {
+        let answer = self.heartbeat(request, option.hard_ttl()).await?;
+        Ok(answer.into())
+    }
+
+    fn stream_append<'s, S>(
+        &'s mut self,
+        mut requests: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+    {
+        async move {
+            // The engine's pause before another attempt is inside of its stream of requests.
+            let Some(first) = requests.next().await else {
+                return Ok(stream::empty().boxed());
+            };
+            match self.lane {
+                Lane::Entries => {
+                    let requests = stream::iter([first]).chain(requests);
+                    Ok(exchange(self.desk.clone(), self.to, requests))
+                }
+                Lane::Heartbeats => {
+                    let line = &*self;
+                    let answer = line.heartbeat(first, option.hard_ttl());
+                    Ok(stream::once(answer).boxed())
+                }
+            }
+        }
+        .boxed()
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<VoteResponse<TypeConfig>> {
+        self.ask_vote(Call::Vote(request), option.hard_ttl()).await
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<VoteResponse<TypeConfig>> {
+        self.ask_vote(Call::PreVote(request), option.hard_ttl())
+            .await
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        _: Vote,
+        _: SnapshotOf<TypeConfig, ()>,
+        _: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        _: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        let reason = "entries that the member needs are purged";
+        Err(StreamingError::Unreachable(Unreachable::from_string(
+            reason,
+        )))
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
+        let call = Call::Transfer(request);
+        let deadline = option.hard_ttl();
+        self.rpc(
+            RPCTypes::TransferLeader,
+            call,
+            deadline,
+            |reply| match reply {
+                Reply::Transfer(response) => Some(response),
+                _ => None,
+            },
+        )
+        .await
+    }
+}
+
+fn unreachable(reason: impl ToString) -> RPCError<TypeConfig> {
+    RPCError::Unreachable(Unreachable::from_string(reason))
+}

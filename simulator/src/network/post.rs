@@ -1,0 +1,140 @@
+//! The post: takes messages in, decides with the links what becomes of them, and gives out those that are due. Streams
+//! keep their order; a stream of which a message was lost gives nothing more out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fastrand::Rng;
+use openraft::raft::AppendEntriesRequest;
+use raft_types::{MemberId, TypeConfig};
+
+use super::links::{Fate, Links};
+use super::message::{Body, Call, CallId, Message};
+use crate::event::Event;
+use crate::record::Record;
+use crate::tick::Tick;
+
+/// Clones are the same post.
+#[derive(Clone)]
+pub(crate) struct Post {
+    state: Arc<Mutex<State>>,
+    record: Record,
+}
+
+struct State {
+    dice: Rng,
+    links: Links,
+    next_call: u64,
+    sent: u64,
+    /// By the moment of their arrival, then in the order in which they were sent.
+    under_way: BTreeMap<(Tick, u64), Message>,
+    /// Until when the last message of each direction of a stream is under way.
+    streams: BTreeMap<(CallId, bool), Tick>,
+    dead: BTreeSet<CallId>,
+}
+
+impl Post {
+    pub(crate) fn new(links: Links, dice: Rng, record: Record) -> Self {
+        Self {
+            state: Arc::new(Mutex::new(State {
+                dice,
+                links,
+                next_call: 1,
+                sent: 0,
+                under_way: BTreeMap::new(),
+                streams: BTreeMap::new(),
+                dead: BTreeSet::new(),
+            })),
+            record,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn new_call(&self) -> CallId {
+        let mut state = self.state();
+        state.next_call += 1;
+        CallId(state.next_call)
+    }
+
+    /// Changes the links.
+    pub(crate) fn links<T>(&self, change: impl FnOnce(&mut Links) -> T) -> T {
+        change(&mut self.state().links)
+    }
+
+    /// Sends a message.
+    pub(crate) fn send(&self, message: Message) {
+        if let Body::Call(_, Call::Heartbeat(request)) | Body::Request { request, .. } =
+            &message.body
+        {
+            self.led(message.from, request);
+        }
+        let now = self.record.now();
+        let (from, to) = (message.from, message.to);
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let stream = message.body.stream();
+        if stream.is_some_and(|(stream, _)| state.dead.contains(&stream)) {
+            return;
+        }
+        let fate = state
+            .links
+            .fate(from, to, stream.is_some(), &mut state.dice);
+        let numbers = [now.0, from.0, to.0, message.body.kind(), state.sent];
+        self.record.message(&numbers, || {
+            format!("{from} -> {to}: {} ({fate:?})", message.body.words())
+        });
+        let Fate::Arrives(latencies) = fate else {
+            if let Some((stream, _)) = stream {
+                state.dead.insert(stream);
+            }
+            return;
+        };
+        for latency in latencies {
+            let mut at = now + latency;
+            if let Some(direction) = stream {
+                let last = state.streams.entry(direction).or_default();
+                at = at.max(*last);
+                *last = at;
+            }
+            state.sent += 1;
+            state.under_way.insert((at, state.sent), message.clone());
+        }
+    }
+
+    fn led(&self, leader: MemberId, request: &AppendEntriesRequest<TypeConfig>) {
+        let term = request.vote.leader_id.term;
+        self.record.saw(&Event::Led { term, leader });
+    }
+
+    /// The messages that arrive now for members that listen; others stay where they are.
+    pub(crate) fn due(&self, now: Tick, listens: impl Fn(MemberId) -> bool) -> Vec<Message> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let due: Vec<(Tick, u64)> = state
+            .under_way
+            .range(..=(now, u64::MAX))
+            .filter(|(_, message)| listens(message.to))
+            .map(|(key, _)| *key)
+            .collect();
+        let mut arrived = Vec::with_capacity(due.len());
+        for key in due {
+            let Some(message) = state.under_way.remove(&key) else {
+                continue;
+            };
+            if let Some((stream, _)) = message.body.stream()
+                && state.dead.contains(&stream)
+            {
+                continue;
+            }
+            if state.links.open(message.from, message.to) {
+                arrived.push(message);
+            } else if let Some((stream, _)) = message.body.stream() {
+                state.dead.insert(stream);
+            }
+        }
+        arrived
+    }
+}

@@ -1,0 +1,145 @@
+//! The record of a run, shared by everything in it: the clock of the world, the trace, the checkers, and the first
+//! violation that one of them found.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::checkers::Checkers;
+use crate::event::Event;
+use crate::tick::Tick;
+use crate::trace::Trace;
+
+/// What a checker found.
+#[derive(Debug, Clone)]
+pub(crate) struct Violation {
+    pub(crate) at: Tick,
+    pub(crate) checker: &'static str,
+    pub(crate) words: String,
+}
+
+/// Counts for the summary of a run.
+#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
+pub(crate) struct Counts {
+    pub(crate) acknowledged: u64,
+    pub(crate) refused: u64,
+    pub(crate) reads: u64,
+    pub(crate) messages: u64,
+    pub(crate) terms: u64,
+    pub(crate) faults: u64,
+}
+
+/// Clones are the same record.
+#[derive(Clone)]
+pub(crate) struct Record(Arc<Mutex<Kept>>);
+
+struct Kept {
+    now: Tick,
+    trace: Trace,
+    checkers: Checkers,
+    violation: Option<Violation>,
+    counts: Counts,
+    healed: Option<Duration>,
+}
+
+impl Record {
+    pub(crate) fn new(trace: Trace) -> Self {
+        Self(Arc::new(Mutex::new(Kept {
+            now: Tick(0),
+            trace,
+            checkers: Checkers::new(),
+            violation: None,
+            counts: Counts::default(),
+            healed: None,
+        })))
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // A member's panic is a violation that is reported through this very record.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn now(&self) -> Tick {
+        self.kept().now
+    }
+
+    pub(crate) fn set_now(&self, now: Tick) {
+        self.kept().now = now;
+    }
+
+    /// Tells every checker.
+    pub(crate) fn saw(&self, event: &Event) {
+        let mut kept = self.kept();
+        let now = kept.now;
+        match event {
+            Event::Acknowledged { .. } => kept.counts.acknowledged += 1,
+            Event::Refused { .. } => kept.counts.refused += 1,
+            Event::Read { .. } => kept.counts.reads += 1,
+            Event::Led { term, .. } => kept.counts.terms = kept.counts.terms.max(*term),
+            _ => {}
+        }
+        if !matches!(event, Event::Led { .. }) {
+            kept.trace.note(now, &event.to_string());
+        }
+        let found = kept.checkers.saw(now, event);
+        if let Err((checker, words)) = found
+            && kept.violation.is_none()
+        {
+            kept.trace
+                .note(now, &format!("VIOLATION ({checker}): {words}"));
+            kept.violation = Some(Violation {
+                at: now,
+                checker,
+                words,
+            });
+        }
+    }
+
+    /// Something that is no event for the checkers.
+    pub(crate) fn note(&self, words: &str) {
+        let mut kept = self.kept();
+        let now = kept.now;
+        kept.trace.note(now, words);
+    }
+
+    /// A fault was played.
+    pub(crate) fn fault(&self, words: &str) {
+        self.kept().counts.faults += 1;
+        self.note(words);
+    }
+
+    /// A message was sent.
+    pub(crate) fn message(&self, numbers: &[u64], words: impl FnOnce() -> String) {
+        let mut kept = self.kept();
+        kept.counts.messages += 1;
+        let now = kept.now;
+        kept.trace.detail(now, numbers, words);
+    }
+
+    pub(crate) fn violation(&self) -> Option<Violation> {
+        self.kept().violation.clone()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.kept().counts
+    }
+
+    /// The ring committed again, so long after everything was mended.
+    pub(crate) fn healed_after(&self, time: Duration) {
+        let mut kept = self.kept();
+        if kept.violation.is_none() {
+            kept.healed = Some(time);
+        }
+    }
+
+    pub(crate) fn healed(&self) -> Option<Duration> {
+        self.kept().healed
+    }
+
+    pub(crate) fn hash(&self) -> String {
+        self.kept().trace.hash()
+    }
+
+    pub(crate) fn last_events(&self) -> Vec<String> {
+        self.kept().trace.last().map(str::to_owned).collect()
+    }
+}

@@ -1,0 +1,123 @@
+//! Everything is mended, and the ring has to come back by itself in a time that is written down here.
+
+use std::time::Duration;
+
+use raft_types::MemberKind;
+
+use super::World;
+use crate::event::Event;
+
+/// How long the ring may take from the mending to the first commit of a client.
+///
+/// An election timeout is the lease, in which a dead leader is not given up, and a random part of a second one: two
+/// leases. Three of them are for an election, a second one after split votes, and a third one in which a witness that was
+/// elected gives the leadership to a database member.
+pub(super) fn time_to_commit(timers: &consensus::Timers) -> Duration {
+    timers.longest_election() * 3
+}
+
+/// How long everybody may take after that to have what the first commit has.
+const TIME_TO_CATCH_UP: Duration = Duration::from_secs(20);
+
+impl World {
+    /// Mends everything and waits for the ring.
+    pub(super) fn heal(&mut self) {
+        if !self.goes_on() {
+            return;
+        }
+        self.record.saw(&Event::Healed);
+        self.undo.clear();
+        self.post.links(|links| links.heal());
+        let now = self.now;
+        for slot in self.slots.values_mut() {
+            slot.resume(now);
+            slot.mend_disk();
+            slot.start_at = Some(now);
+        }
+        self.restart_fallen();
+        let can_write = self
+            .slots
+            .values()
+            .any(|slot| slot.seat.record.kind == MemberKind::Database && !slot.is_lost());
+        if can_write {
+            self.wait_for_commit();
+        }
+        self.wait_for_everybody();
+        if self.goes_on() {
+            self.record.saw(&Event::Finished);
+        }
+    }
+
+    fn wait_for_commit(&mut self) {
+        let before = self.record.counts().acknowledged;
+        let (start, allowed) = (self.now, time_to_commit(&self.shape.timers));
+        while self.goes_on() && self.record.counts().acknowledged == before {
+            if self.now - start > allowed {
+                let words = format!(
+                    "no transaction was committed within {allowed:?}; {}",
+                    self.standing()
+                );
+                self.record.saw(&Event::Stuck { words });
+                return;
+            }
+            self.step();
+        }
+        let took = self.now - start;
+        self.record.healed_after(took);
+    }
+
+    fn wait_for_everybody(&mut self) {
+        let start = self.now;
+        let goal = self.furthest();
+        while self.goes_on() && !self.everybody_has(goal) {
+            if self.now - start > TIME_TO_CATCH_UP {
+                let words = format!(
+                    "not everybody has index {goal:?} after {TIME_TO_CATCH_UP:?}; {}",
+                    self.standing()
+                );
+                self.record.saw(&Event::Stuck { words });
+                return;
+            }
+            self.step();
+        }
+    }
+
+    /// The furthest commit mark.
+    fn furthest(&self) -> Option<u64> {
+        let marks = self.slots.values().filter_map(|slot| {
+            let mark = slot.process()?.outline().committed?;
+            Some(mark.index)
+        });
+        marks.max()
+    }
+
+    fn everybody_has(&self, goal: Option<u64>) -> bool {
+        self.slots
+            .values()
+            .filter(|slot| !slot.is_lost())
+            .all(|slot| {
+                let mark = slot
+                    .process()
+                    .and_then(|process| process.outline().committed);
+                mark.map(|mark| mark.index) >= goal
+            })
+    }
+
+    /// Where everybody is, in words.
+    fn standing(&self) -> String {
+        let standings = self.slots.iter().map(|(id, slot)| match slot.process() {
+            Some(process) => {
+                let outline = process.outline();
+                let committed = outline
+                    .committed
+                    .map_or_else(|| "nothing".to_owned(), |mark| mark.to_string());
+                format!(
+                    "member {id}: {:?}, committed {committed}",
+                    outline.leadership
+                )
+            }
+            None => format!("member {id} does not run"),
+        });
+        standings.collect::<Vec<_>>().join("; ")
+    }
+}

@@ -1,0 +1,195 @@
+//! The world of one run: members, links, faults and the clock that all of it follows, from one seed.
+//!
+//! It goes step by step. In each step messages that are due are handed over, faults that are due are played, and every
+//! running member runs until the end of the step on its own clock. A message takes at least one step, so the order in
+//! which members run within a step changes nothing that they could notice.
+
+mod damage;
+mod healing;
+mod playing;
+mod slot;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fastrand::Rng;
+use raft_types::{MemberId, RingId};
+
+use crate::event::Event;
+use crate::faults::{self, Intensity, View};
+use crate::member::{DiskPace, Seat};
+use crate::network::{Links, Post};
+use crate::panics;
+use crate::record::Record;
+use crate::shape::Shape;
+use crate::tick::{STEP, Tick};
+use crate::trace::Trace;
+use crate::workload::Workload;
+
+use playing::Undo;
+use slot::Slot;
+
+/// A run.
+pub(crate) struct World {
+    record: Record,
+    post: Post,
+    dice: Rng,
+    now: Tick,
+    shape: Shape,
+    slots: BTreeMap<MemberId, Slot>,
+    intensity: Intensity,
+    /// What ends by itself, and when.
+    undo: BTreeMap<(Tick, u64), Undo>,
+    undo_number: u64,
+}
+
+impl World {
+    /// The world of a seed; nothing runs yet.
+    pub(crate) fn new(seed: u64, trace: Trace) -> Self {
+        let mut dice = Rng::with_seed(seed);
+        let record = Record::new(trace);
+        let shape = Shape::choose(&mut dice);
+        let workload = Workload::choose(&mut dice);
+        let intensity = Intensity::choose(&mut dice);
+        record.note(&format!("seed {seed}: {shape:?}"));
+        record.note(&format!("{workload:?} {intensity:?}"));
+        let regions = shape.members.iter();
+        let regions = regions.map(|(id, member)| (*id, member.record.region.clone()));
+        let links = Links::new(regions.collect(), shape.distances);
+        let post = Post::new(links, dice.fork(), record.clone());
+        let ring = RingId::random();
+        let slots = shape.members.iter().map(|(&id, member)| {
+            let disk = testkit::disk::FaultyDisk::new();
+            disk.stop_recording();
+            let seat = Seat {
+                ring,
+                id,
+                record: member.record.clone(),
+                timers: shape.timers,
+                rate: member.rate,
+                disk,
+                pace: DiskPace::default(),
+                log: member.log,
+                workload: workload.clone(),
+            };
+            (id, Slot::new(seat))
+        });
+        Self {
+            slots: slots.collect(),
+            record,
+            post,
+            dice,
+            now: Tick(0),
+            shape,
+            intensity,
+            undo: BTreeMap::new(),
+            undo_number: 0,
+        }
+    }
+
+    /// The whole run: the ring is made, things go wrong, everything is mended, and the ring comes back.
+    pub(crate) fn run(&mut self) {
+        self.found();
+        let chaos = Duration::from_millis(self.dice.u64(4_000..14_000));
+        self.go_wrong(chaos);
+        self.heal();
+        for slot in self.slots.values_mut() {
+            slot.end();
+        }
+    }
+
+    pub(crate) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    pub(crate) fn now(&self) -> Tick {
+        self.now
+    }
+
+    /// Starts everybody and makes the ring.
+    fn found(&mut self) {
+        for slot in self.slots.values_mut() {
+            slot.start(&self.post, &self.record, self.now);
+        }
+        let members = self.shape.members.iter();
+        let records = members.map(|(id, member)| (*id, member.record.clone()));
+        let records: BTreeMap<_, _> = records.collect();
+        let founder = self.slots.values().find_map(Slot::process);
+        if let Some(founder) = founder {
+            let record = self.record.clone();
+            founder.spawn(|member| async move {
+                if let Err(error) = member.bootstrap(records).await {
+                    record.note(&format!("the ring was not made: {error}"));
+                }
+            });
+        }
+        self.steps(Duration::from_secs(1));
+    }
+
+    fn go_wrong(&mut self, chaos: Duration) {
+        let end = self.now.after(chaos);
+        let chance = STEP.as_secs_f64() / self.intensity.pause.as_secs_f64();
+        while self.now < end && self.goes_on() {
+            if self.dice.f64() < chance
+                && let Some(fault) = faults::choose(&self.view(), self.intensity, &mut self.dice)
+            {
+                self.play(fault);
+            }
+            self.step();
+        }
+    }
+
+    fn view(&self) -> View {
+        let running = self.slots.iter().filter(|(_, slot)| slot.is_running());
+        let running: Vec<MemberId> = running.map(|(id, _)| *id).collect();
+        View {
+            members: self.slots.keys().copied().collect(),
+            leader: self.leader(),
+            may_rot: self.may_rot(),
+            running,
+        }
+    }
+
+    /// Who leads the latest term, as far as a running member says so.
+    fn leader(&self) -> Option<MemberId> {
+        let leaders = self.slots.iter().filter_map(|(id, slot)| {
+            let term = slot.process()?.outline().leadership.leading_term()?;
+            Some((term, *id))
+        });
+        leaders.max().map(|(_, id)| id)
+    }
+
+    fn goes_on(&self) -> bool {
+        self.record.violation().is_none()
+    }
+
+    fn steps(&mut self, time: Duration) {
+        let end = self.now.after(time);
+        while self.now < end && self.goes_on() {
+            self.step();
+        }
+    }
+
+    /// One step of the world.
+    fn step(&mut self) {
+        self.now = self.now + 1;
+        self.record.set_now(self.now);
+        self.undo_due();
+        let slots = &self.slots;
+        let due = self.post.due(self.now, |to| {
+            slots.get(&to).is_some_and(Slot::takes_messages)
+        });
+        for message in due {
+            if let Some(slot) = self.slots.get(&message.to) {
+                slot.deliver(message, &self.post);
+            }
+        }
+        for slot in self.slots.values_mut() {
+            slot.run_until(self.now, &self.record);
+        }
+        for words in panics::take() {
+            self.record.saw(&Event::Panicked { words });
+        }
+        self.restart_fallen();
+    }
+}

@@ -1,0 +1,222 @@
+//! Plays faults, and ends those that end by themselves.
+
+use std::time::Duration;
+
+use raft_types::MemberId;
+
+use super::World;
+use crate::faults::{Crash, Fault};
+use crate::network::Weather;
+use crate::tick::Tick;
+
+/// What ends by itself.
+#[derive(Debug, Clone)]
+pub(super) enum Undo {
+    Resume(MemberId),
+    /// Links in these directions work again.
+    Mend(Vec<(MemberId, MemberId)>),
+    ClearWeather,
+    NormalPace(MemberId),
+    /// There is space on the disk again.
+    Space(MemberId),
+    /// A crash that waited for calls to the disk comes now.
+    CrashNow(MemberId),
+}
+
+/// How long a crash waits for the call to the disk after which it comes.
+const CRASH_PATIENCE: Duration = Duration::from_millis(300);
+/// How long a member that fell stays down when nothing else was said.
+const SHORT_STOP: Duration = Duration::from_millis(200);
+
+impl World {
+    /// Plays a fault.
+    pub(super) fn play(&mut self, fault: Fault) {
+        self.record.fault(&format!("FAULT {fault:?}"));
+        match fault {
+            Fault::Crash {
+                member,
+                crash,
+                after_calls,
+                down,
+            } => self.crash(member, crash, after_calls, down),
+            Fault::Pause { member, time } => {
+                if let Some(slot) = self.slots.get_mut(&member) {
+                    slot.pause();
+                }
+                self.later(time, Undo::Resume(member));
+            }
+            Fault::Cut {
+                from,
+                to,
+                both,
+                time,
+            } => {
+                let mut pairs = Vec::new();
+                for one in &from {
+                    for other in &to {
+                        pairs.push((*one, *other));
+                        if both {
+                            pairs.push((*other, *one));
+                        }
+                    }
+                }
+                self.post
+                    .links(|links| pairs.iter().for_each(|(from, to)| links.cut(*from, *to)));
+                self.later(time, Undo::Mend(pairs));
+            }
+            Fault::Weather { weather, time } => {
+                self.post.links(|links| links.weather = weather);
+                self.later(time, Undo::ClearWeather);
+            }
+            Fault::SlowDisk {
+                member,
+                delay,
+                time,
+            } => {
+                if let Some(slot) = self.slots.get(&member) {
+                    slot.seat.pace.set(delay);
+                }
+                self.later(time, Undo::NormalPace(member));
+            }
+            Fault::FullDisk { member, room, time } => {
+                if let Some(slot) = self.slots.get_mut(&member) {
+                    slot.disk_fails = true;
+                    slot.seat.disk.leave_room(room);
+                }
+                self.later(time, Undo::Space(member));
+            }
+            Fault::BadCall {
+                member,
+                after_calls,
+                fault,
+            } => {
+                if let Some(slot) = self.slots.get_mut(&member) {
+                    slot.disk_fails = true;
+                    let call = slot.seat.disk.calls() + after_calls;
+                    slot.seat.disk.fail_call(call, fault);
+                }
+            }
+            Fault::Rot { member, place } => self.rot(member, place),
+            Fault::Transfer { to } => self.transfer(to),
+            Fault::Purge { member, keep } => self.purge(member, keep),
+        }
+    }
+
+    fn crash(&mut self, member: MemberId, crash: Crash, after_calls: u64, down: Duration) {
+        let start_at = self.now.after(CRASH_PATIENCE + down);
+        let Some(slot) = self.slots.get_mut(&member) else {
+            return;
+        };
+        slot.crash = Some(crash);
+        slot.start_at = Some(start_at);
+        if after_calls == 0 || crash == Crash::Stop {
+            slot.fall();
+            return;
+        }
+        let last = slot.seat.disk.calls() + after_calls;
+        slot.seat.disk.cut_power_after(last);
+        self.later(CRASH_PATIENCE, Undo::CrashNow(member));
+    }
+
+    /// An operator at the leader.
+    fn transfer(&mut self, to: MemberId) {
+        let leader = self.leader().and_then(|id| self.slots.get(&id)?.process());
+        let Some(leader) = leader else {
+            return;
+        };
+        let record = self.record.clone();
+        leader.spawn(|member| async move {
+            let outcome = member.transfer_leader(to).await;
+            record.note(&format!(
+                "member {} gave the leadership to {to}: {outcome:?}",
+                member.id()
+            ));
+        });
+    }
+
+    /// An operator at one member.
+    fn purge(&mut self, member: MemberId, keep: u64) {
+        let Some(process) = self.slots.get(&member).and_then(|slot| slot.process()) else {
+            return;
+        };
+        let committed = process.outline().committed;
+        let upto = committed.and_then(|committed| committed.index.checked_sub(keep));
+        let Some(upto) = upto.and_then(|index| process.log().op_id_at(index)) else {
+            return;
+        };
+        let record = self.record.clone();
+        process.spawn(|member| async move {
+            let outcome = member.purge(upto).await;
+            record.note(&format!(
+                "member {} purges up to {upto}: {outcome:?}",
+                member.id()
+            ));
+        });
+    }
+
+    pub(super) fn later(&mut self, time: Duration, undo: Undo) {
+        self.undo_number += 1;
+        let at = self.now.after(time);
+        self.undo.insert((at, self.undo_number), undo);
+    }
+
+    /// Ends what ends now.
+    pub(super) fn undo_due(&mut self) {
+        while let Some((&key, _)) = self.undo.range(..=(self.now, u64::MAX)).next() {
+            if let Some(undo) = self.undo.remove(&key) {
+                self.undo(undo);
+            }
+        }
+    }
+
+    fn undo(&mut self, undo: Undo) {
+        self.record.note(&format!("ENDS {undo:?}"));
+        match undo {
+            Undo::Mend(pairs) => self
+                .post
+                .links(|links| pairs.iter().for_each(|(from, to)| links.mend(*from, *to))),
+            Undo::ClearWeather => self.post.links(|links| links.weather = Weather::default()),
+            Undo::Resume(member) => {
+                let now = self.now;
+                if let Some(slot) = self.slots.get_mut(&member) {
+                    slot.resume(now);
+                }
+            }
+            Undo::NormalPace(member) => {
+                if let Some(slot) = self.slots.get(&member) {
+                    slot.seat.pace.set(Duration::ZERO);
+                }
+            }
+            Undo::Space(member) => {
+                if let Some(slot) = self.slots.get_mut(&member) {
+                    slot.seat.disk.set_capacity(None);
+                }
+            }
+            Undo::CrashNow(member) => {
+                if let Some(slot) = self.slots.get_mut(&member)
+                    && slot.crash.is_some()
+                {
+                    slot.fall();
+                }
+            }
+        }
+    }
+
+    /// Members that are down start again when their time has come.
+    pub(super) fn restart_fallen(&mut self) {
+        let again: Tick = self.now.after(SHORT_STOP);
+        for slot in self.slots.values_mut() {
+            if !slot.is_down() {
+                continue;
+            }
+            match slot.start_at {
+                None => slot.start_at = Some(again),
+                Some(at) if at <= self.now => {
+                    let up = slot.start(&self.post, &self.record, self.now);
+                    slot.start_at = (!up).then_some(again);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The place of one member in the world: its disk, which stays, and the process over it, which comes and goes.
+
+use crate::event::Event;
+use crate::faults::Crash;
+use crate::member::{OpenFailure, Process, Seat};
+use crate::network::{Body, Message, Post, Reply};
+use crate::record::Record;
+use crate::tick::Tick;
+
+/// See the module.
+pub(super) struct Slot {
+    pub(super) seat: Seat,
+    state: State,
+    /// How the process will end when its disk is cut off.
+    pub(super) crash: Option<Crash>,
+    /// When it starts again.
+    pub(super) start_at: Option<Tick>,
+    /// Its disk was told to fail, so it may stop by itself.
+    pub(super) disk_fails: bool,
+    /// One bit of its disk was turned around.
+    pub(super) damaged: bool,
+}
+
+enum State {
+    Running(Process),
+    /// Stopped where it stands; it goes on later.
+    Paused(Process),
+    /// No process; the machine refuses calls, or is silent.
+    Down {
+        refuses: bool,
+    },
+    /// It cannot come back.
+    Lost,
+}
+
+impl Slot {
+    pub(super) fn new(seat: Seat) -> Self {
+        Self {
+            seat,
+            state: State::Down { refuses: true },
+            crash: None,
+            start_at: None,
+            disk_fails: false,
+            damaged: false,
+        }
+    }
+
+    /// The process, while it runs.
+    pub(super) fn process(&self) -> Option<&Process> {
+        match &self.state {
+            State::Running(process) => Some(process),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.state, State::Running(_))
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self.state, State::Lost)
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        matches!(self.state, State::Down { .. })
+    }
+
+    /// Starts the process. False when it did not come up and may be tried again.
+    pub(super) fn start(&mut self, post: &Post, record: &Record, now: Tick) -> bool {
+        if !self.is_down() {
+            return true;
+        }
+        let started = Process::start(&self.seat, post, record, now, self.damaged);
+        match started {
+            Ok(process) => {
+                self.state = State::Running(process);
+                true
+            }
+            Err(OpenFailure::Off) => {
+                record.note(&format!(
+                    "member {} is cut off while it starts",
+                    self.seat.id
+                ));
+                self.fall();
+                false
+            }
+            Err(OpenFailure::Disk(why)) => {
+                record.note(&format!("member {} does not start: {why}", self.seat.id));
+                self.seat.disk.restart_process();
+                false
+            }
+            Err(OpenFailure::Refused(why)) => {
+                record.note(&format!("member {} is lost: {why}", self.seat.id));
+                self.state = State::Lost;
+                true
+            }
+        }
+    }
+
+    /// Whether messages reach it or its machine; those for a stopped process wait.
+    pub(super) fn takes_messages(&self) -> bool {
+        !matches!(self.state, State::Paused(_))
+    }
+
+    pub(super) fn deliver(&self, message: Message, post: &Post) {
+        match &self.state {
+            State::Running(process) => process.deliver(message),
+            State::Down { refuses: true } => {
+                let why = "nothing listens there".to_owned();
+                let body = match message.body {
+                    Body::Call(id, _) => Body::Reply(id, Reply::Unreachable(why)),
+                    Body::Request { stream, .. } => Body::Broken(stream, why),
+                    _ => return,
+                };
+                post.send(Message {
+                    from: message.to,
+                    to: message.from,
+                    body,
+                });
+            }
+            State::Paused(_) | State::Down { refuses: false } | State::Lost => {}
+        }
+    }
+
+    /// Runs the process until `now`; it ends when its disk was cut off, or its engine stopped.
+    pub(super) fn run_until(&mut self, now: Tick, record: &Record) {
+        let State::Running(process) = &mut self.state else {
+            return;
+        };
+        process.run_until(now);
+        if self.seat.disk.is_off() {
+            record.note(&format!("member {} is gone", self.seat.id));
+            self.fall();
+        } else if let Some(fault) = process.stopped() {
+            record.saw(&Event::EngineStopped {
+                member: self.seat.id,
+                why: fault.0.to_string(),
+                excused: self.disk_fails,
+            });
+            self.crash = Some(Crash::Kill);
+            self.fall();
+        }
+    }
+
+    /// The process is gone at once, and its disk is what the crash leaves of it.
+    pub(super) fn fall(&mut self) {
+        let crash = self.crash.take().unwrap_or(Crash::Kill);
+        let before = std::mem::replace(&mut self.state, State::Down { refuses: true });
+        match (before, crash) {
+            (State::Running(process), Crash::Stop) => process.shut_down(),
+            (State::Running(process) | State::Paused(process), _) => drop(process),
+            (State::Lost, _) => {
+                self.state = State::Lost;
+                return;
+            }
+            (State::Down { .. }, _) => {}
+        }
+        match crash {
+            Crash::Stop | Crash::Kill => self.seat.disk.restart_process(),
+            Crash::PowerCut(survival) => {
+                self.seat.disk.power_cycle(survival);
+                self.state = State::Down { refuses: false };
+            }
+        }
+        self.disk_fails = false;
+    }
+
+    /// Stops the process where it stands.
+    pub(super) fn pause(&mut self) {
+        self.state = match std::mem::replace(&mut self.state, State::Lost) {
+            State::Running(process) => State::Paused(process),
+            other => other,
+        };
+    }
+
+    /// Lets it go on.
+    pub(super) fn resume(&mut self, now: Tick) {
+        self.state = match std::mem::replace(&mut self.state, State::Lost) {
+            State::Paused(mut process) => {
+                process.resume(now);
+                State::Running(process)
+            }
+            other => other,
+        };
+    }
+
+    /// The machine's disk works again as it should.
+    pub(super) fn mend_disk(&mut self) {
+        self.seat.disk.set_capacity(None);
+        self.seat.disk.forget_faults();
+        self.seat.pace.set(std::time::Duration::ZERO);
+        self.crash = None;
+        self.disk_fails = false;
+    }
+
+    /// The end of the run.
+    pub(super) fn end(&mut self) {
+        self.state = State::Lost;
+    }
+}
