@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::leadership::Leadership;
 use crate::mover::{self, MembershipStep, MoveError};
-use crate::quorum::{VoterSets, majority_of};
+use crate::quorum::{VoterSets, is_safe_step, majority_of};
 use crate::seat::Seat;
 use crate::standing::{RingView, Standing};
 
@@ -68,7 +68,7 @@ pub enum RosterError {
         /// How many have to.
         required: usize,
     },
-    /// Something else changes the members, the quorum or the leader.
+    /// Something else changes the members, the quorum or the leader: a member is only let go between two moves.
     #[error(
         "another change of the quorum, the members or the leader is under way; wait for its end"
     )]
@@ -79,7 +79,11 @@ pub enum RosterError {
 }
 
 /// Whether the ring can take a member.
-fn check_add(view: &RingView, id: MemberId, record: &MemberRecord) -> Result<(), RosterError> {
+pub(crate) fn check_add(
+    view: &RingView,
+    id: MemberId,
+    record: &MemberRecord,
+) -> Result<(), RosterError> {
     let same = |what: &str, is_same: fn(&MemberRecord, &MemberRecord) -> bool| {
         let mut members = view.members.iter();
         let found = members.find(|standing| is_same(&standing.record, record));
@@ -196,6 +200,9 @@ async fn change(
         .map(|(id, record)| (*id, record.clone()))
         .collect();
     let sets = decide(&view, &mut members)?;
+    if !is_safe_step(&view.voter_sets, &sets) {
+        return Err(RosterError::Busy);
+    }
     let step = MembershipStep {
         term: role.term,
         base: (*role.membership).clone(),

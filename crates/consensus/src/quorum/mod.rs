@@ -1,8 +1,12 @@
 //! Quorums as sets of voters: pure arithmetic over what the log says and what was observed.
 
 mod health;
+#[cfg(test)]
+mod intersection_tests;
 mod majority;
 mod plan;
+#[cfg(test)]
+mod plan_tables;
 mod policy;
 mod regions;
 mod transition;

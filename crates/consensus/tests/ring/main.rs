@@ -16,6 +16,7 @@ mod no_membership_without_the_barrier;
 mod pre_vote;
 mod proposals_are_bounded;
 mod purge;
+mod regions;
 mod silent_leader;
 mod slow_disks;
 mod transfers;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consensus::matching::Matching;
+use consensus::quorum::{QuorumPolicy, RingRules};
 use consensus::{AppliedFloor, Bounds, Leadership, Member, MemberConfig, Outcome, Term, Timers};
 use raft_types::{
     AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
@@ -32,6 +33,7 @@ pub(crate) struct Ring {
     pub(crate) disks: BTreeMap<MemberId, MemoryDisk>,
     pub(crate) members: BTreeMap<MemberId, Member>,
     pub(crate) bounds: Bounds,
+    pub(crate) rules: RingRules,
     /// Whether members that are started answer the engine's search themselves, as they do in a real ring.
     pub(crate) searches_locally: bool,
 }
@@ -44,7 +46,45 @@ impl Ring {
 
     pub(crate) async fn started_with(kinds: &[MemberKind], bounds: Bounds) -> Self {
         let numbered = (1..).map(MemberId).zip(kinds);
-        let records: BTreeMap<_, _> = numbered.map(|(id, &kind)| (id, record(id, kind))).collect();
+        let records = numbered.map(|(id, &kind)| (id, record(id, "home", kind)));
+        Self::with_records(records.collect(), bounds, RingRules::default()).await
+    }
+
+    /// A ring over regions, made by its first member; from a text such as `a: 1d 2w 3w | b: 4d 5w 6n`: `d` is a database
+    /// member, `w` a witness, `n` a witness that does not vote.
+    pub(crate) async fn over(regions: &str, policy: QuorumPolicy) -> Self {
+        let mut records = BTreeMap::new();
+        for region in regions.split('|') {
+            let (name, members) = region.split_once(':').expect("a region has a name");
+            for member in members.split_whitespace() {
+                let (id, kind) = member.split_at(member.len() - 1);
+                let id = MemberId(id.parse().expect("a member has a number"));
+                let database = kind == "d";
+                let kind_of = match database {
+                    true => MemberKind::Database,
+                    false => MemberKind::Witness,
+                };
+                let record = MemberRecord {
+                    votes: kind != "n",
+                    ..record(id, name.trim(), kind_of)
+                };
+                records.insert(id, record);
+            }
+        }
+        let rules = RingRules {
+            policy,
+            ..RingRules::default()
+        };
+        let ring = Self::with_records(records, Bounds::default(), rules).await;
+        ring.bootstrap().await;
+        ring
+    }
+
+    async fn with_records(
+        records: BTreeMap<MemberId, MemberRecord>,
+        bounds: Bounds,
+        rules: RingRules,
+    ) -> Self {
         let mut ring = Self {
             id: RingId::random(),
             board: Switchboard::default(),
@@ -55,6 +95,7 @@ impl Ring {
             records,
             members: BTreeMap::new(),
             bounds,
+            rules,
             searches_locally: true,
         };
         for id in ring.ids() {
@@ -88,6 +129,7 @@ impl Ring {
         let config = MemberConfig {
             timers: TIMERS,
             bounds: self.bounds,
+            rules: self.rules.clone(),
             ..MemberConfig::new(self.id, id, self.records[&id].kind)
         };
         let port = self.board.port(id);
@@ -177,10 +219,10 @@ pub(crate) fn transaction(text: &str) -> AppEntry {
     )))
 }
 
-fn record(id: MemberId, kind: MemberKind) -> MemberRecord {
+pub(crate) fn record(id: MemberId, region: &str, kind: MemberKind) -> MemberRecord {
     MemberRecord {
         name: format!("member-{id}"),
-        region: Region("home".to_owned()),
+        region: Region(region.to_owned()),
         kind,
         votes: true,
         priority: MemberRecord::DEFAULT_PRIORITY,

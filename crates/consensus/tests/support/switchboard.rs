@@ -77,6 +77,11 @@ impl Switchboard {
         }
     }
 
+    /// Cuts one direction.
+    pub(crate) fn cut(&self, from: MemberId, to: MemberId) {
+        self.lines().cut.insert((from, to));
+    }
+
     /// Mends all lines.
     pub(crate) fn heal(&self) {
         self.lines().cut.clear();
