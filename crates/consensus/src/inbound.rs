@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use futures::future::{Either, select};
+use futures::future::{Either, ready, select};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt, pin_mut};
 use openraft::raft::{
@@ -12,13 +12,14 @@ use openraft::raft::{
 };
 use raft_types::{MemberId, MemberRecord, TypeConfig};
 
-use crate::engine::{self, Engine};
+use crate::contradiction::refuse_contradiction;
+use crate::engine;
 use crate::fault::Fault;
-use crate::last_heard::LastHeard;
 use crate::leadership::Term;
 use crate::mock_election;
 use crate::questions::{Answer, CallError, MemberCalls, Question};
 use crate::rejoin;
+use crate::seat::Seat;
 
 /// The engine's answers to a stream of entries.
 pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig>, Fault>>;
@@ -26,25 +27,13 @@ pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig
 /// The receiving end of a member's Raft.
 #[derive(Clone)]
 pub struct Inbound {
-    raft: Engine,
-    own: MemberId,
-    heard: LastHeard,
+    seat: Arc<Seat>,
     calls: Arc<dyn MemberCalls>,
 }
 
 impl Inbound {
-    pub(crate) fn new(
-        raft: Engine,
-        own: MemberId,
-        heard: LastHeard,
-        calls: Arc<dyn MemberCalls>,
-    ) -> Self {
-        Self {
-            raft,
-            own,
-            heard,
-            calls,
-        }
+    pub(crate) fn new(seat: Arc<Seat>, calls: Arc<dyn MemberCalls>) -> Self {
+        Self { seat, calls }
     }
 
     /// Takes a leader's stream of entries; one answer a request, in their order, each when the
@@ -53,9 +42,22 @@ impl Inbound {
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'static,
     {
-        let answers = self.raft.stream_append(requests);
-        let heard = self.heard.clone();
-        answers
+        let seat = self.seat.clone();
+        // What contradicts this log ends the stream; the engine is stopped then.
+        let agreeing = requests
+            .then(move |request| {
+                let seat = seat.clone();
+                async move {
+                    let agrees = refuse_contradiction(&seat, &request).await;
+                    agrees.ok().map(|()| request)
+                }
+            })
+            .take_while(|request| ready(request.is_some()))
+            .filter_map(ready);
+        let heard = self.seat.heard.clone();
+        self.seat
+            .raft
+            .stream_append(agreeing.boxed())
             .inspect_ok(move |answer| {
                 if answer.is_ok() {
                     heard.now();
@@ -78,9 +80,10 @@ impl Inbound {
         &self,
         request: AppendEntriesRequest<TypeConfig>,
     ) -> Result<StreamAppendResult<TypeConfig>, Fault> {
+        refuse_contradiction(&self.seat, &request).await?;
         let answer = self.take_heartbeat(request).await?;
         if answer.is_ok() {
-            self.heard.now();
+            self.seat.heard.now();
         }
         Ok(answer)
     }
@@ -91,8 +94,8 @@ impl Inbound {
     ) -> Result<StreamAppendResult<TypeConfig>, Fault> {
         let (vote, named) = (request.vote, request.prev_log_id);
         // Polled first: the engine takes messages in their order.
-        let append = self.raft.append_entries(request);
-        let taken_in = self.raft.with_raft_state(move |state| {
+        let append = self.seat.raft.append_entries(request);
+        let taken_in = self.seat.raft.with_raft_state(move |state| {
             let has_named = named.is_none_or(|named| {
                 let purged = state.log_ids.purged();
                 purged.is_some_and(|purged| named.index <= purged.index)
@@ -125,7 +128,7 @@ impl Inbound {
         &self,
         request: VoteRequest<TypeConfig>,
     ) -> Result<VoteResponse<TypeConfig>, Fault> {
-        self.raft.vote(request).await.map_err(raft_fault)
+        self.seat.raft.vote(request).await.map_err(raft_fault)
     }
 
     /// Says whether it would vote, and changes nothing.
@@ -136,7 +139,7 @@ impl Inbound {
         &self,
         request: VoteRequest<TypeConfig>,
     ) -> Result<VoteResponse<TypeConfig>, Fault> {
-        self.raft.pre_vote(request).await.map_err(raft_fault)
+        self.seat.raft.pre_vote(request).await.map_err(raft_fault)
     }
 
     /// Learns that the leader gives the leadership away, perhaps to this member.
@@ -147,7 +150,7 @@ impl Inbound {
         &self,
         request: TransferLeaderRequest<TypeConfig>,
     ) -> Result<TransferLeaderResponse<TypeConfig>, Fault> {
-        let handled = self.raft.handle_transfer_leader(request).await;
+        let handled = self.seat.raft.handle_transfer_leader(request).await;
         handled.map_err(Fault::from)
     }
 
@@ -162,15 +165,15 @@ impl Inbound {
                 Ok(Answer::Campaigns)
             }
             Question::MockElection(call) => {
-                let held = mock_election::hold(&self.raft, self.own, &self.calls, call);
+                let held = mock_election::hold(&self.seat.raft, self.seat.id, &self.calls, call);
                 Ok(Answer::MockElection(held.await?))
             }
             Question::MockVote(call) => {
-                let vote = mock_election::vote(&self.raft, self.own, &call);
+                let vote = mock_election::vote(&self.seat.raft, self.seat.id, &call);
                 Ok(Answer::MockVote(vote.await))
             }
             Question::Agreement(theirs) => {
-                let compared = rejoin::compare(&self.raft, theirs).await;
+                let compared = rejoin::compare(&self.seat.raft, theirs).await;
                 let agreement = compared.map_err(|fault| CallError(fault.to_string()))?;
                 Ok(Answer::Agreement(agreement))
             }
@@ -179,7 +182,7 @@ impl Inbound {
 
     /// Campaigns because the leader of `term` gave up and nobody followed; refused when that leadership is over here.
     async fn campaign(&self, caller: MemberId, term: Term) -> Result<(), CallError> {
-        let role = engine::role(&self.raft);
+        let role = engine::role(&self.seat.raft);
         if role.term > term {
             let reason = format!("term {term} is over; this member is in term {}", role.term);
             return Err(CallError(reason));
@@ -188,13 +191,13 @@ impl Inbound {
             let reason = format!("member {caller} does not lead term {term}");
             return Err(CallError(reason));
         }
-        let triggered = self.raft.trigger().elect(false).await;
+        let triggered = self.seat.raft.trigger().elect(false).await;
         triggered.map_err(|fatal| CallError(Fault::from(fatal).to_string()))
     }
 
     /// A member as this one's membership has it.
     pub fn record(&self, member: MemberId) -> Option<MemberRecord> {
-        engine::role(&self.raft)
+        engine::role(&self.seat.raft)
             .membership
             .get_node(&member)
             .cloned()
@@ -205,7 +208,7 @@ impl Inbound {
     /// # Errors
     /// The engine has stopped.
     pub async fn is_pristine(&self) -> Result<bool, Fault> {
-        let initialized = self.raft.is_initialized().await;
+        let initialized = self.seat.raft.is_initialized().await;
         Ok(!initialized?)
     }
 }
@@ -220,7 +223,7 @@ pub(crate) fn raft_fault(error: openraft::errors::RaftError<TypeConfig>) -> Faul
 impl std::fmt::Debug for Inbound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Inbound")
-            .field("own", &self.own)
+            .field("own", &self.seat.id)
             .finish_non_exhaustive()
     }
 }

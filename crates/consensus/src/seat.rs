@@ -1,12 +1,13 @@
 //! What the tasks of one member share: its engine, its number, its timers, and the transfer of the
 //! leadership that is under way.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use raft_types::MemberId;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use crate::engine::{self, Engine, RoleSnapshot};
+use crate::fault::Fault;
 use crate::last_heard::LastHeard;
 use crate::leadership::{Leadership, Observation, Term, assess};
 use crate::member_config::Timers;
@@ -32,6 +33,8 @@ pub(crate) struct Seat {
     pub(crate) rules: RingRules,
     pub(crate) mark: CommitMark,
     pub(crate) heard: LastHeard,
+    /// Why this member stopped its engine itself.
+    pub(crate) failed: OnceLock<Fault>,
     started_transfer: Mutex<Option<StartedTransfer>>,
     /// Held by whoever changes the members, the quorum or the leader, from its decision to the end of its act.
     pub(crate) course: AsyncMutex<()>,
@@ -55,6 +58,7 @@ impl Seat {
             mark,
             heard: LastHeard::never(),
             course: AsyncMutex::new(()),
+            failed: OnceLock::new(),
             started_transfer: Mutex::new(None),
             transfer_started: Notify::new(),
         }

@@ -1,0 +1,129 @@
+//! A quorum that is lost for good is repaired by an operator's order, and those that come back cannot go on with what the
+//! ring has given up.
+
+use std::time::Duration;
+
+use consensus::quorum::QuorumPolicy;
+use consensus::{Fault, MemberEvidence, RepairPlan, RepairRefusal, accept_repair, plan_repair};
+use raft_types::{MemberId, OpId};
+
+use crate::support::ring::{Ring, TIMERS, within};
+
+const REGIONS: &str = "a: 1d 2w 3w | b: 4d 5w 6w";
+
+fn evidence(ring: &Ring) -> Vec<MemberEvidence> {
+    let members = ring.members.values();
+    members.map(consensus::Member::evidence).collect()
+}
+
+/// Waits until nobody is heard of as the leader any more, and there is something to repair.
+async fn plan(ring: &Ring) -> RepairPlan {
+    within("a plan", async {
+        loop {
+            match plan_repair(&evidence(ring)) {
+                Ok(plan) => return plan,
+                Err(RepairRefusal::Led { .. }) => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Err(refusal) => panic!("{refusal}"),
+            }
+        }
+    })
+    .await
+}
+
+/// Ends with the quorum in region b.
+async fn repair(ring: &Ring, plan: &RepairPlan) -> OpId {
+    let survivor = ring.member(plan.survivor);
+    let accepted = plan.loss.and_then(|loss| loss.after);
+    let repaired = survivor.repair_quorum(plan, accepted).await;
+    within("the database member of region b", async {
+        while ring.serving().await.0 != MemberId(4) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    repaired.unwrap()
+}
+
+#[tokio::test]
+async fn two_of_three_are_gone_for_good_and_the_ring_goes_on() {
+    let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
+    for number in 0..20 {
+        ring.commit(&format!("acknowledged {number}")).await;
+    }
+    let last = ring.commit("the last one").await;
+    ring.committed_everywhere(last).await;
+    let acknowledged = ring.disks[&MemberId(1)].transactions();
+    let quiet = plan_repair(&evidence(&ring)).unwrap_err();
+    assert!(matches!(quiet, RepairRefusal::Led { .. }), "{quiet}");
+
+    ring.crash(MemberId(1)).await;
+    ring.crash(MemberId(2)).await;
+    let plan = plan(&ring).await;
+    assert!(plan.loss.is_some(), "{plan:?}");
+    let refused = ring.member(plan.survivor).repair_quorum(&plan, None).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("it cannot be proven"), "{refused}");
+    let other = ring
+        .ids()
+        .into_iter()
+        .find(|id| *id != plan.survivor && id.0 > 2);
+    let misled = ring
+        .member(other.unwrap())
+        .repair_quorum(&plan, plan.log_end)
+        .await;
+    assert_eq!(misled, Err(RepairRefusal::OtherSurvivor(plan.survivor)));
+
+    repair(&ring, &plan).await;
+    let after = ring.commit("after the repair").await;
+    assert!(after.term > plan.term.0);
+    let log = ring.disks[&MemberId(4)].transactions();
+    assert_eq!(log[..acknowledged.len()], acknowledged);
+
+    // The two come back, and are members again.
+    ring.start(MemberId(1)).await;
+    ring.start(MemberId(2)).await;
+    let last = ring.commit("with all of them").await;
+    ring.committed_everywhere(last).await;
+    assert_eq!(ring.serving().await.0, MemberId(4));
+}
+
+#[tokio::test]
+async fn a_member_that_holds_what_the_ring_gave_up_stops_instead_of_keeping_it() {
+    let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
+    let shared = ring.commit("everybody has it").await;
+    ring.committed_everywhere(shared).await;
+    // From now on only region a hears anything.
+    for id in [4, 5, 6].map(MemberId) {
+        ring.board.isolate(id, [1, 2, 3].map(MemberId));
+    }
+    for number in 0..20 {
+        ring.commit(&format!("only in region a {number}")).await;
+    }
+    // Region a is given up, though member 3 is alive; the ring goes on from region b, which has less.
+    ring.crash(MemberId(1)).await;
+    ring.crash(MemberId(2)).await;
+    let survivors: Vec<MemberEvidence> = within("silence", async {
+        loop {
+            let seen: Vec<MemberEvidence> = evidence(&ring)
+                .into_iter()
+                .filter(|one| one.member.0 >= 4)
+                .collect();
+            if seen.iter().all(|one| one.leader.is_none()) {
+                return seen;
+            }
+            tokio::time::sleep(TIMERS.heartbeat).await;
+        }
+    })
+    .await;
+    let plan = plan_repair(&survivors).unwrap();
+    assert_eq!(accept_repair(&plan, plan.log_end), Ok(()));
+    repair(&ring, &plan).await;
+    for number in 0..30 {
+        ring.commit(&format!("after the repair {number}")).await;
+    }
+    ring.board.heal();
+    let fault = within("the contradiction", ring.member(MemberId(3)).fault()).await;
+    assert!(matches!(fault, Fault::Contradicted { .. }), "{fault}");
+}

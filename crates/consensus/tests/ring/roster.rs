@@ -1,0 +1,73 @@
+//! Members come and go while the ring works.
+
+use std::time::Duration;
+
+use consensus::quorum::QuorumPolicy;
+use raft_types::{MemberId, MemberKind};
+
+use crate::support::memory_log::MemoryDisk;
+use crate::support::ring::{Ring, record, within};
+
+#[tokio::test]
+async fn a_member_joins_gets_its_vote_and_leaves_again() {
+    let mut ring = Ring::over(
+        "a: 1d 2w 3w | b: 4d 5w 6w",
+        QuorumPolicy::SingleRegionDynamic,
+    )
+    .await;
+    ring.commit("before").await;
+    let (leader, _) = ring.serving().await;
+    let newcomer = MemberId(7);
+    let newcomers_record = record(newcomer, "a", MemberKind::Witness);
+    ring.records.insert(newcomer, newcomers_record.clone());
+    ring.disks.insert(newcomer, MemoryDisk::default());
+    ring.start(newcomer).await;
+    let member = ring.member(leader).clone();
+    within(
+        "the joining",
+        member.add_member(newcomer, newcomers_record.clone()),
+    )
+    .await
+    .unwrap();
+    let again = member
+        .add_member(newcomer, newcomers_record)
+        .await
+        .unwrap_err();
+    assert!(
+        again.to_string().contains("has a member 7 already"),
+        "{again}"
+    );
+    within("its vote", async {
+        loop {
+            let view = member.status().ring_view;
+            if view.member(newcomer).is_some_and(|one| one.voter) {
+                assert_eq!(view.voter_sets.len(), 1);
+                assert_eq!(view.voter_sets[0].len(), 4);
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let last = ring.commit("with the newcomer").await;
+    ring.committed_everywhere(last).await;
+
+    let leads = member.remove_member(leader).await.unwrap_err();
+    assert!(
+        leads.to_string().contains("promote another member first"),
+        "{leads}"
+    );
+    for gone in [newcomer, MemberId(2)] {
+        within("the leaving", member.remove_member(gone))
+            .await
+            .unwrap();
+        ring.crash(gone).await;
+        ring.records.remove(&gone);
+    }
+    let view = member.status().ring_view;
+    assert_eq!(view.voter_sets, [[1, 3].map(MemberId).into()]);
+    let refused = member.remove_member(MemberId(2)).await.unwrap_err();
+    assert!(refused.to_string().contains("no member 2"), "{refused}");
+    let last = ring.commit("without them").await;
+    ring.committed_everywhere(last).await;
+}
