@@ -127,14 +127,14 @@ impl Member {
             .map_err(Fault::from)?;
 
         let rules = config.rules.clone();
-        let seat = Seat::new(raft, config.id, config.timers, rules, mark);
+        let seat = Seat::new(raft.clone(), config.id, config.timers, rules, mark);
         let seat = Arc::new(seat);
         let (publish_leadership, leadership) =
             watch::channel(Leadership::Follower { leader: None });
         let (publish_steward, steward) = watch::channel(None);
         let (publish_fault, fault) = watch::channel(None);
         let observer = tokio::spawn(observer::observe(seat.clone(), publish_leadership));
-        let supervisor = tokio::spawn(fault::supervise(seat.clone(), publish_fault));
+        let supervisor = tokio::spawn(fault::supervise(raft, publish_fault));
         let stewarding = tokio::spawn(steward::run(
             seat.clone(),
             calls.clone(),
@@ -426,7 +426,13 @@ impl Member {
 
     /// The receiving end, for the transport's server.
     pub fn inbound(&self) -> Inbound {
-        Inbound::new(self.0.seat.clone(), self.0.calls.clone())
+        let seat = &self.0.seat;
+        Inbound::new(
+            seat.raft.clone(),
+            seat.id,
+            seat.heard.clone(),
+            self.0.calls.clone(),
+        )
     }
 
     /// Waits until the engine has stopped, and says why: a failed log storage, a panic, a shutdown.

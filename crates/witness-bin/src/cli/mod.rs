@@ -4,7 +4,13 @@ mod check;
 mod config_args;
 mod demo;
 mod log;
+mod members;
+mod mock_election;
+mod phases;
+mod promote;
+mod quorum;
 mod run;
+mod session;
 mod status;
 mod tracing_setup;
 
@@ -37,6 +43,16 @@ enum Command {
     Run(run::RunArgs),
     /// Ask every member and show the ring
     Status(status::StatusArgs),
+    /// Show the members of the ring, take one in, let one go
+    #[command(subcommand)]
+    Members(members::MembersCommand),
+    /// Give the leadership to a member, in its own region or another
+    Promote(promote::PromoteArgs),
+    /// Ask whether a member would be elected; changes nothing
+    MockElection(mock_election::MockElectionArgs),
+    /// Show what a commit waits for, and repair a quorum that is lost for good
+    #[command(subcommand)]
+    Quorum(quorum::QuorumCommand),
     /// Look at a log on disk, whether or not its member runs
     #[command(subcommand)]
     Log(log::LogCommand),
@@ -65,6 +81,10 @@ pub fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Run(args) => run::run(&args),
         Command::Status(args) => status::run(&args, format),
+        Command::Members(command) => members::run(&command, format),
+        Command::Promote(args) => promote::run(&args, format),
+        Command::MockElection(args) => mock_election::run(&args, format),
+        Command::Quorum(command) => quorum::run(&command, format),
         Command::Log(command) => log::run(&command, format),
         Command::Demo(args) => demo::run(&args, format),
         Command::Check(args) => check::run(&args, format),
@@ -75,6 +95,15 @@ pub fn main() -> ExitCode {
             complain(&failure, format);
             failure.exit.into()
         }
+    }
+}
+
+/// A member's words as a sentence: with a capital at the beginning.
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
     }
 }
 

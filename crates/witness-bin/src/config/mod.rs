@@ -23,9 +23,10 @@ pub use layers::Sources;
 pub use problem::{Place, Problem, Problems, Severity};
 pub use settings::{
     Config, Durability, LogSettings, LoggingSettings, MemberEntry, MysqlMode, MysqlSettings,
-    MysqlTls, PasswordSource, QuorumPolicy, QuorumSettings, RaftSettings, TlsSettings,
+    MysqlTls, PasswordSource, RaftSettings, TlsSettings,
 };
 pub use suggest::nearest;
+pub(crate) use typed::duration_of;
 
 /// Reads a configuration. The findings come back in both cases: warnings do not prevent a start.
 pub fn read(sources: &Sources) -> (Option<Config>, Problems) {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use consensus::quorum::{QuorumPolicy, RingRules};
 use raft_types::{MemberId, MemberKind, Region};
 use uuid::Uuid;
 
@@ -26,8 +27,8 @@ pub struct Config {
     pub log: LogSettings,
     /// Timers.
     pub raft: RaftSettings,
-    /// What a commit waits for.
-    pub quorum: QuorumSettings,
+    /// What a commit waits for, and where a leader is looked for.
+    pub rules: RingRules,
     /// TLS between members; `None` without.
     pub tls: Option<TlsSettings>,
     /// The mysqld beside a database member; `None` for a witness.
@@ -111,27 +112,6 @@ impl RaftSettings {
     pub fn usual_lease(heartbeat: Duration) -> Duration {
         heartbeat * 8 / 5
     }
-}
-
-/// `[quorum]`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct QuorumSettings {
-    /// What a commit needs.
-    pub policy: QuorumPolicy,
-    /// In which order regions are looked through for a leader.
-    pub region_preference: Vec<Region>,
-}
-
-/// What a commit needs.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum QuorumPolicy {
-    /// A majority of the leader's region.
-    #[default]
-    SingleRegionDynamic,
-    /// A majority of all voting members.
-    Majority,
-    /// A majority in each of these regions.
-    Regions(Vec<Region>),
 }
 
 /// `[tls]`, complete.
@@ -282,7 +262,7 @@ pub(crate) fn build(values: &Values, members: &[Values]) -> Option<Config> {
             disk_reserve_bytes: values.number("log.disk_reserve_bytes")?,
         },
         raft: raft(values)?,
-        quorum: quorum(values)?,
+        rules: rules(values)?,
         tls: tls(values)?,
         mysql: match own.kind {
             MemberKind::Database => Some(mysql(values)?),
@@ -328,18 +308,15 @@ fn raft(values: &Values) -> Option<RaftSettings> {
     })
 }
 
-fn quorum(values: &Values) -> Option<QuorumSettings> {
-    let regions = |key| {
-        let names = values.list(key)?.into_iter();
-        Some(names.map(Region).collect::<Vec<_>>())
-    };
-    Some(QuorumSettings {
+fn rules(values: &Values) -> Option<RingRules> {
+    let regions = |key| Some(values.list(key)?.into_iter().map(Region));
+    Some(RingRules {
         policy: match values.text("quorum.policy")?.as_str() {
             "majority" => QuorumPolicy::Majority,
-            "regions" => QuorumPolicy::Regions(regions("quorum.regions")?),
+            "regions" => QuorumPolicy::Regions(regions("quorum.regions")?.collect()),
             _ => QuorumPolicy::SingleRegionDynamic,
         },
-        region_preference: regions("quorum.region_preference")?,
+        region_preference: regions("quorum.region_preference")?.collect(),
     })
 }
 

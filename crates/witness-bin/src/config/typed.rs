@@ -231,6 +231,15 @@ fn duration(text: &str, min: u64, max: u64) -> Result<Typed, Mistake> {
     }
 }
 
+/// A duration on the command line, from a millisecond to a day.
+pub(crate) fn duration_of(text: &str) -> Result<Duration, String> {
+    match duration(text, 1, 86_400_000) {
+        Ok(Typed::Duration(duration)) => Ok(duration),
+        Ok(_) => Err(format!("`{text}` is not a duration")),
+        Err(mistake) => Err(format!("{}; {}", mistake.message, mistake.advice)),
+    }
+}
+
 fn long_form(millis: u64) -> String {
     if millis.is_multiple_of(60_000) && millis > 0 {
         format!("{}m", millis / 60_000)

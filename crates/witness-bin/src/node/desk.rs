@@ -52,6 +52,11 @@ impl Desk {
         drop(self.raft.set(raft));
     }
 
+    /// The member's Raft, once it takes part.
+    pub(crate) fn raft(&self) -> Option<&Member> {
+        self.raft.get()
+    }
+
     /// The mysqld beside the member is being looked after.
     pub(crate) fn has_mysql(&self, mysql: MysqlSource) {
         drop(self.mysql.set(mysql));

@@ -8,6 +8,7 @@ use raft_types::MemberId;
 use crate::config::{Config, MemberEntry};
 use crate::status::{
     ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
+    RosterView,
 };
 
 /// What the parts of a member say at one moment.
@@ -54,6 +55,17 @@ impl Portrait<'_> {
             term: raft.map_or(0, |raft| raft.term.0),
             log_end: raft.and_then(|raft| raft.ring_view.last_log),
             committed: raft.and_then(|raft| raft.committed),
+            rules: self.config.rules.clone(),
+            voter_sets: raft
+                .map(|raft| raft.ring_view.voter_sets.clone())
+                .unwrap_or_default(),
+            voter_set_health: raft
+                .and_then(|raft| raft.quorum.as_ref())
+                .map(|quorum| quorum.sets.clone())
+                .unwrap_or_default(),
+            regions: raft.map(|raft| raft.regions.clone()).unwrap_or_default(),
+            explanation: raft.and_then(|raft| raft.explanation.clone()),
+            roster: raft.map(roster).unwrap_or_default(),
             peers: raft.map(|raft| peers(raft, own.id)).unwrap_or_default(),
             fault: self
                 .fault
@@ -171,6 +183,16 @@ fn not_serving(raft: &MemberStatus) -> Option<String> {
         )),
         Some(consensus::StewardState::MovingQuorum { heir: None, .. }) | None => None,
     })
+}
+
+fn roster(raft: &MemberStatus) -> Vec<RosterView> {
+    let members = raft.ring_view.members.iter();
+    let seat = |standing: &Standing| RosterView {
+        id: standing.id,
+        voter: standing.voter,
+        record: standing.record.clone(),
+    };
+    members.map(seat).collect()
 }
 
 fn peers(raft: &MemberStatus, own: MemberId) -> Vec<PeerView> {

@@ -16,6 +16,7 @@ use transport::{
     GrpcNetworkFactory, LocalMember, RunningServer, TlsFiles, TlsMaterial, TransportConfig, serve,
 };
 
+use super::commands::CommandDesk;
 use super::desk::Desk;
 use super::directory_lock::DirectoryLock;
 use super::error::NodeError;
@@ -84,6 +85,13 @@ impl Node {
         let config = Arc::new(config);
         let desk = Arc::new(Desk::new(config.clone(), book.clone()));
         let local = Arc::new(LocalMember::new(book.clone(), desk.clone()));
+        let stop = CancellationToken::new();
+        local.take_commands(Arc::new(CommandDesk::new(
+            desk.clone(),
+            tls.clone(),
+            transport,
+            stop.clone(),
+        )));
         let listener = listen("member.listen", &config.listen).await?;
         let server = serve(listener, local.clone(), tls.as_ref(), &transport)?;
         let node = Self {
@@ -96,7 +104,7 @@ impl Node {
             timers,
             flushes: FlushMetrics::default(),
             server: Mutex::new(Some(server)),
-            stop: CancellationToken::new(),
+            stop,
             tasks: Mutex::new(JoinSet::new()),
             ring: Mutex::new(None),
             beside: Mutex::new(None),
@@ -134,6 +142,7 @@ impl Node {
         let network = GrpcNetworkFactory::new(self.book.clone(), self.tls.clone(), self.transport);
         let config = MemberConfig {
             timers: self.timers,
+            rules: self.config.rules.clone(),
             bounds: Bounds {
                 proposals_bytes: self.config.raft.proposals_bytes,
                 ..Bounds::default()

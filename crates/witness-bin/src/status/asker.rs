@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use consensus::Timers;
-use transport::{AdminClient, TlsError, TlsFiles, TlsMaterial, TransportConfig};
+use transport::{AdminClient, AdminError, TlsError, TlsFiles, TlsMaterial, TransportConfig};
 
-use super::ring_report::RingReport;
+use super::ring_report::{Asked, RingReport};
 use super::view::MemberView;
 use crate::config::{Config, MemberEntry};
 
@@ -50,14 +50,29 @@ impl Asker {
         })
     }
 
-    /// The ring as all of them see it, asked at once.
+    /// The ring as all of them see it, asked at once; then whoever they name that is not configured here.
     pub async fn report(&self) -> RingReport {
-        let asked = self.members.iter().map(async |member| {
-            let answer = self.ask(member).await;
-            (member.clone(), answer)
+        let mut asked = self.ask_all(self.members.clone(), true).await;
+        let strangers = strangers(&asked);
+        asked.extend(self.ask_all(strangers, false).await);
+        RingReport::new(&self.ring, asked)
+    }
+
+    async fn ask_all(&self, members: Vec<MemberEntry>, configured: bool) -> Vec<Asked> {
+        let asked = members.into_iter().map(async |entry| Asked {
+            answer: self.ask(&entry).await,
+            entry,
+            configured,
         });
-        let answers = futures::future::join_all(asked).await;
-        RingReport::new(&self.ring, answers)
+        futures::future::join_all(asked).await
+    }
+
+    /// A client for the member at an address, with a configured member's TLS and patience.
+    ///
+    /// # Errors
+    /// When the address has no meaning.
+    pub fn client(&self, address: &str) -> Result<AdminClient, AdminError> {
+        AdminClient::new(address, self.tls.as_ref(), self.transport)
     }
 
     /// One member's view.
@@ -65,7 +80,7 @@ impl Asker {
     /// # Errors
     /// In words, why there is none.
     pub async fn ask(&self, member: &MemberEntry) -> Result<MemberView, String> {
-        let client = AdminClient::new(&member.address, self.tls.as_ref(), self.transport);
+        let client = self.client(&member.address);
         let client = client.map_err(|error| error.to_string())?;
         let json = client.status().await.map_err(|error| error.to_string())?;
         let view: MemberView = serde_json::from_slice(&json).map_err(|error| {
@@ -79,4 +94,32 @@ impl Asker {
         }
         Ok(view)
     }
+}
+
+/// Members of the ring that are not among those that were asked.
+fn strangers(asked: &[Asked]) -> Vec<MemberEntry> {
+    let known = |id| asked.iter().any(|asked| asked.entry.id == id);
+    latest(asked)
+        .map(|view| view.roster.iter())
+        .into_iter()
+        .flatten()
+        .filter(|seat| !known(seat.id))
+        .map(|seat| MemberEntry {
+            id: seat.id,
+            name: seat.record.name.clone(),
+            region: seat.record.region.clone(),
+            kind: seat.record.kind,
+            votes: seat.record.votes,
+            priority: seat.record.priority,
+            address: seat.record.address.clone(),
+        })
+        .collect()
+}
+
+/// The view of the member whose log goes furthest; its roster and its voter sets are the newest.
+pub(super) fn latest(asked: &[Asked]) -> Option<&MemberView> {
+    let views = asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
+    views
+        .filter(|view| !view.roster.is_empty())
+        .max_by_key(|view| view.log_end)
 }

@@ -2,6 +2,8 @@
 
 mod answers;
 mod asker;
+mod differences;
+mod lost_quorum;
 mod ring_report;
 #[cfg(test)]
 pub(crate) mod sample;
@@ -9,8 +11,8 @@ mod view;
 
 pub use answers::{Answer, Question, answer};
 pub use asker::Asker;
-pub use ring_report::{MemberReport, RingReport};
+pub use ring_report::{Asked, MemberReport, RingReport};
 pub use view::{
     ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
-    ViewSource,
+    RosterView, ViewSource,
 };

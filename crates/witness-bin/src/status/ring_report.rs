@@ -1,11 +1,27 @@
 //! The ring as somebody outside sees it who has asked every member: who answers, who leads, and
 //! whether commits can go on. Pure: the answers are gathered elsewhere.
 
+use std::collections::BTreeSet;
+
 use raft_types::{MemberId, MemberKind, Region};
 use serde::{Deserialize, Serialize};
 
+use super::asker::latest;
+use super::differences::differences;
+use super::lost_quorum::lost;
 use super::view::{MemberView, QuorumView};
 use crate::config::MemberEntry;
+
+/// What a member that was asked answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// Who it is, as the configuration says, or as the ring does when it is not configured.
+    pub entry: MemberEntry,
+    /// Whether it is in the configuration of whoever asks.
+    pub configured: bool,
+    /// What it said, or why it said nothing.
+    pub answer: Result<MemberView, String>,
+}
 
 /// The whole ring at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,11 +32,14 @@ pub struct RingReport {
     pub leader: Option<MemberId>,
     /// Whether commits can go on; when not: since when, why, and what to do.
     pub quorum: QuorumView,
-    /// Every configured member.
+    /// Every configured member, and then those that are in the ring all the same.
     pub members: Vec<MemberReport>,
+    /// What does not fit together: configurations that differ, or differ from the ring.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
-/// One configured member.
+/// One member.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemberReport {
     /// Its number.
@@ -35,6 +54,10 @@ pub struct MemberReport {
     pub votes: bool,
     /// Where it is reached.
     pub address: String,
+    /// Whether it is in the configuration of whoever asks.
+    pub configured: bool,
+    /// Whether it is in the ring; none when nobody could say.
+    pub in_ring: Option<bool>,
     /// How many entries it is behind the leader.
     pub lag_entries: Option<u64>,
     /// Why it did not answer; none when it did.
@@ -44,13 +67,18 @@ pub struct MemberReport {
 }
 
 impl RingReport {
-    /// Puts the answers of all members together; they stand in the order of the configuration.
-    pub fn new(ring: &str, answers: Vec<(MemberEntry, Result<MemberView, String>)>) -> Self {
-        let views = || {
-            answers
-                .iter()
-                .filter_map(|(_, answer)| answer.as_ref().ok())
-        };
+    /// The serving leader's view.
+    pub fn leader_view(&self) -> Option<&MemberView> {
+        let leader = self
+            .members
+            .iter()
+            .find(|member| Some(member.id) == self.leader);
+        leader.and_then(|leader| leader.view.as_ref())
+    }
+
+    /// Puts the answers of all members together; they stand in the order in which they were asked.
+    pub fn new(ring: &str, asked: Vec<Asked>) -> Self {
+        let views = || asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
         // Of two that think so, the one of the later term is right.
         let serving = views()
             .filter(|view| view.serving)
@@ -68,76 +96,33 @@ impl RingReport {
                 cause: None,
                 fix: None,
             },
-            None => lost(&answers),
+            None => lost(&asked),
         };
-        let members = answers.into_iter().map(|(entry, answer)| MemberReport {
-            id: entry.id,
-            name: entry.name,
-            region: entry.region,
-            kind: entry.kind,
-            votes: entry.votes,
-            address: entry.address,
-            lag_entries: answer.as_ref().ok().and_then(lag),
-            error: answer.as_ref().err().cloned(),
-            view: answer.ok(),
+        let warnings = differences(&asked);
+        let roster: Option<BTreeSet<_>> =
+            latest(&asked).map(|view| view.roster.iter().map(|seat| seat.id).collect());
+        let members = asked.into_iter().map(|asked| MemberReport {
+            in_ring: roster
+                .as_ref()
+                .map(|roster| roster.contains(&asked.entry.id)),
+            configured: asked.configured,
+            id: asked.entry.id,
+            name: asked.entry.name,
+            region: asked.entry.region,
+            kind: asked.entry.kind,
+            votes: asked.entry.votes,
+            address: asked.entry.address,
+            lag_entries: asked.answer.as_ref().ok().and_then(lag),
+            error: asked.answer.as_ref().err().cloned(),
+            view: asked.answer.ok(),
         });
         Self {
             ring: ring.to_owned(),
             leader,
             quorum,
             members: members.collect(),
+            warnings,
         }
-    }
-}
-
-fn lost(answers: &[(MemberEntry, Result<MemberView, String>)]) -> QuorumView {
-    let views = || {
-        answers
-            .iter()
-            .filter_map(|(_, answer)| answer.as_ref().ok())
-    };
-    let voters = answers.iter().filter(|(entry, _)| entry.votes).count();
-    let answering = answers
-        .iter()
-        .filter(|(entry, answer)| entry.votes && answer.is_ok())
-        .count();
-    let silent: Vec<_> = answers
-        .iter()
-        .filter(|(entry, answer)| entry.votes && answer.is_err())
-        .map(|(entry, _)| format!("`{}` ({})", entry.name, entry.address))
-        .collect();
-    let since = views()
-        .filter_map(|view| view.quorum.lost_for_seconds)
-        .max_by(f64::total_cmp);
-    let needed = voters / 2 + 1;
-    let (cause, fix) = if answering < needed {
-        (
-            format!("{answering} of {voters} voters answer and {needed} are needed"),
-            format!("run `witness run` on {}", silent.join(" or ")),
-        )
-    } else if !views().any(|view| view.ring.id.is_some()) {
-        (
-            "the ring is not bootstrapped".to_owned(),
-            "start one member with `witness run --bootstrap`".to_owned(),
-        )
-    } else {
-        let told = views().filter(|view| view.leader == Some(view.member.id));
-        let told = told.max_by_key(|view| view.term);
-        let cause = told.and_then(|view| view.not_serving.clone().or(view.quorum.cause.clone()));
-        let fix = told.and_then(|view| view.quorum.fix.clone());
-        (
-            cause.unwrap_or_else(|| "no member leads; an election is under way".into()),
-            fix.unwrap_or_else(|| {
-                "ask again in a moment; if it stays so, look at the members' logs for refused calls"
-                    .into()
-            }),
-        )
-    };
-    QuorumView {
-        ok: false,
-        lost_for_seconds: since,
-        cause: Some(cause),
-        fix: Some(fix),
     }
 }
 
@@ -158,15 +143,19 @@ mod tests {
         }
     }
 
-    fn answers(
-        given: [Result<MemberView, String>; 3],
-    ) -> Vec<(MemberEntry, Result<MemberView, String>)> {
+    fn answers(given: [Result<MemberView, String>; 3]) -> Vec<Asked> {
         let entries = [
             entry(1, "db-1"),
             entry(2, "witness-1"),
             entry(3, "witness-2"),
         ];
-        entries.into_iter().zip(given).collect()
+        let asked = entries.into_iter().zip(given);
+        let asked = asked.map(|(entry, answer)| Asked {
+            entry,
+            configured: true,
+            answer,
+        });
+        asked.collect()
     }
 
     fn silent() -> Result<MemberView, String> {
@@ -216,7 +205,7 @@ mod tests {
                 lost_for_seconds: Some(7.0),
                 cause: Some("1 of 3 voters answer and 2 are needed".into()),
                 fix: Some(
-                    "run `witness run` on `witness-1` (10.0.0.2:7400) or `witness-2` (10.0.0.3:7400)"
+                    "run `witness run` on `witness-1` (10.0.0.2:7400) or `witness-2` (10.0.0.3:7400); if they are gone for good, look at `witness quorum fix`"
                         .into()
                 ),
             }

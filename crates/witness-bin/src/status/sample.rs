@@ -1,9 +1,11 @@
 //! Views for tests: one of each kind, in order.
 
-use raft_types::{Incarnation, MemberId, MemberKind, OpId, Region, RingId};
+use consensus::quorum::RingRules;
+use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 
 use super::view::{
     ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
+    RosterView,
 };
 
 /// A database member that leads, with everything in order.
@@ -12,6 +14,7 @@ pub(crate) fn database_leader() -> MemberView {
     view.member.id = MemberId(1);
     view.member.name = "db-1".into();
     view.member.kind = MemberKind::Database;
+    view.member.address = "10.0.0.1:7400".into();
     view.role = Role::Leader;
     view.serving = true;
     view.peers = vec![PeerView {
@@ -86,8 +89,33 @@ pub(crate) fn witness_follower() -> MemberView {
             cause: None,
             fix: None,
         },
+        rules: RingRules::default(),
+        voter_sets: vec![[1, 2, 3].map(MemberId).into()],
+        voter_set_health: Vec::new(),
+        regions: Vec::new(),
+        explanation: None,
+        roster: vec![
+            roster(1, "db-1", MemberKind::Database),
+            roster(2, "witness-1", MemberKind::Witness),
+            roster(3, "witness-2", MemberKind::Witness),
+        ],
         peers: Vec::new(),
         mysql: None,
         fault: None,
+    }
+}
+
+fn roster(id: u64, name: &str, kind: MemberKind) -> RosterView {
+    RosterView {
+        id: MemberId(id),
+        voter: true,
+        record: MemberRecord {
+            name: name.into(),
+            region: Region("north".into()),
+            kind,
+            votes: true,
+            address: format!("10.0.0.{id}:7400"),
+            ..MemberRecord::default()
+        },
     }
 }

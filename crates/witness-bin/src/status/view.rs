@@ -1,7 +1,11 @@
 //! What one member says of itself at one moment: plain values, the same in `/status`, over the admin
 //! call and in `witness status --output json`. Fields are only ever added.
 
-use raft_types::{Incarnation, MemberId, MemberKind, OpId, Region, RingId};
+use std::collections::BTreeSet;
+
+use consensus::Explanation;
+use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
+use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 use serde::{Deserialize, Serialize};
 
 /// One member at one moment.
@@ -35,6 +39,24 @@ pub struct MemberView {
     pub activity: ActivityView,
     /// Whether commits can go on.
     pub quorum: QuorumView,
+    /// What its configuration says that commits wait for, and where a leader is looked for.
+    #[serde(default)]
+    pub rules: RingRules,
+    /// The voter sets in force, as its log says; a commit needs a majority of each.
+    #[serde(default)]
+    pub voter_sets: Vec<BTreeSet<MemberId>>,
+    /// Who of each voter set answers; only the leader knows.
+    #[serde(default)]
+    pub voter_set_health: Vec<VoterSetHealth>,
+    /// Each region's voting members and how far they are; only the leader knows.
+    #[serde(default)]
+    pub regions: Vec<RegionQuorum>,
+    /// What a commit waits for, and who could lead; only the leader knows.
+    #[serde(default)]
+    pub explanation: Option<Explanation>,
+    /// All members of the ring, itself included, as its log says; empty before it takes part.
+    #[serde(default)]
+    pub roster: Vec<RosterView>,
     /// The other members, as far as it sees them.
     pub peers: Vec<PeerView>,
     /// The mysqld beside it; none for a witness.
@@ -137,8 +159,20 @@ pub struct ActivityView {
     pub leader_changes_total: u64,
 }
 
+/// A member as the ring's log describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RosterView {
+    /// Its number.
+    pub id: MemberId,
+    /// Whether it counts in the quorum now.
+    pub voter: bool,
+    /// Everything else.
+    #[serde(flatten)]
+    pub record: MemberRecord,
+}
+
 /// Whether commits can go on.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct QuorumView {
     /// Whether enough voters answer, as far as this member can tell.
     pub ok: bool,

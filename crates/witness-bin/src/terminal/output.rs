@@ -53,8 +53,10 @@ impl Table {
                 .iter()
                 .filter_map(|row| row.get(column))
                 .peekable();
-            cells.peek().is_some()
-                && cells.all(|cell| cell == "-" || cell.starts_with(|c: char| c.is_ascii_digit()))
+            // An address may begin with a digit too.
+            let number =
+                |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit()) && !cell.contains(':');
+            cells.peek().is_some() && cells.all(|cell| cell == "-" || number(cell))
         };
         let columns: Vec<_> = (0..self.titles.len())
             .map(|c| (width(c), numeric(c)))

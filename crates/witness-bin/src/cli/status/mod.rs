@@ -1,5 +1,6 @@
 //! `witness status`: asks every member of the configuration and shows the ring.
 
+mod explained;
 mod table;
 
 use std::io::IsTerminal;
@@ -16,6 +17,9 @@ pub(crate) struct StatusArgs {
     /// Show it again every second until it is interrupted
     #[arg(short, long)]
     watch: bool,
+    /// Say what a commit waits for, and for each member why it can or cannot be elected now
+    #[arg(short, long)]
+    explain: bool,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -37,7 +41,7 @@ pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
     runtime.block_on(async {
         loop {
             let report = asker.report().await;
-            show(&report, args.watch, format)?;
+            show(&report, args, format)?;
             if !args.watch {
                 return if report.quorum.ok {
                     Ok(())
@@ -50,12 +54,16 @@ pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
     })
 }
 
-fn show(report: &RingReport, watch: bool, format: Format) -> Result<(), Failure> {
+fn show(report: &RingReport, args: &StatusArgs, format: Format) -> Result<(), Failure> {
+    let watch = args.watch;
     match format {
         Format::Json if watch => print_json_line(report),
         Format::Json => print_json(report),
         Format::Table => {
-            let page = table::page(report, colours());
+            let mut page = table::page(report, colours());
+            if args.explain {
+                page.push_str(&explained::lines(report));
+            }
             if watch && std::io::stdout().is_terminal() {
                 // Home, the page, and nothing of an older and longer one below it.
                 let page = page.replace('\n', "\x1b[K\n");

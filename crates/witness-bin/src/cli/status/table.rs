@@ -34,6 +34,9 @@ pub(super) fn page(report: &RingReport, colours: bool) -> String {
             let _ = writeln!(out, "{}: {note}", member.name);
         }
     }
+    for warning in &report.warnings {
+        let _ = writeln!(out, "Warning: {warning}");
+    }
     out
 }
 
@@ -182,6 +185,7 @@ fn span(seconds: f64) -> String {
 mod tests {
     use super::*;
     use crate::config::MemberEntry;
+    use crate::status::Asked;
     use crate::status::sample::{database_leader, witness_follower};
 
     fn entry(view: &MemberView) -> MemberEntry {
@@ -196,10 +200,21 @@ mod tests {
         }
     }
 
+    fn asked(entry: MemberEntry, answer: Result<MemberView, String>) -> Asked {
+        Asked {
+            entry,
+            configured: true,
+            answer,
+        }
+    }
+
     #[test]
     fn a_healthy_ring_is_a_table_and_one_line() {
         let views = [database_leader(), witness_follower()];
-        let answers = views.map(|view| (entry(&view), Ok(view)));
+        let answers = views.map(|mut view| {
+            view.roster.truncate(2);
+            asked(entry(&view), Ok(view))
+        });
         let report = RingReport::new("orders", answers.into());
         let expected = "\
 Id  Name       Region  Kind      Role      Term  Log_end  Committed  Lag  Protected  Uptime
@@ -217,16 +232,17 @@ The quorum answers, `db-1` leads ring `orders`
         alone.serving = false;
         alone.quorum.lost_for_seconds = Some(75.0);
         let witness = witness_follower();
+        alone.voter_sets.clear();
         let answers = vec![
-            (entry(&alone), Ok(alone)),
-            (entry(&witness), Err("connection refused".to_owned())),
+            asked(entry(&alone), Ok(alone)),
+            asked(entry(&witness), Err("connection refused".to_owned())),
         ];
         let text = page(&RingReport::new("orders", answers), false);
         for line in [
             " 1  db-1       north   database  leader (not serving)",
             "unreachable              -",
             "No quorum for 1m15s: 1 of 2 voters answer and 2 are needed. Commits wait.\n",
-            "To mend it: run `witness run` on `witness-1` (10.0.0.2:7400)\n",
+            "To mend it: run `witness run` on `witness-1` (10.0.0.2:7400); if they are gone for good, look at `witness quorum fix`\n",
             "witness-1: no answer: connection refused\n",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");

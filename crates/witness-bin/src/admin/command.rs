@@ -1,0 +1,110 @@
+//! What an operator can ask of a member. A JSON document on the wire; fields are only ever added.
+
+use std::fmt;
+
+use consensus::RepairPlan;
+use raft_types::{MemberId, MemberRecord, OpId};
+use serde::{Deserialize, Serialize};
+
+/// A command to one member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case")]
+pub enum OperatorCommand {
+    /// Gives the leadership to a member. To the leader.
+    Promote {
+        /// Who is to lead.
+        to: MemberId,
+    },
+    /// Asks whether a member would be elected. To the leader.
+    MockElection {
+        /// Who would lead.
+        to: MemberId,
+    },
+    /// Takes a new member in. To the leader.
+    AddMember {
+        /// Its number.
+        member: MemberId,
+        /// Everything else, its data directory included.
+        record: MemberRecord,
+    },
+    /// Lets a member go. To the leader.
+    RemoveMember {
+        /// Which one.
+        member: MemberId,
+    },
+    /// Says what the member knows of its log and the quorum. To every member.
+    Evidence,
+    /// Repairs a quorum that is lost for good. To the member that goes on.
+    RepairQuorum {
+        /// What is to be done.
+        plan: RepairPlan,
+        /// The last entry after which a loss is accepted.
+        accepted_loss: Option<OpId>,
+    },
+}
+
+impl OperatorCommand {
+    /// Whether it changes anything, and is therefore recorded.
+    pub fn changes_something(&self) -> bool {
+        match self {
+            Self::MockElection { .. } | Self::Evidence => false,
+            Self::Promote { .. }
+            | Self::AddMember { .. }
+            | Self::RemoveMember { .. }
+            | Self::RepairQuorum { .. } => true,
+        }
+    }
+}
+
+/// As it is named in sentences: "the promotion of member 2".
+impl fmt::Display for OperatorCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Promote { to } => write!(f, "the promotion of member {to}"),
+            Self::MockElection { to } => write!(f, "the mock election of member {to}"),
+            Self::AddMember { member, .. } => write!(f, "taking member {member} in"),
+            Self::RemoveMember { member } => write!(f, "the removal of member {member}"),
+            Self::Evidence => write!(f, "asking for evidence"),
+            Self::RepairQuorum { plan, .. } => {
+                write!(f, "the repair of the quorum with member {}", plan.survivor)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_on_the_wire_stays() {
+        let record = MemberRecord {
+            name: "db-9".into(),
+            ..MemberRecord::default()
+        };
+        let member = MemberId(9);
+        for (command, expected) in [
+            (
+                OperatorCommand::Promote { to: MemberId(2) },
+                r#"{"command":"promote","to":2}"#,
+            ),
+            (
+                OperatorCommand::MockElection { to: MemberId(2) },
+                r#"{"command":"mock_election","to":2}"#,
+            ),
+            (
+                OperatorCommand::RemoveMember { member },
+                r#"{"command":"remove_member","member":9}"#,
+            ),
+            (OperatorCommand::Evidence, r#"{"command":"evidence"}"#),
+        ] {
+            assert_eq!(serde_json::to_string(&command).unwrap(), expected);
+        }
+        let command = OperatorCommand::AddMember { member, record };
+        let json = serde_json::to_string(&command).unwrap();
+        assert_eq!(
+            serde_json::from_str::<OperatorCommand>(&json).unwrap(),
+            command
+        );
+    }
+}

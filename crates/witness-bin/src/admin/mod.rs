@@ -1,0 +1,14 @@
+//! Operators' commands: what can be asked of a member, what it tells while it carries a command out,
+//! and the operator's end, which finds the member that can do it. The member's end is in `node`.
+
+mod command;
+mod event;
+mod operator;
+mod place;
+mod refusal;
+
+pub use command::OperatorCommand;
+pub use event::{CommandEvent, CommandResult};
+pub use operator::{Operator, Told};
+pub use place::{Directory, Place};
+pub use refusal::Refusal;

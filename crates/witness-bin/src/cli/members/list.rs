@@ -1,0 +1,199 @@
+//! `witness members list`: every member as the ring's log says it, and how far it is.
+
+use raft_types::{MemberId, MemberKind};
+use serde::Serialize;
+
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::session::{Session, block_on};
+use crate::status::{PeerView, RingReport};
+use crate::terminal::{Failure, Format, Table, print_json, print_text};
+
+/// Arguments of `witness members list`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// What `witness members list --output json` prints.
+#[derive(Debug, Serialize)]
+struct Document {
+    ring: String,
+    leader: Option<MemberId>,
+    members: Vec<Row>,
+    warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    id: MemberId,
+    name: String,
+    region: String,
+    kind: MemberKind,
+    votes: bool,
+    priority: Option<u32>,
+    /// Whether it counts in the quorum now; none when nobody could say.
+    in_quorum: Option<bool>,
+    role: String,
+    /// Entries that it lacks; only a leader knows.
+    behind_entries: Option<u64>,
+    address: String,
+    in_ring: Option<bool>,
+    configured: bool,
+}
+
+/// Runs `witness members list`.
+///
+/// # Errors
+/// Exit 3 when nobody answers.
+pub(crate) fn run(args: &ListArgs, format: Format) -> Result<(), Failure> {
+    let session = Session::open(&args.config)?;
+    let (report, _) = block_on(session.ring())?;
+    let document = document(report);
+    match format {
+        Format::Json => print_json(&document),
+        Format::Table => print_text(&page(&document)),
+    }
+}
+
+fn document(report: RingReport) -> Document {
+    let views = || {
+        report
+            .members
+            .iter()
+            .filter_map(|member| member.view.as_ref())
+    };
+    let roster = views()
+        .filter(|view| !view.roster.is_empty())
+        .max_by_key(|view| view.log_end)
+        .map(|view| view.roster.clone())
+        .unwrap_or_default();
+    let leader = report.leader_view();
+    let peer =
+        |id: MemberId| -> Option<&PeerView> { leader?.peers.iter().find(|peer| peer.id == id) };
+    let rows = report.members.iter().map(|member| {
+        // The ring's word counts, where there is one.
+        let seat = roster.iter().find(|seat| seat.id == member.id);
+        let record = seat.map(|seat| &seat.record);
+        Row {
+            id: member.id,
+            name: record.map_or(&member.name, |record| &record.name).clone(),
+            region: record
+                .map_or(&member.region, |record| &record.region)
+                .to_string(),
+            kind: record.map_or(member.kind, |record| record.kind),
+            votes: record.map_or(member.votes, |record| record.votes),
+            priority: record.map(|record| record.priority),
+            in_quorum: seat.map(|seat| seat.voter),
+            role: match &member.view {
+                Some(view) => view.role.to_string(),
+                None => "unreachable".to_owned(),
+            },
+            behind_entries: match Some(member.id) == report.leader {
+                true => Some(0),
+                false => peer(member.id).and_then(|peer| peer.behind_entries),
+            },
+            address: record
+                .map_or(&member.address, |record| &record.address)
+                .clone(),
+            in_ring: member.in_ring,
+            configured: member.configured,
+        }
+    });
+    Document {
+        members: rows.collect(),
+        ring: report.ring,
+        leader: report.leader,
+        warnings: report.warnings,
+    }
+}
+
+fn page(document: &Document) -> String {
+    let mut table = Table::new(&[
+        "Id", "Name", "Region", "Kind", "Votes", "Priority", "Quorum", "Role", "Behind", "Address",
+    ]);
+    let missing = || "-".to_owned();
+    let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+    for row in &document.members {
+        table.row(vec![
+            row.id.to_string(),
+            row.name.clone(),
+            row.region.clone(),
+            row.kind.to_string(),
+            yes(row.votes),
+            row.priority
+                .map_or_else(missing, |priority| priority.to_string()),
+            row.in_quorum.map_or_else(missing, yes),
+            row.role.clone(),
+            row.behind_entries
+                .map_or_else(missing, |behind| behind.to_string()),
+            row.address.clone(),
+        ]);
+    }
+    let mut lines = table.lines();
+    if !document.warnings.is_empty() {
+        lines.push(String::new());
+    }
+    lines.extend(
+        document
+            .warnings
+            .iter()
+            .map(|warning| format!("Warning: {warning}")),
+    );
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::Region;
+
+    use super::*;
+    use crate::config::MemberEntry;
+    use crate::status::Asked;
+    use crate::status::sample::{database_leader, witness_follower};
+
+    #[test]
+    fn the_rings_word_counts() {
+        let entry = |id: u64, name: &str, region: &str| MemberEntry {
+            id: MemberId(id),
+            name: name.into(),
+            region: Region(region.into()),
+            kind: MemberKind::Witness,
+            votes: true,
+            priority: 100,
+            address: format!("10.0.0.{id}:7400"),
+        };
+        let mut leader = database_leader();
+        leader.roster[1].record.votes = false;
+        leader.roster[1].voter = false;
+        let asked = |entry, configured, answer| Asked {
+            entry,
+            configured,
+            answer,
+        };
+        let report = RingReport::new(
+            "orders",
+            vec![
+                asked(entry(1, "db-1", "north"), true, Ok(leader)),
+                asked(entry(2, "witness-1", "north"), true, Ok(witness_follower())),
+                asked(entry(3, "witness-2", "north"), false, Err("gone".into())),
+                asked(entry(4, "db-2", "south"), true, Err("gone".into())),
+            ],
+        );
+        let text = page(&document(report));
+        let expected = "\
+Id  Name       Region  Kind      Votes  Priority  Quorum  Role         Behind  Address
+ 1  db-1       north   database  yes         100  yes     leader            0  10.0.0.1:7400
+ 2  witness-1  north   witness   yes         100  yes     follower          2  10.0.0.2:7400
+ 3  witness-2  north   witness   yes         100  yes     unreachable       -  10.0.0.3:7400
+ 4  db-2       south   witness   yes           -  -       unreachable       -  10.0.0.4:7400
+
+";
+        let shown = text.split("Warning").next().unwrap_or_default();
+        assert_eq!(
+            shown, expected,
+            "the longest log says it; of equal ones, the last asked"
+        );
+        assert_eq!(text.matches("Warning: ").count(), 3, "{text}");
+    }
+}

@@ -1,0 +1,30 @@
+//! `witness members`: who is in the ring; takes members in and lets them go, one at a time.
+
+mod add;
+mod list;
+mod remove;
+
+use crate::terminal::{Failure, Format};
+
+/// What can be done with the members.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum MembersCommand {
+    /// Show every member as the ring's log says it
+    List(list::ListArgs),
+    /// Take a new member in; it gets the log first, and its vote when it has caught up
+    Add(add::AddArgs),
+    /// Let a member go
+    Remove(remove::RemoveArgs),
+}
+
+/// Runs `witness members …`.
+///
+/// # Errors
+/// As each says.
+pub(crate) fn run(command: &MembersCommand, format: Format) -> Result<(), Failure> {
+    match command {
+        MembersCommand::List(args) => list::run(args, format),
+        MembersCommand::Add(args) => add::run(args, format),
+        MembersCommand::Remove(args) => remove::run(args, format),
+    }
+}

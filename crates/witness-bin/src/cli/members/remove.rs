@@ -1,0 +1,74 @@
+//! `witness members remove`: lets a member go.
+
+use raft_types::{MemberId, OpId};
+use serde::Serialize;
+
+use crate::admin::{CommandResult, OperatorCommand};
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::phases::Phases;
+use crate::cli::promote::another_answer;
+use crate::cli::session::{Consent, Patience, Session, block_on};
+use crate::terminal::{Failure, Format, print_json, print_text};
+
+/// Arguments of `witness members remove`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RemoveArgs {
+    /// Name or number of the member
+    member: String,
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// What `witness members remove --output json` prints.
+#[derive(Debug, Serialize)]
+struct Document {
+    member: MemberId,
+    name: String,
+    /// The entry of the ring's log that says so.
+    entry: OpId,
+}
+
+/// Runs `witness members remove`.
+///
+/// # Errors
+/// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known.
+pub(crate) fn run(args: &RemoveArgs, format: Format) -> Result<(), Failure> {
+    let session = Session::open(&args.config)?;
+    block_on(async {
+        let (report, directory) = session.ring().await?;
+        let place = directory.find(&args.member)?.clone();
+        args.consent.to(&format!(
+            "Remove `{}` (member {}, region {}) from the ring? Its data directory is of no use to the ring afterwards.",
+            place.name, place.id, place.region
+        ))?;
+        let command = OperatorCommand::RemoveMember { member: place.id };
+        let mut phases = Phases::new();
+        let removed = session
+            .operator
+            .lead(&report, &command, args.patience.until(), |told| {
+                phases.show(told);
+            })
+            .await;
+        drop(phases);
+        let entry = match removed? {
+            CommandResult::Removed(entry) => entry,
+            other => return Err(another_answer(&other)),
+        };
+        match format {
+            Format::Json => print_json(&Document {
+                member: place.id,
+                name: place.name.clone(),
+                entry,
+            }),
+            Format::Table => print_text(&format!(
+                "`{}` is out of the ring since entry {entry}; stop its process, and remove it from [[members]] in every \
+                 member's file\n",
+                place.name
+            )),
+        }
+    })
+}

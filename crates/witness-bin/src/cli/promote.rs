@@ -1,0 +1,107 @@
+//! `witness promote`: gives the leadership to a named member, phase by phase.
+
+use consensus::Promoted;
+use raft_types::MemberId;
+use serde::Serialize;
+
+use super::config_args::ConfigArgs;
+use super::phases::{Phases, milliseconds};
+use super::session::{Consent, Patience, Session, block_on};
+use crate::admin::{CommandResult, OperatorCommand, Place};
+use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+
+/// Arguments of `witness promote`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PromoteArgs {
+    /// Name or number of the member that is to lead
+    member: String,
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// What `witness promote --output json` prints.
+#[derive(Debug, Serialize)]
+struct Document {
+    leader: MemberId,
+    name: String,
+    region: String,
+    term: u64,
+    seconds: f64,
+    phases: Vec<PhaseTime>,
+}
+
+#[derive(Debug, Serialize)]
+struct PhaseTime {
+    phase: &'static str,
+    seconds: f64,
+}
+
+/// Runs `witness promote`.
+///
+/// # Errors
+/// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known, 1 when another one leads.
+pub(crate) fn run(args: &PromoteArgs, format: Format) -> Result<(), Failure> {
+    let session = Session::open(&args.config)?;
+    block_on(async {
+        let (report, directory) = session.ring().await?;
+        let place = directory.find(&args.member)?.clone();
+        args.consent.to(&format!(
+            "Promote `{}` in region {}? Writes wait for a moment, and go there afterwards.",
+            place.name, place.region
+        ))?;
+        let command = OperatorCommand::Promote { to: place.id };
+        let mut phases = Phases::new();
+        let promoted = session
+            .operator
+            .lead(&report, &command, args.patience.until(), |told| {
+                phases.show(told);
+            })
+            .await;
+        drop(phases);
+        match promoted? {
+            CommandResult::Promoted(promoted) => show(&place, &promoted, format),
+            other => Err(another_answer(&other)),
+        }
+    })
+}
+
+fn show(place: &Place, promoted: &Promoted, format: Format) -> Result<(), Failure> {
+    let phases = promoted.phases.iter().map(|(phase, took)| PhaseTime {
+        phase: phase.name(),
+        seconds: took.as_secs_f64(),
+    });
+    let document = Document {
+        leader: promoted.leader,
+        name: place.name.clone(),
+        region: place.region.to_string(),
+        term: promoted.term.0,
+        seconds: promoted
+            .phases
+            .iter()
+            .map(|(_, took)| took.as_secs_f64())
+            .sum(),
+        phases: phases.collect(),
+    };
+    match format {
+        Format::Json => print_json(&document),
+        Format::Table => print_text(&format!(
+            "`{}` leads in term {}, after {}\n",
+            document.name,
+            document.term,
+            milliseconds(document.seconds)
+        )),
+    }
+}
+
+/// A member of another version answers something else than what was asked.
+pub(super) fn another_answer(answer: &CommandResult) -> Failure {
+    Failure::new(
+        Exit::Error,
+        format!("the member answers something that was not asked: {answer:?}"),
+        "run the same version everywhere, and look with `witness status` what was done",
+    )
+}

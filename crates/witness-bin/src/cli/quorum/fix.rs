@@ -1,0 +1,357 @@
+//! `witness quorum fix`: the repair of a quorum that is lost for good. Asks every member for evidence, also
+//! where nobody leads, shows it and the plan, and carries the plan out only when it is told to.
+
+use std::time::Duration;
+
+use consensus::{MemberEvidence, RepairPlan, accept_repair, plan_repair};
+use raft_types::{MemberId, OpId};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::evidence::{Evidence, page};
+use crate::admin::{CommandResult, Directory, OperatorCommand, Refusal};
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::promote::another_answer;
+use crate::cli::session::{Consent, Patience, Session, block_on};
+use crate::status::RingReport;
+use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+
+/// Arguments of `witness quorum fix`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FixArgs {
+    /// Carry the plan out
+    #[arg(long)]
+    apply: bool,
+    /// The plan that was looked at; another one is not carried out
+    #[arg(long, value_name = "PLAN")]
+    plan: Option<String>,
+    /// The last entry that is sure to be kept, as the plan names it: what came after it may be lost
+    #[arg(long, value_name = "OP_ID", value_parser = op_id)]
+    accept_loss: Option<OpId>,
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// What `witness quorum fix --output json` prints.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    evidence: &'a [Evidence],
+    plan_id: String,
+    plan: &'a RepairPlan,
+    /// Why it was not, or would not be, carried out.
+    refusal: Option<String>,
+    /// The entry of the log that says so, when it was carried out.
+    applied: Option<OpId>,
+    /// Who leads now, when it was carried out.
+    leader: Option<MemberId>,
+}
+
+/// How often is looked whether the ring serves again.
+const LOOK: Duration = Duration::from_millis(200);
+/// For the evidence of one member.
+const EVIDENCE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Runs `witness quorum fix`.
+///
+/// # Errors
+/// Exit 4 when there is nothing to repair, when a loss threatens that was not accepted, and when the plan is
+/// another than the one that was looked at; 3 when nobody answers, 5 when its end is not known.
+pub(crate) fn run(args: &FixArgs, format: Format) -> Result<(), Failure> {
+    let session = Session::open(&args.config)?;
+    block_on(async {
+        let until = args.patience.until();
+        let (report, directory) = session.ring().await?;
+        let evidence = gather(&session, &report, &directory).await;
+        let given: Vec<_> = evidence.iter().filter_map(Evidence::given).collect();
+        let planned = plan_repair(&given);
+        if format == Format::Table {
+            print_text(&page(&evidence, planned.as_ref().ok(), &directory))?;
+        }
+        let plan = planned.map_err(|refusal| told(refusal.into(), &directory))?;
+        let mut document = Document {
+            evidence: &evidence,
+            plan_id: identity(&plan),
+            plan: &plan,
+            refusal: None,
+            applied: None,
+            leader: None,
+        };
+        if let Err(failure) = may_apply(args, &plan, &directory) {
+            document.refusal = Some(failure.what.clone());
+            if format == Format::Json {
+                print_json(&document)?;
+            }
+            return Err(failure);
+        }
+        if !args.apply {
+            return dry_run(args, &document, format);
+        }
+        let entry = apply(args, &session, &directory, &plan, until).await?;
+        let leader = serves_again(&session, until).await;
+        document.applied = Some(entry);
+        document.leader = leader;
+        end(&document, &directory, format)
+    })
+}
+
+/// Asks every member that is known, all at once.
+async fn gather(session: &Session, report: &RingReport, directory: &Directory) -> Vec<Evidence> {
+    let until = Instant::now() + EVIDENCE_PATIENCE;
+    let asked = directory.places().map(async |place| {
+        let asked =
+            session
+                .operator
+                .at(place, directory, &OperatorCommand::Evidence, until, |_| {});
+        let evidence: Result<MemberEvidence, String> = match asked.await {
+            Ok(CommandResult::Evidence(evidence)) => Ok(*evidence),
+            Ok(other) => Err(another_answer(&other).what),
+            Err(_) => Err(report
+                .members
+                .iter()
+                .find(|member| member.id == place.id)
+                .and_then(|member| member.error.clone())
+                .unwrap_or_else(|| "it does not take part in its ring yet".to_owned())),
+        };
+        Evidence::new(place, evidence)
+    });
+    futures::future::join_all(asked).await
+}
+
+/// Whether the operator has said everything that the plan needs.
+fn may_apply(args: &FixArgs, plan: &RepairPlan, directory: &Directory) -> Result<(), Failure> {
+    let id = identity(plan);
+    if let Some(looked_at) = args.plan.as_ref().filter(|looked_at| **looked_at != id) {
+        return Err(Failure::new(
+            Exit::Refused,
+            format!("the plan is {id} now, not {looked_at}; nothing was done"),
+            format!("look at what has changed above, and give --plan {id} if it is right"),
+        ));
+    }
+    accept_repair(plan, args.accept_loss).map_err(|refusal| told(refusal.into(), directory))
+}
+
+fn told(refusal: Refusal, directory: &Directory) -> Failure {
+    Failure::new(
+        refusal.exit,
+        directory.with_names(&refusal.what),
+        directory.with_names(&refusal.advice),
+    )
+}
+
+/// A plan's identity: what is to be done, with whom, and on what evidence.
+fn identity(plan: &RepairPlan) -> String {
+    // Plain values, which always have a JSON form.
+    let json = serde_json::to_vec(plan).unwrap_or_default();
+    format!("{:08x}", crc32c::crc32c(&json))
+}
+
+fn dry_run(args: &FixArgs, document: &Document<'_>, format: Format) -> Result<(), Failure> {
+    if format == Format::Json {
+        return print_json(document);
+    }
+    let mut command = format!("witness quorum fix --apply --plan {}", document.plan_id);
+    if let Some(accepted) = args.accept_loss {
+        command += &format!(" --accept-loss {accepted}");
+    }
+    print_text(&format!("\nNothing was done. To carry it out: {command}\n"))
+}
+
+async fn apply(
+    args: &FixArgs,
+    session: &Session,
+    directory: &Directory,
+    plan: &RepairPlan,
+    until: Instant,
+) -> Result<OpId, Failure> {
+    let survivor = directory.name(plan.survivor);
+    args.consent.to(&format!(
+        "Let {survivor} go on alone as plan {} says? Members that did not answer must not run a quorum of their own.",
+        identity(plan)
+    ))?;
+    let place = directory.get(plan.survivor).ok_or_else(|| {
+        Failure::new(
+            Exit::Refused,
+            format!("where {survivor} is reached is not known"),
+            "add it to [[members]] of this configuration",
+        )
+    })?;
+    let command = OperatorCommand::RepairQuorum {
+        plan: plan.clone(),
+        accepted_loss: args.accept_loss,
+    };
+    let repaired = session
+        .operator
+        .at(place, directory, &command, until, |_| {})
+        .await?;
+    match repaired {
+        CommandResult::Repaired(entry) => Ok(entry),
+        other => Err(another_answer(&other)),
+    }
+}
+
+async fn serves_again(session: &Session, until: Instant) -> Option<MemberId> {
+    while Instant::now() < until {
+        if let Some(leader) = session.operator.ring().await.leader {
+            return Some(leader);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    None
+}
+
+fn end(document: &Document<'_>, directory: &Directory, format: Format) -> Result<(), Failure> {
+    let survivor = directory.name(document.plan.survivor);
+    match format {
+        Format::Json => print_json(document)?,
+        Format::Table => {
+            let entry = document
+                .applied
+                .map_or_else(String::new, |entry| entry.to_string());
+            let mut text = format!("\nThe quorum is {survivor} alone since entry {entry}.\n");
+            if let Some(leader) = document.leader {
+                text += &format!("{} leads, and commits go on.\n", directory.name(leader));
+            }
+            for step in steps(document.plan, directory) {
+                text += &format!("{step}\n");
+            }
+            print_text(&text)?;
+        }
+    }
+    match document.leader {
+        Some(_) => Ok(()),
+        None => Err(Failure::new(
+            Exit::Unknown,
+            "the repair is in the log, and nobody leads with a quorum behind it yet",
+            "look with `witness status`",
+        )),
+    }
+}
+
+/// What an operator does after a repair.
+fn steps(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
+    let names = |ids: &std::collections::BTreeSet<MemberId>| {
+        let names = ids.iter().map(|id| directory.name(*id));
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let mut steps = Vec::new();
+    if !plan.to_restart.is_empty() {
+        steps.push(format!(
+            "Restart {}: what they have beyond the repair is cut back at their start.",
+            names(&plan.to_restart)
+        ));
+    }
+    if !plan.missing.is_empty() {
+        steps.push(format!(
+            "Remove {} with `witness members remove`, and add members in their place; or start them where they reach \
+             the others: they cut their logs back.",
+            names(&plan.missing)
+        ));
+    }
+    steps
+}
+
+fn op_id(text: &str) -> Result<OpId, String> {
+    let parsed = text
+        .split_once('.')
+        .and_then(|(term, index)| Some(OpId::new(term.parse().ok()?, index.parse().ok()?)));
+    parsed.ok_or_else(|| format!("`{text}` is not an op id; write it as TERM.INDEX, as in 3.1042"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use consensus::{PossibleLoss, Term};
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        fix: FixArgs,
+    }
+
+    fn args(line: &str) -> FixArgs {
+        use clap::Parser;
+        Arguments::parse_from(format!("fix {line}").split_whitespace()).fix
+    }
+
+    fn plan(loss: bool) -> RepairPlan {
+        let end = Some(OpId::new(3, 1042));
+        RepairPlan {
+            survivor: MemberId(3),
+            log_end: end,
+            term: Term(1003),
+            lost: vec![[1, 2, 3].map(MemberId).into()],
+            missing: [1, 2].map(MemberId).into(),
+            to_restart: BTreeSet::new(),
+            loss: loss.then_some(PossibleLoss { after: end }),
+        }
+    }
+
+    #[test]
+    fn a_plan_is_carried_out_only_when_all_was_said() {
+        let id = identity(&plan(true));
+        let table = [
+            (plan(false), "", None),
+            (
+                plan(true),
+                "",
+                Some(
+                    "it cannot be proven that member 3 has everything that was acknowledged: member 1, 2 may have more, and \
+                     does not answer. Bring one of them back, even if only for its log; or accept that entries after 3.1042 \
+                     may be lost, with `--accept-loss 3.1042`",
+                ),
+            ),
+            (plan(true), "--accept-loss 3.1042", None),
+            (
+                plan(true),
+                "--accept-loss 3.1040",
+                Some(
+                    "entries after 3.1042 may be lost, not those after 3.1040; look at the plan again",
+                ),
+            ),
+            (
+                plan(true),
+                &format!("--accept-loss 3.1042 --plan {id}"),
+                None,
+            ),
+        ];
+        for (plan, line, expected) in table {
+            let said = may_apply(&args(line), &plan, &Directory::default());
+            let failure = said.err();
+            assert_eq!(
+                failure.as_ref().map(|failure| failure.what.as_str()),
+                expected
+            );
+            assert!(failure.is_none_or(|failure| failure.exit == Exit::Refused));
+        }
+        let other = may_apply(
+            &args("--plan 00000000"),
+            &plan(false),
+            &Directory::default(),
+        );
+        let other = other.unwrap_err();
+        let id = identity(&plan(false));
+        assert_eq!(
+            other.what,
+            format!("the plan is {id} now, not 00000000; nothing was done")
+        );
+        assert_eq!(
+            other.advice,
+            format!("look at what has changed above, and give --plan {id} if it is right")
+        );
+    }
+
+    #[test]
+    fn a_plan_with_another_end_is_another_plan() {
+        let mut other = plan(true);
+        other.log_end = Some(OpId::new(3, 1043));
+        assert_ne!(identity(&plan(true)), identity(&other));
+        assert_eq!(identity(&plan(true)), identity(&plan(true)));
+    }
+}

@@ -1,0 +1,254 @@
+//! `witness quorum show`: for each region who votes, who answers, and who holds commits back.
+
+use std::time::Duration;
+
+use consensus::quorum::{RegionQuorum, region_quorums};
+use consensus::{RingView, Standing};
+use raft_types::MemberId;
+use serde::Serialize;
+
+use crate::admin::Directory;
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::sentence;
+use crate::cli::session::{Session, block_on};
+use crate::status::{MemberView, RingReport};
+use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
+
+/// Arguments of `witness quorum show`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// What `witness quorum show --output json` prints.
+#[derive(Debug, Serialize)]
+struct Document {
+    ring: String,
+    leader: Option<MemberId>,
+    policy: String,
+    voter_sets: Vec<Vec<MemberId>>,
+    /// As the leader sees them; as the answers of all members show them when nobody leads.
+    regions: Vec<RegionQuorum>,
+    /// What a commit waits for, in words.
+    commit: Option<String>,
+    /// What the leader would like to change about the quorum, in words.
+    wanted: Option<String>,
+    cause: Option<String>,
+    fix: Option<String>,
+    warnings: Vec<String>,
+}
+
+/// Runs `witness quorum show`.
+///
+/// # Errors
+/// Exit 3 when nobody answers, or nobody leads with a quorum behind it.
+pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
+    let session = Session::open(&args.config)?;
+    let (report, directory) = block_on(session.ring())?;
+    let document = document(&report, &directory);
+    match format {
+        Format::Json => print_json(&document)?,
+        Format::Table => print_text(&page(&document, &directory))?,
+    }
+    match report.quorum.ok {
+        true => Ok(()),
+        false => Err(Failure::silent(Exit::NoQuorum)),
+    }
+}
+
+fn document(report: &RingReport, directory: &Directory) -> Document {
+    let views = || {
+        report
+            .members
+            .iter()
+            .filter_map(|member| member.view.as_ref())
+    };
+    let latest = views()
+        .filter(|view| !view.roster.is_empty())
+        .max_by_key(|view| view.log_end);
+    let leader = report.leader_view();
+    let seen = leader.or(latest);
+    let explanation = leader.and_then(|view| view.explanation.as_ref());
+    let sets = seen.into_iter().flat_map(|view| &view.voter_sets);
+    Document {
+        ring: report.ring.clone(),
+        leader: report.leader,
+        policy: seen.map_or_else(String::new, |view| view.rules.policy.to_string()),
+        voter_sets: sets.map(|set| set.iter().copied().collect()).collect(),
+        regions: match (leader, latest) {
+            (Some(leader), _) => leader.regions.clone(),
+            (None, Some(latest)) => from_outside(report, latest),
+            (None, None) => Vec::new(),
+        },
+        commit: explanation.map(|why| directory.with_names(&why.commit)),
+        wanted: explanation
+            .and_then(|why| why.quorum.as_ref())
+            .map(|wanted| directory.with_names(wanted)),
+        cause: report.quorum.cause.clone(),
+        fix: report.quorum.fix.clone(),
+        warnings: report.warnings.clone(),
+    }
+}
+
+/// Without a leader: who answered just now, and where each log ends.
+fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
+    let view_of = |id: MemberId| {
+        let member = report.members.iter().find(|member| member.id == id);
+        member.and_then(|member| member.view.as_ref())
+    };
+    let members = latest.roster.iter().map(|seat| Standing {
+        id: seat.id,
+        record: seat.record.clone(),
+        voter: seat.voter,
+        matched: view_of(seat.id).and_then(|view| view.log_end),
+        behind: None,
+        answered: view_of(seat.id).map(|_| Duration::ZERO),
+        needs_purged_entries: false,
+    });
+    let view = RingView {
+        own: latest.member.id,
+        leads: false,
+        leader: None,
+        last_log: latest.log_end,
+        voter_sets: latest.voter_sets.clone(),
+        members: members.collect(),
+    };
+    region_quorums(&view, Duration::from_secs(1))
+}
+
+fn page(document: &Document, directory: &Directory) -> String {
+    let mut table = Table::new(&[
+        "Region",
+        "Voters",
+        "Healthy",
+        "Required",
+        "Decides",
+        "Durable",
+        "Held_back_by",
+    ]);
+    let missing = || "-".to_owned();
+    for region in &document.regions {
+        table.row(vec![
+            region.region.to_string(),
+            region.voters.len().to_string(),
+            region.healthy.len().to_string(),
+            region.required.to_string(),
+            if region.in_force { "yes" } else { "no" }.to_owned(),
+            region
+                .held_by_majority
+                .map_or_else(missing, |op_id| op_id.to_string()),
+            region
+                .held_back_by
+                .map_or_else(missing, |id| directory.name(id)),
+        ]);
+    }
+    let mut lines = table.lines();
+    lines.push(String::new());
+    if let Some(leader) = document.leader {
+        lines.push(format!(
+            "{} leads ring `{}`; the policy is {}",
+            directory.name(leader),
+            document.ring,
+            document.policy
+        ));
+    } else {
+        let cause = document.cause.as_deref().unwrap_or("nobody leads");
+        lines.push(format!("No quorum: {cause}. Commits wait."));
+        lines.extend(
+            document
+                .fix
+                .as_ref()
+                .map(|fix| format!("To mend it: {fix}")),
+        );
+    }
+    lines.extend(document.commit.as_deref().map(sentence));
+    lines.extend(document.wanted.as_deref().map(sentence));
+    for warning in &document.warnings {
+        lines.push(format!("Warning: {warning}"));
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use consensus::Explanation;
+    use raft_types::{MemberKind, OpId, Region};
+
+    use super::*;
+    use crate::config::MemberEntry;
+    use crate::status::Asked;
+    use crate::status::sample::{database_leader, witness_follower};
+
+    fn report(leader: Result<MemberView, String>) -> RingReport {
+        let entry = |id: u64, name: &str| MemberEntry {
+            id: MemberId(id),
+            name: name.into(),
+            region: Region("north".into()),
+            kind: if id == 1 {
+                MemberKind::Database
+            } else {
+                MemberKind::Witness
+            },
+            votes: true,
+            priority: 100,
+            address: format!("10.0.0.{id}:7400"),
+        };
+        let asked = |entry, answer| Asked {
+            entry,
+            configured: true,
+            answer,
+        };
+        RingReport::new(
+            "orders",
+            vec![
+                asked(entry(1, "db-1"), leader),
+                asked(entry(2, "witness-1"), Ok(witness_follower())),
+                asked(entry(3, "witness-2"), Err("gone".into())),
+            ],
+        )
+    }
+
+    #[test]
+    fn the_leader_says_who_holds_commits_back() {
+        let mut leader = database_leader();
+        leader.regions = vec![RegionQuorum {
+            region: Region("north".into()),
+            voters: [1, 2, 3].map(MemberId).into(),
+            healthy: [1, 2].map(MemberId).into(),
+            required: 2,
+            in_force: true,
+            held_by_majority: Some(OpId::new(3, 40)),
+            held_back_by: Some(MemberId(2)),
+        }];
+        leader.explanation = Some(Explanation {
+            commit: "a commit waits for 2 of the 3 voters of region north (members 1, 2, 3)".into(),
+            quorum: None,
+            members: Vec::new(),
+        });
+        let report = report(Ok(leader));
+        let directory = Directory::of(&report);
+        let expected = "\
+Region  Voters  Healthy  Required  Decides  Durable  Held_back_by
+north        3        2         2  yes         3.40  `witness-1`
+
+`db-1` leads ring `orders`; the policy is single-region-dynamic
+A commit waits for 2 of the 3 voters of region north (members 1 `db-1`, 2 `witness-1`, 3 `witness-2`)
+";
+        assert_eq!(page(&document(&report, &directory), &directory), expected);
+    }
+
+    #[test]
+    fn without_a_leader_the_answers_show_it() {
+        let report = report(Err("gone".into()));
+        let directory = Directory::of(&report);
+        let expected = "\
+Region  Voters  Healthy  Required  Decides  Durable  Held_back_by
+north        3        1         2  yes            -  `witness-2`
+
+No quorum: 1 of 3 voters answer and 2 are needed. Commits wait.
+To mend it: run `witness run` on `db-1` (10.0.0.1:7400) or `witness-2` (10.0.0.3:7400); if they are gone for good, look at `witness quorum fix`
+";
+        assert_eq!(page(&document(&report, &directory), &directory), expected);
+    }
+}

@@ -1,0 +1,128 @@
+//! `witness status --explain`: what a commit waits for, and why each member can or cannot be elected now. Only
+//! a leader knows; without one, what the answers of all members tell.
+
+use std::fmt::Write;
+
+use crate::admin::Directory;
+use crate::cli::sentence;
+use crate::status::RingReport;
+
+/// The lines below the table.
+pub(super) fn lines(report: &RingReport) -> String {
+    let directory = Directory::of(report);
+    let mut out = String::from("\n");
+    let explanation = report
+        .leader_view()
+        .and_then(|view| view.explanation.as_ref());
+    let Some(explanation) = explanation else {
+        out.push_str(
+            "Nobody leads, so nobody knows how far the others are. A member is elected when a majority of every voter set \
+             answers it and none of them has a longer log:\n",
+        );
+        for member in &report.members {
+            let Some(view) = &member.view else { continue };
+            let end = view
+                .log_end
+                .map_or("empty".to_owned(), |end| end.to_string());
+            let leader = match view.leader {
+                Some(leader) => format!("hears of {} as the leader", directory.name(leader)),
+                None => "hears of no leader".to_owned(),
+            };
+            let _ = writeln!(
+                out,
+                "`{}`: its log ends at {end} in term {}; it {leader}",
+                member.name, view.term
+            );
+        }
+        return out;
+    };
+    let _ = writeln!(
+        out,
+        "{}",
+        sentence(&directory.with_names(&explanation.commit))
+    );
+    if let Some(wanted) = &explanation.quorum {
+        let _ = writeln!(out, "{}", sentence(&directory.with_names(wanted)));
+    }
+    for prospects in &explanation.members {
+        let can = if prospects.could_win { "can" } else { "cannot" };
+        let _ = writeln!(
+            out,
+            "{} {can} be elected: {}",
+            directory.name(prospects.member),
+            directory.with_names(&prospects.because)
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use consensus::{Explanation, Prospects};
+    use raft_types::{MemberId, MemberKind, Region};
+
+    use super::*;
+    use crate::config::MemberEntry;
+    use crate::status::sample::{database_leader, witness_follower};
+    use crate::status::{Asked, MemberView};
+
+    fn report(leader: MemberView) -> RingReport {
+        let asked = |id: u64, name: &str, view| Asked {
+            entry: MemberEntry {
+                id: MemberId(id),
+                name: name.into(),
+                region: Region("north".into()),
+                kind: MemberKind::Witness,
+                votes: true,
+                priority: 100,
+                address: format!("10.0.0.{id}:7400"),
+            },
+            configured: true,
+            answer: Ok(view),
+        };
+        let members = [
+            asked(1, "db-1", leader),
+            asked(2, "witness-1", witness_follower()),
+        ];
+        RingReport::new("orders", members.into())
+    }
+
+    #[test]
+    fn the_leader_explains() {
+        let mut leader = database_leader();
+        let prospects = |member: u64, could_win, because: &str| Prospects {
+            member: MemberId(member),
+            could_win,
+            because: because.into(),
+        };
+        leader.explanation = Some(Explanation {
+            commit: "a commit waits for member 2".into(),
+            quorum: Some("the policy majority wants another quorum; next it becomes {1, 2}".into()),
+            members: vec![
+                prospects(1, true, "it leads"),
+                prospects(2, false, "member 1 has a longer log"),
+            ],
+        });
+        let expected = "
+A commit waits for member 2 `witness-1`
+The policy majority wants another quorum; next it becomes {1, 2}
+`db-1` can be elected: it leads
+`witness-1` cannot be elected: member 1 `db-1` has a longer log
+";
+        assert_eq!(lines(&report(leader)), expected);
+    }
+
+    #[test]
+    fn without_a_leader_the_logs_tell() {
+        let mut deposed = database_leader();
+        deposed.serving = false;
+        deposed.leader = None;
+        let text = lines(&report(deposed));
+        for line in [
+            "`db-1`: its log ends at 3.42 in term 3; it hears of no leader\n",
+            "`witness-1`: its log ends at 3.42 in term 3; it hears of `db-1` as the leader\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+}

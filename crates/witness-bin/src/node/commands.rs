@@ -1,0 +1,266 @@
+//! The member's end of operators' commands: carries them out on its Raft and tells what happens. Each
+//! one that changes something is recorded in the member's log with who asked and how it ended. A command
+//! goes on when its operator has left, and ends with the member.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consensus::{Member, Party, PromotionPhase, PromotionProgress, RepairPlan};
+use raft_types::{MemberId, MemberRecord, OpId};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use transport::{AdminClient, AdminError, CommandSource, TlsMaterial, TransportConfig};
+
+use super::desk::Desk;
+use crate::admin::{CommandEvent, CommandResult, OperatorCommand, Refusal};
+use crate::terminal::Exit;
+
+/// Events that wait for an operator who does not read; later phases are not told to such a one.
+const WAITING_EVENTS: usize = 64;
+
+/// See the module.
+pub(crate) struct CommandDesk {
+    desk: Arc<Desk>,
+    tls: Option<TlsMaterial>,
+    transport: TransportConfig,
+    /// The member stops.
+    stop: CancellationToken,
+}
+
+impl CommandDesk {
+    /// For a member; newcomers are called with the same TLS and deadlines as the others.
+    pub(crate) fn new(
+        desk: Arc<Desk>,
+        tls: Option<TlsMaterial>,
+        transport: TransportConfig,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            desk,
+            tls,
+            transport,
+            stop,
+        }
+    }
+}
+
+impl CommandSource for CommandDesk {
+    fn command(&self, caller: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes> {
+        let (events, receiver) = mpsc::channel(WAITING_EVENTS);
+        let work = Work {
+            desk: self.desk.clone(),
+            tls: self.tls.clone(),
+            transport: self.transport,
+            events: Teller(events),
+        };
+        let stop = self.stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = work.answer(caller, json) => {}
+                () = stop.cancelled() => {}
+            }
+        });
+        receiver
+    }
+}
+
+/// One command under way.
+struct Work {
+    desk: Arc<Desk>,
+    tls: Option<TlsMaterial>,
+    transport: TransportConfig,
+    events: Teller,
+}
+
+/// Tells the operator, who may not read or may have left.
+struct Teller(mpsc::Sender<Bytes>);
+
+impl Teller {
+    fn tell(&self, event: &CommandEvent) {
+        // An event is plain values, which always have a JSON form.
+        let json = serde_json::to_vec(event).unwrap_or_default();
+        drop(self.0.try_send(json.into()));
+    }
+
+    async fn end(&self, event: &CommandEvent) {
+        let json = serde_json::to_vec(event).unwrap_or_default();
+        drop(self.0.send(json.into()).await);
+    }
+
+    async fn phase<T, E>(
+        &self,
+        name: &str,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let phase = name.to_owned();
+        self.tell(&CommandEvent::Began { phase });
+        let began = std::time::Instant::now();
+        let done = work.await?;
+        self.tell(&done_event(name, began.elapsed()));
+        Ok(done)
+    }
+}
+
+fn done_event(name: &str, took: Duration) -> CommandEvent {
+    CommandEvent::Done {
+        phase: name.to_owned(),
+        seconds: took.as_secs_f64(),
+    }
+}
+
+impl Work {
+    async fn answer(&self, caller: Option<SocketAddr>, json: Bytes) {
+        let outcome = match serde_json::from_slice::<OperatorCommand>(&json) {
+            Ok(command) => self.record(caller, command).await,
+            Err(error) => Err(Refusal::new(
+                Exit::Refused,
+                format!("this member does not know the command ({error})"),
+                "run the same version everywhere",
+            )),
+        };
+        self.events
+            .end(&match outcome {
+                Ok(result) => CommandEvent::Result { result },
+                Err(refusal) => CommandEvent::Refused { refusal },
+            })
+            .await;
+    }
+
+    /// Leaves an audit line for what changes something.
+    async fn record(
+        &self,
+        caller: Option<SocketAddr>,
+        command: OperatorCommand,
+    ) -> Result<CommandResult, Refusal> {
+        let audited = command.changes_something();
+        let what = command.to_string();
+        let caller = caller.map_or_else(|| "unknown".to_owned(), |caller| caller.to_string());
+        if audited {
+            tracing::info!(target: "audit", %caller, "an operator orders {what}: {command:?}");
+        }
+        let outcome = self.carry_out(command).await;
+        match &outcome {
+            Ok(result) if audited => {
+                tracing::info!(target: "audit", %caller, "done: {what}: {result:?}");
+            }
+            Err(refusal) if audited => {
+                tracing::warn!(target: "audit", %caller, "not done: {what}: {}", refusal.what);
+            }
+            _ => {}
+        }
+        outcome
+    }
+
+    async fn carry_out(&self, command: OperatorCommand) -> Result<CommandResult, Refusal> {
+        let member = self.desk.raft().ok_or_else(|| {
+            Refusal::new(
+                Exit::NoQuorum,
+                "this member does not take part in its ring yet",
+                "wait until it has opened its log, or take it in with `witness members add`",
+            )
+        })?;
+        Ok(match command {
+            OperatorCommand::Promote { to } => self.promote(member, to).await?,
+            OperatorCommand::MockElection { to } => {
+                CommandResult::MockElection(member.mock_election(to).await?)
+            }
+            OperatorCommand::AddMember { member: id, record } => {
+                CommandResult::Added(self.add(member, id, record).await?)
+            }
+            OperatorCommand::RemoveMember { member: id } => {
+                CommandResult::Removed(member.remove_member(id).await?)
+            }
+            OperatorCommand::Evidence => CommandResult::Evidence(Box::new(member.evidence())),
+            OperatorCommand::RepairQuorum {
+                plan,
+                accepted_loss,
+            } => CommandResult::Repaired(repair(member, &plan, accepted_loss).await?),
+        })
+    }
+
+    async fn promote(&self, member: &Member, to: MemberId) -> Result<CommandResult, Refusal> {
+        let (progress, mut seen) = watch::channel(PromotionProgress::default());
+        let promoting = member.promote(to, progress);
+        tokio::pin!(promoting);
+        let mut told = PhasesTold::default();
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut promoting => break outcome,
+                changed = seen.changed() => {
+                    told.tell(&seen.borrow_and_update().clone(), &self.events);
+                    if changed.is_err() {
+                        break promoting.await;
+                    }
+                }
+            }
+        };
+        told.tell(&seen.borrow().clone(), &self.events);
+        Ok(CommandResult::Promoted(outcome?))
+    }
+
+    /// Gives the newcomer its ring, then takes it in. What would be refused afterwards is refused before.
+    async fn add(
+        &self,
+        member: &Member,
+        id: MemberId,
+        record: MemberRecord,
+    ) -> Result<OpId, Refusal> {
+        let status = member.status();
+        if !status.ring_view.leads {
+            return Err(Refusal::not_leader(status.ring_view.leader));
+        }
+        member.check_new_member(id, &record)?;
+        let party = Party {
+            member: id,
+            incarnation: record.incarnation,
+        };
+        let adopting = async {
+            let client = AdminClient::new(&record.address, self.tls.as_ref(), self.transport)?;
+            client.adopt(status.ring, party).await
+        };
+        let adopted = self.events.phase("adopt", adopting).await;
+        adopted.map_err(|error| not_adopted(&error))?;
+        let adding = member.add_member(id, record);
+        Ok(self.events.phase("add", adding).await?)
+    }
+}
+
+fn not_adopted(error: &AdminError) -> Refusal {
+    Refusal::new(
+        Exit::Refused,
+        format!("the leader cannot give the new member its ring: {error}"),
+        "nothing was changed; start the new member with an empty `data_dir`, at an address that the leader reaches too",
+    )
+}
+
+async fn repair(
+    member: &Member,
+    plan: &RepairPlan,
+    accepted_loss: Option<OpId>,
+) -> Result<OpId, Refusal> {
+    Ok(member.repair_quorum(plan, accepted_loss).await?)
+}
+
+/// What was told of a promotion already.
+#[derive(Default)]
+struct PhasesTold {
+    done: usize,
+    under_way: Option<PromotionPhase>,
+}
+
+impl PhasesTold {
+    fn tell(&mut self, progress: &PromotionProgress, events: &Teller) {
+        for (phase, took) in progress.done.iter().skip(self.done) {
+            events.tell(&done_event(phase.name(), *took));
+        }
+        self.done = progress.done.len();
+        if let Some(phase) = progress.under_way
+            && self.under_way.replace(phase) != Some(phase)
+        {
+            let phase = phase.name().to_owned();
+            events.tell(&CommandEvent::Began { phase });
+        }
+    }
+}
