@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use bytes::Bytes;
 use consensus::{AdmissionRefusal, IdentityBook, Inbound, admit};
 use futures::future::BoxFuture;
-use raft_types::MemberId;
+use raft_types::{LogReport, MemberId, OwnLog};
 use tokio::sync::mpsc;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
@@ -32,6 +32,7 @@ pub struct LocalMember {
     pub(crate) status: Arc<dyn StatusSource>,
     commands: OnceLock<Arc<dyn CommandSource>>,
     inbound: OnceLock<Inbound>,
+    log: OnceLock<Arc<dyn OwnLog>>,
     /// So that a member that keeps calling in vain fills no log.
     last_refusal: Mutex<Option<AdmissionRefusal>>,
 }
@@ -44,6 +45,7 @@ impl LocalMember {
             status,
             commands: OnceLock::new(),
             inbound: OnceLock::new(),
+            log: OnceLock::new(),
             last_refusal: Mutex::default(),
         }
     }
@@ -52,6 +54,17 @@ impl LocalMember {
     pub fn attach(&self, inbound: Inbound) {
         // A member has one Raft in its life; a second one would be a mistake that changes nothing.
         let _ = self.inbound.set(inbound);
+    }
+
+    /// From now on answers to a leader that searches bring reports of this log. The first one stays;
+    /// without one there are no reports, and the leader's search takes longer.
+    pub fn report_of(&self, log: Arc<dyn OwnLog>) {
+        let _ = self.log.set(log);
+    }
+
+    /// What the log says of itself.
+    pub(crate) fn log_report(&self) -> Option<LogReport> {
+        self.log.get().map(|log| log.report())
     }
 
     /// From now on operators' commands are carried out by this. The first one stays.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use consensus::matching::{Answered, RpcResult};
 use futures::{FutureExt, Stream, StreamExt};
 use openraft::errors::{NetworkError, RPCError, Timeout};
 use openraft::network::RPCTypes;
-use openraft::raft::StreamAppendResult;
 use raft_types::TypeConfig;
 use tokio::time::{Sleep, sleep};
 use tonic::{Status, Streaming};
@@ -18,9 +18,9 @@ use super::network::call_error;
 use super::peers::Peer;
 use super::window::Window;
 use crate::schema::AppendAnswer;
-use crate::wire::append_result;
+use crate::wire::answered_from;
 
-type Item = Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>;
+type Item = RpcResult<Answered>;
 
 /// See the module.
 pub(crate) struct Answers {
@@ -52,7 +52,7 @@ impl Answers {
         if !self.window.answered() {
             return Err(broken("the member answered what it was not asked"));
         }
-        let answer = append_result(answer).map_err(broken)?;
+        let answer = answered_from(answer).map_err(broken)?;
         self.peer.well();
         Ok(answer)
     }

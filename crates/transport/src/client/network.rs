@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use consensus::matching::{Answered, Asked, ReportingNetwork, RpcResult};
 use consensus::{Answer, CallError, IdentityBook, MemberCalls, Question};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, TryFutureExt, TryStreamExt, stream};
 use openraft::OptionalSend;
 use openraft::errors::{
     NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable,
@@ -29,8 +30,6 @@ use crate::envelope;
 use crate::tls::TlsMaterial;
 use crate::transport_config::TransportConfig;
 use crate::wire;
-
-type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
 
 /// Makes the clients with which one member calls the others. Clones share their connections.
 #[derive(Clone)]
@@ -131,7 +130,7 @@ impl PeerClient {
 
     async fn open_stream<S>(&self, requests: S) -> RpcResult<Answers>
     where
-        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
+        S: Stream<Item = Asked> + Send + Unpin + 'static,
     {
         let peer = &self.peer;
         let window = Arc::new(Window::new());
@@ -158,32 +157,19 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
 
     fn stream_append<'s, S>(
         &'s mut self,
-        mut requests: S,
+        requests: S,
         option: RPCOption,
     ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
+        let requests = requests.map(|request| Asked {
+            request,
+            wants_report: false,
+        });
         async move {
-            match self.lane {
-                Lane::Entries => {
-                    // The engine's pause before another attempt is inside of its stream of requests: a
-                    // call that fails before it asks that stream would be made again at once.
-                    let Some(first) = requests.next().await else {
-                        return Ok(stream::empty().boxed());
-                    };
-                    let requests = stream::iter([first]).chain(requests);
-                    Ok(self.open_stream(requests).await?.boxed())
-                }
-                Lane::Heartbeats => {
-                    let peer = &*self.peer;
-                    let Some(request) = requests.next().await else {
-                        return Ok(stream::empty().boxed());
-                    };
-                    let answer = Self::heartbeat(peer, request, option.hard_ttl());
-                    Ok(stream::once(answer).boxed())
-                }
-            }
+            let answers = self.stream_reported(requests, option).await?;
+            Ok(answers.map_ok(|answered| answered.result).boxed())
         }
         .boxed()
     }
@@ -245,6 +231,41 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
 /// The member's own words, and not a sign that it cannot be called.
 fn is_refusal(status: &Status) -> bool {
     status.code() == Code::FailedPrecondition && envelope::refusal_code(status).is_none()
+}
+
+impl ReportingNetwork for PeerClient {
+    fn stream_reported<'s, S>(
+        &'s mut self,
+        mut requests: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<Answered>>>>
+    where
+        S: Stream<Item = Asked> + Send + Unpin + 'static,
+    {
+        async move {
+            // The engine's pause before another attempt is inside of its stream of requests: a call that
+            // fails before it asks that stream would be made again at once.
+            let Some(first) = requests.next().await else {
+                return Ok(stream::empty().boxed());
+            };
+            match self.lane {
+                Lane::Entries => {
+                    let requests = stream::iter([first]).chain(requests);
+                    Ok(self.open_stream(requests).await?.boxed())
+                }
+                Lane::Heartbeats => {
+                    let peer = &*self.peer;
+                    let answer = Self::heartbeat(peer, first.request, option.hard_ttl());
+                    let answer = answer.map_ok(|result| Answered {
+                        result,
+                        report: None,
+                    });
+                    Ok(stream::once(answer).boxed())
+                }
+            }
+        }
+        .boxed()
+    }
 }
 
 /// Waits for a call, until its deadline.

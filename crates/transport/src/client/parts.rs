@@ -5,9 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use consensus::matching::Asked;
 use futures::{Stream, StreamExt};
-use openraft::raft::AppendEntriesRequest;
-use raft_types::TypeConfig;
 
 use super::window::Window;
 use crate::schema::AppendPart;
@@ -34,7 +33,7 @@ impl<S> Parts<S> {
 
 impl<S> Stream for Parts<S>
 where
-    S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Unpin,
+    S: Stream<Item = Asked> + Unpin,
 {
     type Item = AppendPart;
 

@@ -10,7 +10,7 @@ use raft_types::{MemberId, TypeConfig};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::requests::{EndReason, Requests};
+use super::requests::{EndReason, Requests, Wanted};
 use crate::local_member::LocalMember;
 use crate::schema::{self, raft_server::Raft};
 use crate::wire::{self, WireError};
@@ -37,10 +37,15 @@ impl Raft for RaftService {
         request: Request<Streaming<schema::AppendPart>>,
     ) -> Result<Response<Self::AppendStream>, Status> {
         let (inbound, _, parts) = self.admitted(request)?;
-        let end = EndReason::default();
-        let answers = inbound
-            .append(Requests::new(parts, end.clone()))
-            .map(|answer| answer.map(wire::append_answer).map_err(fault_status));
+        let (wanted, end) = (Wanted::default(), EndReason::default());
+        let requests = Requests::new(parts, wanted.clone(), end.clone());
+        let local = self.local.clone();
+        let answers = inbound.append(requests).map(move |answer| {
+            let result = answer.map_err(fault_status)?;
+            // Now, when what the answer says is durable: the report must not be older.
+            let report = wanted.take().then(|| local.log_report()).flatten();
+            Ok(wire::reported_answer(result, report.as_ref()))
+        });
         // After the answers that are due: why there are no more of them.
         let reason = stream::once(async move { end.take() })
             .filter_map(|reason| async move { reason.map(Err) });

@@ -1,6 +1,7 @@
 //! An append stream as the engine reads it: whole requests, until the stream ends or something is
 //! wrong with it. What was wrong is kept for the answers, which say it after those that are due.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -28,18 +29,40 @@ impl EndReason {
     }
 }
 
+/// Which of the requests that the engine has taken and not answered want a report, in their order.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted(Arc<Mutex<VecDeque<bool>>>);
+
+impl Wanted {
+    fn push(&self, wants_report: bool) {
+        let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.push_back(wants_report);
+    }
+
+    /// Whether the answer that is due brings a report.
+    pub(crate) fn take(&self) -> bool {
+        let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.pop_front().unwrap_or(false)
+    }
+}
+
 /// See the module.
 pub(crate) struct Requests {
     parts: Option<Streaming<AppendPart>>,
     assembly: Assembly,
+    /// What the head of the request that is being put together says.
+    wants_report: bool,
+    wanted: Wanted,
     end: EndReason,
 }
 
 impl Requests {
-    pub(crate) fn new(parts: Streaming<AppendPart>, end: EndReason) -> Self {
+    pub(crate) fn new(parts: Streaming<AppendPart>, wanted: Wanted, end: EndReason) -> Self {
         Self {
             parts: Some(parts),
             assembly: Assembly::default(),
+            wants_report: false,
+            wanted,
             end,
         }
     }
@@ -56,8 +79,14 @@ impl Stream for Requests {
                 // The caller is gone, and with it whoever would read a reason.
                 Some(Err(_)) | None => break,
             };
+            if let Some(head) = &part.head {
+                this.wants_report = head.wants_report;
+            }
             match this.assembly.push(part) {
-                Ok(Some(request)) => return Poll::Ready(Some(request)),
+                Ok(Some(request)) => {
+                    this.wanted.push(this.wants_report);
+                    return Poll::Ready(Some(request));
+                }
                 Ok(None) => {}
                 Err(error) => {
                     tracing::warn!(%error, "a leader's stream of entries is refused");

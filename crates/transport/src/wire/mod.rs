@@ -5,6 +5,7 @@ mod assembly;
 mod entry;
 mod error;
 mod question;
+mod report;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ mod vote;
 pub(crate) use assembly::Assembly;
 pub(crate) use error::WireError;
 pub(crate) use question::{answer, answer_from, question, question_from};
+pub(crate) use report::{answered_from, reported_answer};
 pub(crate) use split::Splitter;
 pub(crate) use vote::{
     append_answer, append_result, head_of, heartbeat_request, transfer_answer, transfer_request,

@@ -6,8 +6,8 @@ use std::iter::Peekable;
 use std::vec;
 
 use bytes::Bytes;
-use openraft::raft::AppendEntriesRequest;
-use raft_types::{Entry, LogId, MAX_MESSAGE_BYTES, TypeConfig, Vote};
+use consensus::matching::Asked;
+use raft_types::{Entry, LogId, MAX_MESSAGE_BYTES, Vote};
 
 use super::entry::{ENTRY_OVERHEAD, entry_to};
 use super::error::WireError;
@@ -34,13 +34,21 @@ pub(crate) struct Splitter {
     entries: Peekable<vec::IntoIter<Entry>>,
     /// A request without entries is a message, too.
     nothing_sent: bool,
+    /// The first answer shall bring a report.
+    wants_report: bool,
     /// What is left of an entry that travels in pieces, and its whole size.
     rest: Option<(Bytes, usize)>,
 }
 
 impl Splitter {
-    pub(crate) fn new(request: AppendEntriesRequest<TypeConfig>) -> Self {
+    pub(crate) fn new(
+        Asked {
+            request,
+            wants_report,
+        }: Asked,
+    ) -> Self {
         Self {
+            wants_report,
             vote: request.vote,
             leader_commit: request.leader_commit,
             previous: request.prev_log_id,
@@ -106,9 +114,13 @@ impl Splitter {
         })
     }
 
-    fn begin(&self, entries: Vec<schema::Entry>) -> AppendPart {
+    fn begin(&mut self, entries: Vec<schema::Entry>) -> AppendPart {
+        let head = schema::AppendHead {
+            wants_report: std::mem::take(&mut self.wants_report),
+            ..head_of(&self.vote, self.previous, self.leader_commit)
+        };
         AppendPart {
-            head: Some(head_of(&self.vote, self.previous, self.leader_commit)),
+            head: Some(head),
             entries,
             continuation: Bytes::new(),
         }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use consensus::matching::Asked;
 use openraft::raft::AppendEntriesRequest;
 use proptest::prelude::*;
 use prost::Message;
@@ -75,7 +76,10 @@ fn request(previous: Option<u64>, payloads: Vec<EntryPayload>) -> Request {
 
 /// All messages of a request, and the sizes of the requests on the wire.
 fn parts(request: Request) -> (Vec<AppendPart>, Vec<usize>) {
-    let mut splitter = Splitter::new(request);
+    let mut splitter = Splitter::new(Asked {
+        request,
+        wants_report: true,
+    });
     let mut messages = Vec::new();
     let mut sizes = Vec::new();
     while let Some(part) = splitter.next_part().unwrap() {
@@ -88,6 +92,15 @@ fn parts(request: Request) -> (Vec<AppendPart>, Vec<usize>) {
         sizes.extend(part.ends_request_of);
         messages.push(part.message);
     }
+    // One report is enough for a request, into however many it is cut.
+    let wanted = messages.iter().filter_map(|part| part.head.as_ref());
+    let wanted: Vec<_> = wanted.map(|head| head.wants_report).collect();
+    assert!(
+        wanted
+            .iter()
+            .enumerate()
+            .all(|(at, wanted)| *wanted == (at == 0))
+    );
     (messages, sizes)
 }
 

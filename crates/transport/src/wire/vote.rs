@@ -23,7 +23,7 @@ pub(crate) fn log_id_from(log_id: schema::LogId) -> LogId {
     }
 }
 
-fn vote_to(vote: &Vote) -> schema::Vote {
+pub(super) fn vote_to(vote: &Vote) -> schema::Vote {
     schema::Vote {
         term: vote.leader_id.term,
         candidate: vote.leader_id.voted_for.0,
@@ -31,7 +31,7 @@ fn vote_to(vote: &Vote) -> schema::Vote {
     }
 }
 
-fn vote_from(vote: schema::Vote) -> Vote {
+pub(super) fn vote_from(vote: schema::Vote) -> Vote {
     let candidate = MemberId(vote.candidate);
     match vote.committed {
         true => Vote::new_committed(vote.term, candidate),
@@ -52,6 +52,7 @@ pub(crate) fn head_of(
         vote: Some(vote_to(vote)),
         previous: previous.map(log_id_to),
         leader_commit: leader_commit.map(log_id_to),
+        wants_report: false,
     }
 }
 
@@ -78,6 +79,7 @@ pub(crate) fn append_answer(result: StreamAppendResult<TypeConfig>) -> schema::A
     };
     schema::AppendAnswer {
         answer: Some(answer),
+        report: None,
     }
 }
 
@@ -209,7 +211,7 @@ mod tests {
             let back = append_result(append_answer(result.clone())).unwrap();
             assert_eq!(back, result);
         }
-        assert!(append_result(schema::AppendAnswer { answer: None }).is_err());
+        assert!(append_result(schema::AppendAnswer::default()).is_err());
     }
 
     #[test]

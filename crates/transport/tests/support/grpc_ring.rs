@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use consensus::matching::Matching;
 use consensus::{
     AppliedFloor, Identity, IdentityBook, IdentityFile, Member, MemberConfig, Outcome, RingState,
     Term, Timers,
@@ -241,10 +242,12 @@ impl Seat {
             timers,
             ..MemberConfig::new(identity.ring.ring().unwrap(), identity.member, kind)
         };
+        let network = Matching::new(factory.clone(), Arc::new(disk.clone()), &timers);
+        local.report_of(Arc::new(disk.clone()));
         let member = Member::start(
             member_config,
             disk.open(),
-            factory.clone(),
+            network,
             Arc::new(factory.clone()),
             AppliedFloor::default(),
         );

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use binlog_store::{LogHandle, StoreError};
+use consensus::matching::Matching;
 use consensus::{
     AppliedFloor, Bounds, Fault, IdentityBook, Member, MemberConfig, RingView, Timers,
 };
@@ -140,6 +141,10 @@ impl Node {
         let log = joined.log.handle();
         self.desk.has_log(log.clone());
         let network = GrpcNetworkFactory::new(self.book.clone(), self.tls.clone(), self.transport);
+        let calls = Arc::new(network.clone());
+        let own_log = Arc::new(log.clone());
+        self.local.report_of(own_log.clone());
+        let network = Matching::new(network, own_log, &self.timers);
         let config = MemberConfig {
             timers: self.timers,
             rules: self.config.rules.clone(),
@@ -149,7 +154,6 @@ impl Node {
             },
             ..MemberConfig::new(joined.ring, self.config.own.id, self.config.own.kind)
         };
-        let calls = Arc::new(network.clone());
         let floor = applied_floor(&log);
         let member = Member::start(config, joined.log, network, calls, floor).await?;
         self.local.attach(member.inbound());
