@@ -18,6 +18,7 @@ use tokio::task::AbortHandle;
 use crate::engine::{self, Engine};
 use crate::explain::explain;
 use crate::fault::{self, Fault};
+use crate::heir;
 use crate::impose::{ImposeError, impose};
 use crate::inbound::Inbound;
 use crate::leadership::{Leadership, Term};
@@ -127,14 +128,14 @@ impl Member {
             .map_err(Fault::from)?;
 
         let rules = config.rules.clone();
-        let seat = Seat::new(raft.clone(), config.id, config.timers, rules, mark);
+        let seat = Seat::new(raft, config.id, config.timers, rules, mark);
         let seat = Arc::new(seat);
         let (publish_leadership, leadership) =
             watch::channel(Leadership::Follower { leader: None });
         let (publish_steward, steward) = watch::channel(None);
         let (publish_fault, fault) = watch::channel(None);
         let observer = tokio::spawn(observer::observe(seat.clone(), publish_leadership));
-        let supervisor = tokio::spawn(fault::supervise(raft, publish_fault));
+        let supervisor = tokio::spawn(fault::supervise(seat.clone(), publish_fault));
         let stewarding = tokio::spawn(steward::run(
             seat.clone(),
             calls.clone(),
@@ -332,6 +333,17 @@ impl Member {
             .unwrap_or_else(|error| Err(PromotionError::Unknown(error.to_string())))
     }
 
+    /// Gives the leadership to who is fit for it, in this region or another, because this member is about to stop.
+    ///
+    /// # Errors
+    /// [`PromotionError`] when nobody is fit, or it did not come to its end.
+    pub async fn give_leadership_away(&self) -> Result<Promoted, PromotionError> {
+        let seat = &self.0.seat;
+        let heir = heir::choose(&seat.ring_view(), &seat.rules, seat.timers.lease, &[]);
+        let heir = heir.map_err(PromotionRefusal::NoHeir)?;
+        self.promote(heir, watch::Sender::default()).await
+    }
+
     /// Asks a member whether its voters would elect it now. Changes nothing.
     ///
     /// # Errors
@@ -426,13 +438,7 @@ impl Member {
 
     /// The receiving end, for the transport's server.
     pub fn inbound(&self) -> Inbound {
-        let seat = &self.0.seat;
-        Inbound::new(
-            seat.raft.clone(),
-            seat.id,
-            seat.heard.clone(),
-            self.0.calls.clone(),
-        )
+        Inbound::new(self.0.seat.clone(), self.0.calls.clone())
     }
 
     /// Waits until the engine has stopped, and says why: a failed log storage, a panic, a shutdown.

@@ -92,11 +92,20 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// The timers that go with a heartbeat: after three missed ones there is an election.
+    /// The timers that go with a heartbeat: after three missed ones there is an election, for the lease is one and a half
+    /// of them, and the wait before a witness campaigns is a lease and as much again. Below 120 ms the lease is a little
+    /// longer, so that a processor that is busy elsewhere for some milliseconds ends no leadership.
     pub const fn from_heartbeat(heartbeat: Duration) -> Self {
+        let micros = heartbeat.as_micros() as u64;
+        let (relative, absolute) = (micros * 3 / 2, micros + LEAST_SLACK_MICROS);
+        let lease = if relative > absolute {
+            relative
+        } else {
+            absolute
+        };
         Self {
             heartbeat,
-            lease: Duration::from_micros(heartbeat.as_micros() as u64 * 8 / 5),
+            lease: Duration::from_micros(lease),
         }
     }
 
@@ -140,6 +149,8 @@ impl Default for Timers {
     }
 }
 
+/// How much longer than a heartbeat a lease made from it is at least.
+const LEAST_SLACK_MICROS: u64 = 60_000;
 /// Below this the engine's own tick would be the limit.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(10);
 /// Above this nobody would wait for an election.
@@ -246,7 +257,7 @@ mod tests {
         for kind in [MemberKind::Witness, MemberKind::Database] {
             let engine = MemberConfig { kind, ..config() }.engine().unwrap();
             assert_eq!(engine.heartbeat_interval, 500);
-            assert_eq!(engine.election_timeout_max, 800);
+            assert_eq!(engine.election_timeout_max, 750);
             assert_eq!(engine.enable_pre_vote, Some(true));
             assert_eq!(engine.enable_leader_restore, Some(false));
         }
@@ -261,7 +272,7 @@ mod tests {
         );
         assert_eq!(
             timers.shortest_election(MemberKind::Witness),
-            Duration::from_millis(799)
+            Duration::from_millis(749)
         );
     }
 

@@ -143,6 +143,9 @@ pub enum PromotionRefusal {
     /// The mock election could not be held.
     #[error("the mock election could not be held: {0}; bring the target back, or try again")]
     NoMockElection(String),
+    /// Nobody can take the leadership.
+    #[error("nobody can take the leadership over: {0}")]
+    NoHeir(String),
     /// Something else changes the members, the quorum or the leader.
     #[error(
         "another change of the quorum, the members or the leader is under way; wait for its end"

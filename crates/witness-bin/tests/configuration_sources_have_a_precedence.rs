@@ -43,7 +43,7 @@ fn the_higher_source_wins_key_by_key() {
     assert_eq!(
         config.raft.lease.as_millis(),
         160,
-        "1.6 times the heartbeat"
+        "60 ms more than the heartbeat"
     );
     assert_eq!(config.raft.proposals_bytes, 64 << 20, "the default");
     assert_eq!(config.listen, "127.0.0.1:7400", "the own address");

@@ -142,7 +142,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"0ms\""),
         "\"800ms\"",
-        "Silence after which the leader counts as gone, and how long it may trust its last answered heartbeat. `0ms`: 1.6 times the heartbeat.",
+        "Silence after which the leader counts as gone, and how long it may trust its last answered heartbeat. `0ms`: 1.5 times the heartbeat, 60 ms more than it at least.",
     ),
     key(
         "raft.proposals_bytes",

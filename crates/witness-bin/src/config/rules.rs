@@ -180,7 +180,7 @@ fn timers(values: &Values, problems: &mut Problems) {
             heartbeat.as_millis()
         ),
         format!(
-            "choose one from {} ms to {} ms, or remove the line for 1.6 times the heartbeat",
+            "choose one from {} ms to {} ms, or remove the line for 1.5 times the heartbeat (60 ms more than it at least)",
             shortest.as_millis(),
             longest.as_millis()
         ),
