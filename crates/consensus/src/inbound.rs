@@ -7,10 +7,11 @@ use futures::future::{Either, ready, select};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt, pin_mut};
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, StreamAppendError, StreamAppendResult,
-    TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendError,
+    StreamAppendResult, TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use raft_types::{MemberId, MemberRecord, TypeConfig};
+use raft_types::{FileStart, FileStarts, LogId, MemberId, MemberRecord, OpId, TypeConfig, Vote};
+use thiserror::Error;
 
 use crate::contradiction::refuse_contradiction;
 use crate::engine;
@@ -29,11 +30,20 @@ pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig
 pub struct Inbound {
     seat: Arc<Seat>,
     calls: Arc<dyn MemberCalls>,
+    starts: Arc<dyn FileStarts>,
 }
 
 impl Inbound {
-    pub(crate) fn new(seat: Arc<Seat>, calls: Arc<dyn MemberCalls>) -> Self {
-        Self { seat, calls }
+    pub(crate) fn new(
+        seat: Arc<Seat>,
+        calls: Arc<dyn MemberCalls>,
+        starts: Arc<dyn FileStarts>,
+    ) -> Self {
+        Self {
+            seat,
+            calls,
+            starts,
+        }
     }
 
     /// Takes a leader's stream of entries; one answer a request, in their order, each when the
@@ -118,6 +128,49 @@ impl Inbound {
                 None => Ok(Ok(None)),
             },
         }
+    }
+
+    /// Lets the log begin with a file of a leader's log, because the entries that it lacks are purged
+    /// there. The answer comes when that is durable. Nothing that the start does not cover is dropped:
+    /// see [`FileStarts::begin_at`].
+    ///
+    /// # Errors
+    /// [`InstallRefusal`]; the log is unchanged then.
+    pub async fn install(
+        &self,
+        vote: Vote,
+        start: FileStart,
+    ) -> Result<SnapshotResponse<TypeConfig>, InstallRefusal> {
+        let refused = |reason: String| InstallRefusal::Unfit {
+            before: start.before,
+            reason,
+        };
+        if start.before.term > vote.leader_id.term {
+            let reason = format!("its leader is of term {}", vote.leader_id.term);
+            return Err(refused(reason));
+        }
+        let checked = self.starts.check_start(&start);
+        checked.map_err(|error| refused(error.to_string()))?;
+        let before = LogId::from(start.before);
+        let committed = self
+            .seat
+            .raft
+            .with_raft_state(|state| state.local_committed().copied())
+            .await
+            .map_err(Fault::from)?;
+        // The engine panics on a start that contradicts what it has committed.
+        if let Some(committed) = committed
+            && (before > committed) != (before.index > committed.index)
+        {
+            let reason = format!("entry {} is committed here", OpId::from(committed));
+            return Err(refused(reason));
+        }
+        let installed = self.seat.raft.install_full_snapshot(vote, start.snapshot());
+        let response = installed.await.map_err(Fault::from)?;
+        if response.vote == vote {
+            self.seat.heard.now();
+        }
+        Ok(response)
     }
 
     /// Votes.
@@ -211,6 +264,22 @@ impl Inbound {
         let initialized = self.seat.raft.is_initialized().await;
         Ok(!initialized?)
     }
+}
+
+/// Why a log did not begin with a file of another member's log.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum InstallRefusal {
+    /// The start cannot be the ring's.
+    #[error("this log cannot begin behind {before}: {reason}")]
+    Unfit {
+        /// The entry before the start.
+        before: OpId,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The engine has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Fault),
 }
 
 pub(crate) fn raft_fault(error: openraft::errors::RaftError<TypeConfig>) -> Fault {

@@ -42,7 +42,7 @@ pub use bootstrap::{FoundingPlan, FoundingRefusal, Introduction, plan_founding};
 pub use explain::{Explanation, Prospects, explain};
 pub use fault::Fault;
 pub use identity::{Identity, IdentityBook, IdentityError, IdentityFile, RingState};
-pub use inbound::{AppendAnswers, Inbound};
+pub use inbound::{AppendAnswers, Inbound, InstallRefusal};
 pub use leadership::{Leadership, NotServing, Term};
 pub use member::{BootstrapError, Member, PurgeError, StartError};
 pub use member_config::{Bounds, ConfigError, MemberConfig, Timers};

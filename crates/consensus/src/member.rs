@@ -8,8 +8,8 @@ use openraft::RaftNetworkFactory;
 use openraft::network::NetSnapshot;
 use openraft::storage::RaftLogStorage;
 use raft_types::{
-    AppEntry, CommittedLeaderId, MAX_TRANSACTION_BYTES, MemberId, MemberRecord, Membership, OpId,
-    ProposalResponder, TypeConfig,
+    AppEntry, CommittedLeaderId, FileStarts, MAX_TRANSACTION_BYTES, MemberId, MemberRecord,
+    Membership, OfferedStart, OpId, ProposalResponder, TypeConfig,
 };
 use thiserror::Error;
 use tokio::sync::{Semaphore, watch};
@@ -36,7 +36,7 @@ use crate::standing::RingView;
 use crate::status::MemberStatus;
 use crate::steward::{self, StewardState};
 use crate::transfer::{self, TransferError, TransferOutcome};
-use crate::watermark::{AppliedFloor, CommitMark, CommittedLog};
+use crate::watermark::{AppliedFloor, CommitMark, CommittedLog, PurgeGoal};
 
 /// A running member.
 #[derive(Debug, Clone)]
@@ -46,6 +46,8 @@ struct Running {
     config: MemberConfig,
     seat: Arc<Seat>,
     calls: Arc<dyn MemberCalls>,
+    starts: Arc<dyn FileStarts>,
+    purge_goal: PurgeGoal,
     proposals: Arc<Semaphore>,
     leadership: watch::Receiver<Leadership>,
     steward: watch::Receiver<Option<StewardState>>,
@@ -98,13 +100,31 @@ pub enum PurgeError {
         /// What could be.
         applied: Option<OpId>,
     },
+    /// Inside of a file, or within the file that is being written to.
+    #[error("entries up to {upto} cannot be purged: no file ends there; {}", match .next {
+        Some(next) => format!("the next one that does ends with {next}"),
+        None => "the files from there on are still needed".to_owned(),
+    })]
+    NotTheEndOfAFile {
+        /// What was asked for.
+        upto: OpId,
+        /// The first entry behind it that ends a file, where another file follows.
+        next: Option<OpId>,
+    },
+    /// The log could not be read.
+    #[error("the log cannot say where its files begin: {reason}")]
+    Log {
+        /// The log's words.
+        reason: String,
+    },
     /// The engine has stopped.
     #[error(transparent)]
     Stopped(#[from] Fault),
 }
 
 impl Member {
-    /// Starts a member over its log. `floor` is from where the log is known to be committed.
+    /// Starts a member over its log. `floor` is from where the log is known to be committed; `starts` is
+    /// the same log again, as a row of files with which another member's log may begin.
     ///
     /// # Errors
     /// [`StartError`] when the configuration cannot work, or the log cannot be read.
@@ -114,15 +134,18 @@ impl Member {
         network: N,
         calls: Arc<dyn MemberCalls>,
         floor: AppliedFloor,
+        starts: Arc<dyn FileStarts>,
     ) -> Result<Self, StartError>
     where
         L: RaftLogStorage<TypeConfig>,
         N: RaftNetworkFactory<TypeConfig>,
-        N::Network: NetSnapshot<TypeConfig, SnapshotData = ()>,
+        N::Network: NetSnapshot<TypeConfig, SnapshotData = OfferedStart>,
     {
         let engine_config = config.engine()?;
         let mark = CommitMark::new(floor.last_applied.map(OpId::from));
-        let state_machine = CommittedLog::new(floor, mark.clone());
+        let purge_goal = PurgeGoal::default();
+        let state_machine =
+            CommittedLog::new(floor, mark.clone(), starts.clone(), purge_goal.clone());
         let raft = Engine::new(config.id, engine_config, network, log, state_machine)
             .await
             .map_err(Fault::from)?;
@@ -147,6 +170,8 @@ impl Member {
             config,
             seat,
             calls,
+            starts,
+            purge_goal,
             leadership,
             steward,
             fault,
@@ -411,14 +436,28 @@ impl Member {
     }
 
     /// Lets the engine remove entries up to `upto` from the log, when no follower is being sent them.
+    /// A file ends with `upto`, so that the log goes on with a file with which another log can begin.
     ///
     /// # Errors
-    /// [`PurgeError`] when they are not applied yet.
+    /// [`PurgeError`] when they are not applied yet, or no file ends there.
     pub async fn purge(&self, upto: OpId) -> Result<(), PurgeError> {
         let applied = engine::progress(self.raft()).applied;
         if applied.is_none_or(|applied| applied.index < upto.index) {
             return Err(PurgeError::NotApplied { upto, applied });
         }
+        let purged = engine::progress(self.raft()).purged;
+        if purged.is_some_and(|purged| purged.index >= upto.index) {
+            return Ok(());
+        }
+        let next = self.0.starts.first_start(Some(upto)).await;
+        let next = next.map_err(|error| PurgeError::Log {
+            reason: error.to_string(),
+        })?;
+        let next = next.map(|start| start.before);
+        if next != Some(upto) {
+            return Err(PurgeError::NotTheEndOfAFile { upto, next });
+        }
+        self.0.purge_goal.raise(upto);
         let trigger = self.raft().trigger();
         trigger.snapshot().await.map_err(Fault::from)?;
         let marked = self.raft().wait(None);
@@ -438,7 +477,11 @@ impl Member {
 
     /// The receiving end, for the transport's server.
     pub fn inbound(&self) -> Inbound {
-        Inbound::new(self.0.seat.clone(), self.0.calls.clone())
+        Inbound::new(
+            self.0.seat.clone(),
+            self.0.calls.clone(),
+            self.0.starts.clone(),
+        )
     }
 
     /// Waits until the engine has stopped, and says why: a failed log storage, a panic, a shutdown.

@@ -63,6 +63,7 @@ impl MemberConfig {
             // A snapshot is only ever the mark up to which the log may be purged, set by hand.
             snapshot_policy: SnapshotPolicy::Never,
             max_in_snapshot_log_to_keep: u64::MAX,
+            install_snapshot_timeout: millis(INSTALL_DEADLINE),
             enable_pre_vote: Some(true),
             // A restarted leader has to be elected again before it may say that it leads.
             enable_leader_restore: Some(false),
@@ -75,6 +76,11 @@ impl MemberConfig {
         Ok(Arc::new(config))
     }
 }
+
+/// How long a leader waits for a member that lets its log begin with a later file. That one removes all its
+/// old files before it answers. If that takes longer, the call is made again and answered at once; entries
+/// that follow wait in that member until it is done.
+const INSTALL_DEADLINE: Duration = Duration::from_secs(2);
 
 /// How long a leader waits before it tries again to reach a member that could not be reached.
 const RECONNECT_DELAYS: &str = "50ms 100ms 200ms ...500ms";

@@ -2,9 +2,11 @@
 //! but the mark up to which the log is committed, and the membership in force there.
 //! A leader's own proposals move the mark already when the engine commits them (see `proposal`),
 //! everything else when the engine applies it.
+//!
+//! A snapshot of a log is the start of one of its files, with which another log can begin.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::{Stream, TryStreamExt};
 use openraft::storage::EntryResponder;
@@ -12,7 +14,9 @@ use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
 use openraft::{
     OptionalSend, RaftSnapshotBuilder, Snapshot, SnapshotMeta, storage::RaftStateMachine,
 };
-use raft_types::{EntryPayload, LogId, OpId, StoredMembership, TypeConfig};
+use raft_types::{
+    EntryPayload, FileStart, FileStarts, LogId, OfferedStart, OpId, StoredMembership, TypeConfig,
+};
 use tokio::sync::watch;
 
 /// From where a member goes on at its start: an entry that the store knows to be committed, and the
@@ -54,36 +58,95 @@ impl CommitMark {
     }
 }
 
+/// Up to where the log is to be purged: the end of a file. The engine purges no further than its last
+/// snapshot, so it is built for this entry; and no start before it is offered, because the entries
+/// behind that one may be gone at any moment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PurgeGoal(Arc<Mutex<Option<OpId>>>);
+
+impl PurgeGoal {
+    /// Moves the goal up to `op_id`; does nothing when it is there already.
+    pub(crate) fn raise(&self, op_id: OpId) {
+        let mut goal = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *goal = goal
+            .filter(|goal| goal.index >= op_id.index)
+            .or(Some(op_id));
+    }
+
+    fn get(&self) -> Option<OpId> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// openraft's state machine over the mark.
-#[derive(Debug)]
 pub struct CommittedLog {
     floor: AppliedFloor,
     mark: CommitMark,
-    /// What the last [`MarkBuilder`] saw; it lets the engine purge up to there.
-    purgeable: Option<SnapshotMetaOf<TypeConfig>>,
+    starts: Arc<dyn FileStarts>,
+    goal: PurgeGoal,
+    /// The last snapshot of a log that has no files.
+    marked: Option<SnapshotMetaOf<TypeConfig>>,
 }
 
 impl CommittedLog {
-    pub(crate) fn new(floor: AppliedFloor, mark: CommitMark) -> Self {
+    pub(crate) fn new(
+        floor: AppliedFloor,
+        mark: CommitMark,
+        starts: Arc<dyn FileStarts>,
+        goal: PurgeGoal,
+    ) -> Self {
         Self {
             floor,
             mark,
-            purgeable: None,
+            starts,
+            goal,
+            marked: None,
         }
     }
 
-    fn builder(&mut self) -> MarkBuilder {
-        let meta = SnapshotMeta {
-            last_log_id: self.floor.last_applied,
-            last_membership: self.floor.membership.clone(),
+    /// The first start that the log has behind what is purged or about to be, if it is committed.
+    async fn first_start(&self) -> Result<Option<FileStart>, io::Error> {
+        let start = self.starts.first_start(self.goal.get()).await?;
+        let applied = self.floor.last_applied.map(|applied| applied.index);
+        Ok(start.filter(|start| Some(start.before.index) <= applied))
+    }
+
+    /// The snapshot that allows the purge which is wanted; without one, the mark alone.
+    async fn builder(&mut self) -> MarkBuilder {
+        let snapshot = match self.first_start().await {
+            Ok(Some(start)) => Ok(start.snapshot()),
+            Ok(None) => {
+                let meta = SnapshotMeta {
+                    last_log_id: self.floor.last_applied,
+                    last_membership: self.floor.membership.clone(),
+                };
+                self.marked = Some(meta.clone());
+                Ok(mark_alone(meta))
+            }
+            Err(error) => Err(error),
         };
-        self.purgeable = Some(meta.clone());
-        MarkBuilder { meta }
+        MarkBuilder { snapshot }
+    }
+}
+
+fn mark_alone(meta: SnapshotMetaOf<TypeConfig>) -> SnapshotOf<TypeConfig, OfferedStart> {
+    Snapshot {
+        meta,
+        snapshot: None,
+    }
+}
+
+impl std::fmt::Debug for CommittedLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CommittedLog")
+            .field("floor", &self.floor)
+            .field("goal", &self.goal)
+            .finish_non_exhaustive()
     }
 }
 
 impl RaftStateMachine<TypeConfig> for CommittedLog {
-    type SnapshotData = ();
+    type SnapshotData = OfferedStart;
     type SnapshotBuilder = MarkBuilder;
 
     async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
@@ -110,19 +173,22 @@ impl RaftStateMachine<TypeConfig> for CommittedLog {
     }
 
     async fn get_snapshot_builder(&mut self) -> Self::SnapshotBuilder {
-        self.builder()
+        self.builder().await
     }
 
+    /// The log begins with the start before the mark moves: the engine takes the entries behind it as
+    /// those that come next.
     async fn install_snapshot(
         &mut self,
         meta: &SnapshotMetaOf<TypeConfig>,
-        (): Self::SnapshotData,
+        start: OfferedStart,
     ) -> Result<(), io::Error> {
-        // No call of another member leads here: `Inbound` takes entries only. Taken over is the mark,
-        // for a log that begins after it.
+        match start {
+            Some(start) => self.starts.begin_at(start).await?,
+            None => self.marked = Some(meta.clone()),
+        }
         self.floor.last_applied = meta.last_log_id;
         self.floor.membership = meta.last_membership.clone();
-        self.purgeable = Some(meta.clone());
         if let Some(last) = meta.last_log_id {
             self.mark.advance(last.into());
         }
@@ -131,24 +197,26 @@ impl RaftStateMachine<TypeConfig> for CommittedLog {
 
     async fn get_current_snapshot(
         &mut self,
-    ) -> Result<Option<SnapshotOf<TypeConfig, ()>>, io::Error> {
-        let meta = self.purgeable.clone();
-        Ok(meta.map(|meta| Snapshot { meta, snapshot: () }))
+    ) -> Result<Option<SnapshotOf<TypeConfig, OfferedStart>>, io::Error> {
+        let start = self.first_start().await?.map(FileStart::snapshot);
+        Ok(start.or_else(|| self.marked.clone().map(mark_alone)))
     }
 }
 
-/// Tells the engine how far the log may be purged. There is nothing else in a snapshot of a log.
+/// A snapshot that is ready, for the engine that wants to build one.
 #[derive(Debug)]
 pub struct MarkBuilder {
-    meta: SnapshotMetaOf<TypeConfig>,
+    snapshot: Result<SnapshotOf<TypeConfig, OfferedStart>, io::Error>,
 }
 
 impl RaftSnapshotBuilder<TypeConfig> for MarkBuilder {
-    type SnapshotData = ();
+    type SnapshotData = OfferedStart;
 
-    async fn build_snapshot(&mut self) -> Result<SnapshotOf<TypeConfig, ()>, io::Error> {
-        let meta = self.meta.clone();
-        Ok(Snapshot { meta, snapshot: () })
+    async fn build_snapshot(&mut self) -> Result<SnapshotOf<TypeConfig, OfferedStart>, io::Error> {
+        match &self.snapshot {
+            Ok(snapshot) => Ok(snapshot.clone()),
+            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+        }
     }
 }
 
@@ -191,8 +259,14 @@ mod conformance {
 
     impl StoreBuilder<TypeConfig, MemoryLog, CommittedLog> for InMemory {
         async fn build(&self) -> Result<((), MemoryLog, CommittedLog), StorageError<TypeConfig>> {
-            let state_machine = CommittedLog::new(AppliedFloor::default(), CommitMark::new(None));
-            Ok(((), MemoryDisk::default().open(), state_machine))
+            let disk = MemoryDisk::default();
+            let state_machine = CommittedLog::new(
+                AppliedFloor::default(),
+                CommitMark::new(None),
+                Arc::new(disk.clone()),
+                PurgeGoal::default(),
+            );
+            Ok(((), disk.open(), state_machine))
         }
     }
 

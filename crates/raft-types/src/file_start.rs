@@ -26,15 +26,19 @@ pub struct FileStart {
     pub header: Bytes,
 }
 
+/// What the engine calls the content of a snapshot: where a log can begin instead of at its first entry.
+/// None where a snapshot only marks up to where a log without files may be purged.
+pub type OfferedStart = Option<FileStart>;
+
 impl FileStart {
     /// The start as the engine takes it.
-    pub fn snapshot(self) -> SnapshotOf<TypeConfig, Self> {
+    pub fn snapshot(self) -> SnapshotOf<TypeConfig, OfferedStart> {
         Snapshot {
             meta: SnapshotMeta {
                 last_log_id: Some(self.before.into()),
                 last_membership: self.membership.clone(),
             },
-            snapshot: self,
+            snapshot: Some(self),
         }
     }
 }

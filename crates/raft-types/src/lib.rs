@@ -13,7 +13,7 @@ mod type_config;
 
 pub use bounds::{MAX_MESSAGE_BYTES, MAX_TRANSACTION_BYTES, REPLICATION_WINDOW_BYTES};
 pub use entry::{AppEntry, PayloadAssembly, PayloadChecksumError, Rotate, TransactionPayload};
-pub use file_start::{FileStart, FileStartAnswer, FileStarts};
+pub use file_start::{FileStart, FileStartAnswer, FileStarts, OfferedStart};
 pub use ids::{Incarnation, MemberId, Region, RingId};
 pub use log_report::{LogReport, OwnLog, REPORTED_RUNS, ReadingEntries, TermRun};
 pub use member_record::{MemberKind, MemberRecord};

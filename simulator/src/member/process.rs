@@ -188,7 +188,8 @@ impl Process {
         };
         let watched = WatchedLog::new(store, watch, seat.pace.clone());
         let calls = Arc::new(port.clone());
-        let member = Member::start(config, watched, port, calls, floor).await;
+        let member =
+            Member::start(config, watched, port, calls, floor, Arc::new(log.clone())).await;
         let member = member.map_err(|error| off_or(start_failure(&error)))?;
         let reception = Reception {
             desk,

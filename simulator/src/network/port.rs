@@ -14,7 +14,7 @@ use openraft::raft::{
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::type_config::alias::SnapshotOf;
-use raft_types::{MemberId, MemberRecord, TypeConfig, Vote};
+use raft_types::{MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
 
 use super::answers::exchange;
 use super::desk::Desk;
@@ -152,7 +152,7 @@ impl Line {
 }
 
 impl RaftNetworkV2<TypeConfig> for Line {
-    type SnapshotData = ();
+    type SnapshotData = OfferedStart;
 
     async fn append_entries(
         &mut self,
@@ -211,7 +211,7 @@ impl RaftNetworkV2<TypeConfig> for Line {
     async fn full_snapshot(
         &mut self,
         _: Vote,
-        _: SnapshotOf<TypeConfig, ()>,
+        _: SnapshotOf<TypeConfig, OfferedStart>,
         _: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {

@@ -20,7 +20,7 @@ use openraft::raft::{
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::type_config::alias::SnapshotOf;
-use raft_types::{MemberId, MemberRecord, OwnLog, TypeConfig, Vote};
+use raft_types::{MemberId, MemberRecord, OfferedStart, OwnLog, TypeConfig, Vote};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -364,12 +364,12 @@ impl<N: ReportingNetwork> NetStreamAppend<TypeConfig> for MatchingClient<N> {
 }
 
 impl<N: ReportingNetwork> NetSnapshot<TypeConfig> for MatchingClient<N> {
-    type SnapshotData = ();
+    type SnapshotData = OfferedStart;
 
     async fn full_snapshot(
         &mut self,
         vote: Vote,
-        snapshot: SnapshotOf<TypeConfig, ()>,
+        snapshot: SnapshotOf<TypeConfig, OfferedStart>,
         cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {

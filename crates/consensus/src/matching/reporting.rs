@@ -8,7 +8,7 @@ use openraft::network::{
     NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
 };
 use openraft::raft::{AppendEntriesRequest, StreamAppendResult};
-use raft_types::{LogReport, TypeConfig};
+use raft_types::{LogReport, OfferedStart, TypeConfig};
 
 /// What a call of the engine's network leads to.
 pub type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
@@ -41,7 +41,7 @@ pub trait ReportingNetwork:
     NetBackoff<TypeConfig>
     + NetStreamAppend<TypeConfig>
     + NetVote<TypeConfig>
-    + NetSnapshot<TypeConfig, SnapshotData = ()>
+    + NetSnapshot<TypeConfig, SnapshotData = OfferedStart>
     + NetTransferLeader<TypeConfig>
 {
     /// [`NetStreamAppend::stream_append`] with reports.

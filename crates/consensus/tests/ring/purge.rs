@@ -1,26 +1,61 @@
-//! The log is purged by hand, never beyond what is applied; a member that still needs purged entries
-//! does not get the rest, and the leader's status says so.
+//! The log is purged by hand, never beyond what is applied. A member that needs purged entries lets its
+//! log begin with a later file, and has everything from there on.
+
+use std::time::Duration;
 
 use consensus::PurgeError;
 use raft_types::MemberKind::Database;
-use raft_types::OpId;
+use raft_types::{LogId, MemberId, OpId};
 
-use crate::support::ring::{Ring, within};
+use crate::support::ring::{Ring, transaction, within};
 
-#[tokio::test]
-async fn purged_entries_are_gone_and_missed_by_who_needs_them() {
-    let mut ring = Ring::of(&[Database; 3]).await;
-    let (leader, _) = ring.serving().await;
-    ring.commit("seen by all").await;
-    let absent = ring.ids().into_iter().find(|id| *id != leader).unwrap();
-    ring.crash(absent).await;
+/// Commits entries until the leader has purged all but the last few of them; how far it has.
+async fn purged(ring: &Ring, leader: MemberId) -> OpId {
     let mut last = OpId::default();
     for number in 0..20 {
         last = ring.commit(&format!("missed {number}")).await;
     }
-    ring.committed_everywhere(last).await;
+    let upto = OpId::new(last.term, last.index - 5);
+    let member = ring.member(leader);
+    within("the purge", async {
+        loop {
+            // Entries that are being sent are kept; asking again is the remedy.
+            member.purge(upto).await.unwrap();
+            if member.status().purged == Some(upto) {
+                return upto;
+            }
+            ring.commit("more").await;
+        }
+    })
+    .await
+}
 
-    let member = ring.member(leader).clone();
+/// Waits until a member's log is the leader's from behind `floor` on.
+async fn has_the_rest(ring: &Ring, id: MemberId, leader: MemberId, floor: OpId) {
+    let last = ring.commit("the last one").await;
+    within("the rest of the log", async {
+        loop {
+            let entries = ring.disks[&id].all();
+            if entries.last().map(|entry| OpId::from(entry.log_id)) == Some(last) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    let found = ring.disks[&id].all();
+    assert_eq!(found.first().unwrap().log_id.index, floor.index + 1);
+    assert_eq!(found, ring.disks[&leader].all());
+    assert_eq!(ring.disks[&id].purged().0, Some(LogId::from(floor)));
+    ring.committed_everywhere(last).await;
+}
+
+#[tokio::test]
+async fn nothing_is_purged_that_is_not_applied() {
+    let ring = Ring::of(&[Database; 3]).await;
+    let (leader, _) = ring.serving().await;
+    let last = ring.commit("seen by all").await;
+    let member = ring.member(leader);
     let beyond = OpId::new(last.term, last.index + 1);
     let refused = member.purge(beyond).await;
     assert!(
@@ -28,38 +63,99 @@ async fn purged_entries_are_gone_and_missed_by_who_needs_them() {
         "{refused:?}"
     );
     assert_eq!(member.status().purged, None);
+}
 
-    let upto = OpId::new(last.term, last.index - 5);
-    within("the purge", async {
-        loop {
-            // Entries that are being sent are kept; asking again is the remedy.
-            member.purge(upto).await.unwrap();
-            if member.status().purged == Some(upto) {
-                return;
-            }
-            ring.commit("more").await;
-        }
-    })
-    .await;
-    let first = ring.disks[&leader]
-        .all()
-        .first()
-        .map(|entry| entry.log_id.index);
-    assert_eq!(first, Some(upto.index + 1));
+#[tokio::test]
+async fn a_member_that_was_away_gets_the_log_from_a_later_file_on() {
+    let mut ring = Ring::of(&[Database; 3]).await;
+    let (leader, _) = ring.serving().await;
+    ring.commit("seen by all").await;
+    let absent = ring.ids().into_iter().find(|id| *id != leader).unwrap();
+    ring.crash(absent).await;
+    let floor = purged(&ring, leader).await;
+    let first = ring.disks[&leader].all()[0].log_id.index;
+    assert_eq!(first, floor.index + 1);
 
     ring.start(absent).await;
-    within("the status", async {
+    has_the_rest(&ring, absent, leader, floor).await;
+
+    // And it goes on from there after a crash, with the membership of the ring.
+    ring.crash(absent).await;
+    ring.start(absent).await;
+    has_the_rest(&ring, absent, leader, floor).await;
+    let view = ring.member(absent).status().ring_view;
+    assert_eq!(view.voter_sets[0].len(), 3);
+}
+
+#[tokio::test]
+async fn a_member_without_any_entry_begins_with_a_later_file() {
+    let mut ring = Ring::started(&[Database; 4]).await;
+    let newcomer = MemberId(4);
+    ring.crash(newcomer).await;
+    ring.bootstrap().await;
+    let (leader, _) = ring.serving().await;
+    let floor = purged(&ring, leader).await;
+    ring.start(newcomer).await;
+    has_the_rest(&ring, newcomer, leader, floor).await;
+}
+
+#[tokio::test]
+async fn a_tail_that_nobody_committed_goes_with_the_old_log() {
+    let ring = Ring::of(&[Database; 3]).await;
+    let (old, term) = ring.serving().await;
+    ring.commit("seen by all").await;
+    ring.board.isolate(old, ring.ids());
+    for number in 0..10 {
+        let lost = transaction(&format!("seen by nobody else {number}"));
+        // Nobody waits for the outcome: the ring goes on without this member.
+        drop(ring.member(old).propose(lost, term).await.unwrap());
+    }
+    let tail = ring.disks[&old].all().len();
+    let leader = within("another leader", async {
         loop {
-            let view = member.status().ring_view;
-            if view.member(absent).unwrap().needs_purged_entries {
-                return;
+            let others = ring.ids().into_iter().filter(|id| *id != old);
+            let serving = others.into_iter().find(|id| {
+                ring.member(*id)
+                    .leadership()
+                    .borrow()
+                    .serving_term()
+                    .is_some()
+            });
+            match serving {
+                Some(id) => return id,
+                None => tokio::time::sleep(Duration::from_millis(5)).await,
             }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     })
     .await;
-    let committed = ring.commit("the ring goes on").await;
-    let mut mark = member.committed();
-    let reached = mark.wait_for(|at| at.is_some_and(|at| at.index >= committed.index));
-    within("the commit mark", reached).await.unwrap();
+    let floor = within("the purge", async {
+        let mut last = OpId::default();
+        for number in 0..30 {
+            let member = ring.member(leader);
+            let term = member.leadership().borrow().serving_term().unwrap();
+            let proposed = member
+                .propose(transaction(&format!("{number}")), term)
+                .await;
+            last = match proposed.unwrap().outcome().await {
+                consensus::Outcome::Committed(op_id) => op_id,
+                other => panic!("{other:?}"),
+            };
+        }
+        ring.member(leader).purge(last).await.unwrap();
+        last
+    })
+    .await;
+    assert!(
+        floor.index as usize > tail,
+        "the tail ends before the floor"
+    );
+    within("the purge", async {
+        while ring.member(leader).status().purged != Some(floor) {
+            ring.member(leader).purge(floor).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    ring.board.heal();
+    has_the_rest(&ring, old, leader, floor).await;
 }

@@ -11,8 +11,9 @@ use std::time::Duration;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, OptionalSend, RaftLogReader};
 use raft_types::{
-    AppEntry, Entry, EntryPayload, LogId, LogReport, MAX_MESSAGE_BYTES, OpId, OwnLog,
-    REPORTED_RUNS, ReadingEntries, TermRun, TypeConfig, Vote,
+    AppEntry, Entry, EntryPayload, FileStart, FileStartAnswer, FileStarts, LogId, LogReport,
+    MAX_MESSAGE_BYTES, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, StoredMembership, TermRun,
+    TypeConfig, Vote,
 };
 
 /// What survives a member.
@@ -23,6 +24,8 @@ pub(crate) struct MemoryDisk(Arc<Mutex<Content>>);
 struct Content {
     vote: Option<Vote>,
     purged: Option<LogId>,
+    /// The one in force at the last purged entry.
+    membership: StoredMembership,
     entries: BTreeMap<u64, Entry>,
     runs: Vec<TermRun>,
     /// The last index that is flushed.
@@ -54,7 +57,23 @@ impl Content {
         self.durable = self.durable.min(from.checked_sub(1));
     }
 
-    fn purge(&mut self, upto: LogId) {
+    /// The membership in force at an entry.
+    fn membership_at(&self, index: u64) -> StoredMembership {
+        let in_log = self.entries.range(..=index).rev();
+        let in_log = in_log.filter_map(|(_, entry)| match &entry.payload {
+            EntryPayload::Membership(membership) => Some(StoredMembership::new(
+                Some(entry.log_id),
+                membership.clone(),
+            )),
+            _ => None,
+        });
+        let last = in_log.into_iter().next();
+        last.unwrap_or_else(|| self.membership.clone())
+    }
+
+    fn purge(&mut self, upto: LogId, membership: StoredMembership) {
+        self.membership = membership;
+        self.durable = self.durable.max(Some(upto.index));
         self.entries = self.entries.split_off(&(upto.index + 1));
         self.runs.retain(|run| run.last > upto.index);
         if let Some(run) = self.runs.first_mut() {
@@ -122,6 +141,13 @@ impl MemoryDisk {
             .collect()
     }
 
+    /// Up to where the log is purged, which is where a member goes on at its start.
+    #[allow(dead_code, reason = "not every user starts members again")]
+    pub(crate) fn purged(&self) -> (Option<LogId>, StoredMembership) {
+        let content = self.content();
+        (content.purged, content.membership.clone())
+    }
+
     /// Notes that the log is flushed up to an entry, if that is still in it.
     fn flushed(&self, last: Option<LogId>) {
         let mut content = self.content();
@@ -148,6 +174,37 @@ impl OwnLog for MemoryDisk {
     fn entries(&self, range: Range<u64>) -> ReadingEntries<'_> {
         let mut log = self.open();
         Box::pin(async move { log.limited_get_log_entries(range.start, range.end).await })
+    }
+}
+
+/// The log as a row of files, of which one begins behind every entry.
+impl FileStarts for MemoryDisk {
+    fn first_start(&self, from: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>> {
+        let content = self.content();
+        let purged = content.purged.map(OpId::from);
+        let start = from.max(purged).map(|before| FileStart {
+            before,
+            membership: content.membership_at(before.index),
+            header: bytes::Bytes::new(),
+        });
+        Box::pin(std::future::ready(Ok(start)))
+    }
+
+    fn check_start(&self, _: &FileStart) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn begin_at(&self, start: FileStart) -> FileStartAnswer<'_, ()> {
+        let before = LogId::from(start.before);
+        let mut content = self.content();
+        let has_it = content.entries.get(&before.index).map(|entry| entry.log_id) == Some(before);
+        if !has_it {
+            content.truncate(0);
+        }
+        if content.purged < Some(before) {
+            content.purge(before, start.membership);
+        }
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 
@@ -268,7 +325,11 @@ impl RaftLogStorage<TypeConfig> for MemoryLog {
     }
 
     async fn purge(&mut self, upto: LogId) -> Result<(), io::Error> {
-        self.0.content().purge(upto);
+        let mut content = self.0.content();
+        if content.purged < Some(upto) {
+            let membership = content.membership_at(upto.index);
+            content.purge(upto, membership);
+        }
         Ok(())
     }
 }

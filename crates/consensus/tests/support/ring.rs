@@ -135,13 +135,18 @@ impl Ring {
         let port = self.board.port(id);
         let disk = self.disks[&id].clone();
         let calls = Arc::new(port.clone());
-        let (log, floor) = (disk.open(), AppliedFloor::default());
+        let (last_applied, membership) = disk.purged();
+        let floor = AppliedFloor {
+            last_applied,
+            membership,
+        };
+        let (log, starts) = (disk.open(), Arc::new(disk.clone()));
         let member = match self.searches_locally {
             true => {
                 let network = Matching::new(port, Arc::new(disk.clone()), &config.timers);
-                Member::start(config, log, network, calls, floor).await
+                Member::start(config, log, network, calls, floor, starts).await
             }
-            false => Member::start(config, log, port, calls, floor).await,
+            false => Member::start(config, log, port, calls, floor, starts).await,
         };
         let member = member.unwrap();
         self.board.connect(id, member.inbound(), disk);

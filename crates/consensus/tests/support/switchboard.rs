@@ -19,7 +19,7 @@ use openraft::raft::{
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::type_config::alias::SnapshotOf;
-use raft_types::{MemberId, MemberRecord, OwnLog, TypeConfig, Vote};
+use raft_types::{MemberId, MemberRecord, OfferedStart, OwnLog, TypeConfig, Vote};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::memory_log::MemoryDisk;
@@ -202,7 +202,7 @@ fn unreachable(reason: impl ToString) -> RPCError<TypeConfig> {
 }
 
 impl RaftNetworkV2<TypeConfig> for Line {
-    type SnapshotData = ();
+    type SnapshotData = OfferedStart;
 
     async fn append_entries(
         &mut self,
@@ -256,15 +256,15 @@ impl RaftNetworkV2<TypeConfig> for Line {
 
     async fn full_snapshot(
         &mut self,
-        _: Vote,
-        _: SnapshotOf<TypeConfig, ()>,
+        vote: Vote,
+        snapshot: SnapshotOf<TypeConfig, OfferedStart>,
         _: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        _: RPCOption,
+        option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        let reason = "entries that the member needs are purged";
-        Err(StreamingError::Unreachable(Unreachable::from_string(
-            reason,
-        )))
+        let inbound = self.reach(option.hard_ttl()).await?;
+        let start = snapshot.snapshot.expect("the log has file starts");
+        let answer = inbound.install(vote, start).await.map_err(unreachable)?;
+        Ok(self.back(answer, option.hard_ttl()).await?)
     }
 
     async fn transfer_leader(

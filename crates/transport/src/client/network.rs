@@ -19,7 +19,7 @@ use openraft::raft::{
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::type_config::alias::SnapshotOf;
-use raft_types::{MemberId, MemberRecord, TypeConfig, Vote};
+use raft_types::{MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
 use tonic::{Code, Response, Status};
 
 use super::answers::Answers;
@@ -128,6 +128,29 @@ impl PeerClient {
         wire::append_result(answer).map_err(unreadable)
     }
 
+    /// Lets the member's log begin with a file of this one's.
+    async fn begin(
+        &self,
+        vote: Vote,
+        start: OfferedStart,
+        deadline: Duration,
+    ) -> RpcResult<SnapshotResponse<TypeConfig>> {
+        let peer = &self.peer;
+        let Some(start) = start else {
+            let message = "the member needs entries that are purged here, and this log has no file with which its \
+                           log could begin";
+            peer.troubled(None, message);
+            return Err(RPCError::Unreachable(Unreachable::from_string(message)));
+        };
+        let request =
+            wire::begin_request(&vote, &start).map_err(|error| unreachable(peer, error))?;
+        let mut client = peer.bulk().map_err(|error| unreachable(peer, error))?;
+        let call = client.begin(peer.sealed(request));
+        let answer = unary(peer, RPCTypes::InstallSnapshot, deadline, call).await?;
+        let vote = wire::begin_answer_from(answer).map_err(unreadable)?;
+        Ok(SnapshotResponse::new(vote))
+    }
+
     async fn open_stream<S>(&self, requests: S) -> RpcResult<Answers>
     where
         S: Stream<Item = Asked> + Send + Unpin + 'static,
@@ -144,7 +167,7 @@ impl PeerClient {
 }
 
 impl RaftNetworkV2<TypeConfig> for PeerClient {
-    type SnapshotData = ();
+    type SnapshotData = OfferedStart;
 
     async fn append_entries(
         &mut self,
@@ -200,19 +223,14 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
 
     async fn full_snapshot(
         &mut self,
-        _: Vote,
-        snapshot: SnapshotOf<TypeConfig, ()>,
+        vote: Vote,
+        snapshot: SnapshotOf<TypeConfig, OfferedStart>,
         _: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        _: RPCOption,
+        option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        let upto = snapshot.meta.last_log_id.map_or(0, |last| last.index);
-        let message = format!(
-            "the member needs entries that are purged here (the log is kept from about index {upto}); it cannot catch up: add a new member instead"
-        );
-        self.peer.troubled(None, &message);
-        Err(StreamingError::Unreachable(Unreachable::from_string(
-            message,
-        )))
+        Ok(self
+            .begin(vote, snapshot.snapshot, option.hard_ttl())
+            .await?)
     }
 
     async fn transfer_leader(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use consensus::{Fault, Inbound};
+use consensus::{Fault, Inbound, InstallRefusal};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, stream};
 use openraft::raft::VoteResponse;
@@ -95,6 +95,20 @@ impl Raft for RaftService {
         let answer = inbound.transfer_leader(request).await;
         let answer = answer.map_err(fault_status)?;
         Ok(Response::new(wire::transfer_answer(answer)))
+    }
+
+    async fn begin(
+        &self,
+        request: Request<schema::BeginRequest>,
+    ) -> Result<Response<schema::BeginAnswer>, Status> {
+        let (inbound, _, request) = self.admitted(request)?;
+        let (vote, start) = wire::begin_request_from(request).map_err(wire_status)?;
+        let answer = inbound.install(vote, start).await;
+        let answer = answer.map_err(|refusal| match refusal {
+            InstallRefusal::Stopped(fault) => fault_status(fault),
+            unfit @ InstallRefusal::Unfit { .. } => Status::failed_precondition(unfit.to_string()),
+        })?;
+        Ok(Response::new(wire::begin_answer(&answer.vote)))
     }
 
     async fn ask(

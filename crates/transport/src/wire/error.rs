@@ -50,6 +50,17 @@ pub(crate) enum WireError {
         /// What the decoder says.
         reason: String,
     },
+    /// The start of a file that is larger than a message may be.
+    #[error(
+        "the start of the file behind {before} has {bytes} bytes, more than a message may have; the GTID set is \
+         too fragmented for another log to begin there: copy the data directory of a stopped member instead"
+    )]
+    StartTooLarge {
+        /// The entry before the file.
+        before: OpId,
+        /// Its bytes.
+        bytes: usize,
+    },
     /// A membership that cannot be read or written.
     #[error("the membership of entry {op_id} cannot be read: {reason}")]
     Membership {

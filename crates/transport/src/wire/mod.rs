@@ -2,6 +2,7 @@
 //! into parts and put together again. Pure; nothing that arrives here is trusted.
 
 mod assembly;
+mod begin;
 mod entry;
 mod error;
 mod question;
@@ -12,6 +13,7 @@ mod tests;
 mod vote;
 
 pub(crate) use assembly::Assembly;
+pub(crate) use begin::{begin_answer, begin_answer_from, begin_request, begin_request_from};
 pub(crate) use error::WireError;
 pub(crate) use question::{answer, answer_from, question, question_from};
 pub(crate) use report::{answered_from, reported_answer};

@@ -39,7 +39,7 @@ pub(super) fn vote_from(vote: schema::Vote) -> Vote {
     }
 }
 
-fn required_vote(vote: Option<schema::Vote>) -> Result<Vote, WireError> {
+pub(super) fn required_vote(vote: Option<schema::Vote>) -> Result<Vote, WireError> {
     vote.map(vote_from).ok_or(WireError::Missing("vote"))
 }
 

@@ -68,7 +68,10 @@ async fn events_come_as_they_happen_and_a_listener_that_leaves_ends_nothing() {
     }));
     let asked = Bytes::from_static(b"{\"promote\":2}");
     let mut events = served.client.command(asked.clone()).await.unwrap();
-    assert_eq!(within("it begins", events.next()).await, Ok(Some(asked.clone())));
+    assert_eq!(
+        within("it begins", events.next()).await,
+        Ok(Some(asked.clone()))
+    );
     let pending = tokio::time::timeout(Duration::from_millis(100), events.next()).await;
     assert!(pending.is_err(), "it has not ended: {pending:?}");
     may_end.notify_one();

@@ -108,8 +108,9 @@ async fn fresh_members_become_a_ring_that_commits() {
         };
         let factory = GrpcNetworkFactory::new(newcomer.book.clone(), None, config());
         let calls = Arc::new(factory.clone());
-        let log = MemoryDisk::default().open();
-        let member = Member::start(member_config, log, factory, calls, AppliedFloor::default());
+        let disk = MemoryDisk::default();
+        let (floor, starts) = (AppliedFloor::default(), Arc::new(disk.clone()));
+        let member = Member::start(member_config, disk.open(), factory, calls, floor, starts);
         let member = member.await.unwrap();
         newcomer.local.attach(member.inbound());
         running.push(member);

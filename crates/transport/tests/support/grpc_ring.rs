@@ -250,6 +250,7 @@ impl Seat {
             network,
             Arc::new(factory.clone()),
             AppliedFloor::default(),
+            Arc::new(disk.clone()),
         );
         let member = member.await.unwrap();
         local.attach(member.inbound());

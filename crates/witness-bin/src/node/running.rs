@@ -155,7 +155,8 @@ impl Node {
             ..MemberConfig::new(joined.ring, self.config.own.id, self.config.own.kind)
         };
         let floor = applied_floor(&log);
-        let member = Member::start(config, joined.log, network, calls, floor).await?;
+        let starts = Arc::new(log.clone());
+        let member = Member::start(config, joined.log, network, calls, floor, starts).await?;
         self.local.attach(member.inbound());
         self.desk.has_raft(member.clone());
         if let Some(members) = joined.first_members {
