@@ -280,10 +280,14 @@ fn start(
         saved_committed: saved.committed,
         saved_mark: saved.durable,
     };
+    // Only committed entries are purged, and the stored committed op id is a hint that may be older: without this the
+    // engine would be told to go on before the first entry that there is.
+    let floor = saved.floor.as_ref().map(|floor| floor.op_id);
+    let committed = later(saved.committed, floor);
     let mut view = LogView {
         floor: None,
         vote: saved.vote,
-        committed: saved.committed,
+        committed,
         durable: log.terms.bounds().map(|(_, last)| last),
         recent: RecentEntries::new(options.cache_bytes),
         files: log.files,
@@ -350,4 +354,12 @@ fn start(
 /// The writer failed before it was asked for anything.
 fn open_failure(failure: StoreError) -> OpenError {
     OpenError::io("finishing a purge")(failure.into())
+}
+
+/// Of two positions in one log the later one.
+fn later(one: Option<OpId>, other: Option<OpId>) -> Option<OpId> {
+    [one, other]
+        .into_iter()
+        .flatten()
+        .max_by_key(|op_id| op_id.index)
 }
