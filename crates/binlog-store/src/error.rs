@@ -109,6 +109,27 @@ impl From<StoreError> for io::Error {
     }
 }
 
+/// Why a log was not cut back.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CutBackError {
+    /// The log does not have the entry that is to be its last.
+    #[error(
+        "the log cannot be cut back to {}: it {}. Nothing was changed; move the data directory away and let the member \
+         join again as a new one",
+        .to.map_or_else(|| "before its first entry".to_owned(), |to| to.to_string()),
+        .found.map_or_else(|| "does not reach so far".to_owned(), |found| format!("has only {found} there"))
+    )]
+    NotThere {
+        /// The entry.
+        to: Option<OpId>,
+        /// The one at its index, or the last purged one where that comes behind it.
+        found: Option<OpId>,
+    },
+    /// The disk or the log failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 /// What an operator does when a member's own state cannot be trusted any more.
 const REPLACE: &str = "Restore the data directory from a copy made while the member was stopped, or move it away \
                        and let the member join again as a new one";

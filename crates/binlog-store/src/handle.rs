@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     /// With [`WriterMode::Thread`].
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
     /// The committed op id and its membership as they were when the log was opened.
-    pub(crate) at_open: (Option<OpId>, StoredMembership),
+    pub(crate) at_open: Mutex<(Option<OpId>, StoredMembership)>,
     pub(crate) ring: RingId,
 }
 
@@ -175,7 +175,8 @@ impl LogHandle {
     /// and the membership in effect there.
     #[must_use]
     pub fn applied_at_open(&self) -> (Option<OpId>, StoredMembership) {
-        self.shared.at_open.clone()
+        let at_open = self.shared.at_open.lock();
+        at_open.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What "durable" means here.

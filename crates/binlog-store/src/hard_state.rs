@@ -98,8 +98,12 @@ impl HardState {
         self.put(VOTE, vote)
     }
 
-    pub(crate) fn put_committed(&self, committed: OpId) -> io::Result<()> {
-        self.put(COMMITTED, &committed)
+    /// Sets or forgets the committed op id.
+    pub(crate) fn put_committed(&self, committed: Option<OpId>) -> io::Result<()> {
+        match committed {
+            Some(committed) => self.put(COMMITTED, &committed),
+            None => self.meta.remove(COMMITTED),
+        }
     }
 
     pub(crate) fn put_floor(&self, floor: &PurgeFloor) -> io::Result<()> {

@@ -5,6 +5,7 @@
 //! hold: an acknowledged entry or vote survives any crash, the log never has a gap, equal logs are
 //! equal files byte for byte, and damage is never silent.
 
+mod cut_tail;
 mod directory;
 mod disk_budget;
 mod disk_file_system;
@@ -27,12 +28,13 @@ mod stats;
 mod store;
 mod writer;
 
+pub use cut_tail::{CutPart, CutTail};
 pub use directory::{
     DirectoryError, EntryCursor, EntryRecord, FileDifference, FileListing, Followed, Follower,
     LogDirectory, Side, Sought, VerifyReport,
 };
 pub use disk_file_system::DiskFileSystem;
-pub use error::{OpenError, StoreError};
+pub use error::{CutBackError, OpenError, StoreError};
 pub use file_system::{FileSystem, StorageFile};
 pub use format::{
     FileHeader, FileNumber, IndexDamage, InvalidEntry, MARKER_BODY_LEN, MARKER_MAGIC,

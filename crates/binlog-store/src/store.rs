@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Deref;
+use std::sync::PoisonError;
 
 use openraft::OptionalSend;
 use openraft::entry::RaftEntry;
@@ -9,11 +10,12 @@ use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use raft_types::{Entry, LogId, OpId, TypeConfig, Vote};
 use tokio::sync::oneshot;
 
-use crate::error::StoreError;
+use crate::cut_tail::CutTail;
+use crate::error::{CutBackError, StoreError};
 use crate::format::prepare;
 use crate::handle::LogHandle;
 use crate::reader::LogReader;
-use crate::writer::{Command, Done};
+use crate::writer::{Command, CuttingBack, Done, can_keep};
 
 /// A member's log, opened by [`BinlogStore::open`]. It is handed to the engine; everything else takes
 /// a [`LogHandle`] from [`BinlogStore::handle`] before. When it is dropped, the writer makes durable
@@ -31,6 +33,45 @@ impl BinlogStore {
     #[must_use]
     pub fn handle(&self) -> LogHandle {
         self.handle.clone()
+    }
+
+    /// Cuts the log back behind `to`, `None` for all of it, also below what it took as committed: for a
+    /// member without which a lost quorum was repaired, before its engine gets the log. The tail's bytes
+    /// are kept in `trimmed/` beside the log with `reason` and `at`, seconds since the epoch; see
+    /// [`CutTail`]. The stored committed op id goes back with the log, the vote never does. Durable when it
+    /// returns; after a crash in the middle, cutting again completes it, and doing so twice changes nothing.
+    ///
+    /// # Errors
+    /// [`CutBackError`]; with [`CutBackError::NotThere`] nothing was changed.
+    pub async fn cut_back(
+        &mut self,
+        to: Option<OpId>,
+        reason: &str,
+        at: u64,
+    ) -> Result<Option<CutTail>, CutBackError> {
+        self.check()?;
+        let can = {
+            let view = self.shared.view.lock();
+            can_keep(to, view.floor_op_id(), |index| view.terms.op_id(index))
+        };
+        can.map_err(|found| CutBackError::NotThere { to, found })?;
+        let cut = CuttingBack {
+            to,
+            reason: reason.to_owned(),
+            at,
+        };
+        let (done, answer) = oneshot::channel();
+        self.shared
+            .submit(Command::CutBack { cut, done })
+            .map_err(|refused| refused.1)?;
+        let answer = answer.await;
+        let tail = answer.unwrap_or_else(|_| Err(self.failure().unwrap_or(StoreError::Closed)))?;
+        let view = self.shared.view.lock();
+        let now = (view.committed, view.committed_membership());
+        drop(view);
+        let at_open = self.shared.at_open.lock();
+        *at_open.unwrap_or_else(PoisonError::into_inner) = now;
+        Ok(tail)
     }
 
     /// Hands a command to the writer and waits until it is done.

@@ -339,7 +339,7 @@ fn start(
         read_batch_bytes: options.read_batch_bytes,
         writer,
         thread: Mutex::new(thread),
-        at_open,
+        at_open: Mutex::new(at_open),
         ring: options.ring,
     };
     let handle = LogHandle {

@@ -4,8 +4,11 @@ use openraft::storage::IOFlushed;
 use raft_types::{OpId, TypeConfig, Vote};
 use tokio::sync::oneshot;
 
+use crate::cut_tail::CutTail;
 use crate::error::StoreError;
 use crate::format::{PreparedEntry, ReceivedStart};
+
+use super::cutting_back::CuttingBack;
 
 /// Told when a command is done and durable.
 pub(crate) type Done = oneshot::Sender<Result<(), StoreError>>;
@@ -22,6 +25,11 @@ pub(crate) enum Command {
     Truncate { keep: Option<OpId>, done: Done },
     /// Forget the entries up to `upto`.
     Purge { upto: OpId, done: Done },
+    /// Cut the log back below what is committed.
+    CutBack {
+        cut: CuttingBack,
+        done: oneshot::Sender<Result<Option<CutTail>, StoreError>>,
+    },
     /// Begin with a later file.
     Begin {
         start: Box<ReceivedStart>,

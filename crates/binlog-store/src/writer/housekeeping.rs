@@ -142,7 +142,7 @@ impl LogWriter {
         if let Some(committed) =
             committed.filter(|committed| Some(*committed) != self.state.saved_committed)
         {
-            self.hard.put_committed(committed).map_err(doing)?;
+            self.hard.put_committed(Some(committed)).map_err(doing)?;
             self.state.saved_committed = Some(committed);
             changed = true;
         }

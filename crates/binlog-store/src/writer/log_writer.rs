@@ -43,6 +43,8 @@ pub(crate) struct WriterState {
 
 pub(crate) struct LogWriter {
     pub(super) fs: Arc<dyn FileSystem>,
+    /// The member's data directory, and the log's below it.
+    pub(super) data_dir: PathBuf,
     pub(super) dir: PathBuf,
     pub(super) hard: HardState,
     pub(super) view: Arc<SharedView>,
@@ -78,6 +80,7 @@ impl LogWriter {
     ) -> Self {
         let writer = Self {
             fs,
+            data_dir: options.data_dir.clone(),
             dir: options.log_dir(),
             hard,
             view,
@@ -118,6 +121,10 @@ impl LogWriter {
                     let result = self.in_order(|writer| writer.purge(upto));
                     done.send(result).ok();
                 }
+                Command::CutBack { cut, done } => {
+                    let result = self.in_order(|writer| writer.cut_back(&cut));
+                    done.send(result).ok();
+                }
                 Command::Begin { start, done } => {
                     let result = self.in_order(|writer| writer.begin_at(&start));
                     done.send(result).ok();
@@ -133,10 +140,10 @@ impl LogWriter {
     }
 
     /// Makes everything before durable, then does this; an error is the last thing that happens.
-    fn in_order(
+    fn in_order<T>(
         &mut self,
-        work: impl FnOnce(&mut Self) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+        work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         self.settle()?;
         work(self).map_err(|error| self.fail(error))
     }

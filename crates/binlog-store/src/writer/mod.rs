@@ -1,6 +1,7 @@
 //! The one writer: votes, appends, truncations and purges in the order in which they were asked for.
 
 mod command;
+mod cutting_back;
 mod housekeeping;
 mod log_writer;
 mod purging;
@@ -11,6 +12,7 @@ mod start_over;
 mod truncation;
 
 pub(crate) use command::{Command, Done};
+pub(crate) use cutting_back::{CuttingBack, can_keep};
 pub(crate) use housekeeping::serve;
 pub(crate) use log_writer::{LogWriter, WriterState};
 pub(crate) use queue::CommandQueue;

@@ -55,7 +55,7 @@ pub(crate) fn start_over(
     write_index(fs, dir, [number])?;
 
     hard.put_floor(&start.floor())?;
-    hard.put_committed(start.before)?;
+    hard.put_committed(Some(start.before))?;
     hard.put_durable(None)?;
     hard.put_start(None)?;
     hard.flush()?;

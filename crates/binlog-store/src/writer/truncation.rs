@@ -20,17 +20,17 @@ use super::rotation::write_index;
 
 /// Which files go and which one is cut.
 #[derive(Debug, PartialEq, Eq)]
-struct TruncationPlan {
+pub(super) struct TruncationPlan {
     /// Files that go, the last one first.
-    remove: Vec<FileNumber>,
+    pub(super) remove: Vec<FileNumber>,
     /// The file that becomes the current one.
-    keep: FileNumber,
+    pub(super) keep: FileNumber,
     /// Whether entries of the kept file go.
-    cut: bool,
+    pub(super) cut: bool,
 }
 
 /// The plan for dropping the entries with an index of `from` or more.
-fn plan_truncation(files: &FileIndex, from: u64) -> Option<TruncationPlan> {
+pub(super) fn plan_truncation(files: &FileIndex, from: u64) -> Option<TruncationPlan> {
     let mut remove = Vec::new();
     let oldest = files.files().next()?.number();
     for file in files.files().rev() {
@@ -53,14 +53,14 @@ fn plan_truncation(files: &FileIndex, from: u64) -> Option<TruncationPlan> {
 }
 
 /// What the kept part of a file says.
-struct KeptPart {
-    end: u64,
-    last: Option<OpId>,
-    gtids: GtidSet,
+pub(super) struct KeptPart {
+    pub(super) end: u64,
+    pub(super) last: Option<OpId>,
+    pub(super) gtids: GtidSet,
 }
 
 /// Looks through a file's entries up to before index `from`.
-fn scan_kept(
+pub(super) fn scan_kept(
     file: &Arc<dyn StorageFile>,
     kept: &LogFile,
     from: u64,

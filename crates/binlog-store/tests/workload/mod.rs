@@ -88,6 +88,14 @@ pub fn start_behind(store: &BinlogStore, from: OpId) -> FileStart {
     offered.unwrap().expect("a file that begins there")
 }
 
+pub fn cut_back(
+    store: &mut BinlogStore,
+    to: Option<OpId>,
+) -> std::io::Result<Option<binlog_store::CutTail>> {
+    block_on(store.cut_back(to, "the quorum was repaired", 1_700_000_000))
+        .map_err(std::io::Error::other)
+}
+
 pub fn save_committed(store: &mut BinlogStore, committed: OpId) -> std::io::Result<()> {
     block_on(store.save_committed(Some(LogId::from(committed))))
 }
@@ -123,6 +131,7 @@ pub enum Step {
     Committed(OpId),
     /// With the GTIDs before the start.
     Begin(FileStart, GtidSet),
+    CutBack(Option<OpId>),
 }
 
 /// What must be there after a crash: what was acknowledged, and what was under way.
@@ -146,7 +155,7 @@ impl Model {
         match step {
             Step::Vote(term) => self.vote = *term,
             Step::Append(entries) => self.entries.extend(entries.iter().cloned()),
-            Step::Truncate(keep) => {
+            Step::Truncate(keep) | Step::CutBack(keep) => {
                 let from = keep.map_or(0, |keep| keep.index + 1);
                 self.entries.retain(|entry| entry.log_id.index < from);
             }
@@ -228,7 +237,7 @@ impl Model {
                     );
                 }
             }
-            Some(Step::Truncate(keep)) => {
+            Some(Step::Truncate(keep) | Step::CutBack(keep)) => {
                 let from = keep.map_or(0, |keep| keep.index + 1);
                 let stay = self
                     .entries
@@ -312,6 +321,7 @@ pub fn perform(store: &mut BinlogStore, step: &Step) -> std::io::Result<()> {
         Step::Purge(upto) => purge(store, *upto),
         Step::Committed(op_id) => save_committed(store, *op_id),
         Step::Begin(start, _) => begin_at(store, start),
+        Step::CutBack(to) => cut_back(store, *to).map(|_| ()),
     }
 }
 

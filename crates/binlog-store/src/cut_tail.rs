@@ -1,0 +1,157 @@
+//! Tails that were cut off a log although parts of them were committed once. Their bytes are kept in
+//! `trimmed/` beside the log, each tail with a document that says what it is, until somebody removes them.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use binlog_format::gtid::GtidSet;
+use raft_types::OpId;
+use serde::{Deserialize, Serialize};
+
+use crate::file_system::{FileSystem, StorageFile};
+use crate::format::FileNumber;
+
+/// Bytes that are copied at once.
+const COPY_BYTES: usize = 1 << 20;
+/// The largest document that is read.
+const MAX_DOCUMENT_BYTES: u64 = 16 << 20;
+const SUFFIX: &str = ".json";
+
+/// A part of a log file that was cut off.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutPart {
+    /// The file from which it was cut.
+    pub file: FileNumber,
+    /// Where in that file it began; 0 where the whole file went.
+    pub offset: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The name under which they are kept, in the same directory as the document.
+    pub kept_as: String,
+}
+
+/// A tail that was cut off.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutTail {
+    /// Why it was cut off, in the words of who did it.
+    pub reason: String,
+    /// When, in seconds since the epoch.
+    pub at: u64,
+    /// The entry that the log ended with afterwards; none: it was empty.
+    pub kept: Option<OpId>,
+    /// The first entry that went.
+    pub first: OpId,
+    /// The last entry that went.
+    pub last: OpId,
+    /// Up to where the log had been taken as committed.
+    pub committed: Option<OpId>,
+    /// The GTIDs that went with it, in MySQL's text form. A mysqld that has them has errant transactions.
+    pub gtids: String,
+    /// Its bytes, in the order of the files.
+    pub parts: Vec<CutPart>,
+}
+
+impl CutTail {
+    /// The document's name; a tail is named after its entries, so that cutting it off again after a crash
+    /// replaces what was kept.
+    fn stem(first: OpId, last: OpId) -> String {
+        format!("{first}-{last}")
+    }
+
+    /// The GTIDs that went, where the document's text is readable.
+    #[must_use]
+    pub fn gtid_set(&self) -> Option<GtidSet> {
+        self.gtids.parse().ok()
+    }
+
+    /// The tails that are kept below a data directory, the oldest first.
+    ///
+    /// # Errors
+    /// What the disk reports, and documents that cannot be read.
+    pub fn list(fs: &dyn FileSystem, data_dir: &Path) -> io::Result<Vec<Self>> {
+        let dir = directory(data_dir);
+        let names = match fs.list(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            other => other?,
+        };
+        let mut tails = Vec::new();
+        for name in names.iter().filter(|name| name.ends_with(SUFFIX)) {
+            let document = read_document(fs, &dir.join(name));
+            tails.push(document.map_err(|error| {
+                let what = format!("{}: {error}", dir.join(name).display());
+                io::Error::new(error.kind(), what)
+            })?);
+        }
+        tails.sort_by_key(|tail| (tail.at, tail.first));
+        Ok(tails)
+    }
+}
+
+/// Where tails are kept.
+pub(crate) fn directory(data_dir: &Path) -> PathBuf {
+    data_dir.join("trimmed")
+}
+
+/// A part of a file that is about to go.
+pub(crate) struct GoingPart {
+    pub(crate) number: FileNumber,
+    pub(crate) file: Arc<dyn StorageFile>,
+    pub(crate) from: u64,
+    pub(crate) end: u64,
+}
+
+/// Keeps the bytes of the parts, then the document that describes them, all of it durable on return.
+pub(crate) fn keep(
+    fs: &dyn FileSystem,
+    data_dir: &Path,
+    mut tail: CutTail,
+    parts: &[GoingPart],
+) -> io::Result<CutTail> {
+    let dir = directory(data_dir);
+    fs.create_dir(&dir)?;
+    fs.sync_dir(data_dir)?;
+    let stem = CutTail::stem(tail.first, tail.last);
+    for part in parts {
+        let kept_as = format!("{stem}.{}.from-{}", part.number, part.from);
+        copy(fs, part, &dir.join(&kept_as))?;
+        tail.parts.push(CutPart {
+            file: part.number,
+            offset: part.from,
+            bytes: part.end - part.from,
+            kept_as,
+        });
+    }
+    let temporary = dir.join(format!("{stem}.new"));
+    let document = fs.create(&temporary)?;
+    document.write_at(&serde_json::to_vec_pretty(&tail)?, 0)?;
+    document.sync_data()?;
+    fs.rename(&temporary, &dir.join(format!("{stem}{SUFFIX}")))?;
+    fs.sync_dir(&dir)?;
+    Ok(tail)
+}
+
+fn copy(fs: &dyn FileSystem, part: &GoingPart, to: &Path) -> io::Result<()> {
+    let copy = fs.create(to)?;
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut at = part.from;
+    while at < part.end {
+        let wanted = COPY_BYTES.min(usize::try_from(part.end - at).unwrap_or(COPY_BYTES));
+        let read = part.file.read_at(&mut buffer[..wanted], at)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        copy.write_at(&buffer[..read], at - part.from)?;
+        at += read as u64;
+    }
+    copy.sync_data()
+}
+
+fn read_document(fs: &dyn FileSystem, path: &Path) -> io::Result<CutTail> {
+    let file = fs.open_read_only(path)?;
+    let size = file.size()?.min(MAX_DOCUMENT_BYTES);
+    let mut bytes = vec![0; usize::try_from(size).unwrap_or_default()];
+    let read = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(read);
+    Ok(serde_json::from_slice(&bytes)?)
+}
