@@ -70,7 +70,7 @@ pub(crate) enum Event {
     /// Everything was mended; from here on the ring has to come back by itself.
     Healed,
     /// Something in a member's process panicked.
-    Panicked { words: String },
+    Panicked { member: MemberId, words: String },
     /// The end: the ring has committed again, and every member that can has caught up.
     Finished,
     /// The ring had this long to commit after everything was mended, and did not.
@@ -117,7 +117,7 @@ impl fmt::Display for Event {
             Self::Refused { member, content } => write!(f, "member {member} refuses {content:?}"),
             Self::Read { member, mark } => write!(f, "member {member} is read at {}", op_id(mark)),
             Self::Healed => f.write_str("everything is mended"),
-            Self::Panicked { words } => write!(f, "panic: {words}"),
+            Self::Panicked { member, words } => write!(f, "member {member} panics: {words}"),
             Self::Finished => f.write_str("the end"),
             Self::Stuck { words } => f.write_str(words),
         }

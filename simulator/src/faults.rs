@@ -85,7 +85,19 @@ pub(crate) enum Fault {
     Transfer {
         to: MemberId,
     },
-    /// This member purges all but the last entries.
+    /// An operator promotes this member.
+    Promote {
+        to: MemberId,
+    },
+    /// An operator adds a new member.
+    Add {
+        member: MemberId,
+    },
+    /// An operator removes a member.
+    Remove {
+        member: MemberId,
+    },
+    /// This member purges all but the last entries, as far as everybody has them.
     Purge {
         member: MemberId,
         keep: u64,
@@ -118,6 +130,10 @@ pub(crate) struct View {
     pub(crate) leader: Option<MemberId>,
     /// Members whose disk may rot without the ring losing its majorities.
     pub(crate) may_rot: Vec<MemberId>,
+    /// Members that can be added.
+    pub(crate) spares: Vec<MemberId>,
+    /// Members that may be removed without leaving the ring without a primary.
+    pub(crate) removable: Vec<MemberId>,
 }
 
 /// Chooses the next fault; `None` when what was drawn cannot be now.
@@ -188,8 +204,17 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
             member: *pick_some(dice, &view.may_rot)?,
             place: dice.u64(..),
         },
-        82..=91 => Fault::Transfer {
+        82..=84 => Fault::Transfer {
             to: *pick(dice, &view.members),
+        },
+        85..=90 => Fault::Promote {
+            to: *pick(dice, &view.members),
+        },
+        91..=92 => Fault::Add {
+            member: *pick_some(dice, &view.spares)?,
+        },
+        93..=94 => Fault::Remove {
+            member: *pick_some(dice, &view.removable)?,
         },
         _ => Fault::Purge {
             member,

@@ -1,9 +1,10 @@
 //! The shape of a ring, chosen by the seed: regions, members of both kinds, distances, timers, clocks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use consensus::Timers;
+use consensus::quorum::{QuorumPolicy, RingRules};
 use fastrand::Rng;
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, Region};
 
@@ -14,6 +15,8 @@ use crate::network::Distances;
 #[derive(Debug, Clone)]
 pub(crate) struct MemberShape {
     pub(crate) record: MemberRecord,
+    /// Not there at the beginning; it may be added later.
+    pub(crate) spare: bool,
     pub(crate) rate: ClockRate,
     pub(crate) log: LogOptions,
 }
@@ -24,6 +27,9 @@ pub(crate) struct Shape {
     pub(crate) members: BTreeMap<MemberId, MemberShape>,
     pub(crate) distances: Distances,
     pub(crate) timers: Timers,
+    pub(crate) rules: RingRules,
+    /// The search for the matching point is answered on the sending side.
+    pub(crate) searches_itself: bool,
 }
 
 impl Shape {
@@ -42,21 +48,18 @@ impl Shape {
         for (region, size) in regions.iter().enumerate() {
             for seat in 0..*size {
                 let id = MemberId((10 * (region + 1) + seat + 1) as u64);
-                // The first of a region is a database member, so that there is one that can take over.
-                let kind = match seat == 0 || dice.u32(0..4) == 0 {
-                    true => MemberKind::Database,
-                    false => MemberKind::Witness,
-                };
-                let shape = MemberShape {
-                    record: record(id, region, kind),
-                    rate: ClockRate(if skewed { dice.u32(970..=1030) } else { 1000 }),
-                    log: LogOptions {
-                        cache_bytes: *pick(dice, &[1, 4 << 10, 1 << 20]),
-                        read_batch_bytes: *pick(dice, &[600, 4 << 10, 1 << 20]),
-                    },
-                };
-                members.insert(id, shape);
+                // The first of a region is a voting database member, so that there is one that can take over.
+                let kind = kind(dice, seat == 0);
+                let votes = seat == 0 || dice.u32(0..6) > 0;
+                let record = record(id, region, kind, votes);
+                members.insert(id, MemberShape::choose(record, false, skewed, dice));
             }
+        }
+        for spare in 0..dice.u64(0..=2) {
+            let (id, region) = (MemberId(91 + spare), dice.usize(0..regions.len()));
+            let (kind, votes) = (kind(dice, false), dice.u32(0..4) > 0);
+            let record = record(id, region, kind, votes);
+            members.insert(id, MemberShape::choose(record, true, skewed, dice));
         }
         Self {
             members,
@@ -66,16 +69,64 @@ impl Shape {
                 jitter: dice.u64(0..=3),
             },
             timers: Timers::from_heartbeat(heartbeat),
+            rules: rules(dice, regions.len()),
+            searches_itself: dice.u32(0..4) > 0,
         }
     }
 }
 
-fn record(id: MemberId, region: usize, kind: MemberKind) -> MemberRecord {
+impl MemberShape {
+    fn choose(record: MemberRecord, spare: bool, skewed: bool, dice: &mut Rng) -> Self {
+        Self {
+            record,
+            spare,
+            rate: ClockRate(if skewed { dice.u32(970..=1030) } else { 1000 }),
+            log: LogOptions {
+                cache_bytes: *pick(dice, &[1, 4 << 10, 1 << 20]),
+                read_batch_bytes: *pick(dice, &[600, 4 << 10, 1 << 20]),
+            },
+        }
+    }
+}
+
+fn rules(dice: &mut Rng, regions: usize) -> RingRules {
+    let policy = match dice.u32(0..10) {
+        0..=5 => QuorumPolicy::SingleRegionDynamic,
+        6..=7 => QuorumPolicy::Majority,
+        _ => {
+            let all = (0..regions).map(region_name);
+            // The founder is in the first region, and has to count.
+            let some: BTreeSet<Region> = all
+                .filter(|name| *name == region_name(0) || dice.bool())
+                .collect();
+            QuorumPolicy::Regions(some)
+        }
+    };
+    let mut region_preference: Vec<Region> = (0..regions).map(region_name).collect();
+    dice.shuffle(&mut region_preference);
+    RingRules {
+        policy,
+        region_preference,
+    }
+}
+
+fn kind(dice: &mut Rng, first: bool) -> MemberKind {
+    match first || dice.u32(0..4) == 0 {
+        true => MemberKind::Database,
+        false => MemberKind::Witness,
+    }
+}
+
+fn region_name(region: usize) -> Region {
+    Region(format!("region-{}", region + 1))
+}
+
+fn record(id: MemberId, region: usize, kind: MemberKind, votes: bool) -> MemberRecord {
     MemberRecord {
         name: format!("member-{id}"),
-        region: Region(format!("region-{}", region + 1)),
+        region: region_name(region),
         kind,
-        votes: true,
+        votes,
         address: format!("simulated:{id}"),
         incarnation: Incarnation::random(),
         ..MemberRecord::default()

@@ -1,11 +1,12 @@
 //! `cargo xtask`: the tasks of the workspace that cargo has no word for.
 //!
-//! `mysql` gets a mysqld, `test` runs everything, `compare` measures against stock MySQL. What tests share with these tasks is
+//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `compare` measures against stock MySQL. What tests share with these tasks is
 //! in `testkit`.
 
 mod compare;
 mod debian;
 mod mysql;
+mod sim;
 mod test;
 
 use std::process::ExitCode;
@@ -25,6 +26,8 @@ enum Task {
     Mysql(mysql::Options),
     /// Run everything: format, lints, all tests with a real mysqld, documentation
     Test(test::Options),
+    /// Run seeds of the simulated ring
+    Sim(sim::Options),
     /// Measure this project beside stock MySQL
     #[command(subcommand)]
     Compare(compare::Comparison),
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Mysql(options) => mysql::run(&options),
         Task::Test(options) => test::run(&options),
+        Task::Sim(options) => sim::run(&options),
         Task::Compare(comparison) => compare::run(&comparison),
     };
     match done {

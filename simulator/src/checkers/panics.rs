@@ -13,7 +13,7 @@ impl Checker for NothingPanics {
 
     fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
         match event {
-            Event::Panicked { words } => Err(words.clone()),
+            Event::Panicked { member, words } => Err(format!("member {member}: {words}")),
             _ => Ok(()),
         }
     }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_store::{BinlogStore, LogHandle, OpenError, StoreOptions, WriterMode};
-use consensus::{AppliedFloor, Fault, Leadership, Member, MemberConfig, StartError};
-use futures::FutureExt;
+use consensus::matching::Matching;
+use consensus::quorum::RingRules;
+use consensus::{AppliedFloor, Fault, Leadership, Member, MemberConfig, StartError, Timers};
 use openraft::RaftLogReader;
-use raft_types::{LogId, MemberId, MemberRecord, OpId, RingId, Vote};
+use openraft::storage::RaftLogStorage;
+use raft_types::{LogId, MemberId, MemberRecord, OpId, OwnLog, RingId, Vote};
 use testkit::disk::FaultyDisk;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -32,7 +34,10 @@ pub(crate) struct Seat {
     pub(crate) ring: RingId,
     pub(crate) id: MemberId,
     pub(crate) record: MemberRecord,
-    pub(crate) timers: consensus::Timers,
+    pub(crate) timers: Timers,
+    pub(crate) rules: RingRules,
+    /// The search for the matching point is answered on the sending side.
+    pub(crate) searches_itself: bool,
     pub(crate) rate: ClockRate,
     pub(crate) disk: FaultyDisk,
     pub(crate) pace: DiskPace,
@@ -164,16 +169,18 @@ impl Process {
             ..StoreOptions::new(DATA_DIR, seat.ring)
         };
         let opened = BinlogStore::open(options, seat.disk.file_system(), seat.disk.meta());
-        let (store, report) = opened.map_err(|error| off_or(open_failure(&error)))?;
+        let (mut store, report) = opened.map_err(|error| off_or(open_failure(&error)))?;
         record.note(&format!("member {} opens its log: {report}", seat.id));
         let log = store.handle();
-        let found = Found::read(&log).await;
+        let found = Found::read(&mut store).await;
         let found = found.map_err(|error| off_or(OpenFailure::Refused(error.to_string())))?;
 
         let desk = Desk::new(seat.id, post.clone(), seat.disk.clone());
-        let port = Port::new(desk.clone());
+        let port = Port::new(desk.clone(), &seat.timers);
+        let own: Arc<dyn OwnLog> = Arc::new(log.clone());
         let config = MemberConfig {
             timers: seat.timers,
+            rules: seat.rules.clone(),
             ..MemberConfig::new(seat.ring, seat.id, seat.record.kind)
         };
         let watch = Watch {
@@ -188,12 +195,19 @@ impl Process {
         };
         let watched = WatchedLog::new(store, watch, seat.pace.clone());
         let calls = Arc::new(port.clone());
-        let member =
-            Member::start(config, watched, port, calls, floor, Arc::new(log.clone())).await;
+        let starts = Arc::new(log.clone());
+        let member = match seat.searches_itself {
+            true => {
+                let network = Matching::new(port, own.clone(), &seat.timers);
+                Member::start(config, watched, network, calls, floor, starts).await
+            }
+            false => Member::start(config, watched, port, calls, floor, starts).await,
+        };
         let member = member.map_err(|error| off_or(start_failure(&error)))?;
         let reception = Reception {
             desk,
             inbound: member.inbound(),
+            log: own,
         };
         Ok((member, log, reception, found))
     }
@@ -289,11 +303,6 @@ impl Process {
         self.fault.borrow().clone().map(Stopped)
     }
 
-    /// Ends it at once.
-    pub(crate) fn kill(self) {
-        drop(self);
-    }
-
     /// Stops it in good order.
     pub(crate) fn shut_down(self) {
         let member = self.member.clone();
@@ -321,21 +330,13 @@ struct Found {
 }
 
 impl Found {
-    async fn read(log: &LogHandle) -> io::Result<Self> {
-        let mut reader = log.reader();
+    async fn read(store: &mut BinlogStore) -> io::Result<Self> {
+        let state = store.get_log_state().await?;
+        let mut reader = store.reader();
         let vote = reader.read_vote().await?;
-        let Some((first, last)) = log.bounds() else {
-            return Ok(Self {
-                floor: None,
-                entries: Vec::new(),
-                vote,
-            });
-        };
-        let read = reader.try_get_log_entries(first.index..=last.index);
-        // The reader of a store without a thread never waits.
-        let entries = read.now_or_never().unwrap_or_else(|| Ok(Vec::new()))?;
+        let entries = reader.try_get_log_entries(0_u64..).await?;
         Ok(Self {
-            floor: first.index.checked_sub(1).map(|index| OpId::new(0, index)),
+            floor: state.last_purged_log_id.map(OpId::from),
             entries: entries.iter().map(Seen::of).collect(),
             vote,
         })

@@ -4,22 +4,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use consensus::Timers;
+use consensus::matching::{Answered, Asked, RpcResult};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
-use openraft::OptionalSend;
 use openraft::errors::{NetworkError, RPCError, Unreachable};
-use openraft::raft::{AppendEntriesRequest, StreamAppendResult};
-use raft_types::{MemberId, TypeConfig};
+use raft_types::MemberId;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use super::desk::{Desk, StreamNews, WINDOW};
 use super::message::{Body, CallId};
 
-pub(super) type StreamAnswer = Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>;
-
-/// How long nothing may move while requests are under way.
-const STALL_DEADLINE: Duration = Duration::from_secs(2);
+/// How long nothing may move while requests are under way: then the connection is asked whether it is there, and given
+/// up. As the real transport does it.
+pub(crate) fn dead_after(timers: &Timers) -> Duration {
+    let keepalive = timers.heartbeat.max(Duration::from_millis(250));
+    keepalive + timers.longest_election().max(Duration::from_secs(1))
+}
 
 struct Answers {
     stream: CallId,
@@ -32,6 +34,7 @@ struct Answers {
     /// How many requests there were in all, once that is known.
     all: Option<u64>,
     over: bool,
+    dead_after: Duration,
 }
 
 impl Drop for Answers {
@@ -43,9 +46,14 @@ impl Drop for Answers {
 }
 
 /// Sends the requests and gives the answers back.
-pub(super) fn exchange<S>(desk: Desk, to: MemberId, requests: S) -> BoxStream<'static, StreamAnswer>
+pub(super) fn exchange<S>(
+    desk: Desk,
+    to: MemberId,
+    dead_after: Duration,
+    requests: S,
+) -> BoxStream<'static, RpcResult<Answered>>
 where
-    S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+    S: Stream<Item = Asked> + Send + Unpin + 'static,
 {
     let (stream, ended, news) = desk.open_stream();
     let window = Arc::new(Semaphore::new(WINDOW));
@@ -60,6 +68,7 @@ where
         answered: 0,
         all: None,
         over: false,
+        dead_after,
     };
     stream::unfold(answers, |mut answers| async move {
         let answer = answers.next().await?;
@@ -76,10 +85,10 @@ async fn send_all<S>(
     mut requests: S,
     ended: mpsc::Sender<StreamNews>,
 ) where
-    S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Unpin,
+    S: Stream<Item = Asked> + Unpin,
 {
     let mut number = 0;
-    while let Some(request) = requests.next().await {
+    while let Some(asked) = requests.next().await {
         let Ok(room) = window.acquire().await else {
             return;
         };
@@ -87,7 +96,7 @@ async fn send_all<S>(
         let request = Body::Request {
             stream,
             number,
-            request,
+            asked,
         };
         desk.send(to, request);
         number += 1;
@@ -97,18 +106,18 @@ async fn send_all<S>(
 }
 
 impl Answers {
-    async fn next(&mut self) -> Option<StreamAnswer> {
+    async fn next(&mut self) -> Option<RpcResult<Answered>> {
         loop {
             if self.over || self.all.is_some_and(|all| all == self.answered) {
                 return None;
             }
             let idle = self.window.available_permits() == WINDOW;
-            let news = tokio::time::timeout(STALL_DEADLINE, self.news.recv()).await;
+            let news = tokio::time::timeout(self.dead_after, self.news.recv()).await;
             match news {
                 Ok(Some(StreamNews::Answer(answer))) => {
                     self.answered += 1;
                     self.window.add_permits(1);
-                    self.over = answer.is_err();
+                    self.over = answer.result.is_err();
                     return Some(Ok(answer));
                 }
                 Ok(Some(StreamNews::Ended(all))) => self.all = Some(all),
@@ -120,7 +129,7 @@ impl Answers {
                 Err(_) if idle => {}
                 Err(_) => {
                     self.over = true;
-                    let why = format!("nothing has moved for {STALL_DEADLINE:?}");
+                    let why = format!("nothing has moved for {:?}", self.dead_after);
                     return Some(Err(RPCError::Network(NetworkError::from_string(why))));
                 }
             }

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use openraft::raft::{AppendEntriesRequest, StreamAppendResult};
-use raft_types::{MemberId, TypeConfig};
+use consensus::matching::{Answered, Asked};
+use raft_types::MemberId;
 use testkit::disk::FaultyDisk;
 use tokio::sync::{mpsc, oneshot};
 
@@ -15,7 +15,7 @@ use super::post::Post;
 /// What happens to a stream at the end that sends the requests.
 pub(crate) enum StreamNews {
     /// The answer to a request.
-    Answer(StreamAppendResult<TypeConfig>),
+    Answer(Answered),
     /// This many requests were all.
     Ended(u64),
     Broken(String),
@@ -23,7 +23,7 @@ pub(crate) enum StreamNews {
 
 /// A stream of requests from another member.
 struct Incoming {
-    requests: mpsc::Sender<AppendEntriesRequest<TypeConfig>>,
+    requests: mpsc::Sender<Asked>,
     next: u64,
 }
 
@@ -121,12 +121,12 @@ impl Desk {
         &self,
         stream: CallId,
         number: u64,
-        request: AppendEntriesRequest<TypeConfig>,
-    ) -> Result<Option<mpsc::Receiver<AppendEntriesRequest<TypeConfig>>>, String> {
+        asked: Asked,
+    ) -> Result<Option<mpsc::Receiver<Asked>>, String> {
         let mut state = self.state();
         if number == 0 {
             let (requests, receiver) = mpsc::channel(WINDOW + 1);
-            let _ = requests.try_send(request);
+            let _ = requests.try_send(asked);
             state
                 .incoming
                 .insert(stream, Incoming { requests, next: 1 });
@@ -135,7 +135,7 @@ impl Desk {
         let Some(incoming) = state.incoming.get_mut(&stream) else {
             return Err("no such stream here".to_owned());
         };
-        if incoming.next != number || incoming.requests.try_send(request).is_err() {
+        if incoming.next != number || incoming.requests.try_send(asked).is_err() {
             state.incoming.remove(&stream);
             return Err("the stream has a gap, or was given up".to_owned());
         }

@@ -58,10 +58,6 @@ impl Links {
         }
     }
 
-    pub(crate) fn add(&mut self, member: MemberId, region: Region) {
-        self.regions.insert(member, region);
-    }
-
     /// Cuts one direction.
     pub(crate) fn cut(&mut self, from: MemberId, to: MemberId) {
         self.cut.insert((from, to));

@@ -1,5 +1,6 @@
 //! What travels between members.
 
+use consensus::matching::{Answered, Asked};
 use consensus::{Answer, CallError, Question};
 use openraft::raft::{
     AppendEntriesRequest, StreamAppendResult, TransferLeaderRequest, TransferLeaderResponse,
@@ -28,13 +29,13 @@ pub(crate) enum Body {
     Request {
         stream: CallId,
         number: u64,
-        request: AppendEntriesRequest<TypeConfig>,
+        asked: Asked,
     },
     /// The answer to the `number`-th request.
     Answer {
         stream: CallId,
         number: u64,
-        answer: StreamAppendResult<TypeConfig>,
+        answered: Answered,
     },
     /// The sender of the requests closed the stream.
     Closed(CallId),
@@ -105,13 +106,13 @@ impl Body {
             Self::Request {
                 stream,
                 number,
-                request,
-            } => format!("stream {} #{number} {request}", stream.0),
+                asked,
+            } => format!("stream {} #{number} {}", stream.0, asked.request),
             Self::Answer {
                 stream,
                 number,
-                answer,
-            } => format!("stream {} #{number}: {answer:?}", stream.0),
+                answered,
+            } => format!("stream {} #{number}: {answered:?}", stream.0),
             Self::Closed(stream) => format!("stream {} closed", stream.0),
             Self::Broken(stream, why) => format!("stream {} broken: {why}", stream.0),
         }

@@ -9,6 +9,7 @@ mod port;
 mod post;
 mod reception;
 
+pub(crate) use answers::dead_after;
 pub(crate) use desk::Desk;
 pub(crate) use links::{Distances, Links, Weather};
 pub(crate) use message::{Body, Message, Reply};

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use consensus::{Answer, CallError, MemberCalls, Question};
+use consensus::matching::{Answered, Asked, ReportingNetwork, RpcResult};
+use consensus::{Answer, CallError, MemberCalls, Question, Timers};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
-use futures::{FutureExt, Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use openraft::OptionalSend;
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
 use openraft::network::{RPCOption, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
@@ -16,21 +17,23 @@ use openraft::raft::{
 use openraft::type_config::alias::SnapshotOf;
 use raft_types::{MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
 
-use super::answers::exchange;
+use super::answers::{dead_after, exchange};
 use super::desk::Desk;
 use super::message::{Body, Call, Reply};
-
-type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
 
 /// One member's end of the network.
 #[derive(Clone)]
 pub(crate) struct Port {
     desk: Desk,
+    dead_after: Duration,
 }
 
 impl Port {
-    pub(crate) fn new(desk: Desk) -> Self {
-        Self { desk }
+    pub(crate) fn new(desk: Desk, timers: &Timers) -> Self {
+        Self {
+            desk,
+            dead_after: dead_after(timers),
+        }
     }
 
     fn line(&self, to: MemberId, lane: Lane) -> Line {
@@ -38,6 +41,7 @@ impl Port {
             desk: self.desk.clone(),
             to,
             lane,
+            dead_after: self.dead_after,
         }
     }
 }
@@ -85,6 +89,7 @@ pub(crate) struct Line {
     desk: Desk,
     to: MemberId,
     lane: Lane,
+    dead_after: Duration,
 }
 
 impl Line {
@@ -165,28 +170,19 @@ impl RaftNetworkV2<TypeConfig> for Line {
 
     fn stream_append<'s, S>(
         &'s mut self,
-        mut requests: S,
+        requests: S,
         option: RPCOption,
     ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
+        let requests = requests.map(|request| Asked {
+            request,
+            wants_report: false,
+        });
         async move {
-            // The engine's pause before another attempt is inside of its stream of requests.
-            let Some(first) = requests.next().await else {
-                return Ok(stream::empty().boxed());
-            };
-            match self.lane {
-                Lane::Entries => {
-                    let requests = stream::iter([first]).chain(requests);
-                    Ok(exchange(self.desk.clone(), self.to, requests))
-                }
-                Lane::Heartbeats => {
-                    let line = &*self;
-                    let answer = line.heartbeat(first, option.hard_ttl());
-                    Ok(stream::once(answer).boxed())
-                }
-            }
+            let answers = self.stream_reported(requests, option).await?;
+            Ok(answers.map_ok(|answered| answered.result).boxed())
         }
         .boxed()
     }
@@ -238,6 +234,40 @@ impl RaftNetworkV2<TypeConfig> for Line {
             },
         )
         .await
+    }
+}
+
+impl ReportingNetwork for Line {
+    fn stream_reported<'s, S>(
+        &'s mut self,
+        mut requests: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<Answered>>>>
+    where
+        S: Stream<Item = Asked> + Send + Unpin + 'static,
+    {
+        async move {
+            // The engine's pause before another attempt is inside of its stream of requests.
+            let Some(first) = requests.next().await else {
+                return Ok(stream::empty().boxed());
+            };
+            match self.lane {
+                Lane::Entries => {
+                    let requests = stream::iter([first]).chain(requests);
+                    let desk = self.desk.clone();
+                    Ok(exchange(desk, self.to, self.dead_after, requests))
+                }
+                Lane::Heartbeats => {
+                    let result = self.heartbeat(first.request, option.hard_ttl()).await;
+                    let answered = result.map(|result| Answered {
+                        result,
+                        report: None,
+                    });
+                    Ok(stream::iter([answered]).boxed())
+                }
+            }
+        }
+        .boxed()
     }
 }
 

@@ -66,10 +66,10 @@ impl Post {
 
     /// Sends a message.
     pub(crate) fn send(&self, message: Message) {
-        if let Body::Call(_, Call::Heartbeat(request)) | Body::Request { request, .. } =
-            &message.body
-        {
-            self.led(message.from, request);
+        match &message.body {
+            Body::Call(_, Call::Heartbeat(request)) => self.led(message.from, request),
+            Body::Request { asked, .. } => self.led(message.from, &asked.request),
+            _ => {}
         }
         let now = self.record.now();
         let (from, to) = (message.from, message.to);

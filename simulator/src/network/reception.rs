@@ -1,10 +1,15 @@
 //! What a member's process does with a message that arrives: calls and requests go to the engine, answers to those who
 //! wait for them.
 
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use consensus::Inbound;
+use consensus::matching::{Answered, Asked};
 use futures::StreamExt;
 use futures::stream;
-use raft_types::MemberId;
+use raft_types::{MemberId, OwnLog};
+use tokio::sync::mpsc;
 
 use super::desk::{Desk, StreamNews};
 use super::message::{Body, Call, CallId, Message, Reply};
@@ -14,6 +19,8 @@ use super::message::{Body, Call, CallId, Message, Reply};
 pub(crate) struct Reception {
     pub(crate) desk: Desk,
     pub(crate) inbound: Inbound,
+    /// What its reports are made from.
+    pub(crate) log: Arc<dyn OwnLog>,
 }
 
 impl Reception {
@@ -28,16 +35,18 @@ impl Reception {
             Body::Request {
                 stream,
                 number,
-                request,
-            } => match self.desk.request(stream, number, request) {
+                asked,
+            } => match self.desk.request(stream, number, asked) {
                 Ok(Some(requests)) => {
                     tokio::spawn(self.clone().append(from, stream, requests));
                 }
                 Ok(None) => {}
                 Err(why) => self.desk.send(from, Body::Broken(stream, why)),
             },
-            Body::Answer { stream, answer, .. } => {
-                self.desk.news(stream, StreamNews::Answer(answer));
+            Body::Answer {
+                stream, answered, ..
+            } => {
+                self.desk.news(stream, StreamNews::Answer(answered));
             }
             Body::Closed(stream) => self.desk.closed(stream),
             Body::Broken(stream, why) => self.desk.news(stream, StreamNews::Broken(why)),
@@ -68,25 +77,38 @@ impl Reception {
         self.desk.send(from, Body::Reply(id, reply));
     }
 
-    async fn append(
-        self,
-        from: MemberId,
-        stream: CallId,
-        mut requests: tokio::sync::mpsc::Receiver<
-            openraft::raft::AppendEntriesRequest<raft_types::TypeConfig>,
-        >,
-    ) {
-        let requests = stream::poll_fn(move |context| requests.poll_recv(context));
+    async fn append(self, from: MemberId, stream: CallId, mut requests: mpsc::Receiver<Asked>) {
+        // Of the requests that the engine has taken and not answered: which want a report.
+        let wishes = Arc::new(Mutex::new(VecDeque::new()));
+        let lock = |wishes: &Mutex<VecDeque<bool>>,
+                    change: &dyn Fn(&mut VecDeque<bool>) -> bool| {
+            change(&mut wishes.lock().unwrap_or_else(PoisonError::into_inner))
+        };
+        let asked = wishes.clone();
+        let requests = stream::poll_fn(move |context| {
+            requests.poll_recv(context).map(|next| {
+                next.map(|next| {
+                    lock(&asked, &|wishes| {
+                        wishes.push_back(next.wants_report);
+                        true
+                    });
+                    next.request
+                })
+            })
+        });
         let mut answers = self.inbound.append(requests);
         let mut number = 0;
         while let Some(answer) = answers.next().await {
+            let wanted = lock(&wishes, &|wishes| wishes.pop_front().unwrap_or(false));
             match answer {
-                Ok(answer) => {
-                    let over = answer.is_err();
+                Ok(result) => {
+                    let over = result.is_err();
+                    let report = wanted.then(|| self.log.report());
+                    let answered = Answered { result, report };
                     let body = Body::Answer {
                         stream,
                         number,
-                        answer,
+                        answered,
                     };
                     self.desk.send(from, body);
                     number += 1;

@@ -1,8 +1,9 @@
 //! Disks that rot: which may, and where the bit is turned around.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use raft_types::{MemberId, MemberKind};
+use raft_types::MemberId;
 
 use super::World;
 use crate::faults::Crash;
@@ -11,22 +12,31 @@ use crate::faults::Crash;
 const LOG_DIR: &str = "data/log";
 
 impl World {
-    /// The members whose loss leaves a majority of all, and a database member that can lead.
+    /// The members whose loss leaves a majority of every voter set in force and of the voters of every region, and a
+    /// database member that can lead.
     pub(super) fn may_rot(&self) -> Vec<MemberId> {
-        let lost = self.slots.values().filter(|slot| slot.damaged).count();
-        let voters = self.slots.len();
-        if (lost + 1) * 2 >= voters {
+        let leader = self.leader().and_then(|id| self.slots.get(&id)?.process());
+        let Some(leader) = leader else {
             return Vec::new();
-        }
-        let databases = |without: MemberId| {
-            self.slots.iter().any(|(id, slot)| {
-                *id != without && !slot.damaged && slot.seat.record.kind == MemberKind::Database
-            })
         };
+        let mut sets = leader.with(|member| member.status().ring_view.voter_sets);
+        for slot in self.slots.values() {
+            let region = &slot.seat.record.region;
+            let voters = self.slots.iter().filter(|(_, other)| {
+                !other.absent && other.seat.record.votes && other.seat.record.region == *region
+            });
+            sets.push(voters.map(|(id, _)| *id).collect());
+        }
+        let lost = |id: &MemberId| self.slots.get(id).is_none_or(|slot| slot.damaged);
         let fit = self.slots.iter().filter(|(id, slot)| {
+            let bearable = |set: &BTreeSet<MemberId>| {
+                let left = set.iter().filter(|other| other != id && !lost(other));
+                !set.contains(id) || left.count() * 2 > set.len()
+            };
             slot.is_running()
                 && !slot.damaged
-                && databases(**id)
+                && sets.iter().all(bearable)
+                && self.removable().contains(id)
                 && self.closed_files(slot).len() > 1
         });
         fit.map(|(id, _)| *id).collect()

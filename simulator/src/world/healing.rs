@@ -1,20 +1,28 @@
 //! Everything is mended, and the ring has to come back by itself in a time that is written down here.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use raft_types::MemberKind;
+use consensus::Timers;
+use raft_types::{MemberId, MemberKind};
 
 use super::World;
+use super::slot::Slot;
 use crate::event::Event;
+use crate::network::dead_after;
 
 /// How long the ring may take from the mending to the first commit of a client.
 ///
 /// An election timeout is the lease, in which a dead leader is not given up, and a random part of a second one: two
 /// leases. Three of them are for an election, a second one after split votes, and a third one in which a witness that was
-/// elected gives the leadership to a database member.
-pub(super) fn time_to_commit(timers: &consensus::Timers) -> Duration {
-    timers.longest_election() * 3
+/// elected gives the leadership to a database member. On top of them comes what no election can shorten: a connection that
+/// died while links were cut is given up only when it has not answered for its deadline, and called again after a pause.
+pub(super) fn time_to_commit(timers: &Timers) -> Duration {
+    timers.longest_election() * 3 + dead_after(timers) + LONGEST_RECONNECT
 }
+
+/// The longest pause of the engine before it calls an unreachable member again.
+const LONGEST_RECONNECT: Duration = Duration::from_millis(500);
 
 /// How long everybody may take after that to have what the first commit has.
 const TIME_TO_CATCH_UP: Duration = Duration::from_secs(20);
@@ -35,11 +43,7 @@ impl World {
             slot.start_at = Some(now);
         }
         self.restart_fallen();
-        let can_write = self
-            .slots
-            .values()
-            .any(|slot| slot.seat.record.kind == MemberKind::Database && !slot.is_lost());
-        if can_write {
+        if self.slots.values().any(can_lead) {
             self.wait_for_commit();
         }
         self.wait_for_everybody();
@@ -92,15 +96,29 @@ impl World {
     }
 
     fn everybody_has(&self, goal: Option<u64>) -> bool {
-        self.slots
-            .values()
-            .filter(|slot| !slot.is_lost())
-            .all(|slot| {
-                let mark = slot
-                    .process()
-                    .and_then(|process| process.outline().committed);
-                mark.map(|mark| mark.index) >= goal
-            })
+        let Some(members) = self.members() else {
+            return false;
+        };
+        let there = self
+            .slots
+            .iter()
+            .filter(|(id, slot)| members.contains(id) && !slot.is_lost());
+        let mut marks = there.map(|(_, slot)| {
+            let mark = slot
+                .process()
+                .and_then(|process| process.outline().committed);
+            mark.map(|mark| mark.index)
+        });
+        marks.all(|mark| mark >= goal)
+    }
+
+    /// Who is a member, as who leads has it.
+    fn members(&self) -> Option<BTreeSet<MemberId>> {
+        let leader = self
+            .leader()
+            .and_then(|id| self.slots.get(&id)?.process())?;
+        let view = leader.with(|member| member.status().ring_view);
+        Some(view.members.iter().map(|standing| standing.id).collect())
     }
 
     /// Where everybody is, in words.
@@ -120,4 +138,10 @@ impl World {
         });
         standings.collect::<Vec<_>>().join("; ")
     }
+}
+
+/// Whether clients could write there.
+fn can_lead(slot: &Slot) -> bool {
+    let record = &slot.seat.record;
+    record.kind == MemberKind::Database && record.votes && !slot.is_lost() && !slot.absent
 }

@@ -6,26 +6,27 @@
 
 mod damage;
 mod healing;
+mod operator;
 mod playing;
 mod slot;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use raft_types::{MemberId, RingId};
 
-use crate::event::Event;
 use crate::faults::{self, Intensity, View};
 use crate::member::{DiskPace, Seat};
 use crate::network::{Links, Post};
-use crate::panics;
 use crate::record::Record;
 use crate::shape::Shape;
 use crate::tick::{STEP, Tick};
 use crate::trace::Trace;
 use crate::workload::Workload;
 
+use operator::Removed;
 use playing::Undo;
 use slot::Slot;
 
@@ -41,6 +42,7 @@ pub(crate) struct World {
     /// What ends by itself, and when.
     undo: BTreeMap<(Tick, u64), Undo>,
     undo_number: u64,
+    removed: Arc<Removed>,
 }
 
 impl World {
@@ -66,13 +68,17 @@ impl World {
                 id,
                 record: member.record.clone(),
                 timers: shape.timers,
+                rules: shape.rules.clone(),
+                searches_itself: shape.searches_itself,
                 rate: member.rate,
                 disk,
                 pace: DiskPace::default(),
                 log: member.log,
                 workload: workload.clone(),
             };
-            (id, Slot::new(seat))
+            let mut slot = Slot::new(seat);
+            slot.absent = member.spare;
+            (id, slot)
         });
         Self {
             slots: slots.collect(),
@@ -84,6 +90,7 @@ impl World {
             intensity,
             undo: BTreeMap::new(),
             undo_number: 0,
+            removed: Arc::default(),
         }
     }
 
@@ -112,6 +119,7 @@ impl World {
             slot.start(&self.post, &self.record, self.now);
         }
         let members = self.shape.members.iter();
+        let members = members.filter(|(_, member)| !member.spare);
         let records = members.map(|(id, member)| (*id, member.record.clone()));
         let records: BTreeMap<_, _> = records.collect();
         let founder = self.slots.values().find_map(Slot::process);
@@ -143,11 +151,19 @@ impl World {
         let running = self.slots.iter().filter(|(_, slot)| slot.is_running());
         let running: Vec<MemberId> = running.map(|(id, _)| *id).collect();
         View {
-            members: self.slots.keys().copied().collect(),
+            members: self.there(),
             leader: self.leader(),
             may_rot: self.may_rot(),
+            spares: self.spares(),
+            removable: self.removable(),
             running,
         }
+    }
+
+    /// The members that the ring has, or had and may have again.
+    fn there(&self) -> Vec<MemberId> {
+        let there = self.slots.iter().filter(|(_, slot)| !slot.absent);
+        there.map(|(id, _)| *id).collect()
     }
 
     /// Who leads the latest term, as far as a running member says so.
@@ -187,9 +203,7 @@ impl World {
         for slot in self.slots.values_mut() {
             slot.run_until(self.now, &self.record);
         }
-        for words in panics::take() {
-            self.record.saw(&Event::Panicked { words });
-        }
+        self.switch_off_removed();
         self.restart_fallen();
     }
 }

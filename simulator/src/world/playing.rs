@@ -81,6 +81,7 @@ impl World {
             Fault::FullDisk { member, room, time } => {
                 if let Some(slot) = self.slots.get_mut(&member) {
                     slot.disk_fails = true;
+                    slot.full = true;
                     slot.seat.disk.leave_room(room);
                 }
                 self.later(time, Undo::Space(member));
@@ -98,6 +99,9 @@ impl World {
             }
             Fault::Rot { member, place } => self.rot(member, place),
             Fault::Transfer { to } => self.transfer(to),
+            Fault::Promote { to } => self.promote(to),
+            Fault::Add { member } => self.add(member),
+            Fault::Remove { member } => self.remove(member),
             Fault::Purge { member, keep } => self.purge(member, keep),
         }
     }
@@ -116,42 +120,6 @@ impl World {
         let last = slot.seat.disk.calls() + after_calls;
         slot.seat.disk.cut_power_after(last);
         self.later(CRASH_PATIENCE, Undo::CrashNow(member));
-    }
-
-    /// An operator at the leader.
-    fn transfer(&mut self, to: MemberId) {
-        let leader = self.leader().and_then(|id| self.slots.get(&id)?.process());
-        let Some(leader) = leader else {
-            return;
-        };
-        let record = self.record.clone();
-        leader.spawn(|member| async move {
-            let outcome = member.transfer_leader(to).await;
-            record.note(&format!(
-                "member {} gave the leadership to {to}: {outcome:?}",
-                member.id()
-            ));
-        });
-    }
-
-    /// An operator at one member.
-    fn purge(&mut self, member: MemberId, keep: u64) {
-        let Some(process) = self.slots.get(&member).and_then(|slot| slot.process()) else {
-            return;
-        };
-        let committed = process.outline().committed;
-        let upto = committed.and_then(|committed| committed.index.checked_sub(keep));
-        let Some(upto) = upto.and_then(|index| process.log().op_id_at(index)) else {
-            return;
-        };
-        let record = self.record.clone();
-        process.spawn(|member| async move {
-            let outcome = member.purge(upto).await;
-            record.note(&format!(
-                "member {} purges up to {upto}: {outcome:?}",
-                member.id()
-            ));
-        });
     }
 
     pub(super) fn later(&mut self, time: Duration, undo: Undo) {
@@ -189,6 +157,7 @@ impl World {
             }
             Undo::Space(member) => {
                 if let Some(slot) = self.slots.get_mut(&member) {
+                    slot.full = false;
                     slot.seat.disk.set_capacity(None);
                 }
             }

@@ -4,6 +4,7 @@ use crate::event::Event;
 use crate::faults::Crash;
 use crate::member::{OpenFailure, Process, Seat};
 use crate::network::{Body, Message, Post, Reply};
+use crate::panics;
 use crate::record::Record;
 use crate::tick::Tick;
 
@@ -15,6 +16,12 @@ pub(super) struct Slot {
     pub(super) crash: Option<Crash>,
     /// When it starts again.
     pub(super) start_at: Option<Tick>,
+    /// It is no member yet, or not any more; nothing starts it.
+    pub(super) absent: bool,
+    /// There is no space on its disk.
+    pub(super) full: bool,
+    /// Up to where its log cannot be taken back any more, when it was last seen.
+    pub(super) settled: Option<u64>,
     /// Its disk was told to fail, so it may stop by itself.
     pub(super) disk_fails: bool,
     /// One bit of its disk was turned around.
@@ -40,6 +47,9 @@ impl Slot {
             state: State::Down { refuses: true },
             crash: None,
             start_at: None,
+            absent: false,
+            full: false,
+            settled: None,
             disk_fails: false,
             damaged: false,
         }
@@ -62,7 +72,7 @@ impl Slot {
     }
 
     pub(super) fn is_down(&self) -> bool {
-        matches!(self.state, State::Down { .. })
+        matches!(self.state, State::Down { .. }) && !self.absent
     }
 
     /// Starts the process. False when it did not come up and may be tried again.
@@ -70,6 +80,7 @@ impl Slot {
         if !self.is_down() {
             return true;
         }
+        self.disk_fails = self.full;
         let started = Process::start(&self.seat, post, record, now, self.damaged);
         match started {
             Ok(process) => {
@@ -128,6 +139,12 @@ impl Slot {
             return;
         };
         process.run_until(now);
+        for words in panics::take() {
+            record.saw(&Event::Panicked {
+                member: self.seat.id,
+                words,
+            });
+        }
         if self.seat.disk.is_off() {
             record.note(&format!("member {} is gone", self.seat.id));
             self.fall();
@@ -145,6 +162,7 @@ impl Slot {
     /// The process is gone at once, and its disk is what the crash leaves of it.
     pub(super) fn fall(&mut self) {
         let crash = self.crash.take().unwrap_or(Crash::Kill);
+        self.note_settled();
         let before = std::mem::replace(&mut self.state, State::Down { refuses: true });
         match (before, crash) {
             (State::Running(process), Crash::Stop) => process.shut_down(),
@@ -162,7 +180,6 @@ impl Slot {
                 self.state = State::Down { refuses: false };
             }
         }
-        self.disk_fails = false;
     }
 
     /// Stops the process where it stands.
@@ -187,10 +204,31 @@ impl Slot {
     /// The machine's disk works again as it should.
     pub(super) fn mend_disk(&mut self) {
         self.seat.disk.set_capacity(None);
+        self.full = false;
         self.seat.disk.forget_faults();
         self.seat.pace.set(std::time::Duration::ZERO);
         self.crash = None;
-        self.disk_fails = false;
+    }
+
+    /// Nothing was ever written to its disk.
+    pub(super) fn is_new(&self) -> bool {
+        self.seat.disk.calls() == 0
+    }
+
+    /// Remembers up to where its log is settled: committed, and durable here.
+    pub(super) fn note_settled(&mut self) {
+        let (State::Running(process) | State::Paused(process)) = &self.state else {
+            return;
+        };
+        let committed = process.outline().committed.map(|mark| mark.index);
+        let durable = process.log().durable().map(|durable| durable.index);
+        self.settled = self.settled.max(committed.min(durable));
+    }
+
+    /// It is no member any more, and is switched off.
+    pub(super) fn leave(&mut self) {
+        self.fall();
+        self.absent = true;
     }
 
     /// The end of the run.

@@ -1,0 +1,155 @@
+//! What an operator does at the leader, or at one member: transfers, promotions, members, purges. It takes its time in a
+//! task of that member's process, and its outcome stands in the trace.
+
+use std::sync::{Mutex, PoisonError};
+
+use consensus::PromotionProgress;
+use raft_types::{MemberId, MemberKind};
+use tokio::sync::watch;
+
+use super::World;
+use crate::member::Process;
+
+/// Members that were removed and are to be switched off.
+pub(super) type Removed = Mutex<Vec<MemberId>>;
+
+impl World {
+    fn leader_process(&self) -> Option<&Process> {
+        self.leader().and_then(|id| self.slots.get(&id)?.process())
+    }
+
+    pub(super) fn transfer(&mut self, to: MemberId) {
+        let Some(leader) = self.leader_process() else {
+            return;
+        };
+        let record = self.record.clone();
+        leader.spawn(|member| async move {
+            let outcome = member.transfer_leader(to).await;
+            record.note(&format!(
+                "member {} gives the leadership to {to}: {outcome:?}",
+                member.id()
+            ));
+        });
+    }
+
+    pub(super) fn promote(&mut self, to: MemberId) {
+        let Some(leader) = self.leader_process() else {
+            return;
+        };
+        let record = self.record.clone();
+        leader.spawn(|member| async move {
+            let (progress, _) = watch::channel(PromotionProgress::default());
+            let outcome = member.promote(to, progress).await;
+            record.note(&format!(
+                "member {} promotes {to}: {outcome:?}",
+                member.id()
+            ));
+        });
+    }
+
+    /// Members that were never there. A new one needs the whole log, so it comes only while nothing is purged.
+    pub(super) fn spares(&self) -> Vec<MemberId> {
+        let purged = self.slots.values().any(|slot| {
+            let process = slot.process();
+            process.is_some_and(|process| process.with(|member| member.status().purged.is_some()))
+        });
+        let spares = self.shape.members.iter().filter(|(id, member)| {
+            member.spare
+                && self
+                    .slots
+                    .get(id)
+                    .is_some_and(|slot| slot.absent && slot.is_new())
+        });
+        match purged {
+            true => Vec::new(),
+            false => spares.map(|(id, _)| *id).collect(),
+        }
+    }
+
+    pub(super) fn add(&mut self, member: MemberId) {
+        let now = self.now;
+        if let Some(slot) = self.slots.get_mut(&member) {
+            slot.absent = false;
+            slot.start(&self.post, &self.record, now);
+        }
+        let shape = self.shape.members.get(&member);
+        let (Some(leader), Some(shape)) = (self.leader_process(), shape) else {
+            return;
+        };
+        let (record, new) = (self.record.clone(), shape.record.clone());
+        leader.spawn(|leading| async move {
+            let outcome = leading.add_member(member, new).await;
+            record.note(&format!(
+                "member {} adds {member}: {outcome:?}",
+                leading.id()
+            ));
+        });
+    }
+
+    /// Members after whose removal another voting database member is there.
+    pub(super) fn removable(&self) -> Vec<MemberId> {
+        let there = || self.slots.iter().filter(|(_, slot)| !slot.absent);
+        let can_lead = there().filter(|(_, slot)| {
+            let record = &slot.seat.record;
+            record.kind == MemberKind::Database && record.votes && !slot.damaged
+        });
+        let can_lead: Vec<MemberId> = can_lead.map(|(id, _)| *id).collect();
+        let others = |id: &MemberId| can_lead.iter().any(|other| other != id);
+        there().map(|(id, _)| *id).filter(others).collect()
+    }
+
+    pub(super) fn remove(&mut self, member: MemberId) {
+        let Some(leader) = self.leader_process() else {
+            return;
+        };
+        let (record, removed) = (self.record.clone(), self.removed.clone());
+        leader.spawn(|leading| async move {
+            let outcome = leading.remove_member(member).await;
+            record.note(&format!(
+                "member {} removes {member}: {outcome:?}",
+                leading.id()
+            ));
+            if outcome.is_ok() {
+                removed
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(member);
+            }
+        });
+    }
+
+    /// Switches members off that were removed.
+    pub(super) fn switch_off_removed(&mut self) {
+        let removed =
+            std::mem::take(&mut *self.removed.lock().unwrap_or_else(PoisonError::into_inner));
+        for member in removed {
+            if let Some(slot) = self.slots.get_mut(&member) {
+                slot.leave();
+            }
+        }
+    }
+
+    pub(super) fn purge(&mut self, member: MemberId, keep: u64) {
+        for slot in self.slots.values_mut() {
+            slot.note_settled();
+        }
+        let members = self.slots.values();
+        let needed = members.filter(|slot| !slot.absent && !slot.is_lost());
+        let everybody_has = needed.map(|slot| slot.settled).min().flatten();
+        let Some(process) = self.slots.get(&member).and_then(|slot| slot.process()) else {
+            return;
+        };
+        let upto = everybody_has.and_then(|index| index.checked_sub(keep));
+        let Some(upto) = upto.and_then(|index| process.log().op_id_at(index)) else {
+            return;
+        };
+        let record = self.record.clone();
+        process.spawn(|member| async move {
+            let outcome = member.purge(upto).await;
+            record.note(&format!(
+                "member {} purges up to {upto}: {outcome:?}",
+                member.id()
+            ));
+        });
+    }
+}

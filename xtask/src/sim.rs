@@ -1,0 +1,358 @@
+//! `cargo xtask sim`: runs seeds of the simulated ring, each in a process of its own, which makes it reproducible and keeps
+//! its panics and hangs to itself. A seed that fails is shown with its last events and with the command that replays it.
+
+use std::env;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Deserialize;
+use testkit::bounded_run;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How many seeds
+    #[arg(long, default_value_t = 1000, conflicts_with = "seed")]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 1, conflicts_with = "seed")]
+    from: u64,
+    /// This seed alone
+    #[arg(long)]
+    seed: Option<u64>,
+    /// With --seed: print everything that happens
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// How many at once
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// `dev` has the engine's own assertions, `release` is what is shipped
+    #[arg(long, value_enum, default_value_t = Build::Dev)]
+    build: Build,
+    /// Break something on purpose; then a seed has to fail. `cargo xtask sim --mutate help` names what can be broken
+    #[arg(long)]
+    mutate: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Build {
+    Dev,
+    Release,
+}
+
+impl Build {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Dev => "dev",
+            Self::Release => "release",
+        }
+    }
+
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Dev => "debug",
+            Self::Release => "release",
+        }
+    }
+}
+
+/// A seed that needs longer hangs.
+const LONGEST_RUN: Duration = Duration::from_secs(120);
+
+/// Many seeds, as they are asked for.
+pub(crate) struct Seeds {
+    pub(crate) range: Range<u64>,
+    pub(crate) jobs: usize,
+    pub(crate) build: Build,
+    pub(crate) mutation: Option<String>,
+}
+
+/// What the simulator says of one seed; it says more.
+#[derive(Debug, Deserialize)]
+struct Said {
+    checker: Option<String>,
+    words: Option<String>,
+    healed_ms: Option<u64>,
+    counts: Counts,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Counts {
+    acknowledged: u64,
+    faults: u64,
+}
+
+/// One seed that failed.
+struct Failure {
+    seed: u64,
+    words: String,
+    last_events: String,
+}
+
+/// What came of many seeds.
+#[derive(Default)]
+struct Sum {
+    runs: u64,
+    acknowledged: u64,
+    faults: u64,
+    healed_ms: Vec<u64>,
+}
+
+/// `cargo xtask sim`.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let simulator = build(options.build)?;
+    if let Some(seed) = options.seed {
+        return show(&simulator, seed, options);
+    }
+    let seeds = Seeds {
+        range: options.from..options.from.saturating_add(options.seeds),
+        jobs: options.jobs.max(1),
+        build: options.build,
+        mutation: options.mutate.clone(),
+    };
+    run_seeds(&simulator, &seeds)
+}
+
+/// Runs seeds and says how it went: an error when one failed, or, with something broken on purpose, when none did.
+pub(crate) fn run_seeds(simulator: &Path, seeds: &Seeds) -> Result<()> {
+    let began = Instant::now();
+    let (sum, failure) = run_all(simulator, seeds)?;
+    let rate = sum.runs as f64 / began.elapsed().as_secs_f64();
+    let took = began.elapsed().as_secs_f64();
+    match (failure, &seeds.mutation) {
+        (None, None) => {
+            println!(
+                "{} seeds without a violation in {took:.1} s ({rate:.1} a second): {} transactions acknowledged, {} faults{}",
+                sum.runs,
+                sum.acknowledged,
+                sum.faults,
+                healing(sum.healed_ms)
+            );
+            Ok(())
+        }
+        (Some(failure), None) => {
+            eprint!("{}", failure.last_events);
+            bail!(
+                "seed {} fails: {}\nreplay it: {}",
+                failure.seed,
+                failure.words,
+                replay(failure.seed, seeds)
+            );
+        }
+        (Some(failure), Some(mutation)) => {
+            println!(
+                "`{mutation}` was caught by seed {} ({} of {} seeds run): {}\nreplay it: {}",
+                failure.seed,
+                sum.runs,
+                seeds.range.end - seeds.range.start,
+                failure.words,
+                replay(failure.seed, seeds)
+            );
+            Ok(())
+        }
+        (None, Some(mutation)) => bail!(
+            "`{mutation}` was not caught within {} seeds: the checkers are blind to it",
+            sum.runs
+        ),
+    }
+}
+
+fn healing(mut healed_ms: Vec<u64>) -> String {
+    healed_ms.sort_unstable();
+    let last = healed_ms.len().saturating_sub(1);
+    let at = |share: usize| healed_ms.get((healed_ms.len() * share / 100).min(last));
+    match (at(50), at(99), healed_ms.last()) {
+        (Some(half), Some(most), Some(longest)) => format!(
+            "; first commit after everything was mended: half within {half} ms, 99 % within {most} ms, all within {longest} ms"
+        ),
+        _ => String::new(),
+    }
+}
+
+fn replay(seed: u64, seeds: &Seeds) -> String {
+    let mut command = format!("cargo xtask sim --seed {seed} --trace");
+    if seeds.build != Build::Dev {
+        command += &format!(" --build {}", seeds.build.name());
+    }
+    if let Some(mutation) = &seeds.mutation {
+        command += &format!(" --mutate {mutation}");
+    }
+    command
+}
+
+/// Where the simulator of a build is, or will be.
+pub(crate) fn binary(build: Build) -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(
+        || testkit::checkout().join("target"),
+        |target| testkit::checkout().join(target),
+    );
+    target.join(build.folder()).join("simulator")
+}
+
+fn build(build: Build) -> Result<PathBuf> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--quiet", "--package", "simulator", "--profile"])
+        .arg(build.name())
+        .current_dir(testkit::checkout())
+        .stdin(Stdio::null())
+        .status()
+        .context("cannot run cargo")?;
+    if !status.success() {
+        bail!("the simulator does not build");
+    }
+    Ok(binary(build))
+}
+
+fn command(simulator: &Path, seed: u64, mutation: Option<&str>) -> Command {
+    let mut command = Command::new(simulator);
+    command.arg("--seed").arg(seed.to_string());
+    if let Some(mutation) = mutation {
+        command.arg("--mutate").arg(mutation);
+    }
+    command
+}
+
+/// One seed, with everything that it prints.
+fn show(simulator: &Path, seed: u64, options: &Options) -> Result<()> {
+    let mut command = command(simulator, seed, options.mutate.as_deref());
+    if options.trace {
+        command.arg("--trace");
+    }
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start {}", simulator.display()))?;
+    if !status.success() {
+        bail!("seed {seed} fails");
+    }
+    Ok(())
+}
+
+/// Runs seeds until one fails.
+fn run_all(simulator: &Path, seeds: &Seeds) -> Result<(Sum, Option<Failure>)> {
+    let progress = ProgressBar::new(seeds.range.end - seeds.range.start);
+    let style = "{bar:30} {pos} of {len} seeds, {per_sec}, {eta} left";
+    progress.set_style(ProgressStyle::with_template(style)?);
+    let (next, over) = (AtomicU64::new(seeds.range.start), AtomicBool::new(false));
+    let (report, reports) = mpsc::sync_channel(seeds.jobs);
+    let mut sum = Sum::default();
+    let mut failure: Option<Failure> = None;
+    let outcome = thread::scope(|scope| {
+        for _ in 0..seeds.jobs {
+            let (report, next, over) = (report.clone(), &next, &over);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.range.end {
+                        return;
+                    }
+                    let done = run_one(simulator, seed, seeds.mutation.as_deref());
+                    if report.send(done).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(report);
+        let mut error = None;
+        for done in reports {
+            progress.inc(1);
+            match done {
+                Ok(Ok(said)) => {
+                    sum.acknowledged += said.counts.acknowledged;
+                    sum.faults += said.counts.faults;
+                    sum.healed_ms.extend(said.healed_ms);
+                }
+                Ok(Err(failed)) => {
+                    over.store(true, Ordering::Relaxed);
+                    if failure
+                        .as_ref()
+                        .is_none_or(|first| failed.seed < first.seed)
+                    {
+                        failure = Some(failed);
+                    }
+                }
+                Err(stopped) => {
+                    over.store(true, Ordering::Relaxed);
+                    error = Some(stopped);
+                }
+            }
+            sum.runs += 1;
+        }
+        error.map_or(Ok(()), Err)
+    });
+    progress.finish_and_clear();
+    outcome?;
+    Ok((sum, failure))
+}
+
+/// One seed: what it said, or how it failed. An error when it could not be run.
+fn run_one(simulator: &Path, seed: u64, mutation: Option<&str>) -> Result<Result<Said, Failure>> {
+    let command = command(simulator, seed, mutation);
+    let finished = match bounded_run::run(format!("seed {seed}"), command, Vec::new(), LONGEST_RUN)
+    {
+        Ok(finished) => finished,
+        Err(error) => {
+            let words = format!("{error:#}");
+            let last_events = String::new();
+            return Ok(Err(Failure {
+                seed,
+                words,
+                last_events,
+            }));
+        }
+    };
+    let stdout = String::from_utf8_lossy(&finished.stdout);
+    let last_events = String::from_utf8_lossy(&finished.stderr).into_owned();
+    let Some(line) = stdout.lines().last() else {
+        bail!("seed {seed} said nothing: {}", last_events.trim());
+    };
+    let said: Said = serde_json::from_str(line)
+        .with_context(|| format!("seed {seed} said something else: {line}"))?;
+    match &said.checker {
+        None => Ok(Ok(said)),
+        Some(checker) => {
+            let words = format!("{checker}: {}", said.words.as_deref().unwrap_or_default());
+            Ok(Err(Failure {
+                seed,
+                words,
+                last_events,
+            }))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_replays_says_everything_that_was_chosen() {
+        let mut seeds = Seeds {
+            range: 1..301,
+            jobs: 2,
+            build: Build::Dev,
+            mutation: None,
+        };
+        assert_eq!(replay(7, &seeds), "cargo xtask sim --seed 7 --trace");
+        seeds.build = Build::Release;
+        seeds.mutation = Some("commit-on-a-minority".to_owned());
+        assert_eq!(
+            replay(7, &seeds),
+            "cargo xtask sim --seed 7 --trace --build release --mutate commit-on-a-minority"
+        );
+    }
+
+    #[test]
+    fn nothing_healed_has_no_percentiles() {
+        assert_eq!(healing(Vec::new()), "");
+        assert!(healing(vec![5, 1]).contains("all within 5 ms"));
+    }
+}
