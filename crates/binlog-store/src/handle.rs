@@ -8,7 +8,7 @@ use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use openraft::RaftLogReader;
 use raft_types::{
-    LogReport, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, RingId, StoredMembership,
+    LogReport, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, RingId, StoredMembership, TermRun,
 };
 
 use crate::error::StoreError;
@@ -163,6 +163,14 @@ impl LogHandle {
     #[must_use]
     pub fn op_id_at(&self, index: u64) -> Option<OpId> {
         self.shared.view.lock().terms.op_id(index)
+    }
+
+    /// The runs of terms of all durable entries that are not purged, oldest first.
+    #[must_use]
+    pub fn term_runs(&self) -> Vec<TermRun> {
+        let view = self.shared.view.lock();
+        let durable = view.durable.map(|durable| durable.index);
+        durable.map_or_else(Vec::new, |last| view.terms.newest_upto(last, usize::MAX))
     }
 
     /// The membership in effect at the highest committed entry.

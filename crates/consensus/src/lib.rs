@@ -53,7 +53,7 @@ pub use promotion::{
 };
 pub use proposal::{Outcome, ProposalTicket, ProposeError, Refusal, Unknown};
 pub use questions::{Answer, CallError, MemberCalls, Question};
-pub use rejoin::{Agreement, Recollection, Rejoin, judge as judge_rejoin};
+pub use rejoin::{Agreement, Recollection, Rejoin, ask_for_agreement, judge as judge_rejoin};
 pub use repair::{
     MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, accept as accept_repair, plan_repair,
 };

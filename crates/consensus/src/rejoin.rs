@@ -2,11 +2,16 @@
 //! the ring has given up. The engine would keep them silently, because what is committed is never compared again. So a
 //! member asks the others before its Raft starts, and cuts its log back to where it agrees with them.
 
-use raft_types::{OpId, TermRun};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::future::join_all;
+use raft_types::{MemberId, MemberRecord, OpId, TermRun};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{self, Engine};
 use crate::fault::Fault;
+use crate::questions::{Answer, CallError, MemberCalls, Question};
 
 /// What a member that comes back remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +78,25 @@ fn common_entry(runs: &[TermRun], op_id_at: impl Fn(u64) -> Option<OpId>) -> Opt
     })
 }
 
+/// Asks all other members at once; an error where one did not answer in time.
+pub async fn ask_for_agreement(
+    calls: &dyn MemberCalls,
+    others: &BTreeMap<MemberId, MemberRecord>,
+    own: &Recollection,
+    deadline: Duration,
+) -> BTreeMap<MemberId, Result<Agreement, CallError>> {
+    let asked = others.iter().map(|(id, record)| async move {
+        let question = Question::Agreement(own.clone());
+        let answer = match calls.ask(*id, record, question, deadline).await {
+            Ok(Answer::Agreement(agreement)) => Ok(agreement),
+            Ok(other) => Err(CallError(format!("it answers something else: {other:?}"))),
+            Err(error) => Err(error),
+        };
+        (*id, answer)
+    });
+    join_all(asked).await.into_iter().collect()
+}
+
 /// What a member has to do before its Raft may start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rejoin {
@@ -95,7 +119,9 @@ pub fn judge(own: &Recollection, answers: impl IntoIterator<Item = Agreement>) -
     };
     let contradictions = answers.into_iter().filter_map(|answer| {
         let ring_last = answer.last?;
-        let comparable = answer.common.is_some() || answer.purged.is_none();
+        // Runs that were left out or purged may be common; only what is known to differ counts.
+        let all_runs = own.runs.first().is_none_or(|run| run.first == 0);
+        let comparable = answer.common.is_some() || all_runs && answer.purged.is_none();
         let contradicts = comparable
             && after(own.committed, answer.common)
             && after(answer.committed, answer.common)
@@ -201,6 +227,15 @@ mod tests {
         for answer in harmless {
             assert_eq!(judge(&own, [answer.clone()]), Rejoin::AsItIs, "{answer:?}");
         }
+        let truncated = Recollection {
+            runs: vec![run(1, 5, 200)],
+            ..own.clone()
+        };
+        let unknown = Agreement {
+            common: None,
+            ..repaired.clone()
+        };
+        assert_eq!(judge(&truncated, [unknown]), Rejoin::AsItIs);
         let earlier = Agreement {
             common: Some(OpId::new(1, 120)),
             ..repaired.clone()

@@ -122,8 +122,8 @@ impl Work {
         };
         self.events
             .end(&match outcome {
-                Ok(result) => CommandEvent::Result { result },
-                Err(refusal) => CommandEvent::Refused { refusal },
+                Ok(result) => CommandEvent::Result(result),
+                Err(refusal) => CommandEvent::Refused(refusal),
             })
             .await;
     }

@@ -10,6 +10,7 @@ mod log_opening;
 mod mysql;
 mod observer;
 mod portrait;
+mod returning;
 mod ring_handle;
 mod rotation;
 mod running;

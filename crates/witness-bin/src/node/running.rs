@@ -2,14 +2,11 @@
 //! comes to its ring, works, and stops in good order.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use binlog_store::{LogHandle, StoreError};
 use consensus::matching::Matching;
-use consensus::{
-    AppliedFloor, Bounds, Fault, IdentityBook, Member, MemberConfig, RingView, Timers,
-};
-use raft_types::{LogId, MemberId, MemberKind};
+use consensus::{AppliedFloor, Bounds, Fault, IdentityBook, Member, MemberConfig, Timers};
+use raft_types::LogId;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +21,7 @@ use super::error::NodeError;
 use super::identity::{Claim, open_identity};
 use super::joining::{Joined, Joining};
 use super::mysql::{Beside, Child, connect_options, requirements};
+use super::returning::Returning;
 use super::ring_handle::RingHandle;
 use super::rotation::keep_files_within;
 use crate::config::Config;
@@ -57,7 +55,7 @@ pub struct Node {
 }
 
 /// How long giving the leadership away may hold up a stop, in leases.
-const TRANSFER_PATIENCE_LEASES: u32 = 4;
+const PROMOTION_PATIENCE_LEASES: u32 = 8;
 
 impl Node {
     /// Takes the data directory and begins to answer calls.
@@ -156,7 +154,9 @@ impl Node {
         };
         let floor = applied_floor(&log);
         let starts = Arc::new(log.clone());
+        let returning = Returning::new(&log, self.config.own.id, calls.clone());
         let member = Member::start(config, joined.log, network, calls, floor, starts).await?;
+        self.spawn(returning.campaign_when_known(member.clone()));
         self.local.attach(member.inbound());
         self.desk.has_raft(member.clone());
         if let Some(members) = joined.first_members {
@@ -281,15 +281,13 @@ impl Node {
         if member.leadership_now().serving_term().is_none() {
             return;
         }
-        let Some(heir) = heir(&member.status().ring_view, self.timers.lease) else {
-            tracing::info!("stopping as the leader; no other database member could take over");
-            return;
-        };
-        let patience = self.timers.lease * TRANSFER_PATIENCE_LEASES;
-        match tokio::time::timeout(patience, member.transfer_leader(heir)).await {
-            Ok(Ok(outcome)) => tracing::info!(%heir, ?outcome, "gave the leadership away"),
-            Ok(Err(error)) => tracing::warn!(%error, "the leadership was not given away"),
-            Err(_) => tracing::warn!(%heir, "the leadership was not given away in time"),
+        let patience = self.timers.lease * PROMOTION_PATIENCE_LEASES;
+        match tokio::time::timeout(patience, member.give_leadership_away()).await {
+            Ok(Ok(promoted)) => {
+                tracing::info!(leader = %promoted.leader, "gave the leadership away")
+            }
+            Ok(Err(error)) => tracing::info!(%error, "stopping as the leader"),
+            Err(_) => tracing::warn!("the leadership was not given away in time"),
         }
     }
 
@@ -381,17 +379,4 @@ fn why_stopped(fault: Fault, log: &LogHandle) -> NodeError {
         Some(error) => NodeError::Store(error),
         None => NodeError::Engine(fault),
     }
-}
-
-/// Who takes the leadership over from a leader that stops: a voting database member that answers, the
-/// least behind first. A witness would hand it back at once.
-fn heir(view: &RingView, lease: Duration) -> Option<MemberId> {
-    let others = view.members.iter().filter(|standing| {
-        standing.id != view.own
-            && standing.voter
-            && standing.record.kind == MemberKind::Database
-            && standing.answers(lease)
-    });
-    let heir = others.min_by_key(|standing| (standing.behind.unwrap_or(u64::MAX), standing.id));
-    heir.map(|standing| standing.id)
 }
