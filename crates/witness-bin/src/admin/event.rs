@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::refusal::Refusal;
 
-/// One thing that happened.
+/// One thing that happened. (Tagged from outside: an inner tag would not read maps by number back from JSON, and a
+/// membership is one.)
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum CommandEvent {
     /// A phase began.
     Began {
@@ -24,15 +25,9 @@ pub enum CommandEvent {
         seconds: f64,
     },
     /// The command was carried out.
-    Result {
-        /// What came of it.
-        result: CommandResult,
-    },
+    Result(CommandResult),
     /// It was not, or not to its end.
-    Refused {
-        /// Why.
-        refusal: Refusal,
-    },
+    Refused(Refusal),
 }
 
 /// What came of a command.
@@ -51,4 +46,47 @@ pub enum CommandResult {
     Evidence(Box<MemberEvidence>),
     /// The member goes on alone; this entry says so.
     Repaired(OpId),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use consensus::Term;
+    use raft_types::{MemberId, MemberRecord, Membership, StoredMembership};
+
+    use super::*;
+    use crate::terminal::Exit;
+
+    /// Pins a bug: evidence with a membership in it could not be read back.
+    #[test]
+    fn every_event_comes_back_from_the_wire() {
+        let members = BTreeMap::from([(MemberId(1), MemberRecord::default())]);
+        let voters = vec![BTreeSet::from([MemberId(1)])];
+        let evidence = MemberEvidence {
+            member: MemberId(1),
+            term: Term(3),
+            log_end: Some(OpId::new(3, 9)),
+            committed: None,
+            membership: StoredMembership::new(None, Membership::new(voters, members).unwrap()),
+            leader: None,
+        };
+        for event in [
+            CommandEvent::Began {
+                phase: "check".into(),
+            },
+            CommandEvent::Done {
+                phase: "check".into(),
+                seconds: 0.25,
+            },
+            CommandEvent::Result(CommandResult::Evidence(Box::new(evidence))),
+            CommandEvent::Refused(Refusal::new(Exit::Refused, "what", "advice")),
+        ] {
+            let json = serde_json::to_vec(&event).unwrap();
+            assert_eq!(
+                serde_json::from_slice::<CommandEvent>(&json).unwrap(),
+                event
+            );
+        }
+    }
 }

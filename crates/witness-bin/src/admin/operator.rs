@@ -160,8 +160,8 @@ impl Operator {
             match event {
                 Ok(CommandEvent::Began { phase }) => tell(Told::Began(phase)),
                 Ok(CommandEvent::Done { phase, seconds }) => tell(Told::Done(phase, seconds)),
-                Ok(CommandEvent::Result { result }) => return Ok(Answer::Result(result)),
-                Ok(CommandEvent::Refused { refusal }) => return Ok(Answer::Refused(refusal)),
+                Ok(CommandEvent::Result(result)) => return Ok(Answer::Result(result)),
+                Ok(CommandEvent::Refused(refusal)) => return Ok(Answer::Refused(refusal)),
                 Err(error) => {
                     let why = format!(
                         "{} tells something that has no meaning here ({error}); run the same version everywhere",

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test file uses its part")]
 
 pub(crate) mod played;
+pub(crate) mod ring;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -71,6 +72,15 @@ impl Program {
             stdout: String::from_utf8(output.stdout).expect("UTF-8"),
             stderr: String::from_utf8(output.stderr).expect("UTF-8"),
         }
+    }
+
+    /// Starts it with what it says in a file.
+    pub(crate) fn spawn_into(mut self, file: std::fs::File) -> std::process::Child {
+        self.0
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(file))
+            .spawn()
+            .expect("the program starts")
     }
 
     /// Starts it with its output piped.

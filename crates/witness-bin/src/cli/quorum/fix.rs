@@ -109,16 +109,17 @@ async fn gather(session: &Session, report: &RingReport, directory: &Directory) -
         let evidence: Result<MemberEvidence, String> = match asked.await {
             Ok(CommandResult::Evidence(evidence)) => Ok(*evidence),
             Ok(other) => Err(another_answer(&other).what),
-            Err(_) => Err(report
-                .members
-                .iter()
-                .find(|member| member.id == place.id)
-                .and_then(|member| member.error.clone())
-                .unwrap_or_else(|| "it does not take part in its ring yet".to_owned())),
+            Err(failure) => Err(silence(report, place.id).unwrap_or(failure.what)),
         };
         Evidence::new(place, evidence)
     });
     futures::future::join_all(asked).await
+}
+
+/// Why a member has not said anything at all.
+fn silence(report: &RingReport, id: MemberId) -> Option<String> {
+    let member = report.members.iter().find(|member| member.id == id)?;
+    member.error.clone()
 }
 
 /// Whether the operator has said everything that the plan needs.

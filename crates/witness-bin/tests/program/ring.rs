@@ -1,0 +1,173 @@
+//! A ring of real processes on loopback. Its database members attach to a mysqld that is not there, which
+//! is enough for everything that the ring decides.
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use super::{Run, Scratch, witness};
+
+/// Longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One member: its line of `[[members]]`, and its process while it runs.
+struct Place {
+    id: u64,
+    name: String,
+    line: String,
+    listen: SocketAddr,
+    process: Option<Child>,
+}
+
+/// See the module.
+pub(crate) struct Ring {
+    scratch: Scratch,
+    places: Vec<Place>,
+    /// More lines for every configuration.
+    settings: &'static str,
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        for place in &mut self.places {
+            kill(place);
+        }
+    }
+}
+
+fn kill(place: &mut Place) {
+    if let Some(mut process) = place.process.take() {
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+}
+
+impl Ring {
+    /// A ring whose members run, and of which the first one leads. `members` are `name region kind`.
+    pub(crate) fn launch(members: &[&str], settings: &'static str) -> Self {
+        let mut ring = Self {
+            scratch: Scratch::new(),
+            places: Vec::new(),
+            settings,
+        };
+        for member in members {
+            ring.prepare(member);
+        }
+        ring.configure();
+        for at in 1..members.len() {
+            ring.start(at, &[]);
+        }
+        ring.start(0, &["--bootstrap"]);
+        ring.wait_for_leader(1);
+        ring
+    }
+
+    /// Another member, which is not started and not in the others' configuration.
+    pub(crate) fn prepare(&mut self, member: &str) -> usize {
+        let [name, region, kind] = member.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{member}");
+        };
+        let id = self.places.len() as u64 + 1;
+        let listen = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listen = listen.local_addr().expect("an address");
+        let line = format!(
+            "{{ id = {id}, name = \"{name}\", region = \"{region}\", kind = \"{kind}\", address = \"{listen}\" }}"
+        );
+        self.places.push(Place {
+            id,
+            name: name.to_owned(),
+            line,
+            listen,
+            process: None,
+        });
+        self.places.len() - 1
+    }
+
+    /// Writes the configuration of every member with all of them, and the operator's.
+    pub(crate) fn configure(&self) {
+        let lines: Vec<_> = self
+            .places
+            .iter()
+            .map(|place| place.line.as_str())
+            .collect();
+        let text = |id: u64| {
+            format!(
+                "data_dir = \"{id}\"\nring.name = \"orders\"\nmember.id = {id}\nraft.heartbeat = \"100ms\"\n\
+                 raft.lease = \"600ms\"\nlog.disk_reserve_bytes = 0\nmysql.mode = \"attach\"\nmysql.port = 1\n{}\n\
+                 members = [\n  {}\n]\n",
+                self.settings,
+                lines.join(",\n  ")
+            )
+        };
+        for place in &self.places {
+            self.scratch
+                .write(&format!("{}.toml", place.id), &text(place.id));
+        }
+        self.scratch.write("witness.toml", &text(1));
+    }
+
+    /// Where a member is reached.
+    pub(crate) fn address(&self, at: usize) -> String {
+        self.places[at].listen.to_string()
+    }
+
+    /// Starts a member.
+    pub(crate) fn start(&mut self, at: usize, arguments: &[&str]) {
+        let place = &mut self.places[at];
+        let config = format!("{}.toml", place.id);
+        let program = witness(&self.scratch)
+            .args(["run", "--config", &config])
+            .args(arguments);
+        let log = std::fs::File::create(self.scratch.join(&format!("{}.log", place.id)));
+        place.process = Some(program.spawn_into(log.expect("a file for its log")));
+    }
+
+    /// Kills a member.
+    pub(crate) fn kill(&mut self, at: usize) {
+        kill(&mut self.places[at]);
+    }
+
+    /// What a member logged.
+    pub(crate) fn log(&self, at: usize) -> String {
+        let file = format!("{}.log", self.places[at].id);
+        std::fs::read_to_string(self.scratch.join(&file)).unwrap_or_default()
+    }
+
+    /// Runs a command as an operator.
+    pub(crate) fn run(&self, line: &str) -> Run {
+        witness(&self.scratch).args(line.split_whitespace()).run()
+    }
+
+    /// The same with JSON as its output; panics when it fails.
+    pub(crate) fn json(&self, line: &str) -> serde_json::Value {
+        let run = self.run(&format!("{line} --output json"));
+        assert_eq!(run.code, 0, "{line}: {run}");
+        run.json()
+    }
+
+    /// Waits until a member leads with a quorum behind it.
+    pub(crate) fn wait_for_leader(&self, id: u64) {
+        self.wait("the leader", || {
+            let run = self.run("status --output json");
+            run.code == 0 && run.json()["leader"] == id
+        });
+    }
+
+    /// Waits until something is so.
+    pub(crate) fn wait(&self, what: &str, so: impl Fn() -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !so() {
+            assert!(
+                Instant::now() < until,
+                "never: {what}\n{}",
+                self.run("status")
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// The name of a member.
+    pub(crate) fn name(&self, at: usize) -> &str {
+        &self.places[at].name
+    }
+}
