@@ -28,7 +28,7 @@ use crate::observer;
 use crate::promotion::{self, Promoted, PromotionError, PromotionProgress, PromotionRefusal};
 use crate::proposal::{InFlight, ProposalTicket, ProposeError, Refusal};
 use crate::questions::MemberCalls;
-use crate::quorum::{PolicyGap, QuorumHealth, region_quorums};
+use crate::quorum::{PolicyGap, QuorumHealth, QuorumPolicy, region_quorums};
 use crate::repair::{self, MemberEvidence, RepairPlan, RepairRefusal};
 use crate::roster::{self, RosterError};
 use crate::seat::Seat;
@@ -78,6 +78,16 @@ pub enum BootstrapError {
     /// The founder does not vote.
     #[error("member {0} does not vote, so it cannot make the ring; bootstrap a member that does")]
     DoesNotVote(MemberId),
+    /// The founder does not count under the policy: nobody who does would ever hear of the ring.
+    #[error(
+        "with policy {policy}, member {member} is in no quorum, so it cannot make the ring; bootstrap a voting member of those regions"
+    )]
+    OutsideTheQuorum {
+        /// The founder.
+        member: MemberId,
+        /// The policy.
+        policy: QuorumPolicy,
+    },
     /// The policy needs voters that are not there.
     #[error(transparent)]
     Policy(#[from] PolicyGap),
@@ -199,6 +209,12 @@ impl Member {
         }
         let policy = &self.0.config.rules.policy;
         let sets = policy.voter_sets(&members, &own.region)?;
+        if !sets.iter().any(|set| set.contains(&self.id())) {
+            return Err(BootstrapError::OutsideTheQuorum {
+                member: self.id(),
+                policy: policy.clone(),
+            });
+        }
         if self.raft().is_initialized().await.map_err(Fault::from)? {
             return Err(BootstrapError::NotPristine);
         }
