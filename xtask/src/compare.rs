@@ -1,8 +1,9 @@
-//! `cargo xtask compare`: this project beside stock MySQL, measured in one run on one machine.
+//! `cargo xtask compare`: this project beside stock MySQL and beside what others have published.
 
 mod commit_latency;
 mod data;
 mod disk;
+mod failover;
 mod measurement;
 mod processor_time;
 mod setup;
@@ -15,11 +16,14 @@ use clap::Subcommand;
 pub(crate) enum Comparison {
     /// sysbench oltp_write_only against stock replication and against this ring
     CommitLatency(commit_latency::Options),
+    /// Crashes and promotions of a ring over three regions, beside Table 2 of [MyRaft]; needs root
+    Failover(failover::Options),
 }
 
 /// Runs one comparison.
 pub(crate) fn run(comparison: &Comparison) -> Result<()> {
     match comparison {
         Comparison::CommitLatency(options) => commit_latency::run(options),
+        Comparison::Failover(options) => failover::run(options),
     }
 }

@@ -5,6 +5,7 @@
 //! started and no other.
 
 mod binary;
+mod far_ring;
 mod http;
 mod log_files;
 mod member_process;
@@ -22,7 +23,8 @@ use crate::bounded_run::{self, Finished};
 use crate::mysqld::free_addresses;
 use member_process::MemberProcess;
 
-pub use binary::{BUILT_VARIABLE, Profile, witness_binary};
+pub use binary::{BUILT_VARIABLE, Profile, embedded_member, witness_binary};
+pub use far_ring::{FarMember, FarRing, FarRingOptions};
 pub use http::{HttpAnswer, http_get};
 pub use log_files::{FirstDifference, LogFiles};
 pub use options::{Beside, RingOptions};

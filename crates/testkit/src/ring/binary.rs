@@ -1,4 +1,4 @@
-//! The `witness` binary that a test or a comparison runs.
+//! The binaries that a test or a comparison runs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -33,15 +33,32 @@ pub fn witness_binary(profile: Profile) -> Result<PathBuf> {
     if profile == Profile::Dev && std::env::var_os(BUILT_VARIABLE).is_some() && built.is_file() {
         return Ok(built);
     }
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(crate::checkout()).args([
-        "build",
-        "--package",
-        "witness-bin",
-        "--bin",
+    build(
+        &["--package", "witness-bin", "--bin", "witness"],
         "witness",
-        "--message-format=json",
-    ]);
+        profile,
+    )
+}
+
+/// Builds the database member without a mysqld if it is not up to date, and says where it is.
+///
+/// # Errors
+/// When it does not compile.
+pub fn embedded_member(profile: Profile) -> Result<PathBuf> {
+    let name = "embedded_member";
+    build(
+        &["--package", "witness-tests", "--example", name],
+        name,
+        profile,
+    )
+}
+
+fn build(target: &[&str], name: &str, profile: Profile) -> Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .current_dir(crate::checkout())
+        .args(["build", "--message-format=json"])
+        .args(target);
     if profile == Profile::Release {
         cargo.arg("--release");
     }
@@ -50,7 +67,7 @@ pub fn witness_binary(profile: Profile) -> Result<PathBuf> {
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|message| message["target"]["name"] == "witness")
+        .filter(|message| message["target"]["name"] == name)
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
         .context("cargo did not say where it put the binary")
 }

@@ -1,0 +1,138 @@
+//! The clients: some that commit one transaction after the other, or many that come at an even pace whatever happens.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use raft_types::{AppEntry, TransactionPayload};
+use serde::Serialize;
+use testkit::log_entries;
+use tokio::task::JoinSet;
+
+use super::postman::Postman;
+use super::ring::Leader;
+
+/// Bytes of text in a transaction's row.
+pub(crate) const TEXT_BYTES: usize = 500;
+
+/// How commits come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Load {
+    /// So many a second, evenly, whether or not the ones before are answered.
+    Paced(u32),
+    /// So many clients, each of which waits for its answer before it asks again.
+    Clients(u32),
+}
+
+impl Load {
+    pub(crate) const ALL: [Self; 3] = [Self::Paced(250), Self::Clients(1), Self::Clients(64)];
+
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Paced(rate) => format!("paced_{rate}_per_s"),
+            Self::Clients(1) => "1_client".to_owned(),
+            Self::Clients(count) => format!("{count}_clients"),
+        }
+    }
+}
+
+/// What one load measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    /// In order of length.
+    latencies_ms: Vec<f64>,
+    elapsed: Duration,
+}
+
+impl Sample {
+    fn new(mut latencies_ms: Vec<f64>, elapsed: Duration) -> Result<Self> {
+        anyhow::ensure!(!latencies_ms.is_empty(), "nothing was committed");
+        latencies_ms.sort_by(f64::total_cmp);
+        Ok(Self {
+            latencies_ms,
+            elapsed,
+        })
+    }
+
+    pub(crate) fn commits_per_s(&self) -> f64 {
+        self.latencies_ms.len() as f64 / self.elapsed.as_secs_f64()
+    }
+
+    pub(crate) fn percentile_ms(&self, percent: usize) -> f64 {
+        let last = self.latencies_ms.len() - 1;
+        self.latencies_ms[last * percent / 100]
+    }
+}
+
+/// Puts a load on the leader for `time`.
+pub(crate) async fn measure(
+    load: Load,
+    leader: &Leader,
+    postman: &Postman,
+    time: Duration,
+) -> Result<Sample> {
+    match load {
+        Load::Paced(rate) => paced(rate, leader, postman, time).await,
+        Load::Clients(clients) => closed(clients, leader, time).await,
+    }
+}
+
+fn entry(number: u64) -> AppEntry {
+    let events = log_entries::transaction_events(number, TEXT_BYTES);
+    AppEntry::Transaction(TransactionPayload::seal(events))
+}
+
+async fn paced(rate: u32, leader: &Leader, postman: &Postman, time: Duration) -> Result<Sample> {
+    let interval = Duration::from_secs(1) / rate;
+    let mut commits = JoinSet::new();
+    let begun = Instant::now();
+    let mut due = begun;
+    let mut number = 0;
+    while due < begun + time {
+        // Made before its time, so that making it is not measured.
+        let entry = entry(number);
+        postman.wait_until(due).await;
+        let leader = leader.clone();
+        commits.spawn(async move {
+            let asked = Instant::now();
+            leader.commit(entry).await?;
+            anyhow::Ok(milliseconds(asked))
+        });
+        due += interval;
+        number += 1;
+    }
+    let mut latencies = Vec::new();
+    while let Some(done) = commits.join_next().await {
+        latencies.push(done.context("a client panicked")??);
+    }
+    Sample::new(latencies, begun.elapsed())
+}
+
+async fn closed(clients: u32, leader: &Leader, time: Duration) -> Result<Sample> {
+    let begun = Instant::now();
+    let mut working = JoinSet::new();
+    for client in 0..clients {
+        let leader = leader.clone();
+        working.spawn(async move {
+            let mut latencies = Vec::new();
+            let mut number = u64::from(client);
+            while begun.elapsed() < time {
+                let entry = entry(number);
+                let asked = Instant::now();
+                leader.commit(entry).await?;
+                latencies.push(milliseconds(asked));
+                number += u64::from(clients);
+            }
+            anyhow::Ok(latencies)
+        });
+    }
+    let mut latencies = Vec::new();
+    while let Some(done) = working.join_next().await {
+        latencies.extend(done.context("a client panicked")??);
+    }
+    Sample::new(latencies, begun.elapsed())
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}

@@ -1,0 +1,150 @@
+//! How long a commit takes by quorum policy and distance: nine members in three regions (a database member and two witnesses
+//! each) under each policy, beside the leader's region alone, beside openraft as it comes, and beside what physics allows: the
+//! round trip and one durable write, measured in the same run.
+//!
+//! Members, logs and fsyncs are real and in one process; the network between them takes its time. Rounds are interleaved.
+//! `cargo bench --bench quorum_latency` prints a table, writes `target/figures/quorum_latency.json`, and draws
+//! `docs/img/quorum_latency.svg` from it. With `-- --quick` it is short, for a look, and writes nothing.
+
+mod distances;
+mod durable_write;
+mod load;
+mod network;
+mod picture;
+mod plain;
+mod postman;
+mod receiver;
+mod report;
+mod ring;
+mod setup;
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::Result;
+use testkit::figures::Figures;
+
+use distances::Distances;
+use load::{Load, measure};
+use postman::Postman;
+use report::{Measured, Report};
+use ring::Ring;
+use setup::Setup;
+
+const INSIDE_ONE_WAY_MS: [f64; 2] = [0.1, 1.0];
+const ACROSS_ONE_WAY_MS: [f64; 3] = [10.0, 30.0, 100.0];
+
+/// How much is measured.
+struct Plan {
+    rounds: usize,
+    distances: Vec<Distances>,
+    /// For each load.
+    time: Duration,
+    /// Before it, under the same load.
+    warm_up: Duration,
+}
+
+impl Plan {
+    fn whole() -> Self {
+        let inside = INSIDE_ONE_WAY_MS.into_iter();
+        let distances = inside.flat_map(|inside_one_way_ms| {
+            ACROSS_ONE_WAY_MS.map(|across_one_way_ms| Distances {
+                inside_one_way_ms,
+                across_one_way_ms,
+            })
+        });
+        Self {
+            rounds: 5,
+            distances: distances.collect(),
+            time: Duration::from_millis(1500),
+            warm_up: Duration::from_millis(300),
+        }
+    }
+
+    fn quick() -> Self {
+        Self {
+            rounds: 1,
+            distances: vec![Distances {
+                inside_one_way_ms: 0.1,
+                across_one_way_ms: 10.0,
+            }],
+            time: Duration::from_millis(250),
+            warm_up: Duration::from_millis(50),
+        }
+    }
+}
+
+async fn measure_setup(
+    setup: Setup,
+    distances: Distances,
+    plan: &Plan,
+    postman: &Postman,
+) -> Result<Vec<Measured>> {
+    let durable_write_ms = durable_write::median_ms()?;
+    let ring = Ring::make(setup, distances, postman).await?;
+    let leader = ring.leader();
+    let mut measured = Vec::new();
+    for load in Load::ALL {
+        measure(load, &leader, postman, plan.warm_up).await?;
+        let sample = measure(load, &leader, postman, plan.time).await?;
+        measured.push(Measured {
+            setup,
+            distances,
+            load,
+            sample,
+            durable_write_ms,
+        });
+    }
+    drop(leader);
+    ring.end().await?;
+    Ok(measured)
+}
+
+async fn run(plan: &Plan) -> Result<Report> {
+    let postman = Postman::start();
+    let mut measured = Vec::new();
+    for round in 0..plan.rounds {
+        for &distances in &plan.distances {
+            eprintln!(
+                "round {} of {}: {}",
+                round + 1,
+                plan.rounds,
+                distances.key()
+            );
+            let mut setups = Setup::ALL;
+            // No setup always follows the same one.
+            setups.rotate_left(round % Setup::ALL.len());
+            for setup in setups {
+                measured.extend(measure_setup(setup, distances, plan, &postman).await?);
+            }
+        }
+    }
+    Ok(Report::of(&measured))
+}
+
+fn main() -> Result<()> {
+    // `cargo test` runs benches, too: then it shows that all of it works, and measures nothing of worth.
+    let short = ["--test", "--quick"];
+    let quick = std::env::args().any(|argument| short.contains(&argument.as_str()));
+    let plan = if quick { Plan::quick() } else { Plan::whole() };
+    let mut figures = Figures::new("quorum_latency", "cargo bench --bench quorum_latency")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let report = runtime.block_on(run(&plan))?;
+    print!("{}", report.table());
+    if quick {
+        return Ok(());
+    }
+    figures.set("rounds", plan.rounds)?;
+    figures.set("time_of_a_load_ms", plan.time.as_millis() as u64)?;
+    report.put_into(&mut figures)?;
+    println!("figures: {}", figures.write()?.display());
+    let folder = testkit::checkout().join("docs/img");
+    fs::create_dir_all(&folder)?;
+    let picture = folder.join("quorum_latency.svg");
+    fs::write(&picture, picture::draw(&report))?;
+    println!("picture: {}", picture.display());
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! openraft as it comes, over the same log and network: its state machine does nothing but answer.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use binlog_store::BinlogStore;
+use consensus::Timers;
+use futures::{Stream, TryStreamExt};
+use openraft::raft::ClientWriteResult;
+use openraft::storage::{EntryResponder, RaftStateMachine};
+use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
+use openraft::{Config, OptionalSend, RaftSnapshotBuilder, SnapshotPolicy};
+use raft_types::{
+    AppEntry, EntryPayload, LogId, MemberId, MemberRecord, OfferedStart, OpId, ProposalListener,
+    ProposalResponder, StoredMembership, TypeConfig,
+};
+use tokio::sync::oneshot;
+
+use super::network::Port;
+
+/// Longer than a founding takes that works.
+const READY_LIMIT: Duration = Duration::from_secs(20);
+
+pub(crate) type PlainRaft = openraft::Raft<TypeConfig, Answering>;
+
+/// Starts one member.
+pub(crate) async fn start(
+    id: MemberId,
+    timers: Timers,
+    log: BinlogStore,
+    port: Port,
+) -> Result<PlainRaft> {
+    let millis = |duration: Duration| duration.as_millis() as u64;
+    let config = Config {
+        heartbeat_interval: millis(timers.heartbeat),
+        election_timeout_min: millis(timers.heartbeat) + 1,
+        election_timeout_max: millis(timers.lease),
+        enable_pre_vote: Some(true),
+        snapshot_policy: SnapshotPolicy::Never,
+        ..Config::default()
+    };
+    let config = Arc::new(config.validate()?);
+    Ok(PlainRaft::new(id, config, port, log, Answering::default()).await?)
+}
+
+/// Makes the ring, all of whose members vote, and waits until `raft` leads it.
+pub(crate) async fn found(
+    raft: &PlainRaft,
+    records: BTreeMap<MemberId, MemberRecord>,
+    own: MemberId,
+) -> Result<()> {
+    raft.initialize(records)
+        .await
+        .map_err(|error| anyhow!("{error}"))?;
+    let metrics = raft.wait(Some(READY_LIMIT));
+    let leads = metrics.current_leader(own, "the founder leads").await;
+    leads.map_err(|error| anyhow!("{error}"))?;
+    // It takes no writes before the first entry of its term is committed.
+    let taking = metrics.metrics(
+        |seen| seen.last_applied.is_some_and(|at| at.index > 0),
+        "the founder's first entry is committed",
+    );
+    taking.await.map_err(|error| anyhow!("{error}"))?;
+    Ok(())
+}
+
+/// Writes one entry and waits until it is committed.
+pub(crate) async fn commit(raft: &PlainRaft, entry: AppEntry) -> Result<()> {
+    let (committed, waiting) = oneshot::channel();
+    let responder = ProposalResponder::new(Waiting(Some(committed)));
+    raft.write(entry).responder(responder).await?;
+    waiting.await.context("openraft did not commit an entry")
+}
+
+/// Tells of the commit as soon as the engine knows of it, as this project's members do.
+struct Waiting(Option<oneshot::Sender<()>>);
+
+impl ProposalListener<ClientWriteResult<TypeConfig>> for Waiting {
+    fn committed(&mut self, _: OpId) {
+        if let Some(waiting) = self.0.take() {
+            let _ = waiting.send(());
+        }
+    }
+
+    fn completed(mut self: Box<Self>, result: ClientWriteResult<TypeConfig>) {
+        if let (Some(waiting), Ok(_)) = (self.0.take(), result) {
+            let _ = waiting.send(());
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Answering {
+    applied: Option<LogId>,
+    membership: StoredMembership,
+}
+
+impl RaftStateMachine<TypeConfig> for Answering {
+    type SnapshotData = OfferedStart;
+    type SnapshotBuilder = Never;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        Ok((self.applied, self.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> Result<(), io::Error>
+    where
+        S: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
+    {
+        while let Some((entry, responder)) = entries.try_next().await? {
+            if let EntryPayload::Membership(membership) = entry.payload {
+                self.membership = StoredMembership::new(Some(entry.log_id), membership);
+            }
+            self.applied = Some(entry.log_id);
+            if let Some(responder) = responder {
+                responder.send(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Never {
+        Never
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        _: &SnapshotMetaOf<TypeConfig>,
+        _: OfferedStart,
+    ) -> Result<(), io::Error> {
+        Err(never())
+    }
+
+    async fn get_current_snapshot(
+        &mut self,
+    ) -> Result<Option<SnapshotOf<TypeConfig, OfferedStart>>, io::Error> {
+        Ok(None)
+    }
+}
+
+/// No snapshot is made: the policy says so.
+pub(crate) struct Never;
+
+impl RaftSnapshotBuilder<TypeConfig> for Never {
+    type SnapshotData = OfferedStart;
+
+    async fn build_snapshot(&mut self) -> Result<SnapshotOf<TypeConfig, OfferedStart>, io::Error> {
+        Err(never())
+    }
+}
+
+fn never() -> io::Error {
+    io::Error::other("this bench makes no snapshots")
+}

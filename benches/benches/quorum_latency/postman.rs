@@ -1,0 +1,111 @@
+//! A thread that does things after a delay, to some tens of microseconds: the runtime's own timers count in milliseconds.
+
+use std::num::NonZeroU64;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::distance::DelayLine;
+use tokio::sync::oneshot;
+
+type Delivery = Box<dyn FnOnce() + Send>;
+
+/// See the module. The thread ends with the last clone.
+#[derive(Clone)]
+pub(crate) struct Postman(Arc<Handle>);
+
+struct Handle(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    line: DelayLine<Delivery>,
+    closed: bool,
+}
+
+impl Postman {
+    pub(crate) fn start() -> Self {
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                line: DelayLine::new(),
+                closed: false,
+            }),
+            changed: Condvar::new(),
+        });
+        let working = shared.clone();
+        thread::spawn(move || working.work());
+        Self(Arc::new(Handle(shared)))
+    }
+
+    /// Does `what` after `delay`. Equal times keep their order.
+    pub(crate) fn after(&self, delay: Duration, what: impl FnOnce() + Send + 'static) {
+        self.at(Instant::now() + delay, what);
+    }
+
+    /// Comes back at `due`.
+    pub(crate) async fn wait_until(&self, due: Instant) {
+        let (done, waiting) = oneshot::channel();
+        self.at(due, move || {
+            let _ = done.send(());
+        });
+        // An error means that the postman is gone, and with it the bench.
+        let _ = waiting.await;
+    }
+
+    /// Comes back after `delay`.
+    pub(crate) async fn wait(&self, delay: Duration) {
+        self.wait_until(Instant::now() + delay).await;
+    }
+
+    fn at(&self, due: Instant, what: impl FnOnce() + Send + 'static) {
+        let shared = &self.0.0;
+        let mut state = shared.lock();
+        let first = state.line.next_due().is_none_or(|next| due < next);
+        state.line.push(due, Box::new(what));
+        drop(state);
+        if first {
+            shared.changed.notify_one();
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.lock().closed = true;
+        self.0.changed.notify_one();
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        // The kernel's own slack of 50 µs would be half of the shortest delay.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let mut state = self.lock();
+        while !state.closed {
+            if let Some(what) = state.line.pop_due(Instant::now()) {
+                drop(state);
+                what();
+                state = self.lock();
+                continue;
+            }
+            state = match state.line.next_due() {
+                None => self
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner),
+                Some(due) => {
+                    let left = due.saturating_duration_since(Instant::now());
+                    let waited = self.changed.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,79 @@
+//! What is measured beside each other.
+
+use std::collections::BTreeSet;
+
+use consensus::quorum::{QuorumPolicy, RingRules};
+use raft_types::Region;
+use serde::Serialize;
+
+use super::distances::Distances;
+
+/// A ring of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Setup {
+    /// Three members of one region, and nobody else anywhere.
+    RegionAlone,
+    /// Nine members of three regions; the leader's region decides.
+    SingleRegionDynamic,
+    /// The same nine; a majority of all decides.
+    Majority,
+    /// The same nine; a majority of each region decides.
+    Regions,
+    /// The same nine under openraft as it comes.
+    PlainOpenraft,
+}
+
+/// The regions' names.
+pub(crate) const REGIONS: [&str; 3] = ["a", "b", "c"];
+
+impl Setup {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::RegionAlone,
+        Self::SingleRegionDynamic,
+        Self::Majority,
+        Self::Regions,
+        Self::PlainOpenraft,
+    ];
+
+    /// Its name in the table and in the figures.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::RegionAlone => "region_alone",
+            Self::SingleRegionDynamic => "single_region_dynamic",
+            Self::Majority => "majority",
+            Self::Regions => "regions",
+            Self::PlainOpenraft => "plain_openraft",
+        }
+    }
+
+    /// In how many regions it has members.
+    pub(crate) fn regions(self) -> usize {
+        match self {
+            Self::RegionAlone => 1,
+            _ => REGIONS.len(),
+        }
+    }
+
+    /// The rules of its members.
+    pub(crate) fn rules(self) -> RingRules {
+        let policy = match self {
+            Self::SingleRegionDynamic => QuorumPolicy::SingleRegionDynamic,
+            Self::RegionAlone | Self::Majority | Self::PlainOpenraft => QuorumPolicy::Majority,
+            Self::Regions => {
+                let all = REGIONS.map(|name| Region(name.to_owned()));
+                QuorumPolicy::Regions(BTreeSet::from(all))
+            }
+        };
+        RingRules {
+            policy,
+            ..RingRules::default()
+        }
+    }
+
+    /// What a commit cannot be faster than: the round trip that it has to wait for, and one write that is made durable.
+    pub(crate) fn limit_ms(self, distances: Distances, durable_write_ms: f64) -> f64 {
+        let within = matches!(self, Self::RegionAlone | Self::SingleRegionDynamic);
+        distances.round_trip_ms(within) + durable_write_ms
+    }
+}

@@ -1,0 +1,131 @@
+//! A database member without a mysqld, for comparisons that measure the ring alone: the whole node of `witness run` with a
+//! writer in the place of the database. While the member serves as the leader, the writer commits small transactions at an
+//! even pace and writes down each that the ring has acknowledged.
+//!
+//! `run` takes a member's configuration file. SIGUSR1 ends the writing, SIGTERM the member. `lost` holds what was acknowledged
+//! against the members' logs. `cargo xtask compare failover` uses both.
+
+mod account;
+mod lost;
+mod writer;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use clap::{Args, Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+use witness_bin::config::{Config, Sources, read};
+use witness_bin::node::Node;
+
+use account::Account;
+
+#[derive(Parser)]
+#[command(about = "A database member with a writer in the place of mysqld")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the member
+    Run(Run),
+    /// Say which acknowledged commits are not in every log, as JSON
+    Lost(lost::Options),
+}
+
+#[derive(Args)]
+struct Run {
+    /// The member's configuration file
+    #[arg(long)]
+    config: PathBuf,
+    /// Make the ring
+    #[arg(long)]
+    bootstrap: bool,
+    /// Where acknowledged commits are written down
+    #[arg(long)]
+    acknowledged: PathBuf,
+    /// How many transactions a second are committed
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    commits_per_second: u32,
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().command {
+        Command::Lost(options) => lost::run(&options),
+        Command::Run(options) => {
+            let config = load(&options)?;
+            start_log(&config)?;
+            tokio::runtime::Builder::new_multi_thread()
+                .enable_all()
+                .build()?
+                .block_on(run(config, &options))
+        }
+    }
+}
+
+/// The configuration of the file, without the mysqld that it has to name.
+fn load(options: &Run) -> Result<Config> {
+    let name = options.config.display().to_string();
+    let text =
+        std::fs::read_to_string(&options.config).with_context(|| format!("cannot read {name}"))?;
+    let (config, problems) = read(&Sources {
+        file: Some((name, text)),
+        ..Sources::default()
+    });
+    let config = config.ok_or_else(|| anyhow!("{problems}"))?;
+    Ok(Config {
+        mysql: None,
+        ..config
+    })
+}
+
+fn start_log(config: &Config) -> Result<()> {
+    let filter = EnvFilter::try_new(format!("openraft=error,sled=warn,{}", config.logging.level))?;
+    let started = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .json()
+        .flatten_event(true)
+        .try_init();
+    started.map_err(|error| anyhow!("{error}"))
+}
+
+async fn run(config: Config, options: &Run) -> Result<()> {
+    let mut end = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut quiet = signal(SignalKind::user_defined1())?;
+    let account = Account::open(&options.acknowledged)?;
+    let node = Node::launch(config).await?;
+    let ring = tokio::select! {
+        ring = node.join(options.bootstrap) => ring?,
+        _ = end.recv() => return Ok(node.stop().await?),
+        _ = interrupt.recv() => return Ok(node.stop().await?),
+    };
+    let stop_writing = CancellationToken::new();
+    let interval = Duration::from_secs(1) / options.commits_per_second;
+    let writing = writer::write(ring, account, interval, stop_writing.clone());
+    let mut writing = tokio::spawn(writing);
+    let mut written = None;
+    loop {
+        tokio::select! {
+            error = node.failed() => {
+                node.end_failed().await?;
+                return Err(error.into());
+            }
+            done = &mut writing, if written.is_none() => written = Some(done??),
+            _ = quiet.recv() => stop_writing.cancel(),
+            _ = end.recv() => break,
+            _ = interrupt.recv() => break,
+        }
+    }
+    stop_writing.cancel();
+    node.stop().await?;
+    if written.is_none() {
+        writing.await??;
+    }
+    Ok(())
+}

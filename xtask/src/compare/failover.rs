@@ -1,0 +1,157 @@
+//! `cargo xtask compare failover`: how long commits stay away when the leader dies, and when another one is promoted, in a ring
+//! of nine processes in three regions with distance between them, beside Table 2 of [MyRaft].
+//!
+//! Every region has one database member, whose database is a writer, and two witnesses, which are the released binary.
+
+mod acknowledgements;
+mod crash;
+mod log_lines;
+mod promotion;
+mod scene;
+mod summary;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use testkit::distance::check_needs;
+use testkit::figures::Figures;
+use testkit::ring::{Profile, embedded_member, witness_binary};
+
+use crash::CrashTimes;
+use promotion::PromotionTimes;
+use scene::{Scene, Verdict};
+use summary::Summary;
+
+const FIGURES: &str = "failover";
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How many times the leader is killed, for each timer setting
+    #[arg(long, default_value_t = 50)]
+    crashes: u32,
+    /// How many times another member is promoted, for each timer setting
+    #[arg(long, default_value_t = 50)]
+    promotions: u32,
+    /// Heartbeats to measure with, in milliseconds; the lease follows from each as by default
+    #[arg(long, value_delimiter = ',', default_values_t = [500, 100])]
+    timers: Vec<u64>,
+    /// One way, between two members of a region, in milliseconds
+    #[arg(long, default_value_t = 0.1)]
+    inside_ms: f64,
+    /// One way, between two regions, in milliseconds
+    #[arg(long, default_value_t = 30.0)]
+    across_ms: f64,
+    /// How many transactions a second the database commits
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(20..=10_000))]
+    commits_per_second: u32,
+}
+
+impl Options {
+    fn inside(&self) -> Duration {
+        Duration::from_secs_f64(self.inside_ms / 1e3)
+    }
+
+    fn across(&self) -> Duration {
+        Duration::from_secs_f64(self.across_ms / 1e3)
+    }
+}
+
+/// The programs of the ring.
+struct Programs {
+    witness: PathBuf,
+    embedded_member: PathBuf,
+}
+
+/// Everything that was measured with one heartbeat.
+struct Measured {
+    heartbeat_ms: u64,
+    crashes: Vec<CrashTimes>,
+    promotions: Vec<PromotionTimes>,
+    verdict: Verdict,
+}
+
+/// Runs the comparison, prints the tables and writes the figures.
+pub(super) fn run(options: &Options) -> Result<()> {
+    ensure!(
+        options.inside_ms >= 0.0 && options.across_ms >= options.inside_ms,
+        "--across-ms must be at least --inside-ms"
+    );
+    check_needs()?;
+    let stop = stop_on_interrupt()?;
+    eprintln!("compare: building the release binaries");
+    let programs = Programs {
+        witness: witness_binary(Profile::Release)?,
+        embedded_member: embedded_member(Profile::Release)?,
+    };
+    let mut figures = Figures::new(FIGURES, &command_line())?;
+    let bar = bar(options)?;
+    let mut measured = Vec::new();
+    for &heartbeat_ms in &options.timers {
+        let scene = Scene::set(options, &programs, heartbeat_ms, stop.clone(), bar.clone())?;
+        let done = measure(options, heartbeat_ms, scene);
+        measured.push(done.with_context(|| format!("with a heartbeat of {heartbeat_ms} ms"))?);
+    }
+    bar.finish_and_clear();
+    let summary = Summary::of(&measured);
+    println!("{}", summary.table());
+    summary.put_into(&mut figures)?;
+    figures.set("inside_one_way_ms", options.inside_ms)?;
+    figures.set("across_one_way_ms", options.across_ms)?;
+    figures.set("commits_per_second", options.commits_per_second)?;
+    println!("figures: {}", figures.write()?.display());
+    for one in &measured {
+        one.verdict.ensure_nothing_is_lost()?;
+    }
+    Ok(())
+}
+
+fn measure(options: &Options, heartbeat_ms: u64, mut scene: Scene) -> Result<Measured> {
+    let (mut crashes, mut promotions) = (Vec::new(), Vec::new());
+    for number in 0..options.crashes.max(options.promotions) {
+        if number < options.crashes {
+            crashes.push(crash::measure(&mut scene)?);
+            scene.done();
+        }
+        if number < options.promotions {
+            promotions.push(promotion::measure(&mut scene)?);
+            scene.done();
+        }
+    }
+    Ok(Measured {
+        heartbeat_ms,
+        crashes,
+        promotions,
+        verdict: scene.end()?,
+    })
+}
+
+/// Ctrl-C ends the comparison in good order, so that processes and namespaces go.
+fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    Ok(stop)
+}
+
+fn ensure_goes_on(stop: &AtomicBool) -> Result<()> {
+    ensure!(!stop.load(Ordering::Relaxed), "interrupted");
+    Ok(())
+}
+
+fn bar(options: &Options) -> Result<ProgressBar> {
+    let steps = u64::from(options.crashes + options.promotions) * options.timers.len() as u64;
+    let style =
+        ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed} of about {duration}  {msg}")?;
+    Ok(ProgressBar::new(steps).with_style(style))
+}
+
+fn command_line() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    format!("cargo xtask {}", arguments.join(" "))
+}

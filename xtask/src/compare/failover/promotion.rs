@@ -1,0 +1,58 @@
+//! One promotion: `witness promote` gives the leadership to the database member of the next region, under load.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use super::acknowledgements::{Moment, longest_gap_ms};
+use super::scene::Scene;
+
+/// Before the promotion, so that the gap that it makes has a beginning.
+const BEFORE_MS: u64 = 100;
+
+/// How long one took, in milliseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PromotionTimes {
+    /// The longest time without an acknowledged commit: what clients notice.
+    pub(super) stall_ms: f64,
+    /// From the start of the command to the first commit of the new leader.
+    pub(super) total_ms: f64,
+    /// What the command says of its phases.
+    pub(super) phases: BTreeMap<String, f64>,
+}
+
+/// What `witness promote --output json` prints, as far as it is needed.
+#[derive(Deserialize)]
+struct Document {
+    phases: Vec<PhaseTime>,
+}
+
+#[derive(Deserialize)]
+struct PhaseTime {
+    phase: String,
+    seconds: f64,
+}
+
+/// Promotes in a ring in which all is well.
+pub(super) fn measure(scene: &mut Scene) -> Result<PromotionTimes> {
+    let leader = scene.settled()?;
+    let target = scene.next_database(leader);
+    let name = scene.name(target).to_owned();
+    scene.say(&format!("{name} is promoted"));
+    let began = Moment::now();
+    let arguments = ["promote", &name, "--yes", "--output", "json"];
+    let told = scene
+        .witness(&arguments, leader)?
+        .into_text("witness promote")?;
+    let document: Document =
+        serde_json::from_str(&told).with_context(|| format!("witness promote printed {told}"))?;
+    let first = scene.first_commit(began, leader)?;
+    let acknowledged = scene.acknowledged_around(began.minus_ms(BEFORE_MS))?;
+    let phases = document.phases.into_iter();
+    Ok(PromotionTimes {
+        stall_ms: longest_gap_ms(&acknowledged, began).context("hardly any commits")?,
+        total_ms: first.at.ms_since(began),
+        phases: phases.map(|one| (one.phase, one.seconds * 1e3)).collect(),
+    })
+}

@@ -1,0 +1,268 @@
+//! From single failovers and promotions to percentiles, beside Table 2 of [MyRaft]. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use serde::Serialize;
+use testkit::figures::Figures;
+
+use super::Measured;
+
+/// Of one kind of times, in milliseconds. Percentiles are values that occurred (nearest rank).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Percentiles {
+    mean: f64,
+    p50: f64,
+    p95: f64,
+    p99: f64,
+    min: f64,
+    max: f64,
+    samples: usize,
+}
+
+impl Percentiles {
+    fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut sorted: Vec<f64> = values.into_iter().collect();
+        sorted.sort_by(f64::total_cmp);
+        let samples = sorted.len();
+        let rank = |percent: usize| sorted.get((samples * percent).div_ceil(100).max(1) - 1);
+        Some(Self {
+            mean: sorted.iter().sum::<f64>() / samples as f64,
+            p50: *rank(50)?,
+            p95: *rank(95)?,
+            p99: *rank(99)?,
+            min: *sorted.first()?,
+            max: *sorted.last()?,
+            samples,
+        })
+    }
+}
+
+/// Table 2 of [MyRaft]: mean, p50, p95, p99 in milliseconds.
+const PAPER_FAILOVER_MS: [f64; 4] = [2389.0, 1887.0, 5030.0, 6632.0];
+const PAPER_PROMOTION_MS: [f64; 4] = [218.0, 202.0, 322.0, 357.0];
+
+type ByPhase = BTreeMap<String, Percentiles>;
+
+/// All percentiles, by timer setting in the order in which they were measured.
+pub(super) struct Summary {
+    settings: Vec<Setting>,
+}
+
+struct Setting {
+    heartbeat_ms: u64,
+    failover: Option<Percentiles>,
+    failover_phases: ByPhase,
+    stall: Option<Percentiles>,
+    total: Option<Percentiles>,
+    promotion_phases: ByPhase,
+    acknowledged: u64,
+    lost: usize,
+}
+
+impl Summary {
+    pub(super) fn of(measured: &[Measured]) -> Self {
+        let settings = measured.iter().map(|one| {
+            let crashes = one.crashes.iter();
+            let promotions = one.promotions.iter();
+            Setting {
+                heartbeat_ms: one.heartbeat_ms,
+                failover: Percentiles::of(crashes.clone().map(|crash| crash.total_ms)),
+                failover_phases: by_phase(crashes.map(|crash| {
+                    let phases = crash.phases;
+                    BTreeMap::from([
+                        ("1 detection and election".to_owned(), phases.detection),
+                        ("2 quorum move".to_owned(), phases.quorum_move),
+                        ("3 transfer".to_owned(), phases.transfer),
+                        ("4 first commit".to_owned(), phases.first_commit),
+                    ])
+                })),
+                stall: Percentiles::of(promotions.clone().map(|one| one.stall_ms)),
+                total: Percentiles::of(promotions.clone().map(|one| one.total_ms)),
+                promotion_phases: by_phase(promotions.map(|one| one.phases.clone())),
+                acknowledged: one.verdict.acknowledged,
+                lost: one.verdict.lost.len(),
+            }
+        });
+        Self {
+            settings: settings.collect(),
+        }
+    }
+
+    /// The tables for the terminal.
+    pub(super) fn table(&self) -> String {
+        let mut text = String::new();
+        line(
+            &mut text,
+            "ms",
+            ["mean", "p50", "p95", "p99", "max"].map(str::to_owned),
+        );
+        paper(&mut text, "failover, [MyRaft] Table 2", PAPER_FAILOVER_MS);
+        for setting in &self.settings {
+            let name = format!("failover, heartbeat {} ms", setting.heartbeat_ms);
+            row(&mut text, &name, setting.failover);
+            for (phase, times) in &setting.failover_phases {
+                row(&mut text, &format!("    {phase}"), Some(*times));
+            }
+        }
+        paper(&mut text, "promotion, [MyRaft] Table 2", PAPER_PROMOTION_MS);
+        for setting in &self.settings {
+            let heartbeat = setting.heartbeat_ms;
+            let name = format!("promotion, write stall, heartbeat {heartbeat} ms");
+            row(&mut text, &name, setting.stall);
+            row(&mut text, "    the whole command", setting.total);
+            for (phase, times) in &setting.promotion_phases {
+                row(&mut text, &format!("    {phase}"), Some(*times));
+            }
+        }
+        for setting in &self.settings {
+            let _ = writeln!(
+                text,
+                "heartbeat {} ms: {} commits were acknowledged, {} of them lost",
+                setting.heartbeat_ms, setting.acknowledged, setting.lost
+            );
+        }
+        text
+    }
+
+    /// Sets the entries of the figures.
+    pub(super) fn put_into(&self, figures: &mut Figures) -> Result<()> {
+        figures.set("failover_ms", self.by_timer(|one| one.failover))?;
+        figures.set(
+            "failover_phases_ms",
+            self.by_timer(|one| one.failover_phases.clone()),
+        )?;
+        figures.set("promotion_ms", self.by_timer(|one| one.stall))?;
+        figures.set("promotion_whole_command_ms", self.by_timer(|one| one.total))?;
+        figures.set(
+            "promotion_phases_ms",
+            self.by_timer(|one| one.promotion_phases.clone()),
+        )?;
+        figures.set(
+            "acknowledged_commits",
+            self.by_timer(|one| one.acknowledged),
+        )?;
+        figures.set("lost_commits", self.by_timer(|one| one.lost))?;
+        let named = |values: [f64; 4]| {
+            BTreeMap::from([
+                ("mean", values[0]),
+                ("p50", values[1]),
+                ("p95", values[2]),
+                ("p99", values[3]),
+            ])
+        };
+        figures.set("myraft_table_2_failover_ms", named(PAPER_FAILOVER_MS))?;
+        figures.set("myraft_table_2_promotion_ms", named(PAPER_PROMOTION_MS))
+    }
+
+    fn by_timer<T>(&self, value: impl Fn(&Setting) -> T) -> BTreeMap<String, T> {
+        let settings = self.settings.iter();
+        settings
+            .map(|setting| {
+                (
+                    format!("heartbeat_{}_ms", setting.heartbeat_ms),
+                    value(setting),
+                )
+            })
+            .collect()
+    }
+}
+
+fn by_phase(runs: impl Iterator<Item = BTreeMap<String, f64>>) -> ByPhase {
+    let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for (phase, time) in runs.flatten() {
+        values.entry(phase).or_default().push(time);
+    }
+    let phases = values.into_iter();
+    phases
+        .filter_map(|(phase, times)| Some((phase, Percentiles::of(times)?)))
+        .collect()
+}
+
+fn row(text: &mut String, name: &str, times: Option<Percentiles>) {
+    if let Some(Percentiles {
+        mean,
+        p50,
+        p95,
+        p99,
+        max,
+        ..
+    }) = times
+    {
+        line(
+            text,
+            name,
+            [mean, p50, p95, p99, max].map(|value| format!("{value:.0}")),
+        );
+    }
+}
+
+fn paper(text: &mut String, name: &str, [mean, p50, p95, p99]: [f64; 4]) {
+    let values = [mean, p50, p95, p99].map(|value| format!("{value:.0}"));
+    let [mean, p50, p95, p99] = values;
+    line(text, name, [mean, p50, p95, p99, "-".to_owned()]);
+}
+
+fn line(text: &mut String, name: &str, [mean, p50, p95, p99, max]: [String; 5]) {
+    let _ = writeln!(text, "{name:<46}{mean:>8}{p50:>8}{p95:>8}{p99:>8}{max:>8}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::crash::{CrashTimes, Phases};
+    use super::super::promotion::PromotionTimes;
+    use super::super::scene::Verdict;
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let of = Percentiles::of((1..=50).rev().map(f64::from)).unwrap();
+        assert_eq!((of.mean, of.p50, of.p95, of.p99), (25.5, 25.0, 48.0, 50.0));
+        assert_eq!((of.min, of.max, of.samples), (1.0, 50.0, 50));
+        assert_eq!(Percentiles::of([7.0]).unwrap().p50, 7.0);
+        assert_eq!(Percentiles::of([]), None);
+    }
+
+    #[test]
+    fn the_table_stands_beside_the_papers() {
+        let crash = CrashTimes {
+            total_ms: 520.0,
+            phases: Phases {
+                detection: 360.0,
+                quorum_move: 120.0,
+                transfer: 31.0,
+                first_commit: 9.0,
+            },
+        };
+        let promotion = PromotionTimes {
+            stall_ms: 33.0,
+            total_ms: 160.0,
+            phases: BTreeMap::from([("transfer".to_owned(), 32.0)]),
+        };
+        let verdict: Verdict =
+            serde_json::from_str(r#"{"acknowledged": 12, "lost": [], "log_ends": ["1.5"]}"#)
+                .unwrap();
+        let measured = Measured {
+            heartbeat_ms: 100,
+            crashes: vec![crash],
+            promotions: vec![promotion],
+            verdict,
+        };
+        let summary = Summary::of(&[measured]);
+        let table = summary.table();
+        for expected in [
+            "6632",
+            "520",
+            "360",
+            "357",
+            "33",
+            "160",
+            "12 commits were acknowledged, 0 of",
+        ] {
+            assert!(table.contains(expected), "{expected} in\n{table}");
+        }
+        let mut figures = Figures::new("trial", "a trial").unwrap();
+        summary.put_into(&mut figures).unwrap();
+    }
+}
