@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use binlog_store::{OpenError, StoreError};
+use binlog_store::{CutBackError, OpenError, StoreError};
 use consensus::{BootstrapError, Fault, IdentityError, StartError};
 use thiserror::Error;
 use transport::{FoundingError, ServeError, TlsError};
@@ -47,6 +47,9 @@ pub enum NodeError {
     /// The other members' calls cannot be taken in.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// The log has to be cut back and cannot be.
+    #[error(transparent)]
+    CutBack(#[from] CutBackError),
     /// No ring was made.
     #[error(transparent)]
     Founding(#[from] FoundingError),

@@ -6,13 +6,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use binlog_store::LogHandle;
+use binlog_store::{BinlogStore, CutBackError, LogHandle};
 use consensus::{
     Agreement, Leadership, Member, MemberCalls, Recollection, Rejoin, ask_for_agreement,
     judge_rejoin,
 };
-use raft_types::{MemberId, MemberRecord, OpId};
+use raft_types::{MemberId, MemberRecord};
 use tokio::time::Instant;
+
+use super::ring_handle::now_in_seconds;
 
 /// How long a member that is about to start waits for the others' answers.
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
@@ -29,9 +31,33 @@ pub(crate) struct Returning {
     answers: BTreeMap<MemberId, Agreement>,
 }
 
+/// Comes back with a log: cuts it back if the ring went on without its end.
+///
+/// # Errors
+/// When the log has to be cut back and cannot be.
+pub(crate) async fn come_back(
+    store: &mut BinlogStore,
+    own: MemberId,
+    calls: Arc<dyn MemberCalls>,
+) -> Result<Returning, CutBackError> {
+    let mut returning = Returning::new(&store.handle(), own, calls.clone());
+    returning.ask(FIRST_ANSWERS).await;
+    let Rejoin::CutBack { to, ring_last } = returning.judge() else {
+        return Ok(returning);
+    };
+    let reason = format!(
+        "the quorum was repaired without this member; the ring goes on to {ring_last} without these entries"
+    );
+    let at = u64::from(now_in_seconds());
+    let tail = store.cut_back(to, &reason, at).await?;
+    let gtids = tail.map(|tail| tail.gtids).unwrap_or_default();
+    tracing::warn!(?to, %ring_last, %gtids, "the log was cut back: {reason}; what was cut is kept in `trimmed`");
+    Ok(Returning::new(&store.handle(), own, calls))
+}
+
 impl Returning {
     /// What the log remembers, and whom to ask.
-    pub(crate) fn new(log: &LogHandle, own: MemberId, calls: Arc<dyn MemberCalls>) -> Self {
+    fn new(log: &LogHandle, own: MemberId, calls: Arc<dyn MemberCalls>) -> Self {
         let (committed, membership) = log.applied_at_open();
         let members = membership.membership().nodes();
         let others = members.filter(|(id, _)| **id != own);
@@ -43,15 +69,6 @@ impl Returning {
             others: others.map(|(id, record)| (*id, record.clone())).collect(),
             calls,
             answers: BTreeMap::new(),
-        }
-    }
-
-    /// Where the log has to be cut back to before the Raft starts; `None`: nowhere, as far as the others say.
-    pub(crate) async fn cut_back_to(&mut self) -> Option<(Option<OpId>, OpId)> {
-        self.ask(FIRST_ANSWERS).await;
-        match self.judge() {
-            Rejoin::AsItIs => None,
-            Rejoin::CutBack { to, ring_last } => Some((to, ring_last)),
         }
     }
 

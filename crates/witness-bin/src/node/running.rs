@@ -21,7 +21,7 @@ use super::error::NodeError;
 use super::identity::{Claim, open_identity};
 use super::joining::{Joined, Joining};
 use super::mysql::{Beside, Child, connect_options, requirements};
-use super::returning::Returning;
+use super::returning::come_back;
 use super::ring_handle::RingHandle;
 use super::rotation::keep_files_within;
 use crate::config::Config;
@@ -143,6 +143,8 @@ impl Node {
         let own_log = Arc::new(log.clone());
         self.local.report_of(own_log.clone());
         let network = Matching::new(network, own_log, &self.timers);
+        let mut store = joined.log;
+        let returning = come_back(&mut store, self.config.own.id, calls.clone()).await?;
         let config = MemberConfig {
             timers: self.timers,
             rules: self.config.rules.clone(),
@@ -154,8 +156,7 @@ impl Node {
         };
         let floor = applied_floor(&log);
         let starts = Arc::new(log.clone());
-        let returning = Returning::new(&log, self.config.own.id, calls.clone());
-        let member = Member::start(config, joined.log, network, calls, floor, starts).await?;
+        let member = Member::start(config, store, network, calls, floor, starts).await?;
         self.spawn(returning.campaign_when_known(member.clone()));
         self.local.attach(member.inbound());
         self.desk.has_raft(member.clone());
