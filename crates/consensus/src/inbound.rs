@@ -230,6 +230,11 @@ impl Inbound {
                 let agreement = compared.map_err(|fault| CallError(fault.to_string()))?;
                 Ok(Answer::Agreement(agreement))
             }
+            Question::PurgeFloor { absent_after } => {
+                let floor = self.seat.purge_floor(absent_after);
+                let reason = "this member does not serve as the leader".to_owned();
+                Ok(Answer::PurgeFloor(floor.ok_or(CallError(reason))?))
+            }
         }
     }
 

@@ -27,6 +27,8 @@ mod promotion;
 mod proposal;
 mod questions;
 pub mod quorum;
+mod region_watermarks;
+mod reign;
 mod rejoin;
 mod repair;
 mod roster;
@@ -53,6 +55,9 @@ pub use promotion::{
 };
 pub use proposal::{Outcome, ProposalTicket, ProposeError, Refusal, Unknown};
 pub use questions::{Answer, CallError, MemberCalls, Question};
+pub use region_watermarks::{
+    NeededBy, PurgeFloor, RegionWatermark, purge_floor, region_watermarks,
+};
 pub use rejoin::{Agreement, Recollection, Rejoin, ask_for_agreement, judge as judge_rejoin};
 pub use repair::{
     MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, accept as accept_repair, plan_repair,

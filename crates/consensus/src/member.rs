@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use openraft::RaftNetworkFactory;
 use openraft::network::NetSnapshot;
@@ -27,8 +28,9 @@ use crate::mock_election::MockElection;
 use crate::observer;
 use crate::promotion::{self, Promoted, PromotionError, PromotionProgress, PromotionRefusal};
 use crate::proposal::{InFlight, ProposalTicket, ProposeError, Refusal};
-use crate::questions::MemberCalls;
+use crate::questions::{Answer, CallError, MemberCalls, Question};
 use crate::quorum::{PolicyGap, QuorumHealth, QuorumPolicy, region_quorums};
+use crate::region_watermarks::PurgeFloor;
 use crate::repair::{self, MemberEvidence, RepairPlan, RepairRefusal};
 use crate::roster::{self, RosterError};
 use crate::seat::Seat;
@@ -449,6 +451,34 @@ impl Member {
             return Err(RepairRefusal::Led { leader, witness });
         }
         repair::carry_out(self.raft(), self.id(), plan).await
+    }
+
+    /// Up to where the ring does not need the log any more, as its leader sees it. A member that did not
+    /// answer the leader for `absent_after` holds nothing back.
+    ///
+    /// # Errors
+    /// [`CallError`] when no leader is known, or it does not answer in time.
+    pub async fn purge_floor(&self, absent_after: Duration) -> Result<PurgeFloor, CallError> {
+        let seat = &self.0.seat;
+        if let Some(floor) = seat.purge_floor(absent_after) {
+            return Ok(floor);
+        }
+        let role = seat.role();
+        let leader = role.leader.filter(|leader| *leader != seat.id);
+        let known = leader.and_then(|leader| {
+            let record = role.membership.get_node(&leader)?;
+            Some((leader, record))
+        });
+        let Some((leader, record)) = known else {
+            return Err(CallError("no leader is known".to_owned()));
+        };
+        let question = Question::PurgeFloor { absent_after };
+        let deadline = seat.timers.lease;
+        let answer = self.0.calls.ask(leader, record, question, deadline).await?;
+        match answer {
+            Answer::PurgeFloor(floor) => Ok(floor),
+            other => Err(CallError(format!("it answers something else: {other:?}"))),
+        }
     }
 
     /// Lets the engine remove entries up to `upto` from the log, when no follower is being sent them.

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::leadership::Term;
 use crate::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
+use crate::region_watermarks::PurgeFloor;
 use crate::rejoin::{Agreement, Recollection};
 
 /// A question of one member to another.
@@ -27,6 +28,11 @@ pub enum Question {
     MockVote(MockVoteCall),
     /// From a member that comes back: is my log still the ring's?
     Agreement(Recollection),
+    /// To the leader, from a member that wants to purge its log: up to where does nobody need it any more?
+    PurgeFloor {
+        /// How long a member that is away still counts.
+        absent_after: Duration,
+    },
 }
 
 /// The answer to a [`Question`]; each has its own.
@@ -41,6 +47,8 @@ pub enum Answer {
     MockVote(MockVote),
     /// How far the logs agree.
     Agreement(Agreement),
+    /// Up to where the log is not needed any more.
+    PurgeFloor(PurgeFloor),
 }
 
 /// Asks other members. The transport implements it.

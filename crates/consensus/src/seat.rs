@@ -2,9 +2,11 @@
 //! leadership that is under way.
 
 use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
 use raft_types::MemberId;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::time::Instant;
 
 use crate::engine::{self, Engine, RoleSnapshot};
 use crate::fault::Fault;
@@ -13,6 +15,8 @@ use crate::leadership::{Leadership, Observation, Term, assess};
 use crate::member_config::Timers;
 use crate::mover::{self, MembershipStep, MoveError};
 use crate::quorum::{RingRules, VoterSets};
+use crate::region_watermarks::{PurgeFloor, purge_floor};
+use crate::reign::Reign;
 use crate::standing::RingView;
 use crate::watermark::CommitMark;
 
@@ -35,6 +39,7 @@ pub(crate) struct Seat {
     pub(crate) heard: LastHeard,
     /// Why this member stopped its engine itself.
     pub(crate) failed: OnceLock<Fault>,
+    pub(crate) reign: Reign,
     started_transfer: Mutex<Option<StartedTransfer>>,
     /// Held by whoever changes the members, the quorum or the leader, from its decision to the end of its act.
     pub(crate) course: AsyncMutex<()>,
@@ -57,6 +62,7 @@ impl Seat {
             rules,
             mark,
             heard: LastHeard::never(),
+            reign: Reign::default(),
             course: AsyncMutex::new(()),
             failed: OnceLock::new(),
             started_transfer: Mutex::new(None),
@@ -118,6 +124,13 @@ impl Seat {
         let moved = mover::append(&self.raft, step, self.timers.longest_election()).await?;
         tracing::info!(op_id = %moved, "the quorum has moved");
         Ok(())
+    }
+
+    /// Up to where the ring does not need the log any more; none where this member does not serve as the leader.
+    pub(crate) fn purge_floor(&self, absent_after: Duration) -> Option<PurgeFloor> {
+        let term = self.leadership().serving_term()?;
+        let led_for = self.reign.led_for(term, Instant::now());
+        Some(purge_floor(&self.ring_view(), led_for, absent_after))
     }
 
     pub(crate) fn started_transfer(&self) -> Option<StartedTransfer> {

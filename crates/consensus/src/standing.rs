@@ -63,6 +63,8 @@ impl RingView {
             .map(|(&id, record)| {
                 let own_standing = id == own;
                 let matched = match own_standing {
+                    // A leader counts its own log, too, only as far as it is durable.
+                    true if leads => progress.matched.get(&id).copied().flatten(),
                     true => progress.last_log,
                     false => progress.matched.get(&id).copied().flatten(),
                 };

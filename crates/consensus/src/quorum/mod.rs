@@ -3,7 +3,7 @@
 mod health;
 #[cfg(test)]
 mod intersection_tests;
-mod majority;
+pub(crate) mod majority;
 mod plan;
 #[cfg(test)]
 mod plan_tables;

@@ -7,6 +7,7 @@ use raft_types::{MemberId, OpId, Region};
 use serde::{Deserialize, Serialize};
 
 use super::majority::majority_of;
+use crate::region_watermarks::region_watermarks;
 use crate::standing::{RingView, Standing};
 
 /// One region's part in the quorum.
@@ -24,6 +25,8 @@ pub struct RegionQuorum {
     pub in_force: bool,
     /// The last entry that a majority of its voters holds durably.
     pub held_by_majority: Option<OpId>,
+    /// The last entry that any of its members holds durably.
+    pub held_by_any: Option<OpId>,
     /// The voter whose answer would bring the region's majority forward next, if it is behind the leader's log.
     pub held_back_by: Option<MemberId>,
 }
@@ -37,7 +40,9 @@ pub fn region_quorums(view: &RingView, lease: Duration) -> Vec<RegionQuorum> {
             members.push(standing);
         }
     }
+    let watermarks = region_watermarks(view);
     let quorums = regions.into_iter().map(|(region, mut voters)| {
+        let watermark = watermarks.iter().find(|of| of.region == *region);
         let required = majority_of(voters.len());
         let ids = |of: &[&Standing]| of.iter().map(|standing| standing.id).collect::<Vec<_>>();
         let healthy: Vec<&Standing> = voters
@@ -54,7 +59,8 @@ pub fn region_quorums(view: &RingView, lease: Duration) -> Vec<RegionQuorum> {
             healthy: ids(&healthy),
             required,
             in_force: voters.iter().any(|standing| standing.voter),
-            held_by_majority: deciding.and_then(|standing| standing.matched),
+            held_by_majority: watermark.and_then(|watermark| watermark.majority),
+            held_by_any: watermark.and_then(|watermark| watermark.any),
             held_back_by: deciding
                 .filter(|standing| standing.matched < view.last_log)
                 .map(|standing| standing.id),

@@ -219,6 +219,7 @@ mod tests {
             required: 2,
             in_force: true,
             held_by_majority: Some(OpId::new(3, 40)),
+            held_by_any: Some(OpId::new(3, 41)),
             held_back_by: Some(MemberId(2)),
         }];
         leader.explanation = Some(Explanation {
