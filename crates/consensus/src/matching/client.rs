@@ -274,10 +274,8 @@ where
                             return Some((Err(error), None));
                         }
                     };
-                    let own_report = own.report();
-                    let reports = answered.report.as_ref().map(|theirs| (&own_report, theirs));
+                    shared.take_in(&exchange, &answered, own.as_ref());
                     let mut result = answered.result;
-                    shared.change(|known| known.learn(&exchange, &result, reports));
                     if let Some(asked) = widened {
                         (result, widened) = asked.cut_back(result);
                     }

@@ -63,7 +63,8 @@ mod tests {
 
     #[test]
     fn logs_part_where_the_newest_shared_term_ends() {
-        let table: &[(&[u64], &[u64], Option<(u64, u64)>)] = &[
+        type Case<'a> = (&'a [u64], &'a [u64], Option<(u64, u64)>);
+        let table: &[Case<'_>] = &[
             (&[1, 1, 1], &[1, 1, 1], Some((1, 2))),
             (&[1, 1, 1, 3], &[1, 1, 1], Some((1, 2))),
             (&[1, 1, 1, 3], &[1, 1], Some((1, 1))),

@@ -7,8 +7,10 @@
 //! rules that make it sound). What must go out goes out with the rest of the log (`widening`), and a new
 //! leader sends its newest entries before it is asked (`tail_push`).
 //!
-//! [`Matching`] is put around the factory that a member is started with; its network has to be a
-//! [`ReportingNetwork`]. Heartbeats go past it.
+//! [`Matching`] is put around the factory with which a member is started. For that the network has to be
+//! a [`ReportingNetwork`]: the sending end hands on which requests want a report and gives it back with the
+//! answer, the receiving end reads [`raft_types::OwnLog::report`] when its engine has answered. Heartbeats
+//! go past it.
 
 mod client;
 mod common_run;

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use raft_types::MemberId;
+use raft_types::{MemberId, OwnLog};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use super::knowledge::Knowledge;
+use super::knowledge::{Exchange, Knowledge};
+use super::reporting::Answered;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -30,6 +31,14 @@ impl Shared {
         let outcome = change(&mut self.lock());
         self.changed.notify_waiters();
         outcome
+    }
+
+    /// Takes in what a real answer says, with the own log as it is now if there is a report to compare.
+    pub(super) fn take_in(&self, exchange: &Exchange, answered: &Answered, own: &dyn OwnLog) {
+        let theirs = answered.report.as_ref();
+        let own = theirs.map(|_| own.report());
+        let reports = own.as_ref().zip(theirs);
+        self.change(|known| known.learn(exchange, &answered.result, reports));
     }
 
     /// Ready after the next change; made before one looks.

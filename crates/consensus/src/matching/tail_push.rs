@@ -92,9 +92,7 @@ impl TailPush {
                 return shared.change(|known| known.forget());
             };
             let exchange = on_their_way.answered(&answered.result).unwrap_or(begun);
-            let own = own.report();
-            let reports = answered.report.as_ref().map(|theirs| (&own, theirs));
-            shared.change(|known| known.learn(&exchange, &answered.result, reports));
+            shared.take_in(&exchange, &answered, own.as_ref());
             if answered.result.is_err() {
                 return;
             }

@@ -19,6 +19,8 @@ mod purge;
 mod quorum_repair;
 mod regions;
 mod roster;
+mod search_across_a_distance;
+mod search_answers;
 mod silent_leader;
 mod slow_disks;
 mod transfers;

@@ -102,10 +102,11 @@ impl MemoryDisk {
         MemoryLog(self.clone())
     }
 
-    /// Puts entries on the disk of a member that does not run, as if it had always had them.
+    /// Puts a vote and entries on the disk of a member that does not run, as if it had always had them.
     #[allow(dead_code, reason = "not every user begins with a log")]
-    pub(crate) fn preload(&self, entries: impl IntoIterator<Item = Entry>) {
+    pub(crate) fn preload(&self, vote: Vote, entries: impl IntoIterator<Item = Entry>) {
         let mut content = self.content();
+        content.vote = Some(vote);
         for entry in entries {
             content.durable = Some(entry.log_id.index);
             content.push(entry);
@@ -115,6 +116,12 @@ impl MemoryDisk {
     /// Lets entries take this long to become durable.
     pub(crate) fn set_flush_time(&self, flush_time: Duration) {
         self.content().flush_time = flush_time;
+    }
+
+    /// Takes the beginning away from the disk of a member that does not run.
+    #[allow(dead_code, reason = "not every user begins with a log")]
+    pub(crate) fn purge_upto(&self, upto: LogId, membership: StoredMembership) {
+        self.content().purge(upto, membership);
     }
 
     /// Lets every further append fail.

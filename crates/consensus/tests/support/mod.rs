@@ -2,4 +2,5 @@
 
 pub(crate) mod memory_log;
 pub(crate) mod ring;
+pub(crate) mod scripted_network;
 pub(crate) mod switchboard;

@@ -36,6 +36,8 @@ pub(crate) struct Ring {
     pub(crate) rules: RingRules,
     /// Whether members that are started answer the engine's search themselves, as they do in a real ring.
     pub(crate) searches_locally: bool,
+    /// From where members go on whose logs were there before, and do not begin at the beginning.
+    pub(crate) floors: BTreeMap<MemberId, AppliedFloor>,
 }
 
 impl Ring {
@@ -47,12 +49,22 @@ impl Ring {
     pub(crate) async fn started_with(kinds: &[MemberKind], bounds: Bounds) -> Self {
         let numbered = (1..).map(MemberId).zip(kinds);
         let records = numbered.map(|(id, &kind)| (id, record(id, "home", kind)));
-        Self::with_records(records.collect(), bounds, RingRules::default()).await
+        let mut ring = Self::with_records(records.collect(), bounds, RingRules::default());
+        ring.start_all().await;
+        ring
     }
 
-    /// A ring over regions, made by its first member; from a text such as `a: 1d 2w 3w | b: 4d 5w 6n`: `d` is a database
-    /// member, `w` a witness, `n` a witness that does not vote.
+    /// A ring over regions, made by its first member; the text as for [`Self::laid_out`].
     pub(crate) async fn over(regions: &str, policy: QuorumPolicy) -> Self {
+        let mut ring = Self::laid_out(regions, policy);
+        ring.start_all().await;
+        ring.bootstrap().await;
+        ring
+    }
+
+    /// Members over regions with empty disks, none of them started; from a text such as `a: 1d 2w 3w | b: 4d 5w 6n`: `d`
+    /// is a database member, `w` a witness, `n` a witness that does not vote.
+    pub(crate) fn laid_out(regions: &str, policy: QuorumPolicy) -> Self {
         let mut records = BTreeMap::new();
         for region in regions.split('|') {
             let (name, members) = region.split_once(':').expect("a region has a name");
@@ -75,17 +87,15 @@ impl Ring {
             policy,
             ..RingRules::default()
         };
-        let ring = Self::with_records(records, Bounds::default(), rules).await;
-        ring.bootstrap().await;
-        ring
+        Self::with_records(records, Bounds::default(), rules)
     }
 
-    async fn with_records(
+    fn with_records(
         records: BTreeMap<MemberId, MemberRecord>,
         bounds: Bounds,
         rules: RingRules,
     ) -> Self {
-        let mut ring = Self {
+        Self {
             id: RingId::random(),
             board: Switchboard::default(),
             disks: records
@@ -97,11 +107,15 @@ impl Ring {
             bounds,
             rules,
             searches_locally: true,
-        };
-        for id in ring.ids() {
-            ring.start(id).await;
+            floors: BTreeMap::new(),
         }
-        ring
+    }
+
+    /// Starts every member.
+    pub(crate) async fn start_all(&mut self) {
+        for id in self.ids() {
+            self.start(id).await;
+        }
     }
 
     /// A ring of these kinds, made by its first member.
@@ -135,12 +149,15 @@ impl Ring {
         let port = self.board.port(id);
         let disk = self.disks[&id].clone();
         let calls = Arc::new(port.clone());
-        let (last_applied, membership) = disk.purged();
-        let floor = AppliedFloor {
-            last_applied,
-            membership,
-        };
         let (log, starts) = (disk.open(), Arc::new(disk.clone()));
+        let purged = || {
+            let (last_applied, membership) = disk.purged();
+            AppliedFloor {
+                last_applied,
+                membership,
+            }
+        };
+        let floor = self.floors.get(&id).cloned().unwrap_or_else(purged);
         let member = match self.searches_locally {
             true => {
                 let network = Matching::new(port, Arc::new(disk.clone()), &config.timers);
