@@ -53,7 +53,7 @@ pub(crate) fn run(args: &MockElectionArgs, format: Format) -> Result<(), Failure
         let (report, directory) = session.ring().await?;
         let to = directory.find(&args.member)?.id;
         let command = OperatorCommand::MockElection { to };
-        let mut phases = Phases::new();
+        let mut phases = Phases::new(format);
         let asked = session
             .operator
             .lead(&report, &command, args.patience.until(), |told| {

@@ -1,5 +1,6 @@
 //! Shows a command under way on standard error: the phase that runs with a spinner where somebody looks, each
-//! phase that is done on a line with its time, and how far a new member has caught up.
+//! phase that is done on a line with its time, and how far a new member has caught up. With JSON as the output nothing
+//! is shown: an error is to be the only thing there.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -7,27 +8,37 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::admin::Told;
+use crate::terminal::Format;
 
 /// How often a spinner turns.
 const TURN: Duration = Duration::from_millis(80);
 
 /// See the module.
 pub(super) struct Phases {
+    shown: bool,
     /// None where standard error is no terminal.
     spinner: Option<ProgressBar>,
 }
 
+/// Whether somebody looks at standard error.
+fn on_a_terminal(format: Format) -> bool {
+    format == Format::Table && std::io::stderr().is_terminal()
+}
+
 impl Phases {
     /// Shows nothing yet.
-    pub(super) fn new() -> Self {
-        let spinner = std::io::stderr().is_terminal().then(|| {
+    pub(super) fn new(format: Format) -> Self {
+        let spinner = on_a_terminal(format).then(|| {
             let spinner = ProgressBar::new_spinner();
             if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
                 spinner.set_style(style);
             }
             spinner
         });
-        Self { spinner }
+        Self {
+            shown: format == Format::Table,
+            spinner,
+        }
     }
 
     /// Shows what a member tells.
@@ -52,6 +63,7 @@ impl Phases {
     fn line(&self, text: &str) {
         match &self.spinner {
             Some(spinner) => spinner.println(text),
+            None if !self.shown => {}
             None => {
                 // Somebody who closed standard error wants to see nothing.
                 drop(writeln!(std::io::stderr(), "{text}"));
@@ -79,45 +91,65 @@ pub(super) fn milliseconds(seconds: f64) -> String {
 
 /// How far a new member has caught up, in entries.
 pub(super) struct CatchUp {
+    shown: bool,
+    /// None where standard error is no terminal.
     bar: Option<ProgressBar>,
-    /// Entries that it lacked at first.
-    first: Option<u64>,
-    /// What was told last, where there is no terminal.
+    way: Way,
+}
+
+/// What is known of the way that lies behind it and before it.
+#[derive(Debug, Default)]
+struct Way {
+    /// The most that it lacked.
+    longest: u64,
+    /// What was told last in a line.
     told: Option<u64>,
+}
+
+impl Way {
+    /// It lacks this many entries now; how many of how many it has caught up. The leader goes on writing, so
+    /// that it may lack more than at first.
+    fn done(&mut self, behind: u64) -> (u64, u64) {
+        self.longest = self.longest.max(behind);
+        (self.longest - behind, self.longest)
+    }
+
+    /// Whether that is worth a line: the first time, and whenever a tenth less is left.
+    fn worth_a_line(&mut self, behind: u64) -> bool {
+        let tenth_less = |told: u64| behind < told && behind <= told - told / 10;
+        let worth = self.told.is_none_or(tenth_less);
+        if worth {
+            self.told = Some(behind);
+        }
+        worth
+    }
 }
 
 impl CatchUp {
     /// Shows nothing yet.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(format: Format) -> Self {
+        let bar = on_a_terminal(format).then(|| {
+            let bar = ProgressBar::new(0);
+            let template = "{bar:30} {pos}/{len} entries  {per_sec}  {eta} to go";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar
+        });
         Self {
-            bar: None,
-            first: None,
-            told: None,
+            shown: format == Format::Table,
+            bar,
+            way: Way::default(),
         }
     }
 
     /// It lacks this many entries now.
     pub(super) fn show(&mut self, behind: u64) {
-        // The leader goes on writing, so it may be more than at first.
-        let first = self.first.map_or(behind, |first| first.max(behind));
-        self.first = Some(first);
-        let done = first - behind.min(first);
-        if std::io::stderr().is_terminal() {
-            let bar = self.bar.get_or_insert_with(|| {
-                let bar = ProgressBar::new(first);
-                let template = "{bar:30} {pos}/{len} entries  {per_sec}  {eta} to go";
-                if let Ok(style) = ProgressStyle::with_template(template) {
-                    bar.set_style(style);
-                }
-                bar
-            });
-            bar.set_length(first);
+        let (done, of) = self.way.done(behind);
+        if let Some(bar) = &self.bar {
+            bar.set_length(of);
             bar.set_position(done);
-        } else if self
-            .told
-            .is_none_or(|told| behind * 10 <= told * 9 && behind != told)
-        {
-            self.told = Some(behind);
+        } else if self.shown && self.way.worth_a_line(behind) {
             drop(writeln!(std::io::stderr(), "{behind} entries to go"));
         }
     }
@@ -128,5 +160,36 @@ impl Drop for CatchUp {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!(milliseconds(0.0004), "0.4 ms");
+        assert_eq!(milliseconds(0.152_34), "152.3 ms");
+        assert_eq!(milliseconds(2.254), "2.25 s");
+    }
+
+    #[test]
+    fn a_way_that_grows_is_still_one_way() {
+        let mut way = Way::default();
+        assert_eq!(way.done(100), (0, 100));
+        assert_eq!(way.done(40), (60, 100));
+        assert_eq!(way.done(130), (0, 130));
+        assert_eq!(way.done(0), (130, 130));
+    }
+
+    #[test]
+    fn lines_come_when_a_tenth_less_is_left() {
+        let mut way = Way::default();
+        let told: Vec<u64> = [100, 100, 95, 90, 89, 120, 81, 3, 2, 1, 0, 0]
+            .into_iter()
+            .filter(|behind| way.worth_a_line(*behind))
+            .collect();
+        assert_eq!(told, [100, 90, 81, 3, 2, 1, 0]);
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &PromoteArgs, format: Format) -> Result<(), Failure> {
             place.name, place.region
         ))?;
         let command = OperatorCommand::Promote { to: place.id };
-        let mut phases = Phases::new();
+        let mut phases = Phases::new(format);
         let promoted = session
             .operator
             .lead(&report, &command, args.patience.until(), |told| {

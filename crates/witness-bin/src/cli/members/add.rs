@@ -101,7 +101,7 @@ pub(crate) fn run(args: &AddArgs, format: Format) -> Result<(), Failure> {
         let record = record(args, incarnation);
         let votes = record.votes;
         let command = OperatorCommand::AddMember { member: id, record };
-        let mut phases = Phases::new();
+        let mut phases = Phases::new(format);
         let added = session
             .operator
             .lead(&report, &command, until, |told| phases.show(told))
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &AddArgs, format: Format) -> Result<(), Failure> {
         };
         let state = match args.no_wait {
             true => State::Added,
-            false => caught_up(args, &session, votes, until).await?,
+            false => caught_up(args, &session, votes, until, format).await?,
         };
         show(
             &Document {
@@ -223,8 +223,9 @@ async fn caught_up(
     session: &Session,
     votes: bool,
     until: Instant,
+    format: Format,
 ) -> Result<State, Failure> {
-    let mut bar = CatchUp::new();
+    let mut bar = CatchUp::new(format);
     let mut behind = None;
     loop {
         let report = session.operator.ring().await;

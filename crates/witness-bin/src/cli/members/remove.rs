@@ -46,7 +46,7 @@ pub(crate) fn run(args: &RemoveArgs, format: Format) -> Result<(), Failure> {
             place.name, place.id, place.region
         ))?;
         let command = OperatorCommand::RemoveMember { member: place.id };
-        let mut phases = Phases::new();
+        let mut phases = Phases::new(format);
         let removed = session
             .operator
             .lead(&report, &command, args.patience.until(), |told| {
