@@ -103,3 +103,60 @@ fn a_shattered_quorum_is_repaired_when_the_loss_is_accepted() {
         "{again}"
     );
 }
+
+#[test]
+fn members_that_come_back_after_a_repair_cut_their_logs_and_are_members_again() {
+    let members = [
+        "a-1 a database",
+        "a-2 a database",
+        "a-3 a witness",
+        "b-1 b database",
+        "b-2 b witness",
+        "b-3 b witness",
+    ];
+    let mut ring = Ring::launch(&members, "");
+    let (region_a, region_b) = (0..3, 3..6);
+    ring.wait("everybody has caught up", || {
+        let status = ring.json("status");
+        let members = status["members"].as_array().expect("a list");
+        members.iter().all(|member| member["lag_entries"] == 0)
+    });
+    // Two elections inside of region a commit entries that region b never hears of.
+    region_b.clone().for_each(|at| ring.freeze(at));
+    for to in ["a-2", "a-1"] {
+        let run = ring.run(&format!("promote {to} --yes"));
+        assert_eq!(run.code, 0, "{run}");
+    }
+    region_a.clone().for_each(|at| ring.kill(at));
+    region_b.clone().for_each(|at| ring.thaw(at));
+
+    let attempt = || ring.run("quorum fix --apply --yes");
+    ring.wait("nobody is heard of as the leader", || {
+        attempt().stderr.contains("it cannot be proven")
+    });
+    let refused = attempt();
+    let (_, accept) = refused
+        .stderr
+        .split_once("with `--accept-loss ")
+        .expect("what to say");
+    let end = accept.split('`').next().expect("an op id");
+    let fixed = ring.run(&format!("quorum fix --apply --yes --accept-loss {end}"));
+    assert_eq!(fixed.code, 0, "{fixed}");
+    ring.wait_for_leader(4);
+
+    for at in region_a.clone() {
+        ring.start(at, &[]);
+    }
+    ring.wait("the members of region a have what the others have", || {
+        let status = ring.json("status");
+        let members = status["members"].as_array().expect("a list");
+        members.iter().all(|member| member["lag_entries"] == 0)
+    });
+    for at in region_a {
+        let log = ring.log(at);
+        assert!(log.contains("the log was cut back"), "{log}");
+        let difference = ring.run(&format!("log diff {} 4", at + 1));
+        assert_eq!(difference.code, 0, "{difference}");
+    }
+    assert_eq!(ring.json("status")["leader"], 4);
+}

@@ -2,7 +2,7 @@
 //! is enough for everything that the ring decides.
 
 use std::net::{SocketAddr, TcpListener};
-use std::process::Child;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use super::{Run, Scratch, witness};
@@ -40,6 +40,14 @@ fn kill(place: &mut Place) {
         let _ = process.kill();
         let _ = process.wait();
     }
+}
+
+fn signal(place: &Place, signal: &str) {
+    let process = place.process.as_ref().expect("a running process");
+    let sent = Command::new("kill")
+        .args([signal, &process.id().to_string()])
+        .status();
+    assert!(sent.expect("the program kill").success());
 }
 
 impl Ring {
@@ -125,6 +133,16 @@ impl Ring {
     /// Kills a member.
     pub(crate) fn kill(&mut self, at: usize) {
         kill(&mut self.places[at]);
+    }
+
+    /// Stops a member's process where it stands.
+    pub(crate) fn freeze(&self, at: usize) {
+        signal(&self.places[at], "-STOP");
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&self, at: usize) {
+        signal(&self.places[at], "-CONT");
     }
 
     /// What a member logged.
