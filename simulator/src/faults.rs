@@ -14,13 +14,15 @@
 //! what may be the torn end of a write: nothing on the disk tells the two apart. Clocks that stand still while a process
 //! runs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fastrand::Rng;
-use raft_types::MemberId;
+use raft_types::{MemberId, Region};
 use testkit::disk::{CallFault, Survival};
 
 use crate::network::Weather;
+use crate::record::News;
 use crate::shape::pick;
 
 /// How a process ends.
@@ -81,6 +83,10 @@ pub(crate) enum Fault {
         member: MemberId,
         place: u64,
     },
+    /// A voter campaigns, although nobody is missing.
+    Campaign {
+        member: MemberId,
+    },
     /// An operator gives the leadership to this member.
     Transfer {
         to: MemberId,
@@ -104,9 +110,22 @@ pub(crate) enum Fault {
     },
 }
 
+/// What mostly goes wrong in this run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stress {
+    /// A little of everything.
+    Everything,
+    /// Leaders come and go quickly, voters restart at once, logs are purged meanwhile: what the search for the matching point
+    /// has to bear.
+    Leaders,
+    /// The quorum moves between regions that lose sight of each other.
+    Moves,
+}
+
 /// How much goes wrong in this run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Intensity {
+    pub(crate) stress: Stress,
     /// The mean time between two faults.
     pub(crate) pause: Duration,
     /// How long faults last at most.
@@ -116,6 +135,11 @@ pub(crate) struct Intensity {
 impl Intensity {
     pub(crate) fn choose(dice: &mut Rng) -> Self {
         Self {
+            stress: match dice.u32(0..10) {
+                0..=4 => Stress::Everything,
+                5..=6 => Stress::Leaders,
+                _ => Stress::Moves,
+            },
             pause: Duration::from_millis(*pick(dice, &[60, 150, 400, 1000])),
             longest: Duration::from_millis(*pick(dice, &[300, 1000, 3000])),
         }
@@ -127,6 +151,7 @@ impl Intensity {
 pub(crate) struct View {
     pub(crate) members: Vec<MemberId>,
     pub(crate) running: Vec<MemberId>,
+    pub(crate) regions: BTreeMap<MemberId, Region>,
     pub(crate) leader: Option<MemberId>,
     /// Members whose disk may rot without the ring losing its majorities.
     pub(crate) may_rot: Vec<MemberId>,
@@ -148,7 +173,20 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
         _ if view.running.is_empty() => return None,
         _ => *pick(dice, &view.running),
     };
-    Some(match dice.u32(0..100) {
+    let drawn = match intensity.stress {
+        Stress::Everything => dice.u32(0..103),
+        Stress::Leaders => *pick(
+            dice,
+            &[0, 10, 25, 35, 36, 36, 65, 82, 82, 95, 95, 100, 100, 100],
+        ),
+        Stress::Moves => *pick(
+            dice,
+            &[
+                0, 10, 25, 35, 36, 37, 38, 55, 65, 82, 85, 85, 85, 85, 85, 100,
+            ],
+        ),
+    };
+    Some(match drawn {
         0..=24 => Fault::Crash {
             member,
             crash: match dice.u32(0..8) {
@@ -159,7 +197,10 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
                 _ => Crash::PowerCut(Survival::Seeded(dice.u64(..))),
             },
             after_calls: dice.u64(0..12),
-            down: time(dice),
+            down: match dice.bool() {
+                true => Duration::from_millis(dice.u64(5..60)),
+                false => time(dice),
+            },
         },
         25..=34 => Fault::Pause {
             member,
@@ -216,6 +257,7 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
         93..=94 => Fault::Remove {
             member: *pick_some(dice, &view.removable)?,
         },
+        100..=102 => Fault::Campaign { member },
         _ => Fault::Purge {
             member,
             keep: dice.u64(0..40),
@@ -223,11 +265,62 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
     })
 }
 
+/// Chooses what to do about something that has just happened; mostly nothing.
+pub(crate) fn ambush(
+    news: News,
+    view: &View,
+    intensity: Intensity,
+    dice: &mut Rng,
+) -> Option<Fault> {
+    let chance = match intensity.stress {
+        Stress::Everything => 20,
+        Stress::Leaders => 8,
+        Stress::Moves => 3,
+    };
+    if dice.u32(0..chance) > 0 {
+        return None;
+    }
+    let time = Duration::from_millis(dice.u64(100..3_000));
+    let cut = |(from, to): (Vec<MemberId>, Vec<MemberId>)| Fault::Cut {
+        from,
+        to,
+        both: true,
+        time,
+    };
+    let member = match news {
+        News::ChangesMembership(member) | News::Leads(member) => member,
+    };
+    Some(match (news, dice.u32(0..4)) {
+        (_, 0) => Fault::Crash {
+            member,
+            crash: Crash::PowerCut(Survival::Everything),
+            after_calls: 0,
+            down: Duration::from_millis(dice.u64(5..1_000)),
+        },
+        (News::ChangesMembership(_), _) => cut(alone(view, member)),
+        (News::Leads(_), _) => cut(region(view, member)),
+    })
+}
+
+/// One member against all others.
+fn alone(view: &View, member: MemberId) -> (Vec<MemberId>, Vec<MemberId>) {
+    view.members.iter().partition(|other| **other == member)
+}
+
+/// A region against all others.
+fn region(view: &View, member: MemberId) -> (Vec<MemberId>, Vec<MemberId>) {
+    let own = view.regions.get(&member);
+    let at_home = |other: &&MemberId| view.regions.get(*other) == own;
+    view.members.iter().partition(at_home)
+}
+
 /// Two groups that cannot talk: one member against all others, or any half against the other.
 fn groups(view: &View, member: MemberId, dice: &mut Rng) -> (Vec<MemberId>, Vec<MemberId>) {
+    if dice.u32(0..3) == 0 {
+        return region(view, member);
+    }
     if dice.bool() {
-        let others = view.members.iter().filter(|other| **other != member);
-        let (one, others) = (vec![member], others.copied().collect());
+        let (one, others) = alone(view, member);
         return if dice.bool() {
             (one, others)
         } else {

@@ -5,6 +5,7 @@ mod checkers;
 mod event;
 mod faults;
 mod member;
+mod mutation;
 mod network;
 mod panics;
 mod record;
@@ -21,6 +22,7 @@ use std::time::Instant;
 use clap::Parser;
 use serde::Serialize;
 
+use crate::mutation::Mutation;
 use crate::record::Counts;
 use crate::trace::Trace;
 use crate::world::World;
@@ -31,6 +33,9 @@ struct Arguments {
     /// The seed
     #[arg(long)]
     seed: u64,
+    /// Break something on purpose
+    #[arg(long, value_enum)]
+    mutate: Option<Mutation>,
     /// Print everything that happens, every message among it
     #[arg(long)]
     trace: bool,
@@ -84,7 +89,7 @@ fn run(arguments: &Arguments) -> bool {
     let seed = arguments.seed;
     sim_entropy::seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed);
     fastrand::seed(seed ^ 0xc11e_5eed);
-    let mut world = World::new(seed, Trace::new(arguments.trace));
+    let mut world = World::new(seed, arguments.mutate, Trace::new(arguments.trace));
     world.run();
     let record = world.record();
     let violation = record.violation();

@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::checkers::Checkers;
+use raft_types::MemberId;
+
 use crate::event::Event;
+use crate::seen::Seen;
 use crate::tick::Tick;
 use crate::trace::Trace;
 
@@ -15,6 +18,15 @@ pub(crate) struct Violation {
     pub(crate) at: Tick,
     pub(crate) checker: &'static str,
     pub(crate) words: String,
+}
+
+/// Moments at which a fault hurts most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    /// A member appends a change of the membership.
+    ChangesMembership(MemberId),
+    /// A member leads a term that is new.
+    Leads(MemberId),
 }
 
 /// Counts for the summary of a run.
@@ -36,17 +48,19 @@ struct Kept {
     now: Tick,
     trace: Trace,
     checkers: Checkers,
+    news: Vec<News>,
     violation: Option<Violation>,
     counts: Counts,
     healed: Option<Duration>,
 }
 
 impl Record {
-    pub(crate) fn new(trace: Trace) -> Self {
+    pub(crate) fn new(trace: Trace, broken: bool) -> Self {
         Self(Arc::new(Mutex::new(Kept {
             now: Tick(0),
             trace,
-            checkers: Checkers::new(),
+            checkers: Checkers::new(broken),
+            news: Vec::new(),
             violation: None,
             counts: Counts::default(),
             healed: None,
@@ -74,7 +88,13 @@ impl Record {
             Event::Acknowledged { .. } => kept.counts.acknowledged += 1,
             Event::Refused { .. } => kept.counts.refused += 1,
             Event::Read { .. } => kept.counts.reads += 1,
-            Event::Led { term, .. } => kept.counts.terms = kept.counts.terms.max(*term),
+            Event::Led { term, leader } if *term > kept.counts.terms => {
+                kept.counts.terms = *term;
+                kept.news.push(News::Leads(*leader));
+            }
+            Event::Appended { member, entries } if entries.iter().any(Seen::is_membership) => {
+                kept.news.push(News::ChangesMembership(*member));
+            }
             _ => {}
         }
         if !matches!(event, Event::Led { .. }) {
@@ -92,6 +112,11 @@ impl Record {
                 words,
             });
         }
+    }
+
+    /// What happened since the last call that an adversary would wait for.
+    pub(crate) fn take_news(&self) -> Vec<News> {
+        std::mem::take(&mut self.kept().news)
     }
 
     /// Something that is no event for the checkers.

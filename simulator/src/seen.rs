@@ -72,6 +72,12 @@ impl Seen {
     }
 }
 
+impl Seen {
+    pub(crate) fn is_membership(&self) -> bool {
+        matches!(self.content, Content::Membership(..))
+    }
+}
+
 impl fmt::Debug for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.content {

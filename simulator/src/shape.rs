@@ -8,6 +8,7 @@ use consensus::quorum::{QuorumPolicy, RingRules};
 use fastrand::Rng;
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, Region};
 
+use crate::faults::Stress;
 use crate::member::{ClockRate, LogOptions};
 use crate::network::Distances;
 
@@ -33,8 +34,10 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn choose(dice: &mut Rng) -> Self {
+    pub(crate) fn choose(stress: Stress, dice: &mut Rng) -> Self {
         let regions: Vec<usize> = match dice.u32(0..10) {
+            0..=6 if stress == Stress::Moves => vec![3, 3],
+            _ if stress == Stress::Moves => vec![3, 3, 3],
             0..=4 => vec![3],
             5 => vec![5],
             6 => vec![1, 1, 1],
@@ -69,7 +72,7 @@ impl Shape {
                 jitter: dice.u64(0..=3),
             },
             timers: Timers::from_heartbeat(heartbeat),
-            rules: rules(dice, regions.len()),
+            rules: rules(stress, dice, regions.len()),
             searches_itself: dice.u32(0..4) > 0,
         }
     }
@@ -89,8 +92,9 @@ impl MemberShape {
     }
 }
 
-fn rules(dice: &mut Rng, regions: usize) -> RingRules {
+fn rules(stress: Stress, dice: &mut Rng, regions: usize) -> RingRules {
     let policy = match dice.u32(0..10) {
+        _ if stress == Stress::Moves => QuorumPolicy::SingleRegionDynamic,
         0..=5 => QuorumPolicy::SingleRegionDynamic,
         6..=7 => QuorumPolicy::Majority,
         _ => {

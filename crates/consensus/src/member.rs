@@ -553,6 +553,12 @@ impl Member {
         self.0.config.id
     }
 
+    /// The engine itself, for those who measure it and for the simulator, which breaks it on purpose. A membership that is
+    /// changed through it goes past every rule of this crate.
+    pub fn engine(&self) -> &openraft::Raft<TypeConfig, CommittedLog> {
+        self.raft()
+    }
+
     fn raft(&self) -> &Engine {
         &self.0.seat.raft
     }

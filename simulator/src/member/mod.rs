@@ -1,6 +1,7 @@
 //! One member of the simulated ring: a whole one (consensus, store, network) in a process of its own, that is, in a
 //! runtime with a clock of its own, over a disk that fails on purpose.
 
+mod broken_mover;
 mod clients;
 mod clock;
 mod disk_pace;

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use binlog_store::{BinlogStore, LogHandle, OpenError, StoreOptions, WriterMode};
+use binlog_store::{BinlogStore, Durability, LogHandle, OpenError, StoreOptions, WriterMode};
 use consensus::matching::Matching;
 use consensus::quorum::RingRules;
 use consensus::{AppliedFloor, Fault, Leadership, Member, MemberConfig, StartError, Timers};
@@ -17,11 +17,13 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::broken_mover;
 use super::clients;
 use super::clock::{Clock, ClockRate};
 use super::disk_pace::DiskPace;
 use super::watched_log::{Watch, WatchedLog};
 use crate::event::Event;
+use crate::mutation::Mutation;
 use crate::network::{Desk, Message, Port, Post, Reception};
 use crate::record::Record;
 use crate::seen::Seen;
@@ -43,6 +45,7 @@ pub(crate) struct Seat {
     pub(crate) pace: DiskPace,
     pub(crate) log: LogOptions,
     pub(crate) workload: Workload,
+    pub(crate) mutation: Option<Mutation>,
 }
 
 /// How the store is opened.
@@ -143,6 +146,11 @@ impl Process {
             fault,
             runtime,
         };
+        if seat.mutation == Some(Mutation::NarrowWithoutTheBarrier) {
+            process
+                .runtime
+                .spawn(broken_mover::run(process.member.clone()));
+        }
         process.runtime.spawn(clients::serve(
             seat.clone(),
             process.member.clone(),
@@ -166,6 +174,10 @@ impl Process {
             cache_bytes: seat.log.cache_bytes,
             read_batch_bytes: seat.log.read_batch_bytes,
             disk_reserve_bytes: 0,
+            durability: match seat.mutation {
+                Some(Mutation::AcknowledgeBeforeTheDisk) => Durability::Os,
+                _ => Durability::Fsync,
+            },
             ..StoreOptions::new(DATA_DIR, seat.ring)
         };
         let opened = BinlogStore::open(options, seat.disk.file_system(), seat.disk.meta());
@@ -176,7 +188,7 @@ impl Process {
         let found = found.map_err(|error| off_or(OpenFailure::Refused(error.to_string())))?;
 
         let desk = Desk::new(seat.id, post.clone(), seat.disk.clone());
-        let port = Port::new(desk.clone(), &seat.timers);
+        let port = Port::new(desk.clone(), &seat.timers, seat.mutation);
         let own: Arc<dyn OwnLog> = Arc::new(log.clone());
         let config = MemberConfig {
             timers: seat.timers,
@@ -208,6 +220,7 @@ impl Process {
             desk,
             inbound: member.inbound(),
             log: own,
+            mutation: seat.mutation,
         };
         Ok((member, log, reception, found))
     }

@@ -8,6 +8,7 @@ mod message;
 mod port;
 mod post;
 mod reception;
+mod ungiven_answers;
 
 pub(crate) use answers::dead_after;
 pub(crate) use desk::Desk;

@@ -20,19 +20,23 @@ use raft_types::{MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
 use super::answers::{dead_after, exchange};
 use super::desk::Desk;
 use super::message::{Body, Call, Reply};
+use super::ungiven_answers::counted_unseen;
+use crate::mutation::Mutation;
 
 /// One member's end of the network.
 #[derive(Clone)]
 pub(crate) struct Port {
     desk: Desk,
     dead_after: Duration,
+    mutation: Option<Mutation>,
 }
 
 impl Port {
-    pub(crate) fn new(desk: Desk, timers: &Timers) -> Self {
+    pub(crate) fn new(desk: Desk, timers: &Timers, mutation: Option<Mutation>) -> Self {
         Self {
             desk,
             dead_after: dead_after(timers),
+            mutation,
         }
     }
 
@@ -42,6 +46,7 @@ impl Port {
             to,
             lane,
             dead_after: self.dead_after,
+            mutation: self.mutation,
         }
     }
 }
@@ -90,6 +95,7 @@ pub(crate) struct Line {
     to: MemberId,
     lane: Lane,
     dead_after: Duration,
+    mutation: Option<Mutation>,
 }
 
 impl Line {
@@ -255,7 +261,12 @@ impl ReportingNetwork for Line {
                 Lane::Entries => {
                     let requests = stream::iter([first]).chain(requests);
                     let desk = self.desk.clone();
-                    Ok(exchange(desk, self.to, self.dead_after, requests))
+                    match self.mutation {
+                        Some(Mutation::CommitOnAMinority) => {
+                            Ok(counted_unseen(desk, self.to, self.dead_after, requests))
+                        }
+                        _ => Ok(exchange(desk, self.to, self.dead_after, requests)),
+                    }
                 }
                 Lane::Heartbeats => {
                     let result = self.heartbeat(first.request, option.hard_ttl()).await;

@@ -2,14 +2,16 @@
 //! wait for them.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use consensus::Inbound;
 use consensus::matching::{Answered, Asked};
 use futures::StreamExt;
 use futures::stream;
-use raft_types::{MemberId, OwnLog};
+use raft_types::{LogReport, MemberId, OwnLog, Vote};
 use tokio::sync::mpsc;
+
+use crate::mutation::Mutation;
 
 use super::desk::{Desk, StreamNews};
 use super::message::{Body, Call, CallId, Message, Reply};
@@ -21,6 +23,7 @@ pub(crate) struct Reception {
     pub(crate) inbound: Inbound,
     /// What its reports are made from.
     pub(crate) log: Arc<dyn OwnLog>,
+    pub(crate) mutation: Option<Mutation>,
 }
 
 impl Reception {
@@ -78,20 +81,13 @@ impl Reception {
     }
 
     async fn append(self, from: MemberId, stream: CallId, mut requests: mpsc::Receiver<Asked>) {
-        // Of the requests that the engine has taken and not answered: which want a report.
-        let wishes = Arc::new(Mutex::new(VecDeque::new()));
-        let lock = |wishes: &Mutex<VecDeque<bool>>,
-                    change: &dyn Fn(&mut VecDeque<bool>) -> bool| {
-            change(&mut wishes.lock().unwrap_or_else(PoisonError::into_inner))
-        };
+        let wishes: Wishes = Arc::default();
         let asked = wishes.clone();
         let requests = stream::poll_fn(move |context| {
             requests.poll_recv(context).map(|next| {
                 next.map(|next| {
-                    lock(&asked, &|wishes| {
-                        wishes.push_back(next.wants_report);
-                        true
-                    });
+                    let wish = next.wants_report.then_some(next.request.vote);
+                    lock(&asked).push_back(wish);
                     next.request
                 })
             })
@@ -99,11 +95,11 @@ impl Reception {
         let mut answers = self.inbound.append(requests);
         let mut number = 0;
         while let Some(answer) = answers.next().await {
-            let wanted = lock(&wishes, &|wishes| wishes.pop_front().unwrap_or(false));
+            let wanted = lock(&wishes).pop_front().flatten();
             match answer {
                 Ok(result) => {
                     let over = result.is_err();
-                    let report = wanted.then(|| self.log.report());
+                    let report = wanted.map(|asking| self.report(asking));
                     let answered = Answered { result, report };
                     let body = Body::Answer {
                         stream,
@@ -125,4 +121,22 @@ impl Reception {
         }
         self.desk.closed(stream);
     }
+
+    fn report(&self, asking: Vote) -> LogReport {
+        let report = self.log.report();
+        match self.mutation {
+            Some(Mutation::BelieveReportsOfAnotherVote) => LogReport {
+                vote: Some(asking),
+                ..report
+            },
+            _ => report,
+        }
+    }
+}
+
+/// Of the requests that the engine has taken and not answered: the leader's vote where a report is wanted.
+type Wishes = Arc<Mutex<VecDeque<Option<Vote>>>>;
+
+fn lock(wishes: &Mutex<VecDeque<Option<Vote>>>) -> MutexGuard<'_, VecDeque<Option<Vote>>> {
+    wishes.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -43,7 +43,7 @@ impl World {
             slot.start_at = Some(now);
         }
         self.restart_fallen();
-        if self.slots.values().any(can_lead) {
+        if self.can_write() {
             self.wait_for_commit();
         }
         self.wait_for_everybody();
@@ -110,6 +110,21 @@ impl World {
             mark.map(|mark| mark.index)
         });
         marks.all(|mark| mark >= goal)
+    }
+
+    /// Whether clients could write anywhere: a voting database member of the ring can run.
+    fn can_write(&self) -> bool {
+        let members = self.members_of_any_log();
+        let mut there = self.slots.iter().filter(|(id, _)| members.contains(id));
+        there.any(|(_, slot)| can_lead(slot))
+    }
+
+    /// Who is a member, as any running member has it.
+    fn members_of_any_log(&self) -> BTreeSet<MemberId> {
+        let running = self.slots.values().filter_map(Slot::process);
+        let views = running.map(|process| process.with(|member| member.status().ring_view));
+        let members = views.flat_map(|view| view.members);
+        members.map(|standing| standing.id).collect()
     }
 
     /// Who is a member, as who leads has it.

@@ -15,10 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use raft_types::{MemberId, RingId};
+use raft_types::{MemberId, Region, RingId};
 
-use crate::faults::{self, Intensity, View};
+use crate::faults::{self, Intensity, Stress, View};
 use crate::member::{DiskPace, Seat};
+use crate::mutation::Mutation;
 use crate::network::{Links, Post};
 use crate::record::Record;
 use crate::shape::Shape;
@@ -47,12 +48,16 @@ pub(crate) struct World {
 
 impl World {
     /// The world of a seed; nothing runs yet.
-    pub(crate) fn new(seed: u64, trace: Trace) -> Self {
+    pub(crate) fn new(seed: u64, mutation: Option<Mutation>, trace: Trace) -> Self {
         let mut dice = Rng::with_seed(seed);
-        let record = Record::new(trace);
-        let shape = Shape::choose(&mut dice);
+        let record = Record::new(trace, mutation.is_some());
+        let mut intensity = Intensity::choose(&mut dice);
+        if mutation == Some(Mutation::NarrowWithoutTheBarrier) {
+            intensity.stress = Stress::Moves;
+        }
+        let mut shape = Shape::choose(intensity.stress, &mut dice);
+        shape.searches_itself |= mutation.is_some_and(Mutation::concerns_the_search);
         let workload = Workload::choose(&mut dice);
-        let intensity = Intensity::choose(&mut dice);
         record.note(&format!("seed {seed}: {shape:?}"));
         record.note(&format!("{workload:?} {intensity:?}"));
         let regions = shape.members.iter();
@@ -75,6 +80,7 @@ impl World {
                 pace: DiskPace::default(),
                 log: member.log,
                 workload: workload.clone(),
+                mutation,
             };
             let mut slot = Slot::new(seat);
             slot.absent = member.spare;
@@ -144,6 +150,21 @@ impl World {
                 self.play(fault);
             }
             self.step();
+            self.ambush();
+        }
+    }
+
+    /// An adversary that watches: what has just happened is cut off before anybody hears of it.
+    fn ambush(&mut self) {
+        let news = self.record.take_news();
+        if news.is_empty() {
+            return;
+        }
+        let (view, intensity) = (self.view(), self.intensity);
+        for news in news {
+            if let Some(fault) = faults::ambush(news, &view, intensity, &mut self.dice) {
+                self.play(fault);
+            }
         }
     }
 
@@ -153,11 +174,18 @@ impl World {
         View {
             members: self.there(),
             leader: self.leader(),
+            regions: self.regions(),
             may_rot: self.may_rot(),
             spares: self.spares(),
             removable: self.removable(),
             running,
         }
+    }
+
+    fn regions(&self) -> BTreeMap<MemberId, Region> {
+        let slots = self.slots.iter();
+        let regions = slots.map(|(id, slot)| (*id, slot.seat.record.region.clone()));
+        regions.collect()
     }
 
     /// The members that the ring has, or had and may have again.

@@ -47,6 +47,16 @@ impl World {
         });
     }
 
+    pub(super) fn campaign(&mut self, member: MemberId) {
+        let Some(process) = self.slots.get(&member).and_then(|slot| slot.process()) else {
+            return;
+        };
+        process.spawn(|member| async move {
+            // It is refused where the engine has stopped.
+            let _ = member.engine().trigger().elect(false).await;
+        });
+    }
+
     /// Members that were never there. A new one needs the whole log, so it comes only while nothing is purged.
     pub(super) fn spares(&self) -> Vec<MemberId> {
         let purged = self.slots.values().any(|slot| {

@@ -98,6 +98,7 @@ impl World {
                 }
             }
             Fault::Rot { member, place } => self.rot(member, place),
+            Fault::Campaign { member } => self.campaign(member),
             Fault::Transfer { to } => self.transfer(to),
             Fault::Promote { to } => self.promote(to),
             Fault::Add { member } => self.add(member),
@@ -107,12 +108,11 @@ impl World {
     }
 
     fn crash(&mut self, member: MemberId, crash: Crash, after_calls: u64, down: Duration) {
-        let start_at = self.now.after(CRASH_PATIENCE + down);
         let Some(slot) = self.slots.get_mut(&member) else {
             return;
         };
         slot.crash = Some(crash);
-        slot.start_at = Some(start_at);
+        slot.down_for = Some(down);
         if after_calls == 0 || crash == Crash::Stop {
             slot.fall();
             return;
@@ -179,7 +179,10 @@ impl World {
                 continue;
             }
             match slot.start_at {
-                None => slot.start_at = Some(again),
+                None => {
+                    let down_for = slot.down_for.take().unwrap_or(SHORT_STOP);
+                    slot.start_at = Some(self.now.after(down_for));
+                }
                 Some(at) if at <= self.now => {
                     let up = slot.start(&self.post, &self.record, self.now);
                     slot.start_at = (!up).then_some(again);

@@ -1,5 +1,7 @@
 //! The place of one member in the world: its disk, which stays, and the process over it, which comes and goes.
 
+use std::time::Duration;
+
 use crate::event::Event;
 use crate::faults::Crash;
 use crate::member::{OpenFailure, Process, Seat};
@@ -16,6 +18,8 @@ pub(super) struct Slot {
     pub(super) crash: Option<Crash>,
     /// When it starts again.
     pub(super) start_at: Option<Tick>,
+    /// How long it stays down when it falls.
+    pub(super) down_for: Option<Duration>,
     /// It is no member yet, or not any more; nothing starts it.
     pub(super) absent: bool,
     /// There is no space on its disk.
@@ -47,6 +51,7 @@ impl Slot {
             state: State::Down { refuses: true },
             crash: None,
             start_at: None,
+            down_for: None,
             absent: false,
             full: false,
             settled: None,
@@ -206,7 +211,7 @@ impl Slot {
         self.seat.disk.set_capacity(None);
         self.full = false;
         self.seat.disk.forget_faults();
-        self.seat.pace.set(std::time::Duration::ZERO);
+        self.seat.pace.set(Duration::ZERO);
         self.crash = None;
     }
 
