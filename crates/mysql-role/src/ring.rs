@@ -5,7 +5,7 @@ use std::future::Future;
 
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
-use raft_types::{AppEntry, OpId};
+use raft_types::{AppEntry, MemberId, OpId};
 use serde::Serialize;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -71,6 +71,10 @@ pub trait Ring: Send + Sync + 'static {
     /// Waits until the leadership of `term` is over or on its way to another member. That a quorum is
     /// silent for a while does not end it. Cancel safe.
     fn leadership_over(&self, term: LeaderTerm) -> impl Future<Output = ()> + Send;
+
+    /// The other database member that leads, as far as this one hears: the primary is beside that one then.
+    /// A witness that leads gives the leadership on, so it is none.
+    fn primary_elsewhere(&self) -> Option<MemberId>;
 
     /// The log's transactions and its end, read at one moment.
     fn log(&self) -> impl Future<Output = Result<RingLog, RingError>> + Send;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use raft_types::MemberId;
 use serde::Serialize;
 
 use crate::ring::LeaderTerm;
@@ -17,6 +18,8 @@ pub enum Leading {
     Silent(Duration),
     /// It has not led for this long.
     No(Duration),
+    /// Another database member leads.
+    Elsewhere(MemberId),
 }
 
 /// Everything that the decision depends on.
@@ -75,15 +78,23 @@ pub enum CloseReason {
     QuorumSilent,
     /// Commits may go on without the ring.
     Unprotected,
+    /// The primary is beside another member.
+    AnotherLeads(MemberId),
 }
 
 impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotLeader => "this member does not lead",
-            Self::QuorumSilent => "no quorum of the ring answers",
-            Self::Unprotected => "commits may go on without the ring",
-        })
+        match self {
+            Self::NotLeader => f.write_str("this member does not lead"),
+            Self::QuorumSilent => f.write_str("no quorum of the ring answers"),
+            Self::Unprotected => f.write_str("commits may go on without the ring"),
+            Self::AnotherLeads(member) => {
+                write!(
+                    f,
+                    "member {member} leads, and the primary is beside that one"
+                )
+            }
+        }
     }
 }
 
@@ -129,6 +140,8 @@ pub fn decide(inputs: &GateInputs<'_>, memory: &GateMemory) -> GateAction {
     let term = match inputs.leading {
         Leading::No(so_far) => return wait(so_far, CloseReason::NotLeader),
         Leading::Silent(so_far) => return wait(so_far, CloseReason::QuorumSilent),
+        // Nothing here will be acknowledged any more, so there is nothing to be patient for.
+        Leading::Elsewhere(member) => return close(CloseReason::AnotherLeads(member)),
         Leading::Serving(term) => term,
     };
     match inputs.protection {
@@ -156,6 +169,7 @@ mod tests {
     const NO: Leading = Leading::No(PATIENCE);
     const BETWEEN: Leading = Leading::No(Duration::from_secs(1));
     const SILENT: Leading = Leading::Silent(PATIENCE);
+    const ELSEWHERE: Leading = Leading::Elsewhere(MemberId(4));
     const PAUSE: Leading = Leading::Silent(Duration::from_secs(1));
 
     fn unprotected() -> Protection {
@@ -172,7 +186,7 @@ mod tests {
 
     #[test]
     fn what_to_do() {
-        use CloseReason::{NotLeader, QuorumSilent, Unprotected};
+        use CloseReason::{AnotherLeads, NotLeader, QuorumSilent, Unprotected};
         use GateAction::{Close, Open, Stay};
         use Leading::Serving;
         use Protection::Protected;
@@ -216,6 +230,22 @@ mod tests {
                 Everybody,
                 opened,
                 Stay(Closed(NotLeader)),
+            ),
+            (
+                ELSEWHERE,
+                true,
+                Protected,
+                Off,
+                opened,
+                Close(AnotherLeads(MemberId(4))),
+            ),
+            (
+                ELSEWHERE,
+                false,
+                unknown(),
+                Everybody,
+                closed_it,
+                Stay(Closed(AnotherLeads(MemberId(4)))),
             ),
             (SILENT, true, Protected, Off, opened, Close(QuorumSilent)),
             (

@@ -200,9 +200,10 @@ impl<R: Ring> Gate<R> {
         let so_far = now.saturating_duration_since(*self.unserved_since.get_or_insert(now));
         let over = |term: LeaderTerm| self.ring.leadership_over(term).now_or_never().is_some();
         self.last_served = self.last_served.filter(|&term| !over(term));
-        match self.last_served {
-            Some(_) => Leading::Silent(so_far),
-            None => Leading::No(so_far),
+        match (self.last_served, self.ring.primary_elsewhere()) {
+            (Some(_), _) => Leading::Silent(so_far),
+            (None, Some(member)) => Leading::Elsewhere(member),
+            (None, None) => Leading::No(so_far),
         }
     }
 

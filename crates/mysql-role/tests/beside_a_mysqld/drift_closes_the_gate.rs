@@ -10,6 +10,7 @@ use mysql_role::LeaderTerm;
 use mysql_role::gate::{Gate, GateOptions, GateState, GateStatus};
 use mysql_role::settings::{Check, Requirements};
 use mysql_role::watch::{Protection, WatchOptions, WatchReport, Watcher};
+use raft_types::MemberId;
 use testkit::mysqld::Mysqld;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -236,6 +237,28 @@ async fn a_member_that_starts_beside_an_unprotected_mysqld_closes_it_at_once() -
         .set_leadership(Leadership::Serving(LeaderTerm(3)));
     member.opens().await?;
     assert_eq!(read_only(&server)?, (false, false));
+    member.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysqld_is_closed_at_once_when_another_database_member_leads() -> Result<()> {
+    let server = launch(&[])?;
+    let member = Member::start_patient(&server, requirements(), LIMIT * 3);
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    member.opens().await?;
+    // For a witness in between there is patience.
+    member.ring.set_leadership(Leadership::Over);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(read_only(&server)?, (false, false));
+    member
+        .ring
+        .set_leadership(Leadership::Elsewhere(MemberId(4)));
+    member.closes("member 4 leads").await?;
+    assert_eq!(read_only(&server)?, (true, true));
+    member
+        .ring
+        .set_leadership(Leadership::Serving(LeaderTerm(5)));
+    member.opens().await?;
     member.stop().await
 }
 

@@ -8,7 +8,7 @@ use binlog_format::event::EventType;
 use binlog_format::events::{FormatDescription, GtidEvent};
 use binlog_format::gtid::Gtid;
 use mysql_role::{CurrentFile, LeaderTerm, Outcome, Ring, RingError, RingLog, Ticket};
-use raft_types::{AppEntry, OpId};
+use raft_types::{AppEntry, MemberId, OpId};
 use tokio::sync::{oneshot, watch};
 
 pub(crate) struct MemoryRing {
@@ -23,6 +23,8 @@ pub(crate) enum Leadership {
     /// It leads, but no quorum answers.
     Silent(LeaderTerm),
     Over,
+    /// Another database member leads.
+    Elsewhere(MemberId),
 }
 
 struct State {
@@ -83,7 +85,7 @@ impl MemoryRing {
 
     pub(crate) fn set_leadership(&self, leadership: Leadership) {
         self.leadership.send_replace(leadership);
-        if leadership == Leadership::Over {
+        if matches!(leadership, Leadership::Over | Leadership::Elsewhere(_)) {
             let waiting = std::mem::take(&mut self.state.lock().unwrap().waiting);
             for (_, waiting) in waiting {
                 let _ = waiting.send(Outcome::NotCommitted("the leadership is over".to_owned()));
@@ -174,7 +176,7 @@ impl Ring for MemoryRing {
     fn serving_term(&self) -> Option<LeaderTerm> {
         match *self.leadership.borrow() {
             Leadership::Serving(term) => Some(term),
-            Leadership::Silent(_) | Leadership::Over => None,
+            Leadership::Silent(_) | Leadership::Over | Leadership::Elsewhere(_) => None,
         }
     }
 
@@ -193,6 +195,13 @@ impl Ring for MemoryRing {
         let mut leadership = self.leadership.subscribe();
         let leads = |now: &Leadership| matches!(now, Leadership::Serving(now) | Leadership::Silent(now) if *now == term);
         let _ = leadership.wait_for(|now| !leads(now)).await;
+    }
+
+    fn primary_elsewhere(&self) -> Option<MemberId> {
+        match *self.leadership.borrow() {
+            Leadership::Elsewhere(member) => Some(member),
+            _ => None,
+        }
     }
 
     async fn log(&self) -> Result<RingLog, RingError> {

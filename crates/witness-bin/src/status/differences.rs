@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn every_difference_says_what_to_do() {
-        assert_eq!(differences(&ring()), [String::new(); 0]);
+        assert!(differences(&ring()).is_empty());
         type Change = fn(&mut Vec<Asked>);
         let table: [(Change, &str); 5] = [
             (

@@ -2,7 +2,7 @@
 
 use consensus::{Leadership, NotServing, ProposalTicket, Term};
 use mysql_role::{CurrentFile, LeaderTerm, Outcome, Ring, RingError, RingLog, Ticket};
-use raft_types::{AppEntry, OpId};
+use raft_types::{AppEntry, MemberId, MemberKind, OpId};
 use tokio::sync::watch;
 
 use crate::node::ring_handle::RingHandle;
@@ -51,6 +51,16 @@ impl Ring for RingHandle {
         let mut leadership = self.member.leadership();
         // When the member has ended, so has its leadership.
         let _ = leadership.wait_for(|now| is_over(now, term)).await;
+    }
+
+    fn primary_elsewhere(&self) -> Option<MemberId> {
+        let leader = match self.member.leadership_now() {
+            Leadership::Follower { leader } => leader?,
+            _ => return None,
+        };
+        let view = self.member.status().ring_view;
+        let leads = view.member(leader)?;
+        (leads.record.kind == MemberKind::Database).then_some(leader)
     }
 
     async fn log(&self) -> Result<RingLog, RingError> {
@@ -108,8 +118,6 @@ fn is_over(now: &Leadership, term: LeaderTerm) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use raft_types::MemberId;
-
     use super::*;
 
     #[test]
