@@ -82,3 +82,48 @@ pub(super) fn bytes_of(entry: &Entry) -> usize {
     };
     OVERHEAD + body
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use openraft::raft::StreamAppendError;
+    use raft_types::{OpId, TransactionPayload};
+
+    use super::*;
+
+    fn id(index: u64) -> LogId {
+        OpId::new(1, index).into()
+    }
+
+    #[test]
+    fn the_engine_gets_no_more_than_it_asked_in_however_many_answers() {
+        let widened = Widened {
+            asked: id(10),
+            sent: id(20),
+        };
+        for (answered, handed_on, goes_on) in [
+            (5, 5, true),
+            (10, 10, true),
+            (15, 10, true),
+            (20, 10, false),
+        ] {
+            let (result, rest) = widened.cut_back(Ok(Some(id(answered))));
+            assert_eq!(result, Ok(Some(id(handed_on))));
+            assert_eq!(rest, goes_on.then_some(widened), "{answered}");
+        }
+        let refused = Err(StreamAppendError::Conflict(id(9)));
+        assert_eq!(widened.cut_back(refused.clone()), (refused, None));
+    }
+
+    #[test]
+    fn what_was_not_asked_for_stays_below_a_message() {
+        let payload = |bytes| TransactionPayload::seal(Bytes::from(vec![0; bytes]));
+        let entry = |index| Entry {
+            log_id: id(index),
+            payload: EntryPayload::Normal(AppEntry::Transaction(payload(100 << 10))),
+        };
+        let fitting: Vec<_> = within((0..20).map(entry).collect(), UNASKED_BYTES).collect();
+        assert_eq!(fitting.len(), 5);
+        assert_eq!(within(vec![entry(0)], 100 << 10).count(), 0);
+    }
+}

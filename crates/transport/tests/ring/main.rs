@@ -14,6 +14,7 @@ mod founding;
 mod frozen_connection;
 mod one_way_partition;
 mod replication_window;
+mod reports;
 mod stalled_entries;
 mod strangers;
 mod tls;
