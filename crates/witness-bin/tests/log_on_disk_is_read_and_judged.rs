@@ -43,7 +43,8 @@ fn files_entries_and_events_are_listed() {
     assert_eq!(names, ["binlog.000001", "binlog.000002"]);
     assert_eq!(list[0]["closed"], true);
     assert_eq!(list[1]["closed"], false);
-    assert_eq!(list[0]["first_op_id"], "0.0");
+    // The first membership is written in term 1, before anybody is elected.
+    assert_eq!(list[0]["first_op_id"], "1.0");
     let table = log("list", &member, &[]);
     assert!(
         table

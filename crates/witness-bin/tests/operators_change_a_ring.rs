@@ -228,3 +228,29 @@ fn newcomer(ring: &mut Ring) {
     let list = ring.json("members list");
     assert_eq!(list["members"][6]["in_ring"], false, "{list}");
 }
+
+#[test]
+fn a_member_without_a_vote_only_receives_the_log() {
+    let members = [
+        "n-1 north database",
+        "n-2 north witness",
+        "n-3 north witness",
+        "n-4 north database novote",
+    ];
+    let ring = Ring::launch(&members, "");
+    ring.wait("it has the log", || {
+        ring.json("members list")["members"][3]["behind_entries"] == 0
+    });
+    let list = ring.json("members list");
+    let row = &list["members"][3];
+    assert_eq!(
+        (&row["votes"], &row["in_quorum"], &row["role"]),
+        (&false.into(), &false.into(), &"learner".into()),
+        "{list}"
+    );
+    let refused_because = "member 4 `n-4` is not a voter, so it cannot lead; choose a voter";
+    refused(&ring, &[("promote n-4 --yes", 4, refused_because)]);
+    let explained = ring.run("status --explain");
+    let because = "`n-4` cannot be elected: it only receives the log: it does not vote";
+    assert!(explained.stdout.contains(because), "{explained}");
+}

@@ -51,7 +51,8 @@ fn signal(place: &Place, signal: &str) {
 }
 
 impl Ring {
-    /// A ring whose members run, and of which the first one leads. `members` are `name region kind`.
+    /// A ring whose members run, and of which the first one leads. `members` are `name region kind`, and `novote`
+    /// for one that only receives the log.
     pub(crate) fn launch(members: &[&str], settings: &'static str) -> Self {
         let mut ring = Self {
             scratch: Scratch::new(),
@@ -72,14 +73,17 @@ impl Ring {
 
     /// Another member, which is not started and not in the others' configuration.
     pub(crate) fn prepare(&mut self, member: &str) -> usize {
-        let [name, region, kind] = member.split(' ').collect::<Vec<_>>()[..] else {
-            panic!("{member}");
+        let words: Vec<_> = member.split(' ').collect();
+        let (name, region, kind, votes) = match words[..] {
+            [name, region, kind] => (name, region, kind, true),
+            [name, region, kind, "novote"] => (name, region, kind, false),
+            _ => panic!("{member}"),
         };
         let id = self.places.len() as u64 + 1;
         let listen = TcpListener::bind("127.0.0.1:0").expect("a port");
         let listen = listen.local_addr().expect("an address");
         let line = format!(
-            "{{ id = {id}, name = \"{name}\", region = \"{region}\", kind = \"{kind}\", address = \"{listen}\" }}"
+            "{{ id = {id}, name = \"{name}\", region = \"{region}\", kind = \"{kind}\", votes = {votes}, address = \"{listen}\" }}"
         );
         self.places.push(Place {
             id,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use consensus::quorum::{RegionQuorum, region_quorums};
 use consensus::{RingView, Standing};
-use raft_types::MemberId;
+use raft_types::{MemberId, OpId};
 use serde::Serialize;
 
 use crate::admin::Directory;
@@ -124,10 +124,12 @@ fn page(document: &Document, directory: &Directory) -> String {
         "Healthy",
         "Required",
         "Decides",
-        "Durable",
+        "Majority_has",
+        "Any_has",
         "Held_back_by",
     ]);
     let missing = || "-".to_owned();
+    let op_id = |op_id: Option<OpId>| op_id.map_or_else(missing, |op_id| op_id.to_string());
     for region in &document.regions {
         table.row(vec![
             region.region.to_string(),
@@ -135,9 +137,8 @@ fn page(document: &Document, directory: &Directory) -> String {
             region.healthy.len().to_string(),
             region.required.to_string(),
             if region.in_force { "yes" } else { "no" }.to_owned(),
-            region
-                .held_by_majority
-                .map_or_else(missing, |op_id| op_id.to_string()),
+            op_id(region.held_by_majority),
+            op_id(region.held_by_any),
             region
                 .held_back_by
                 .map_or_else(missing, |id| directory.name(id)),
@@ -173,7 +174,7 @@ fn page(document: &Document, directory: &Directory) -> String {
 #[cfg(test)]
 mod tests {
     use consensus::Explanation;
-    use raft_types::{MemberKind, OpId, Region};
+    use raft_types::{MemberKind, Region};
 
     use super::*;
     use crate::config::MemberEntry;
@@ -230,8 +231,8 @@ mod tests {
         let report = report(Ok(leader));
         let directory = Directory::of(&report);
         let expected = "\
-Region  Voters  Healthy  Required  Decides  Durable  Held_back_by
-north        3        2         2  yes         3.40  `witness-1`
+Region  Voters  Healthy  Required  Decides  Majority_has  Any_has  Held_back_by
+north        3        2         2  yes              3.40     3.41  `witness-1`
 
 `db-1` leads ring `orders`; the policy is single-region-dynamic
 A commit waits for 2 of the 3 voters of region north (members 1 `db-1`, 2 `witness-1`, 3 `witness-2`)
@@ -244,8 +245,8 @@ A commit waits for 2 of the 3 voters of region north (members 1 `db-1`, 2 `witne
         let report = report(Err("gone".into()));
         let directory = Directory::of(&report);
         let expected = "\
-Region  Voters  Healthy  Required  Decides  Durable  Held_back_by
-north        3        1         2  yes            -  `witness-2`
+Region  Voters  Healthy  Required  Decides  Majority_has  Any_has  Held_back_by
+north        3        1         2  yes                 -     3.42  `witness-2`
 
 No quorum: 1 of 3 voters answer and 2 are needed. Commits wait.
 To mend it: run `witness run` on `db-1` (10.0.0.1:7400) or `witness-2` (10.0.0.3:7400); if they are gone for good, look at `witness quorum fix`
