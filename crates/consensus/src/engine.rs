@@ -50,13 +50,6 @@ pub(crate) fn role(raft: &Engine) -> RoleSnapshot {
     }
 }
 
-/// How long ago the last call was sent that a quorum has answered.
-pub(crate) fn quorum_age(raft: &Engine) -> Option<Duration> {
-    let metrics = raft.data_metrics();
-    let acked = metrics.borrow_watched().last_quorum_acked?;
-    Some(acked.elapsed())
-}
-
 /// The engine's log and, on a leader, what it knows of the others.
 #[derive(Debug, Clone)]
 pub(crate) struct ProgressSnapshot {

@@ -7,6 +7,7 @@
 
 mod admission;
 mod bootstrap;
+mod contacts;
 mod contradiction;
 mod engine;
 mod explain;

@@ -16,6 +16,7 @@ use thiserror::Error;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 
+use crate::contacts::{Contacts, Noted};
 use crate::engine::{self, Engine};
 use crate::explain::explain;
 use crate::fault::{self, Fault};
@@ -158,12 +159,14 @@ impl Member {
         let purge_goal = PurgeGoal::default();
         let state_machine =
             CommittedLog::new(floor, mark.clone(), starts.clone(), purge_goal.clone());
+        let contacts = Contacts::default();
+        let network = Noted::new(network, contacts.clone());
         let raft = Engine::new(config.id, engine_config, network, log, state_machine)
             .await
             .map_err(Fault::from)?;
 
         let rules = config.rules.clone();
-        let seat = Seat::new(raft, config.id, config.timers, rules, mark);
+        let seat = Seat::new(raft, config.id, config.timers, rules, mark, contacts);
         let seat = Arc::new(seat);
         let (publish_leadership, leadership) =
             watch::channel(Leadership::Follower { leader: None });

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::sync::watch;
 
-use crate::engine;
 use crate::leadership::{Leadership, NotServing, next_look};
 use crate::seat::Seat;
 
@@ -26,7 +25,7 @@ pub(crate) async fn observe(seat: Arc<Seat>, leadership: watch::Sender<Leadershi
         let follows = now.leading_term().is_none();
         let timed = now.leading_term().is_some() && !role.is_alone(seat.id);
         let look = next_look(
-            engine::quorum_age(&seat.raft),
+            seat.quorum_age(&role),
             seat.timers.heartbeat,
             seat.timers.lease,
         );

@@ -8,6 +8,7 @@ use raft_types::MemberId;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
+use crate::contacts::Contacts;
 use crate::engine::{self, Engine, RoleSnapshot};
 use crate::fault::Fault;
 use crate::last_heard::LastHeard;
@@ -36,6 +37,7 @@ pub(crate) struct Seat {
     pub(crate) timers: Timers,
     pub(crate) rules: RingRules,
     pub(crate) mark: CommitMark,
+    contacts: Contacts,
     pub(crate) heard: LastHeard,
     /// Why this member stopped its engine itself.
     pub(crate) failed: OnceLock<Fault>,
@@ -54,9 +56,11 @@ impl Seat {
         timers: Timers,
         rules: RingRules,
         mark: CommitMark,
+        contacts: Contacts,
     ) -> Self {
         Self {
             raft,
+            contacts,
             id,
             timers,
             rules,
@@ -94,11 +98,17 @@ impl Seat {
             term: role.term,
             leader: role.leader,
             committed: self.mark.get(),
-            quorum_age: engine::quorum_age(&self.raft),
+            quorum_age: self.quorum_age(role),
             alone: role.is_alone(self.id),
             transferring_to: transfer.map(|started| started.to),
         };
         assess(&seen, self.timers.lease)
+    }
+
+    /// How long ago the last heartbeat was sent that a quorum has answered.
+    pub(crate) fn quorum_age(&self, role: &RoleSnapshot) -> Option<Duration> {
+        self.contacts
+            .quorum_age(self.id, role.term, role.voter_sets())
     }
 
     /// The ring at this moment.

@@ -1,8 +1,11 @@
 //! A ring is initialised once, of voters, on empty logs.
 
+use std::collections::BTreeSet;
+
 use consensus::BootstrapError;
-use raft_types::MemberId;
+use consensus::quorum::QuorumPolicy;
 use raft_types::MemberKind::Database;
+use raft_types::{MemberId, Region};
 
 use crate::support::ring::Ring;
 
@@ -41,4 +44,28 @@ async fn a_founder_that_votes_and_is_in_the_list_makes_a_ring() {
         "{refused:?}"
     );
     assert!(founder.inbound().is_pristine().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_founder_outside_of_the_policys_regions_is_refused() {
+    let policy = QuorumPolicy::Regions(BTreeSet::from([Region("b".to_owned())]));
+    let mut ring = Ring::laid_out("a: 1d | b: 2d 3w 4w", policy);
+    ring.start_all().await;
+    let founder = ring.member(MemberId(1));
+    let refused = founder.bootstrap(ring.records.clone()).await;
+    assert!(
+        matches!(
+            refused,
+            Err(BootstrapError::OutsideTheQuorum {
+                member: MemberId(1),
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+    assert!(founder.inbound().is_pristine().await.unwrap());
+
+    let founder = ring.member(MemberId(2));
+    founder.bootstrap(ring.records.clone()).await.unwrap();
+    ring.commit("first").await;
 }
