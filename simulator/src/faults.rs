@@ -134,14 +134,24 @@ pub(crate) struct Intensity {
 
 impl Intensity {
     pub(crate) fn choose(dice: &mut Rng) -> Self {
+        let stress = match dice.u32(0..10) {
+            0..=4 => Stress::Everything,
+            5..=6 => Stress::Leaders,
+            _ => Stress::Moves,
+        };
+        Self::of(stress, dice)
+    }
+
+    /// A move of the quorum takes a while: it would never come about if everything broke all the time.
+    pub(crate) fn of(stress: Stress, dice: &mut Rng) -> Self {
+        let (pauses, longest): ([u64; 3], [u64; 3]) = match stress {
+            Stress::Everything | Stress::Leaders => ([60, 200, 700], [300, 1000, 3000]),
+            Stress::Moves => ([300, 700, 1500], [300, 1000, 2500]),
+        };
         Self {
-            stress: match dice.u32(0..10) {
-                0..=4 => Stress::Everything,
-                5..=6 => Stress::Leaders,
-                _ => Stress::Moves,
-            },
-            pause: Duration::from_millis(*pick(dice, &[60, 150, 400, 1000])),
-            longest: Duration::from_millis(*pick(dice, &[300, 1000, 3000])),
+            stress,
+            pause: Duration::from_millis(*pick(dice, &pauses)),
+            longest: Duration::from_millis(*pick(dice, &longest)),
         }
     }
 }
@@ -153,6 +163,8 @@ pub(crate) struct View {
     pub(crate) running: Vec<MemberId>,
     pub(crate) regions: BTreeMap<MemberId, Region>,
     pub(crate) leader: Option<MemberId>,
+    /// Voting database members that do not lead, in other regions than the leader if there are such.
+    pub(crate) primaries: Vec<MemberId>,
     /// Members whose disk may rot without the ring losing its majorities.
     pub(crate) may_rot: Vec<MemberId>,
     /// Members that can be added.
@@ -249,7 +261,11 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
             to: *pick(dice, &view.members),
         },
         85..=90 => Fault::Promote {
-            to: *pick(dice, &view.members),
+            // Now and then somebody who cannot.
+            to: match dice.u32(0..6) {
+                0 => *pick(dice, &view.members),
+                _ => *pick_some(dice, &view.primaries)?,
+            },
         },
         91..=92 => Fault::Add {
             member: *pick_some(dice, &view.spares)?,

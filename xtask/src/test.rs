@@ -12,6 +12,10 @@ use testkit::mysql_tree::QUICK_VARIABLE;
 use testkit::ring::BUILT_VARIABLE;
 
 use crate::mysql;
+use crate::sim::{self, Build, Seeds};
+
+/// How many seeds of the simulator a change has to pass, and within how many something broken has to be found.
+const SEEDS: u64 = 300;
 
 /// The package of the whole-system tests, which all use a mysqld.
 const WHOLE_SYSTEM: &str = "witness-tests";
@@ -33,6 +37,8 @@ enum Action {
     },
     /// Finds or unpacks a mysqld.
     Mysql,
+    /// Runs seeds of the simulator that the tests have built; with something broken on purpose, one of them has to fail.
+    Simulate { mutation: Option<&'static str> },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +126,15 @@ fn steps(quick: bool) -> Vec<Step> {
             },
         });
     }
+    for (name, mutation) in [
+        ("simulator", None),
+        ("broken barrier", Some("narrow-without-the-barrier")),
+        ("broken majority", Some("commit-on-a-minority")),
+        ("broken disk", Some("acknowledge-before-the-disk")),
+    ] {
+        let action = Action::Simulate { mutation };
+        steps.push(Step { name, action });
+    }
     steps.push(Step {
         name: "documentation",
         action: Action::Cargo {
@@ -150,6 +165,15 @@ fn perform(action: &Action) -> Result<()> {
             eprintln!("MySQL {} at {}", tree.version, tree.mysqld.display());
             Ok(())
         }
+        Action::Simulate { mutation } => sim::run_seeds(
+            &sim::binary(Build::Dev),
+            &Seeds {
+                range: 1..1 + SEEDS,
+                jobs: 2,
+                build: Build::Dev,
+                mutation: mutation.map(str::to_owned),
+            },
+        ),
         Action::Cargo {
             arguments,
             variables,
@@ -190,13 +214,25 @@ mod tests {
     fn everything_is_checked_with_a_mysqld_before_the_tests() {
         assert_eq!(
             names(false),
-            ["format", "lints", "mysql", "tests", "documentation"]
+            [
+                "format",
+                "lints",
+                "mysql",
+                "tests",
+                "simulator",
+                "broken barrier",
+                "broken majority",
+                "broken disk",
+                "documentation"
+            ]
         );
     }
 
     #[test]
     fn quick_leaves_out_the_mysqld_and_only_that() {
-        assert_eq!(names(true), ["format", "lints", "tests", "documentation"]);
+        let mut full = names(false);
+        full.retain(|name| *name != "mysql");
+        assert_eq!(names(true), full);
         let tests = steps(true)
             .into_iter()
             .find(|step| step.name == "tests")

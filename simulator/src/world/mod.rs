@@ -53,7 +53,7 @@ impl World {
         let record = Record::new(trace, mutation.is_some());
         let mut intensity = Intensity::choose(&mut dice);
         if mutation == Some(Mutation::NarrowWithoutTheBarrier) {
-            intensity.stress = Stress::Moves;
+            intensity = Intensity::of(Stress::Moves, &mut dice);
         }
         let mut shape = Shape::choose(intensity.stress, &mut dice);
         shape.searches_itself |= mutation.is_some_and(Mutation::concerns_the_search);
@@ -175,6 +175,7 @@ impl World {
             members: self.there(),
             leader: self.leader(),
             regions: self.regions(),
+            primaries: self.primaries(),
             may_rot: self.may_rot(),
             spares: self.spares(),
             removable: self.removable(),

@@ -96,6 +96,21 @@ impl World {
         });
     }
 
+    /// Voting database members that do not lead; those of other regions than the leader's, if there are such.
+    pub(super) fn primaries(&self) -> Vec<MemberId> {
+        let leader = self.leader();
+        let home = leader.and_then(|id| Some(self.slots.get(&id)?.seat.record.region.clone()));
+        let fit = self.slots.iter().filter(|(id, slot)| {
+            let record = &slot.seat.record;
+            let can_lead = record.kind == MemberKind::Database && record.votes && !slot.absent;
+            can_lead && Some(**id) != leader
+        });
+        let (away, near): (Vec<_>, Vec<_>) =
+            fit.partition(|(_, slot)| Some(&slot.seat.record.region) != home.as_ref());
+        let chosen = if away.is_empty() { near } else { away };
+        chosen.into_iter().map(|(id, _)| *id).collect()
+    }
+
     /// Members after whose removal another voting database member is there.
     pub(super) fn removable(&self) -> Vec<MemberId> {
         let there = || self.slots.iter().filter(|(_, slot)| !slot.absent);

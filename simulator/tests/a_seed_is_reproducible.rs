@@ -1,0 +1,32 @@
+//! The same seed does the same thing, down to the last message: only so can a failing one be looked at.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::process::Command;
+
+fn hash(seed: u64) -> String {
+    let mut simulator = Command::new(env!("CARGO_BIN_EXE_simulator"));
+    let output = simulator
+        .args(["--seed", &seed.to_string()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let said: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert!(said["counts"]["messages"].as_u64().unwrap() > 100, "{said}");
+    said["hash"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace_and_another_one_does_not() {
+    let first = hash(17);
+    assert_eq!(hash(17), first);
+    assert_eq!(hash(17), first);
+    assert_ne!(hash(18), first);
+}
+
+#[test]
+fn many_seeds_repeat_themselves() {
+    for seed in 100..110 {
+        assert_eq!(hash(seed), hash(seed), "seed {seed}");
+    }
+}
