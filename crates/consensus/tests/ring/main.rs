@@ -23,4 +23,5 @@ mod search_across_a_distance;
 mod search_answers;
 mod silent_leader;
 mod slow_disks;
+mod split_votes;
 mod transfers;
