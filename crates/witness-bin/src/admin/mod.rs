@@ -6,6 +6,8 @@ mod event;
 mod operator;
 mod place;
 mod refusal;
+#[cfg(test)]
+mod refusal_sentences;
 
 pub use command::OperatorCommand;
 pub use event::{CommandEvent, CommandResult};

@@ -90,6 +90,7 @@ pub(crate) fn run(args: &FixArgs, format: Format) -> Result<(), Failure> {
         if !args.apply {
             return dry_run(args, &document, format);
         }
+        consented(args, &session, &report, &directory, &plan).await?;
         let entry = apply(args, &session, &directory, &plan, until).await?;
         let leader = serves_again(&session, until).await;
         document.applied = Some(entry);
@@ -161,6 +162,40 @@ fn dry_run(args: &FixArgs, document: &Document<'_>, format: Format) -> Result<()
     print_text(&format!("\nNothing was done. To carry it out: {command}\n"))
 }
 
+/// Asks the operator, who may take his time, and then everybody again: the plan has to be what it was.
+async fn consented(
+    args: &FixArgs,
+    session: &Session,
+    report: &RingReport,
+    directory: &Directory,
+    plan: &RepairPlan,
+) -> Result<(), Failure> {
+    args.consent.to(&format!(
+        "Let {} go on alone as plan {} says? Members that did not answer must not run a quorum of their own.",
+        directory.name(plan.survivor),
+        identity(plan)
+    ))?;
+    let evidence = gather(session, report, directory).await;
+    let given: Vec<_> = evidence.iter().filter_map(Evidence::given).collect();
+    let now = plan_repair(&given).map_err(|refusal| told(refusal.into(), directory))?;
+    still_the_plan(plan, &now)
+}
+
+fn still_the_plan(plan: &RepairPlan, now: &RepairPlan) -> Result<(), Failure> {
+    if plan == now {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Exit::Refused,
+        format!(
+            "the members say something else now, and plan {} has become {}; nothing was done",
+            identity(plan),
+            identity(now)
+        ),
+        "look at the new plan with `witness quorum fix`",
+    ))
+}
+
 async fn apply(
     args: &FixArgs,
     session: &Session,
@@ -169,10 +204,6 @@ async fn apply(
     until: Instant,
 ) -> Result<OpId, Failure> {
     let survivor = directory.name(plan.survivor);
-    args.consent.to(&format!(
-        "Let {survivor} go on alone as plan {} says? Members that did not answer must not run a quorum of their own.",
-        identity(plan)
-    ))?;
     let place = directory.get(plan.survivor).ok_or_else(|| {
         Failure::new(
             Exit::Refused,
@@ -354,5 +385,16 @@ mod tests {
         other.log_end = Some(OpId::new(3, 1043));
         assert_ne!(identity(&plan(true)), identity(&other));
         assert_eq!(identity(&plan(true)), identity(&plan(true)));
+        assert_eq!(still_the_plan(&plan(true), &plan(true)), Ok(()));
+        let failure = still_the_plan(&plan(true), &other).unwrap_err();
+        let (before, now) = (identity(&plan(true)), identity(&other));
+        assert_eq!(failure.exit, Exit::Refused);
+        assert_eq!(
+            failure.to_string(),
+            format!(
+                "the members say something else now, and plan {before} has become {now}; nothing was done\n  look at the new \
+                 plan with `witness quorum fix`"
+            )
+        );
     }
 }
