@@ -20,6 +20,15 @@ pub enum Profile {
     Release,
 }
 
+impl Profile {
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Dev => "debug",
+            Self::Release => "release",
+        }
+    }
+}
+
 /// Set by whoever has built the whole workspace a moment ago, as `cargo xtask test` has: the binary in the target folder is
 /// taken as it is. A build of the one package would choose other features of its dependencies and compile them anew.
 pub const BUILT_VARIABLE: &str = "RING_BINARY_IS_BUILT";
@@ -29,10 +38,6 @@ pub const BUILT_VARIABLE: &str = "RING_BINARY_IS_BUILT";
 /// # Errors
 /// When it does not compile.
 pub fn witness_binary(profile: Profile) -> Result<PathBuf> {
-    let built = figures::target_folder().join("debug").join("witness");
-    if profile == Profile::Dev && std::env::var_os(BUILT_VARIABLE).is_some() && built.is_file() {
-        return Ok(built);
-    }
     build(
         &["--package", "witness-bin", "--bin", "witness"],
         "witness",
@@ -40,20 +45,25 @@ pub fn witness_binary(profile: Profile) -> Result<PathBuf> {
     )
 }
 
-/// Builds the database member without a mysqld if it is not up to date, and says where it is.
+/// Builds the database member without a mysqld if it is not up to date, and says where it is. See [`BUILT_VARIABLE`].
 ///
 /// # Errors
 /// When it does not compile.
 pub fn embedded_member(profile: Profile) -> Result<PathBuf> {
-    let name = "embedded_member";
     build(
-        &["--package", "witness-tests", "--example", name],
-        name,
+        &["--package", "witness-tests", "--example", "embedded_member"],
+        "examples/embedded_member",
         profile,
     )
 }
 
-fn build(target: &[&str], name: &str, profile: Profile) -> Result<PathBuf> {
+/// `file` is where cargo puts it, below the profile's folder.
+fn build(target: &[&str], file: &str, profile: Profile) -> Result<PathBuf> {
+    let built = figures::target_folder().join(profile.folder()).join(file);
+    if std::env::var_os(BUILT_VARIABLE).is_some() && built.is_file() {
+        return Ok(built);
+    }
+    let name = target.last().copied().unwrap_or_default();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(crate::checkout())
@@ -61,6 +71,13 @@ fn build(target: &[&str], name: &str, profile: Profile) -> Result<PathBuf> {
         .args(target);
     if profile == Profile::Release {
         cargo.arg("--release");
+    }
+    // What cargo tells its children of the package that runs now would make build scripts run again that look at it.
+    for (variable, _) in std::env::vars_os() {
+        let told = variable.to_string_lossy();
+        if told.starts_with("CARGO_PKG_") || told.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(&variable);
+        }
     }
     let messages = bounded_run::run("cargo build", cargo, Vec::new(), BUILD_LIMIT)?
         .into_text("cargo build")?;
