@@ -14,9 +14,9 @@ use raft_types::{
 use crate::error::StoreError;
 use crate::file_handles::FileHandles;
 use crate::format::FileNumber;
-use crate::log::SharedView;
+use crate::log::{LogFile, SharedView};
 use crate::options::{Durability, WriterMode};
-use crate::purge::{PurgeCandidate, PurgeHold, PurgePlan, PurgePolicy, plan_purge};
+use crate::purge::{PurgeCandidate, PurgeHold, PurgePlan, PurgePolicy, StillNeeded, plan_purge};
 use crate::reader::LogReader;
 use crate::stats::{Counters, StoreStats};
 use crate::writer::{Command, CommandQueue, LogWriter};
@@ -219,12 +219,17 @@ impl LogHandle {
         PurgeHold::new(self.shared.clone(), index)
     }
 
-    /// What a purge by this policy would remove, given the present holds; changes nothing. Have the
-    /// engine purge up to the plan's floor to carry it out.
+    /// What a purge by this policy would remove, given the present holds and what others need; changes
+    /// nothing. Have the engine purge up to the plan's floor to carry it out.
     #[must_use]
-    pub fn plan_purge(&self, policy: &PurgePolicy) -> PurgePlan {
+    pub fn plan_purge(&self, policy: &PurgePolicy, needed: &StillNeeded) -> PurgePlan {
         let view = self.shared.view.lock();
         let files: Vec<_> = view.files.files().collect();
+        let executed = |behind: Option<&&LogFile>| match (&needed.executed, behind) {
+            (Some(executed), Some(next)) => executed.contains_set(&next.header.previous_gtids),
+            (Some(_), None) => false,
+            (None, _) => true,
+        };
         let candidates: Vec<PurgeCandidate> = files
             .iter()
             .enumerate()
@@ -235,12 +240,14 @@ impl LogHandle {
                 closed: file.closed,
                 // A file was closed when the next one was begun.
                 closed_at: files.get(at + 1).map(|next| next.header.timestamp),
+                executed: executed(files.get(at + 1)),
             })
             .collect();
         plan_purge(
             &candidates,
             policy,
             view.committed,
+            needed.by_ring,
             view.holds.values().min().copied(),
         )
     }

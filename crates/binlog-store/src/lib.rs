@@ -46,7 +46,7 @@ pub use options::{
     Durability, OptionsError, ProgressCallback, StoreOptions, VerifyAtStart, VerifyProgress,
     WriterMode,
 };
-pub use purge::{PurgeHold, PurgeLimit, PurgePlan, PurgePolicy};
+pub use purge::{PurgeHold, PurgeLimit, PurgePlan, PurgePolicy, StillNeeded};
 pub use reader::LogReader;
 pub use recovery::{
     INDEX_CASES, IndexCase, IndexState, MetaState, RECOVERY_CASES, RecoveryCase, RecoveryReport,

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use binlog_store::{
-    BinlogStore, DiskFileSystem, PurgeLimit, PurgePolicy, SledMeta, StoreOptions, VerifyAtStart,
-    WriterMode,
+    BinlogStore, DiskFileSystem, PurgeLimit, PurgePolicy, SledMeta, StillNeeded, StoreOptions,
+    VerifyAtStart, WriterMode,
 };
 use futures::StreamExt;
 use futures::executor::block_on;
@@ -246,16 +246,16 @@ fn a_hold_keeps_files_until_it_is_dropped() {
     let file_count = |disk: &FaultyDisk| log_files(disk).len() - 1;
     assert_eq!(file_count(&disk), 11);
 
-    let plan = store.plan_purge(&PurgePolicy::BeforeFile(
-        binlog_store::FileNumber::new(5).unwrap(),
-    ));
+    let nobody = StillNeeded::default();
+    let before = binlog_store::FileNumber::new(5).unwrap();
+    let plan = store.plan_purge(&PurgePolicy::BeforeFile(before), &nobody);
     assert_eq!(
         (plan.remove.len(), plan.floor, plan.kept),
         (4, Some(id(2, 119)), None)
     );
 
     let hold = store.hold(65);
-    let plan = store.plan_purge(&PurgePolicy::TotalBytes(1));
+    let plan = store.plan_purge(&PurgePolicy::TotalBytes(1), &nobody);
     assert_eq!(plan.floor, Some(id(1, 59)));
     assert_eq!(
         plan.kept.map(|(file, limit)| (file.get(), limit)),

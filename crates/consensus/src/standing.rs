@@ -24,7 +24,8 @@ pub struct Standing {
     pub behind: Option<u64>,
     /// How long ago the last call was sent that it has answered; known on the leader only.
     pub answered: Option<Duration>,
-    /// Entries that it still needs are purged on the leader: it has to be made anew.
+    /// Entries that it still needs are purged on the leader: its log begins with a later file next, and a mysqld
+    /// beside it that lacks the transactions before that has to be provisioned anew.
     pub needs_purged_entries: bool,
 }
 

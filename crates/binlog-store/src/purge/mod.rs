@@ -5,4 +5,4 @@ mod plan;
 
 pub use hold::PurgeHold;
 pub(crate) use plan::{PurgeCandidate, plan_purge};
-pub use plan::{PurgeLimit, PurgePlan, PurgePolicy};
+pub use plan::{PurgeLimit, PurgePlan, PurgePolicy, StillNeeded};

@@ -1,5 +1,6 @@
 //! The decision which files a purge removes. A pure function of what is known of the files.
 
+use binlog_format::gtid::GtidSet;
 use raft_types::OpId;
 
 use crate::format::FileNumber;
@@ -15,6 +16,15 @@ pub enum PurgePolicy {
     ClosedBefore(u32),
 }
 
+/// What is still needed of the log, whatever its operator wants gone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StillNeeded {
+    /// The ring needs the entries from this index on; `None` for none.
+    pub by_ring: Option<u64>,
+    /// What the mysqld beside the member has executed: it needs all others. `None` where there is no mysqld.
+    pub executed: Option<GtidSet>,
+}
+
 /// A file that a purge might remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PurgeCandidate {
@@ -28,6 +38,8 @@ pub(crate) struct PurgeCandidate {
     pub(crate) closed: bool,
     /// When it was closed, in seconds since the epoch.
     pub(crate) closed_at: Option<u32>,
+    /// Whether the mysqld beside the member has executed all of it.
+    pub(crate) executed: bool,
 }
 
 /// What keeps a file that the policy would remove.
@@ -37,6 +49,13 @@ pub enum PurgeLimit {
     Open,
     /// Its rotate entry is not committed yet.
     NotCommitted,
+    /// The ring needs entry `index` and those behind it.
+    NeededByRing {
+        /// The lowest index that is needed.
+        index: u64,
+    },
+    /// The mysqld beside the member has not executed all of it.
+    NotExecuted,
     /// Somebody holds entry `index` and those behind it.
     Held {
         /// The lowest index that is held.
@@ -63,6 +82,7 @@ pub(crate) fn plan_purge(
     files: &[PurgeCandidate],
     policy: &PurgePolicy,
     committed: Option<OpId>,
+    needed_by_ring: Option<u64>,
     lowest_hold: Option<u64>,
 ) -> PurgePlan {
     let mut plan = PurgePlan::default();
@@ -71,7 +91,7 @@ pub(crate) fn plan_purge(
         if !wanted(file, policy, left) {
             break;
         }
-        if let Some(limit) = limit(file, committed, lowest_hold) {
+        if let Some(limit) = limit(file, committed, needed_by_ring, lowest_hold) {
             plan.kept = Some((file.file, limit));
             break;
         }
@@ -96,6 +116,7 @@ fn wanted(file: &PurgeCandidate, policy: &PurgePolicy, left: u64) -> bool {
 fn limit(
     file: &PurgeCandidate,
     committed: Option<OpId>,
+    needed_by_ring: Option<u64>,
     lowest_hold: Option<u64>,
 ) -> Option<PurgeLimit> {
     let last = match file.last {
@@ -104,6 +125,12 @@ fn limit(
     };
     if committed.is_none_or(|committed| committed.index < last.index) {
         return Some(PurgeLimit::NotCommitted);
+    }
+    if let Some(index) = needed_by_ring.filter(|needed| *needed <= last.index) {
+        return Some(PurgeLimit::NeededByRing { index });
+    }
+    if !file.executed {
+        return Some(PurgeLimit::NotExecuted);
     }
     let index = lowest_hold.filter(|hold| *hold <= last.index)?;
     Some(PurgeLimit::Held { index })
@@ -126,6 +153,7 @@ mod tests {
                 size: 100,
                 closed: file < 4,
                 closed_at: (file < 4).then_some(file as u32 * 1000),
+                executed: true,
             })
             .collect()
     }
@@ -183,7 +211,7 @@ mod tests {
             (PurgePolicy::ClosedBefore(9000), all, None, 3, None),
         ];
         for (policy, committed, hold, removed, limit) in rows {
-            let plan = plan_purge(&files(), &policy, committed, hold);
+            let plan = plan_purge(&files(), &policy, committed, None, hold);
             let case = format!("{policy:?} committed {committed:?} hold {hold:?}");
             assert_eq!(plan.remove.len() as u64, removed, "{case}");
             assert_eq!(plan.bytes, removed * 100, "{case}");
@@ -199,5 +227,25 @@ mod tests {
                 "{case}"
             );
         }
+    }
+
+    #[test]
+    fn what_the_ring_or_mysqld_needs_stays() {
+        let all = Some(OpId::new(1, 39));
+        let everything = PurgePolicy::TotalBytes(1);
+        for (needed, removed) in [(0, 0), (9, 0), (10, 1), (29, 2), (30, 3)] {
+            let plan = plan_purge(&files(), &everything, all, Some(needed), None);
+            assert_eq!(plan.remove.len(), removed, "from {needed} on");
+            let limit = match removed {
+                3 => PurgeLimit::Open,
+                _ => PurgeLimit::NeededByRing { index: needed },
+            };
+            assert_eq!(plan.kept.map(|(_, limit)| limit), Some(limit));
+        }
+        let mut lagging = files();
+        lagging[1].executed = false;
+        let plan = plan_purge(&lagging, &everything, all, None, None);
+        assert_eq!(plan.floor, Some(OpId::new(1, 9)));
+        assert_eq!(plan.kept, Some((number(2), PurgeLimit::NotExecuted)));
     }
 }

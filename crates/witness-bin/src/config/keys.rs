@@ -6,6 +6,8 @@ use Fallback::{Required, Value};
 
 const KIB: u64 = 1 << 10;
 const GIB: u64 = 1 << 30;
+/// In milliseconds.
+const DAY: u64 = 24 * 3_600_000;
 
 const fn key(
     path: &'static str,
@@ -123,6 +125,36 @@ pub const KEYS: &[Key] = &[
         Value("\"256MiB\""),
         "",
         "Bytes that stay free on the log's disk; entries are refused rather than taking them.",
+    ),
+    key(
+        "log.keep_for",
+        Kind::Duration {
+            min: 0,
+            max: 10 * 365 * DAY,
+        },
+        Value("\"30d\""),
+        "",
+        "Files of the log are purged this long after they were closed, as `binlog_expire_logs_seconds` does in MySQL, and only once no region, no reader and no mysqld needs them. `0s`: never by age.",
+    ),
+    key(
+        "log.keep_bytes",
+        Kind::Bytes {
+            min: 0,
+            max: u64::MAX,
+        },
+        Value("0"),
+        "\"100GiB\"",
+        "The oldest files are purged while the log takes more, under the same conditions. 0: never by size.",
+    ),
+    key(
+        "log.absent_after",
+        Kind::Duration {
+            min: 1_000,
+            max: 365 * DAY,
+        },
+        Value("\"1d\""),
+        "",
+        "How long a member that is away holds the purge back; afterwards its log begins with a later file when it returns, and its mysqld has to be provisioned anew. A region's majority holds it back for as long as it is away.",
     ),
     key(
         "raft.heartbeat",

@@ -75,6 +75,12 @@ pub struct LogSettings {
     pub disk_limit_bytes: Option<u64>,
     /// Bytes that stay free on the disk.
     pub disk_reserve_bytes: u64,
+    /// How long files are kept after they were closed; `None` for ever.
+    pub keep_for: Option<Duration>,
+    /// Bytes of files above which the oldest go; `None` for no bound.
+    pub keep_bytes: Option<u64>,
+    /// How long a member that is away holds the purge back.
+    pub absent_after: Duration,
 }
 
 /// When an entry counts as durable.
@@ -260,6 +266,13 @@ pub(crate) fn build(values: &Values, members: &[Values]) -> Option<Config> {
                 .number("log.disk_limit_bytes")
                 .map(|limit| Some(limit).filter(|limit| *limit != 0))?,
             disk_reserve_bytes: values.number("log.disk_reserve_bytes")?,
+            keep_for: values
+                .duration("log.keep_for")
+                .map(|age| Some(age).filter(|age| !age.is_zero()))?,
+            keep_bytes: values
+                .number("log.keep_bytes")
+                .map(|bytes| Some(bytes).filter(|bytes| *bytes != 0))?,
+            absent_after: values.duration("log.absent_after")?,
         },
         raft: raft(values)?,
         rules: rules(values)?,

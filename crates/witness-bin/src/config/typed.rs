@@ -205,10 +205,11 @@ fn duration(text: &str, min: u64, max: u64) -> Result<Typed, Mistake> {
         "s" => 1_000,
         "m" | "min" => 60_000,
         "h" => 3_600_000,
+        "d" => 86_400_000,
         _ => {
             return mistake(
                 format!("`{text}` is not a duration"),
-                "write a whole number and a unit (ms, s, m, h), as in \"500ms\"",
+                "write a whole number and a unit (ms, s, m, h, d), as in \"500ms\"",
             );
         }
     };
@@ -226,7 +227,7 @@ fn duration(text: &str, min: u64, max: u64) -> Result<Typed, Mistake> {
         ),
         None => mistake(
             format!("`{text}` is not a duration"),
-            "write a whole number and a unit (ms, s, m, h), as in \"500ms\"",
+            "write a whole number and a unit (ms, s, m, h, d), as in \"500ms\"",
         ),
     }
 }

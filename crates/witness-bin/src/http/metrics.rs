@@ -5,11 +5,13 @@ use std::fmt::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use consensus::quorum::RegionQuorum;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use raft_types::OpId;
 
 use crate::status::{MemberView, Role, ViewSource};
 
@@ -92,6 +94,7 @@ impl Collector for ViewCollector {
         page.ring(&view)?;
         page.log(&view)?;
         page.peers(&view)?;
+        page.regions(&view)?;
         page.mysql(&view)
     }
 }
@@ -215,8 +218,7 @@ impl Page<'_, '_> {
     }
 
     fn log(&mut self, view: &MemberView) -> Result<(), Error> {
-        let index =
-            |op_id: Option<raft_types::OpId>| op_id.map_or(-1.0, |op_id| op_id.index as f64);
+        let index = |op_id: Option<OpId>| op_id.map_or(-1.0, |op_id| op_id.index as f64);
         self.gauge(
             "log_end_index",
             None,
@@ -317,6 +319,42 @@ impl Page<'_, '_> {
                         .encode_family(&[("peer", peer.name.as_str())])?
                         .encode_gauge(&age)?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// How far each region holds the log, on the leader.
+    fn regions(&mut self, view: &MemberView) -> Result<(), Error> {
+        type Held = fn(&RegionQuorum) -> Option<OpId>;
+        let watermarks: [(&str, &str, Held); 2] = [
+            (
+                "region_majority_index",
+                "Index of the last entry that a majority of the region's voting members holds durably",
+                |region| region.held_by_majority,
+            ),
+            (
+                "region_any_index",
+                "Index of the last entry that any member of the region holds durably",
+                |region| region.held_by_any,
+            ),
+        ];
+        for (name, help, held) in watermarks {
+            let known = view.regions.iter().filter_map(|region| {
+                let held = held(region)?;
+                Some((region.region.0.as_str(), held.index as f64))
+            });
+            let known: Vec<(&str, f64)> = known.collect();
+            if known.is_empty() {
+                continue;
+            }
+            let mut metric = self
+                .0
+                .encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (region, index) in known {
+                metric
+                    .encode_family(&[("region", region)])?
+                    .encode_gauge(&index)?;
             }
         }
         Ok(())

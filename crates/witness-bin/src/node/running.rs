@@ -21,6 +21,7 @@ use super::error::NodeError;
 use super::identity::{Claim, open_identity};
 use super::joining::{Joined, Joining};
 use super::mysql::{Beside, Child, connect_options, requirements};
+use super::purging::{Retention, purge_as_configured};
 use super::returning::come_back;
 use super::ring_handle::RingHandle;
 use super::rotation::keep_files_within;
@@ -172,16 +173,20 @@ impl Node {
     fn look_after(&self, ring: &RingHandle) -> Result<(), NodeError> {
         let (desk, member) = (self.desk.clone(), ring.member.clone());
         self.spawn(async move { desk.observer.observe(member).await });
+        let retention = Retention::of(&self.config.log);
         let Some(settings) = &self.config.mysql else {
             self.spawn(keep_files_within(
                 ring.clone(),
                 self.config.log.max_file_bytes,
             ));
+            self.spawn(purge_as_configured(ring.clone(), retention, None));
             return Ok(());
         };
         let identity = self.book.identity();
         let requirements = requirements(settings, identity.member, identity.incarnation);
         let connect = connect_options(settings).map_err(NodeError::Password)?;
+        let asked = Some(connect.clone());
+        self.spawn(purge_as_configured(ring.clone(), retention, asked));
         let beside = Beside::start(&self.config, settings, connect, requirements, ring.clone());
         self.desk.has_mysql(Box::new(beside.viewer()));
         *self.lock_beside() = Some(beside);

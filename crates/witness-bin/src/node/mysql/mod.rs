@@ -2,7 +2,9 @@
 
 mod beside;
 mod connection;
+mod executed;
 mod ring_bridge;
 
 pub(crate) use beside::{Beside, Child};
 pub(crate) use connection::{connect_options, requirements};
+pub(crate) use executed::executed_gtids;
