@@ -23,7 +23,7 @@ use testkit::figures::Figures;
 use testkit::ring::{Profile, embedded_member, witness_binary};
 
 use crash::CrashTimes;
-use promotion::PromotionTimes;
+use promotion::Promotion;
 use scene::{Scene, Verdict};
 use summary::Summary;
 
@@ -71,7 +71,7 @@ struct Programs {
 struct Measured {
     heartbeat_ms: u64,
     crashes: Vec<CrashTimes>,
-    promotions: Vec<PromotionTimes>,
+    promotions: Vec<Promotion>,
     verdict: Verdict,
 }
 
@@ -118,7 +118,7 @@ fn measure(options: &Options, heartbeat_ms: u64, mut scene: Scene) -> Result<Mea
             scene.done();
         }
         if number < options.promotions {
-            promotions.push(promotion::measure(&mut scene)?);
+            promotions.push(promotion::measure(&mut scene, number)?);
             scene.done();
         }
     }

@@ -34,25 +34,38 @@ struct PhaseTime {
     seconds: f64,
 }
 
-/// Promotes in a ring in which all is well.
-pub(super) fn measure(scene: &mut Scene) -> Result<PromotionTimes> {
+/// How a promotion ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Promotion {
+    /// The target leads.
+    Done(PromotionTimes),
+    /// It was refused, or the old leader stayed; commits went on. In the command's own words.
+    Refused(String),
+}
+
+/// Promotes a database member in a ring in which all is well; the turn is that of each in order, `number` by `number`.
+pub(super) fn measure(scene: &mut Scene, number: u32) -> Result<Promotion> {
     let leader = scene.settled()?;
-    let target = scene.next_database(leader);
+    let target = scene.database_but(leader, number);
     let name = scene.name(target).to_owned();
     scene.say(&format!("{name} is promoted"));
     let began = Moment::now();
     let arguments = ["promote", &name, "--yes", "--output", "json"];
-    let told = scene
-        .witness(&arguments, leader)?
-        .into_text("witness promote")?;
+    let told = scene.witness(&arguments, leader)?;
+    if !told.status.success() {
+        let why = String::from_utf8_lossy(&told.stderr).trim().to_owned();
+        scene.say(&format!("{name} was not promoted: {why}"));
+        return Ok(Promotion::Refused(why));
+    }
+    let told = told.into_text("witness promote")?;
     let document: Document =
         serde_json::from_str(&told).with_context(|| format!("witness promote printed {told}"))?;
     let first = scene.first_commit(began, leader)?;
     let acknowledged = scene.acknowledged_around(began.minus_ms(BEFORE_MS))?;
     let phases = document.phases.into_iter();
-    Ok(PromotionTimes {
+    Ok(Promotion::Done(PromotionTimes {
         stall_ms: longest_gap_ms(&acknowledged, began).context("hardly any commits")?,
         total_ms: first.at.ms_since(began),
         phases: phases.map(|one| (one.phase, one.seconds * 1e3)).collect(),
-    })
+    }))
 }

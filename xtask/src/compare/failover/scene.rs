@@ -103,10 +103,14 @@ impl Scene {
         &self.ring.member(index).name
     }
 
-    /// The database member of the region after that of `index`.
-    pub(super) fn next_database(&self, index: usize) -> usize {
-        let region = index / MEMBERS_OF_A_REGION;
-        (region + 1) % REGIONS.len() * MEMBERS_OF_A_REGION
+    /// The database members other than `leader`, one after the other.
+    pub(super) fn database_but(&self, leader: usize, number: u32) -> usize {
+        let others = (1..REGIONS.len()).map(|step| {
+            let region = (leader / MEMBERS_OF_A_REGION + step) % REGIONS.len();
+            region * MEMBERS_OF_A_REGION
+        });
+        let others: Vec<usize> = others.collect();
+        others[number as usize % others.len()]
     }
 
     pub(super) fn start(&mut self, index: usize, bootstrap: bool) -> Result<()> {

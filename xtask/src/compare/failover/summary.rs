@@ -8,6 +8,7 @@ use serde::Serialize;
 use testkit::figures::Figures;
 
 use super::Measured;
+use super::promotion::Promotion;
 
 /// Of one kind of times, in milliseconds. Percentiles are values that occurred (nearest rank).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -57,6 +58,8 @@ struct Setting {
     stall: Option<Percentiles>,
     total: Option<Percentiles>,
     promotion_phases: ByPhase,
+    /// Why promotions were refused.
+    refused: Vec<String>,
     acknowledged: u64,
     lost: usize,
 }
@@ -65,7 +68,13 @@ impl Summary {
     pub(super) fn of(measured: &[Measured]) -> Self {
         let settings = measured.iter().map(|one| {
             let crashes = one.crashes.iter();
-            let promotions = one.promotions.iter();
+            let promotions = one
+                .promotions
+                .iter()
+                .filter_map(|promotion| match promotion {
+                    Promotion::Done(times) => Some(times),
+                    Promotion::Refused(_) => None,
+                });
             Setting {
                 heartbeat_ms: one.heartbeat_ms,
                 failover: Percentiles::of(crashes.clone().map(|crash| crash.total_ms)),
@@ -81,6 +90,7 @@ impl Summary {
                 stall: Percentiles::of(promotions.clone().map(|one| one.stall_ms)),
                 total: Percentiles::of(promotions.clone().map(|one| one.total_ms)),
                 promotion_phases: by_phase(promotions.map(|one| one.phases.clone())),
+                refused: refusals(&one.promotions),
                 acknowledged: one.verdict.acknowledged,
                 lost: one.verdict.lost.len(),
             }
@@ -119,8 +129,11 @@ impl Summary {
         for setting in &self.settings {
             let _ = writeln!(
                 text,
-                "heartbeat {} ms: {} commits were acknowledged, {} of them lost",
-                setting.heartbeat_ms, setting.acknowledged, setting.lost
+                "heartbeat {} ms: {} commits were acknowledged, {} of them lost; {} promotions were refused",
+                setting.heartbeat_ms,
+                setting.acknowledged,
+                setting.lost,
+                setting.refused.len()
             );
         }
         text
@@ -167,6 +180,14 @@ impl Summary {
             })
             .collect()
     }
+}
+
+fn refusals(promotions: &[Promotion]) -> Vec<String> {
+    let refused = promotions.iter().filter_map(|promotion| match promotion {
+        Promotion::Refused(why) => Some(why.clone()),
+        Promotion::Done(_) => None,
+    });
+    refused.collect()
 }
 
 fn by_phase(runs: impl Iterator<Item = BTreeMap<String, f64>>) -> ByPhase {
@@ -240,13 +261,14 @@ mod tests {
             total_ms: 160.0,
             phases: BTreeMap::from([("transfer".to_owned(), 32.0)]),
         };
+        let refused = Promotion::Refused("not now".to_owned());
         let verdict: Verdict =
             serde_json::from_str(r#"{"acknowledged": 12, "lost": [], "log_ends": ["1.5"]}"#)
                 .unwrap();
         let measured = Measured {
             heartbeat_ms: 100,
             crashes: vec![crash],
-            promotions: vec![promotion],
+            promotions: vec![Promotion::Done(promotion), refused],
             verdict,
         };
         let summary = Summary::of(&[measured]);
