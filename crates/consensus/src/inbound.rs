@@ -213,6 +213,7 @@ impl Inbound {
     /// [`CallError`] when it is refused, or the engine has stopped.
     pub async fn answer(&self, caller: MemberId, question: Question) -> Result<Answer, CallError> {
         match question {
+            Question::Greeting => Ok(Answer::Greeting),
             Question::Campaign { term } => {
                 self.campaign(caller, term).await?;
                 Ok(Answer::Campaigns)

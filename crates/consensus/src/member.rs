@@ -551,6 +551,14 @@ impl Member {
         self.fault().await;
     }
 
+    /// All other members of the ring, as this one's membership has them.
+    pub fn others(&self) -> BTreeMap<MemberId, MemberRecord> {
+        let role = self.0.seat.role();
+        let members = role.membership.membership().nodes();
+        let others = members.filter(|(id, _)| **id != self.id());
+        others.map(|(id, record)| (*id, record.clone())).collect()
+    }
+
     /// This member's number.
     pub fn id(&self) -> MemberId {
         self.0.config.id

@@ -17,6 +17,8 @@ use crate::rejoin::{Agreement, Recollection};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "question", rename_all = "snake_case")]
 pub enum Question {
+    /// Are you there? Asked so that the connection is.
+    Greeting,
     /// To a voter: campaign, because the leader of `term`, which asks, has given up.
     Campaign {
         /// The term that is over.
@@ -39,6 +41,8 @@ pub enum Question {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum Answer {
+    /// It is there.
+    Greeting,
     /// It campaigns.
     Campaigns,
     /// How the mock election went.

@@ -3,6 +3,7 @@
 mod admin;
 mod answers;
 mod endpoint;
+mod greeting;
 mod network;
 mod parts;
 mod peers;

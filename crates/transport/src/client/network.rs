@@ -46,6 +46,11 @@ impl GrpcNetworkFactory {
         self.0.troubles()
     }
 
+    /// A member with its connections.
+    pub(super) fn peer(&self, id: MemberId, record: &MemberRecord) -> Arc<Peer> {
+        self.0.peer(id, record)
+    }
+
     fn client(&self, target: MemberId, record: &MemberRecord, lane: Lane) -> PeerClient {
         PeerClient {
             peer: self.0.peer(target, record),

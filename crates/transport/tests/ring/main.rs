@@ -12,6 +12,7 @@ mod damaged_on_the_way;
 mod entry_in_pieces;
 mod founding;
 mod frozen_connection;
+mod greetings;
 mod one_way_partition;
 mod replication_window;
 mod reports;

@@ -74,6 +74,11 @@ impl Wire {
             .store(connections, Ordering::SeqCst);
     }
 
+    /// How many connections there have been.
+    pub(crate) fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
     /// Lets each connection carry so many bytes a second.
     pub(crate) fn slow_down(&self, bytes_per_second: u64) {
         self.shared.speed.store(bytes_per_second, Ordering::SeqCst);

@@ -140,6 +140,7 @@ impl Node {
         let log = joined.log.handle();
         self.desk.has_log(log.clone());
         let network = GrpcNetworkFactory::new(self.book.clone(), self.tls.clone(), self.transport);
+        let factory = network.clone();
         let calls = Arc::new(network.clone());
         let own_log = Arc::new(log.clone());
         self.local.report_of(own_log.clone());
@@ -159,6 +160,8 @@ impl Node {
         let starts = Arc::new(log.clone());
         let member = Member::start(config, store, network, calls, floor, starts).await?;
         self.spawn(returning.campaign_when_known(member.clone()));
+        let others_of = member.clone();
+        self.spawn(async move { factory.keep_connected(|| others_of.others()).await });
         self.local.attach(member.inbound());
         self.desk.has_raft(member.clone());
         if let Some(members) = joined.first_members {

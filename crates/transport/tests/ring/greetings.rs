@@ -1,0 +1,32 @@
+//! A member has its connections before it is elected: setting them up across regions would delay a failover.
+
+use std::time::Duration;
+
+use raft_types::MemberKind::Database;
+
+use crate::support::grpc_ring::{GrpcRing, TIMERS, transaction, within};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_elected_calls_over_connections_that_are_there() {
+    let (ring, wires) = GrpcRing::behind_wires(&[Database; 3], TIMERS).await;
+    let (leader, _) = ring.serving().await;
+    let mut followers = ring.records.keys().copied().filter(|id| *id != leader);
+    let (next, other) = (followers.next().unwrap(), followers.next().unwrap());
+    let factory = ring.nodes[&next].factory.clone();
+    let member = ring.member(next).clone();
+    tokio::spawn(async move { factory.keep_connected(|| member.others()).await });
+    // Two of the leader, two of the follower.
+    let connections = || wires[&other].connections();
+    within("the connections", async {
+        while connections() < 4 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+
+    let transferred = ring.member(leader).transfer_leader(next).await;
+    transferred.unwrap();
+    ring.commit(transaction("by the next leader")).await;
+    assert_eq!(ring.serving().await.0, next);
+    assert_eq!(connections(), 4);
+}
