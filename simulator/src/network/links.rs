@@ -1,7 +1,7 @@
 //! The links: which way a message may go, how long it takes, and what may happen to it on the way. Pure: the dice and
 //! the clock are arguments.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use raft_types::{MemberId, Region};
@@ -41,8 +41,8 @@ pub(crate) struct Links {
     regions: BTreeMap<MemberId, Region>,
     distances: Distances,
     pub(crate) weather: Weather,
-    /// Directed: the first does not reach the second.
-    cut: BTreeSet<(MemberId, MemberId)>,
+    /// Directed: the first does not reach the second, for so many reasons.
+    cut: BTreeMap<(MemberId, MemberId), u32>,
 }
 
 /// How much later a message of a stream arrives that had to be sent again, in steps.
@@ -54,17 +54,27 @@ impl Links {
             regions,
             distances,
             weather: Weather::default(),
-            cut: BTreeSet::new(),
+            cut: BTreeMap::new(),
         }
     }
 
     /// Cuts one direction.
     pub(crate) fn cut(&mut self, from: MemberId, to: MemberId) {
-        self.cut.insert((from, to));
+        *self.cut.entry((from, to)).or_default() += 1;
     }
 
-    /// Mends one direction.
+    /// Takes back one of the cuts of one direction.
     pub(crate) fn mend(&mut self, from: MemberId, to: MemberId) {
+        if let Some(reasons) = self.cut.get_mut(&(from, to)) {
+            *reasons -= 1;
+            if *reasons == 0 {
+                self.cut.remove(&(from, to));
+            }
+        }
+    }
+
+    /// Takes back every cut of one direction.
+    pub(crate) fn open_up(&mut self, from: MemberId, to: MemberId) {
         self.cut.remove(&(from, to));
     }
 
@@ -75,7 +85,7 @@ impl Links {
     }
 
     pub(crate) fn open(&self, from: MemberId, to: MemberId) -> bool {
-        !self.cut.contains(&(from, to))
+        !self.cut.contains_key(&(from, to))
     }
 
     /// What becomes of a message that is sent now; one of a stream is never lost or doubled on an open link.
@@ -145,6 +155,12 @@ mod tests {
         let mut dice = Rng::with_seed(1);
         assert_eq!(links.fate(ONE, TWO, false, &mut dice), Fate::Lost);
         assert_ne!(links.fate(TWO, ONE, false, &mut dice), Fate::Lost);
+        // Two cuts are mended one by one.
+        links.cut(ONE, TWO);
+        links.mend(ONE, TWO);
+        assert!(!links.open(ONE, TWO));
+        links.mend(ONE, TWO);
+        assert!(links.open(ONE, TWO));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod damage;
 mod healing;
 mod operator;
 mod playing;
+mod siege;
 mod slot;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use crate::workload::Workload;
 
 use operator::Removed;
 use playing::Undo;
+use siege::Siege;
 use slot::Slot;
 
 /// A run.
@@ -44,6 +46,7 @@ pub(crate) struct World {
     undo: BTreeMap<(Tick, u64), Undo>,
     undo_number: u64,
     removed: Arc<Removed>,
+    siege: Option<Siege>,
 }
 
 impl World {
@@ -97,6 +100,7 @@ impl World {
             undo: BTreeMap::new(),
             undo_number: 0,
             removed: Arc::default(),
+            siege: None,
         }
     }
 
@@ -141,6 +145,7 @@ impl World {
     }
 
     fn go_wrong(&mut self, chaos: Duration) {
+        self.record.take_news();
         let end = self.now.after(chaos);
         let chance = STEP.as_secs_f64() / self.intensity.pause.as_secs_f64();
         while self.now < end && self.goes_on() {
@@ -151,20 +156,6 @@ impl World {
             }
             self.step();
             self.ambush();
-        }
-    }
-
-    /// An adversary that watches: what has just happened is cut off before anybody hears of it.
-    fn ambush(&mut self) {
-        let news = self.record.take_news();
-        if news.is_empty() {
-            return;
-        }
-        let (view, intensity) = (self.view(), self.intensity);
-        for news in news {
-            if let Some(fault) = faults::ambush(news, &view, intensity, &mut self.dice) {
-                self.play(fault);
-            }
         }
     }
 
