@@ -54,9 +54,9 @@ impl Plan {
             })
         });
         Self {
-            rounds: 5,
+            rounds: 3,
             distances: distances.collect(),
-            time: Duration::from_millis(1500),
+            time: Duration::from_secs(1),
             warm_up: Duration::from_millis(300),
         }
     }
