@@ -41,6 +41,25 @@ pub enum OperatorCommand {
         /// The last entry after which a loss is accepted.
         accepted_loss: Option<OpId>,
     },
+    /// Removes old files of a member's log. To that member.
+    PurgeLog {
+        /// Which files.
+        wish: PurgeWish,
+        /// Only say which would go.
+        dry_run: bool,
+    },
+}
+
+/// Which of the oldest files of a log are to go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PurgeWish {
+    /// All before this one, as `PURGE BINARY LOGS TO` means it.
+    BeforeFile(String),
+    /// As many as it takes until all together take at most this many bytes.
+    KeepBytes(u64),
+    /// Those that were closed before this time, in seconds since the epoch.
+    ClosedBefore(u32),
 }
 
 impl OperatorCommand {
@@ -48,6 +67,7 @@ impl OperatorCommand {
     pub fn changes_something(&self) -> bool {
         match self {
             Self::MockElection { .. } | Self::Evidence => false,
+            Self::PurgeLog { dry_run, .. } => !dry_run,
             Self::Promote { .. }
             | Self::AddMember { .. }
             | Self::RemoveMember { .. }
@@ -65,6 +85,7 @@ impl fmt::Display for OperatorCommand {
             Self::AddMember { member, .. } => write!(f, "taking member {member} in"),
             Self::RemoveMember { member } => write!(f, "the removal of member {member}"),
             Self::Evidence => write!(f, "asking for evidence"),
+            Self::PurgeLog { .. } => write!(f, "the purge of a log"),
             Self::RepairQuorum { plan, .. } => {
                 write!(f, "the repair of the quorum with member {}", plan.survivor)
             }
@@ -97,6 +118,13 @@ mod tests {
                 r#"{"command":"remove_member","member":9}"#,
             ),
             (OperatorCommand::Evidence, r#"{"command":"evidence"}"#),
+            (
+                OperatorCommand::PurgeLog {
+                    wish: PurgeWish::KeepBytes(7),
+                    dry_run: true,
+                },
+                r#"{"command":"purge_log","wish":{"keep_bytes":7},"dry_run":true}"#,
+            ),
         ] {
             assert_eq!(serde_json::to_string(&command).unwrap(), expected);
         }

@@ -46,6 +46,30 @@ pub enum CommandResult {
     Evidence(Box<MemberEvidence>),
     /// The member goes on alone; this entry says so.
     Repaired(OpId),
+    /// Which files of its log are gone.
+    Purged(PurgeReport),
+}
+
+/// What a purge removed, or would remove.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PurgeReport {
+    /// The files, oldest first.
+    pub removed: Vec<String>,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The last entry in them.
+    pub upto: Option<OpId>,
+    /// The first file that was to go and stays, and why.
+    pub kept: Option<KeptFile>,
+}
+
+/// A file that a purge leaves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptFile {
+    /// Its name.
+    pub file: String,
+    /// Why it stays, in words.
+    pub because: String,
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ mod refusal;
 #[cfg(test)]
 mod refusal_sentences;
 
-pub use command::OperatorCommand;
-pub use event::{CommandEvent, CommandResult};
+pub use command::{OperatorCommand, PurgeWish};
+pub use event::{CommandEvent, CommandResult, KeptFile, PurgeReport};
 pub use operator::{Operator, Told};
 pub use place::{Directory, Place};
 pub use refusal::Refusal;

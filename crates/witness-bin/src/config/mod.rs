@@ -26,7 +26,7 @@ pub use settings::{
     MysqlTls, PasswordSource, RaftSettings, TlsSettings,
 };
 pub use suggest::nearest;
-pub(crate) use typed::duration_of;
+pub(crate) use typed::{bytes_of, duration_of};
 
 /// Reads a configuration. The findings come back in both cases: warnings do not prevent a start.
 pub fn read(sources: &Sources) -> (Option<Config>, Problems) {

@@ -241,6 +241,15 @@ pub(crate) fn duration_of(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A size on the command line.
+pub(crate) fn bytes_of(text: &str) -> Result<u64, String> {
+    match bytes(text, 0, u64::MAX) {
+        Ok(Typed::Number(size)) => Ok(size),
+        Ok(_) => Err(format!("`{text}` is not a size")),
+        Err(mistake) => Err(format!("{}; {}", mistake.message, mistake.advice)),
+    }
+}
+
 fn long_form(millis: u64) -> String {
     if millis.is_multiple_of(60_000) && millis > 0 {
         format!("{}m", millis / 60_000)

@@ -14,7 +14,10 @@ use tokio_util::sync::CancellationToken;
 use transport::{AdminClient, AdminError, CommandSource, TlsMaterial, TransportConfig};
 
 use super::desk::Desk;
-use crate::admin::{CommandEvent, CommandResult, OperatorCommand, Refusal};
+use super::mysql::connect_options;
+use super::purge_order;
+use super::ring_handle::RingHandle;
+use crate::admin::{CommandEvent, CommandResult, OperatorCommand, PurgeReport, PurgeWish, Refusal};
 use crate::terminal::Exit;
 
 /// Events that wait for an operator who does not read; later phases are not told to such a one.
@@ -177,6 +180,9 @@ impl Work {
                 plan,
                 accepted_loss,
             } => CommandResult::Repaired(repair(member, &plan, accepted_loss).await?),
+            OperatorCommand::PurgeLog { wish, dry_run } => {
+                CommandResult::Purged(self.purge(member, &wish, dry_run).await?)
+            }
         })
     }
 
@@ -198,6 +204,29 @@ impl Work {
         };
         told.tell(&seen.borrow().clone(), &self.events);
         Ok(CommandResult::Promoted(outcome?))
+    }
+
+    async fn purge(
+        &self,
+        member: &Member,
+        wish: &PurgeWish,
+        dry_run: bool,
+    ) -> Result<PurgeReport, Refusal> {
+        let ring = RingHandle {
+            member: member.clone(),
+            log: self.desk.log().ok_or_else(not_open)?.clone(),
+        };
+        let settings = self.desk.config.mysql.as_ref();
+        let mysqld = settings.map(connect_options).transpose();
+        let mysqld = mysqld.map_err(|error| {
+            Refusal::new(
+                Exit::Error,
+                format!("the file of `mysql.password_file` cannot be read: {error}"),
+                "mend it on that member; nothing was removed",
+            )
+        })?;
+        let absent_after = self.desk.config.log.absent_after;
+        purge_order::carry_out(&ring, wish, absent_after, mysqld.as_ref(), dry_run).await
     }
 
     /// Gives the newcomer its ring, then takes it in. What would be refused afterwards is refused before.
@@ -225,6 +254,14 @@ impl Work {
         let adding = member.add_member(id, record);
         Ok(self.events.phase("add", adding).await?)
     }
+}
+
+fn not_open() -> Refusal {
+    Refusal::new(
+        Exit::NoQuorum,
+        "this member has not opened its log yet",
+        "wait until it has, and try again",
+    )
 }
 
 fn not_adopted(error: &AdminError) -> Refusal {

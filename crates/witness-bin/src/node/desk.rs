@@ -52,6 +52,11 @@ impl Desk {
         drop(self.raft.set(raft));
     }
 
+    /// The member's log, once it is open.
+    pub(crate) fn log(&self) -> Option<&LogHandle> {
+        self.log.get()
+    }
+
     /// The member's Raft, once it takes part.
     pub(crate) fn raft(&self) -> Option<&Member> {
         self.raft.get()

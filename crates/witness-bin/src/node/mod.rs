@@ -10,6 +10,7 @@ mod log_opening;
 mod mysql;
 mod observer;
 mod portrait;
+mod purge_order;
 mod purging;
 mod returning;
 mod ring_handle;

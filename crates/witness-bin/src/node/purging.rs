@@ -83,7 +83,26 @@ async fn look(
     if due.floor.is_none() {
         return Ok(None);
     }
-    let floor = ring.member.purge_floor(retention.absent_after).await;
+    let (needed, needed_by) = still_needed(ring, retention.absent_after, mysqld).await?;
+    let plan = farthest(ring, retention, now, &needed);
+    if let Some(upto) = plan.floor {
+        let purged = ring.member.purge(upto).await;
+        purged.map_err(|error| format!("the engine does not purge: {error}"))?;
+        let (files, bytes) = (plan.remove.len(), plan.bytes);
+        tracing::info!(%upto, files, bytes, "purged the log");
+    }
+    Ok(plan
+        .kept
+        .and_then(|(file, limit)| Some(format!("{file} {}", in_words(limit, needed_by)?))))
+}
+
+/// What ring and mysqld still need of the log, and who needs it first; in words, why that is not known.
+pub(super) async fn still_needed(
+    ring: &RingHandle,
+    absent_after: Duration,
+    mysqld: Option<&ConnectOptions>,
+) -> Result<(StillNeeded, Option<NeededBy>), String> {
+    let floor = ring.member.purge_floor(absent_after).await;
     let floor = floor.map_err(|error| {
         format!("the leader does not say what the ring still needs of the log: {error}")
     })?;
@@ -99,16 +118,7 @@ async fn look(
         by_ring: Some(floor.upto.map_or(0, |upto| upto.index + 1)),
         executed,
     };
-    let plan = farthest(ring, retention, now, &needed);
-    if let Some(upto) = plan.floor {
-        let purged = ring.member.purge(upto).await;
-        purged.map_err(|error| format!("the engine does not purge: {error}"))?;
-        let (files, bytes) = (plan.remove.len(), plan.bytes);
-        tracing::info!(%upto, files, bytes, "purged the log");
-    }
-    Ok(plan
-        .kept
-        .and_then(|(file, limit)| Some(format!("{file} {}", in_words(limit, floor.needed_by)?))))
+    Ok((needed, floor.needed_by))
 }
 
 /// The plan of the policy that reaches farthest.
@@ -127,7 +137,7 @@ fn farthest(
 }
 
 /// Why a file stays that is due; `None` where nobody would expect it to go.
-fn in_words(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option<String> {
+pub(super) fn in_words(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option<String> {
     match limit {
         PurgeLimit::Open => None,
         PurgeLimit::NotCommitted => Some("is not committed yet".to_owned()),

@@ -1,6 +1,6 @@
 //! Views for tests: one of each kind, in order.
 
-use consensus::quorum::RingRules;
+use consensus::quorum::{RegionQuorum, RingRules};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 
 use super::view::{
@@ -17,6 +17,16 @@ pub(crate) fn database_leader() -> MemberView {
     view.member.address = "10.0.0.1:7400".into();
     view.role = Role::Leader;
     view.serving = true;
+    view.regions = vec![RegionQuorum {
+        region: Region("north".into()),
+        voters: [1, 2, 3].map(MemberId).into(),
+        healthy: [1, 2, 3].map(MemberId).into(),
+        required: 2,
+        in_force: true,
+        held_by_majority: Some(OpId::new(3, 42)),
+        held_by_any: Some(OpId::new(3, 42)),
+        held_back_by: None,
+    }];
     view.peers = vec![PeerView {
         id: MemberId(2),
         name: "witness-1".into(),

@@ -1,4 +1,4 @@
-//! `witness log`: looks at a log on disk, whether or not its member runs.
+//! `witness log`: looks at a log on disk, whether or not its member runs; and purges that of a running member.
 
 mod diff;
 mod entry_line;
@@ -6,6 +6,7 @@ mod event_line;
 mod find;
 mod follow;
 mod list;
+mod purge;
 mod show;
 mod target;
 mod verify;
@@ -29,6 +30,8 @@ pub(crate) enum LogCommand {
     Diff(diff::DiffArgs),
     /// Show entries as a running member writes them
     Follow(follow::FollowArgs),
+    /// Remove old files of a running member's log, as far as the ring does not need them
+    Purge(purge::PurgeArgs),
 }
 
 /// Runs a verb.
@@ -43,5 +46,6 @@ pub(crate) fn run(command: &LogCommand, format: Format) -> Result<(), Failure> {
         LogCommand::Verify(args) => verify::run(args, format),
         LogCommand::Diff(args) => diff::run(args, format),
         LogCommand::Follow(args) => follow::run(args, format),
+        LogCommand::Purge(args) => purge::run(args, format),
     }
 }

@@ -1,0 +1,167 @@
+//! `witness log purge`: removes old files of a running member's log, as far as the ring does not need them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use raft_types::MemberId;
+use serde::Serialize;
+
+use crate::admin::{CommandResult, OperatorCommand, PurgeReport, PurgeWish};
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::promote::another_answer;
+use crate::cli::session::{Consent, Patience, Session, block_on};
+use crate::config::{bytes_of, duration_of};
+use crate::terminal::{Failure, Format, print_json, print_text};
+
+/// Arguments of `witness log purge`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PurgeArgs {
+    /// Name or number of the member whose log it is
+    member: String,
+    #[command(flatten)]
+    wish: Wish,
+    /// Only say which files would go
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Wish {
+    /// All files before this one, as in binlog.000007
+    #[arg(long, value_name = "FILE")]
+    to: Option<String>,
+    /// The oldest files, until all together take at most so much, as in 20GiB
+    #[arg(long, value_name = "SIZE", value_parser = bytes_of)]
+    keep: Option<u64>,
+    /// Files that were closed so long ago, as in 12h
+    #[arg(long, value_name = "DURATION", value_parser = duration_of)]
+    older_than: Option<Duration>,
+}
+
+impl Wish {
+    fn order(&self) -> PurgeWish {
+        if let Some(file) = &self.to {
+            return PurgeWish::BeforeFile(file.clone());
+        }
+        if let Some(bytes) = self.keep {
+            return PurgeWish::KeepBytes(bytes);
+        }
+        let age = self.older_than.unwrap_or_default();
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let before = since.unwrap_or_default().saturating_sub(age).as_secs();
+        PurgeWish::ClosedBefore(u32::try_from(before).unwrap_or(u32::MAX))
+    }
+}
+
+/// What `witness log purge --output json` prints.
+#[derive(Debug, Serialize)]
+struct Document {
+    member: MemberId,
+    name: String,
+    dry_run: bool,
+    #[serde(flatten)]
+    report: PurgeReport,
+}
+
+/// Runs `witness log purge`.
+///
+/// # Errors
+/// Exit 3 when nobody can say what the ring still needs, 4 when it is refused, 5 when its end is not known.
+pub(crate) fn run(args: &PurgeArgs, format: Format) -> Result<(), Failure> {
+    let session = Session::open(&args.config)?;
+    block_on(async {
+        let (_, directory) = session.ring().await?;
+        let place = directory.find(&args.member)?;
+        if !args.dry_run {
+            args.consent.to(&format!(
+                "Remove old files of the log of `{}`? They cannot be had back from it.",
+                place.name
+            ))?;
+        }
+        let command = OperatorCommand::PurgeLog {
+            wish: args.wish.order(),
+            dry_run: args.dry_run,
+        };
+        let until = args.patience.until();
+        let purged = session
+            .operator
+            .at(place, &directory, &command, until, |_| {})
+            .await?;
+        let CommandResult::Purged(mut report) = purged else {
+            return Err(another_answer(&purged));
+        };
+        if let Some(kept) = &mut report.kept {
+            kept.because = directory.with_names(&kept.because);
+        }
+        let document = Document {
+            member: place.id,
+            name: place.name.clone(),
+            dry_run: args.dry_run,
+            report,
+        };
+        match format {
+            Format::Json => print_json(&document),
+            Format::Table => print_text(&page(&document)),
+        }
+    })
+}
+
+fn page(document: &Document) -> String {
+    let report = &document.report;
+    let gone = if document.dry_run {
+        "would go"
+    } else {
+        "are gone"
+    };
+    let mut out = match (report.removed.first(), report.removed.last()) {
+        (Some(first), Some(last)) => format!(
+            "{} files of `{}` {gone}, {first} to {last}, {} bytes\n",
+            report.removed.len(),
+            document.name,
+            report.bytes
+        ),
+        _ => format!("No file of `{}` {gone}\n", document.name),
+    };
+    if let Some(kept) = &report.kept {
+        out += &format!("{} stays: it {}\n", kept.file, kept.because);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::KeptFile;
+
+    #[test]
+    fn what_went_and_what_stays_is_told() {
+        let document = |dry_run, removed: &[&str]| Document {
+            member: MemberId(2),
+            name: "w-2".into(),
+            dry_run,
+            report: PurgeReport {
+                removed: removed.iter().map(|name| (*name).to_owned()).collect(),
+                bytes: 4096,
+                upto: None,
+                kept: Some(KeptFile {
+                    file: "binlog.000003".into(),
+                    because: "is being written to".into(),
+                }),
+            },
+        };
+        assert_eq!(
+            page(&document(false, &["binlog.000001", "binlog.000002"])),
+            "2 files of `w-2` are gone, binlog.000001 to binlog.000002, 4096 bytes\nbinlog.000003 stays: it is being written to\n"
+        );
+        assert_eq!(
+            page(&document(true, &[])),
+            "No file of `w-2` would go\nbinlog.000003 stays: it is being written to\n"
+        );
+    }
+}
