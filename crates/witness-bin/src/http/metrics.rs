@@ -402,6 +402,8 @@ impl Page<'_, '_> {
 
 #[cfg(test)]
 mod tests {
+    use raft_types::Region;
+
     use super::*;
     use crate::status::sample::{database_leader, witness_follower};
 
@@ -480,7 +482,20 @@ mod tests {
             .filter_map(|name| name.trim().strip_prefix('`')?.strip_suffix('`'))
             .map(|name| name.split('{').next().unwrap_or(name).to_owned())
             .collect();
-        let mut made = names(&page(database_leader()));
+        let mut leader = database_leader();
+        leader.regions = vec![RegionQuorum {
+            region: Region("north".into()),
+            voters: Vec::new(),
+            healthy: Vec::new(),
+            required: 2,
+            in_force: true,
+            held_by_majority: Some(OpId::new(3, 40)),
+            held_by_any: Some(OpId::new(3, 41)),
+            held_back_by: None,
+        }];
+        let page = page(leader);
+        assert!(page.contains("region=\"north\"} 40"), "{page}");
+        let mut made = names(&page);
         let mut documented = documented;
         made.sort();
         documented.sort();
