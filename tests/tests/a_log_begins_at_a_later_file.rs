@@ -1,6 +1,8 @@
 //! Members whose next entries are purged everywhere: one that was away too long and one that is new. Their logs begin
 //! with a later file, the same bytes from there on, which stock mysqlbinlog reads and `witness log verify` accepts.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -146,6 +146,13 @@ impl LogWriter {
         state.saved_committed = Some(start.before);
         state.saved_mark = None;
         self.publish_budget();
+        tracing::warn!(
+            before = %start.before,
+            file = %self.state.header.number,
+            gtids = %self.state.gtids,
+            "the log begins with a later file; a mysqld beside this member that lacks some of these GTIDs has to be \
+             provisioned anew"
+        );
         Ok(())
     }
 }

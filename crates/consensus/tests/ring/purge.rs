@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use consensus::PurgeError;
+use consensus::{NeededBy, PurgeError};
 use raft_types::MemberKind::Database;
 use raft_types::{LogId, MemberId, OpId};
 
@@ -158,4 +158,39 @@ async fn a_tail_that_nobody_committed_goes_with_the_old_log() {
     .await;
     ring.board.heal();
     has_the_rest(&ring, old, leader, floor).await;
+}
+
+#[tokio::test]
+async fn a_follower_asks_the_leader_up_to_where_nobody_needs_the_log() {
+    let mut ring = Ring::of(&[Database; 3]).await;
+    let (leader, _) = ring.serving().await;
+    let seen = ring.commit("seen by all").await;
+    ring.committed_everywhere(seen).await;
+    let others: Vec<MemberId> = ring.ids().into_iter().filter(|id| *id != leader).collect();
+    let (asking, absent) = (others[0], others[1]);
+    ring.crash(absent).await;
+    let last = ring.commit("missed by one").await;
+    ring.committed_everywhere(last).await;
+
+    let floor = |absent_after| ring.member(asking).purge_floor(absent_after);
+    let hour = Duration::from_secs(3_600);
+    let held = within("an answer", floor(hour)).await.unwrap();
+    assert!(held.upto < Some(last), "{held:?}");
+    assert_eq!(held.needed_by, Some(NeededBy::Member(absent)));
+    // Away for longer than that, it holds nothing back; the majority of its region has everything.
+    within("the floor", async {
+        while floor(Duration::from_millis(100)).await.unwrap().upto < Some(last) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+
+    // Without a leader there is no answer, and so no purge.
+    ring.crash(leader).await;
+    within("no leader", async {
+        while ring.member(asking).purge_floor(hour).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
 }
