@@ -235,7 +235,8 @@ mod tests {
 
     #[test]
     fn a_newcomer_has_everything_of_its_own() {
-        let table: [(u64, fn(&mut MemberRecord), &str); 4] = [
+        type Change = fn(&mut MemberRecord);
+        let table: [(u64, Change, &str); 4] = [
             (7, |_| {}, ""),
             (4, |_| {}, "the ring has a member 4 already"),
             (
