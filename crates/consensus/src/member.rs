@@ -3,42 +3,40 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use openraft::RaftNetworkFactory;
 use openraft::network::NetSnapshot;
 use openraft::storage::RaftLogStorage;
 use raft_types::{
     AppEntry, CommittedLeaderId, FileStarts, MAX_TRANSACTION_BYTES, MemberId, MemberRecord,
-    Membership, OfferedStart, OpId, ProposalResponder, TypeConfig,
+    OfferedStart, OpId, ProposalResponder, TypeConfig,
 };
 use thiserror::Error;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 
+mod founding;
+mod orders;
+mod purging;
+
+pub use founding::BootstrapError;
+pub use purging::PurgeError;
+
 use crate::contacts::{Contacts, Noted};
 use crate::engine::{self, Engine};
 use crate::explain::explain;
 use crate::fault::{self, Fault};
-use crate::heir;
-use crate::impose::{ImposeError, impose};
 use crate::inbound::Inbound;
 use crate::leadership::{Leadership, Term};
 use crate::member_config::{ConfigError, MemberConfig};
-use crate::mock_election::MockElection;
 use crate::observer;
-use crate::promotion::{self, Promoted, PromotionError, PromotionProgress, PromotionRefusal};
 use crate::proposal::{InFlight, ProposalTicket, ProposeError, Refusal};
-use crate::questions::{Answer, CallError, MemberCalls, Question};
-use crate::quorum::{PolicyGap, QuorumHealth, QuorumPolicy, region_quorums};
-use crate::region_watermarks::PurgeFloor;
-use crate::repair::{self, MemberEvidence, RepairPlan, RepairRefusal};
-use crate::roster::{self, RosterError};
+use crate::questions::MemberCalls;
+use crate::quorum::{QuorumHealth, region_quorums};
 use crate::seat::Seat;
 use crate::standing::RingView;
 use crate::status::MemberStatus;
 use crate::steward::{self, StewardState};
-use crate::transfer::{self, TransferError, TransferOutcome};
 use crate::watermark::{AppliedFloor, CommitMark, CommittedLog, PurgeGoal};
 
 /// A running member.
@@ -67,72 +65,6 @@ pub enum StartError {
     /// Its log or its network could not be opened.
     #[error("the consensus engine did not start: {0}")]
     Engine(#[from] Fault),
-}
-
-/// Why a ring was not initialised.
-#[derive(Debug, Error)]
-pub enum BootstrapError {
-    /// The log has entries, or the member voted.
-    #[error("this member has a log already; a ring is initialised once, on an empty one")]
-    NotPristine,
-    /// This member is not in the list.
-    #[error("member {0} is not among the members to begin with")]
-    NotInList(MemberId),
-    /// The founder does not vote.
-    #[error("member {0} does not vote, so it cannot make the ring; bootstrap a member that does")]
-    DoesNotVote(MemberId),
-    /// The founder does not count under the policy: nobody who does would ever hear of the ring.
-    #[error(
-        "with policy {policy}, member {member} is in no quorum, so it cannot make the ring; bootstrap a voting member of those regions"
-    )]
-    OutsideTheQuorum {
-        /// The founder.
-        member: MemberId,
-        /// The policy.
-        policy: QuorumPolicy,
-    },
-    /// The policy needs voters that are not there.
-    #[error(transparent)]
-    Policy(#[from] PolicyGap),
-    /// The engine has stopped.
-    #[error(transparent)]
-    Stopped(#[from] Fault),
-}
-
-/// Why the log was not purged.
-#[derive(Debug, Error)]
-pub enum PurgeError {
-    /// Beyond what is applied.
-    #[error("entries up to {upto} cannot be purged; only those up to {} are applied", match .applied {
-        Some(applied) => applied.to_string(),
-        None => "none".to_owned(),
-    })]
-    NotApplied {
-        /// What was asked for.
-        upto: OpId,
-        /// What could be.
-        applied: Option<OpId>,
-    },
-    /// Inside of a file, or within the file that is being written to.
-    #[error("entries up to {upto} cannot be purged: no file ends there; {}", match .next {
-        Some(next) => format!("the next one that does ends with {next}"),
-        None => "the files from there on are still needed".to_owned(),
-    })]
-    NotTheEndOfAFile {
-        /// What was asked for.
-        upto: OpId,
-        /// The first entry behind it that ends a file, where another file follows.
-        next: Option<OpId>,
-    },
-    /// The log could not be read.
-    #[error("the log cannot say where its files begin: {reason}")]
-    Log {
-        /// The log's words.
-        reason: String,
-    },
-    /// The engine has stopped.
-    #[error(transparent)]
-    Stopped(#[from] Fault),
 }
 
 impl Member {
@@ -196,40 +128,6 @@ impl Member {
                 stewarding.abort_handle(),
             ],
         })))
-    }
-
-    /// Initialises the ring: all its members, and the voter sets that the policy wants with the leader in this member's
-    /// region. Once in a ring's life, on one member.
-    ///
-    /// # Errors
-    /// [`BootstrapError`]; the log is unchanged then.
-    pub async fn bootstrap(
-        &self,
-        members: BTreeMap<MemberId, MemberRecord>,
-    ) -> Result<(), BootstrapError> {
-        let own = members.get(&self.id());
-        let own = own.ok_or(BootstrapError::NotInList(self.id()))?;
-        if !own.votes {
-            return Err(BootstrapError::DoesNotVote(self.id()));
-        }
-        let policy = &self.0.config.rules.policy;
-        let sets = policy.voter_sets(&members, &own.region)?;
-        if !sets.iter().any(|set| set.contains(&self.id())) {
-            return Err(BootstrapError::OutsideTheQuorum {
-                member: self.id(),
-                policy: policy.clone(),
-            });
-        }
-        if self.raft().is_initialized().await.map_err(Fault::from)? {
-            return Err(BootstrapError::NotPristine);
-        }
-        // The sets are of members of the list, and none is empty.
-        let membership = Membership::new(sets, members).map_err(|_| PolicyGap::NoVotersAtAll)?;
-        match impose(self.raft(), membership, None, FIRST_TERM).await {
-            Ok(_) => Ok(()),
-            Err(ImposeError::Changed) => Err(BootstrapError::NotPristine),
-            Err(ImposeError::Stopped(fault)) => Err(fault.into()),
-        }
     }
 
     /// Proposes an entry in the leadership of `term`; it is refused, on the ticket, when that is over.
@@ -353,172 +251,6 @@ impl Member {
         }
     }
 
-    /// Gives the leadership to a voter and waits for the outcome, four leases at most.
-    ///
-    /// # Errors
-    /// [`TransferError`]: refused with nothing changed, or nobody leads yet.
-    pub async fn transfer_leader(&self, to: MemberId) -> Result<TransferOutcome, TransferError> {
-        transfer::transfer(&self.0.seat, &self.0.calls, to).await
-    }
-
-    /// Promotes a database member of this or another region, and waits for the end of it. What is under way can be
-    /// followed through `progress`. It goes on when this call is dropped.
-    ///
-    /// # Errors
-    /// [`PromotionError`]; it says what the ring does then.
-    pub async fn promote(
-        &self,
-        to: MemberId,
-        progress: watch::Sender<PromotionProgress>,
-    ) -> Result<Promoted, PromotionError> {
-        let (seat, calls) = (self.0.seat.clone(), self.0.calls.clone());
-        let promoting =
-            tokio::spawn(async move { promotion::promote(&seat, &calls, to, &progress).await });
-        promoting
-            .await
-            .unwrap_or_else(|error| Err(PromotionError::Unknown(error.to_string())))
-    }
-
-    /// Gives the leadership to who is fit for it, in this region or another, because this member is about to stop.
-    ///
-    /// # Errors
-    /// [`PromotionError`] when nobody is fit, or it did not come to its end.
-    pub async fn give_leadership_away(&self) -> Result<Promoted, PromotionError> {
-        let seat = &self.0.seat;
-        let heir = heir::choose(&seat.ring_view(), &seat.rules, seat.timers.lease, &[]);
-        let heir = heir.map_err(PromotionRefusal::NoHeir)?;
-        self.promote(heir, watch::Sender::default()).await
-    }
-
-    /// Asks a member whether its voters would elect it now. Changes nothing.
-    ///
-    /// # Errors
-    /// [`PromotionRefusal`] when it could not lead anyway, or could not be asked.
-    pub async fn mock_election(&self, to: MemberId) -> Result<MockElection, PromotionRefusal> {
-        promotion::mock_election(&self.0.seat, &self.0.calls, to).await
-    }
-
-    /// Whether the ring could take this member in. Changes nothing.
-    ///
-    /// # Errors
-    /// [`RosterError`], as [`Member::add_member`] would answer it.
-    pub fn check_new_member(&self, id: MemberId, record: &MemberRecord) -> Result<(), RosterError> {
-        roster::check_add(&self.0.seat.ring_view(), id, record)
-    }
-
-    /// Takes a member in. It receives the log, and its vote when it is caught up and its region's turn comes.
-    ///
-    /// # Errors
-    /// [`RosterError`].
-    pub async fn add_member(
-        &self,
-        id: MemberId,
-        record: MemberRecord,
-    ) -> Result<OpId, RosterError> {
-        roster::add(&self.0.seat, id, record).await
-    }
-
-    /// Lets a member go. Its data directory is of no use to this ring any more.
-    ///
-    /// # Errors
-    /// [`RosterError`].
-    pub async fn remove_member(&self, id: MemberId) -> Result<OpId, RosterError> {
-        roster::remove(&self.0.seat, id).await
-    }
-
-    /// What this member can say when a quorum may be lost for good.
-    pub fn evidence(&self) -> MemberEvidence {
-        let seat = &self.0.seat;
-        let leads = seat.leadership().serving_term().map(|_| seat.id);
-        let hears = seat.heard.within(seat.timers.lease * 2);
-        let leader = leads.or(seat
-            .role()
-            .leader
-            .filter(|leader| hears && *leader != seat.id));
-        MemberEvidence::of(&seat.raft, seat.id, leader)
-    }
-
-    /// Carries out the repair of a lost quorum, of which this member is the survivor: it goes on alone, and its steward
-    /// restores the policy. `accepted` names the last entry after which a loss is accepted.
-    ///
-    /// # Errors
-    /// [`RepairRefusal`]; nothing is changed then.
-    pub async fn repair_quorum(
-        &self,
-        plan: &RepairPlan,
-        accepted: Option<OpId>,
-    ) -> Result<OpId, RepairRefusal> {
-        repair::accept(plan, accepted)?;
-        if let Some(leader) = self.evidence().leader {
-            let witness = self.id();
-            return Err(RepairRefusal::Led { leader, witness });
-        }
-        repair::carry_out(self.raft(), self.id(), plan).await
-    }
-
-    /// Up to where the ring does not need the log any more, as its leader sees it. A member that did not
-    /// answer the leader for `absent_after` holds nothing back.
-    ///
-    /// # Errors
-    /// [`CallError`] when no leader is known, or it does not answer in time.
-    pub async fn purge_floor(&self, absent_after: Duration) -> Result<PurgeFloor, CallError> {
-        let seat = &self.0.seat;
-        if let Some(floor) = seat.purge_floor(absent_after) {
-            return Ok(floor);
-        }
-        let role = seat.role();
-        let leader = role.leader.filter(|leader| *leader != seat.id);
-        let known = leader.and_then(|leader| {
-            let record = role.membership.get_node(&leader)?;
-            Some((leader, record))
-        });
-        let Some((leader, record)) = known else {
-            return Err(CallError("no leader is known".to_owned()));
-        };
-        let question = Question::PurgeFloor { absent_after };
-        let deadline = seat.timers.lease;
-        let answer = self.0.calls.ask(leader, record, question, deadline).await?;
-        match answer {
-            Answer::PurgeFloor(floor) => Ok(floor),
-            other => Err(CallError(format!("it answers something else: {other:?}"))),
-        }
-    }
-
-    /// Lets the engine remove entries up to `upto` from the log, when no follower is being sent them.
-    /// A file ends with `upto`, so that the log goes on with a file with which another log can begin.
-    ///
-    /// # Errors
-    /// [`PurgeError`] when they are not applied yet, or no file ends there.
-    pub async fn purge(&self, upto: OpId) -> Result<(), PurgeError> {
-        let applied = engine::progress(self.raft()).applied;
-        if applied.is_none_or(|applied| applied.index < upto.index) {
-            return Err(PurgeError::NotApplied { upto, applied });
-        }
-        let purged = engine::progress(self.raft()).purged;
-        if purged.is_some_and(|purged| purged.index >= upto.index) {
-            return Ok(());
-        }
-        let next = self.0.starts.first_start(Some(upto)).await;
-        let next = next.map_err(|error| PurgeError::Log {
-            reason: error.to_string(),
-        })?;
-        let next = next.map(|start| start.before);
-        if next != Some(upto) {
-            return Err(PurgeError::NotTheEndOfAFile { upto, next });
-        }
-        self.0.purge_goal.raise(upto);
-        let trigger = self.raft().trigger();
-        trigger.snapshot().await.map_err(Fault::from)?;
-        let marked = self.raft().wait(None);
-        let reached = |seen: &openraft::RaftMetrics<TypeConfig>| {
-            seen.snapshot.is_some_and(|at| at.index >= upto.index)
-        };
-        let reached = marked.metrics(reached, "the mark up to which the log may be purged");
-        reached.await.map_err(|_| Fault::Stopped)?;
-        trigger.purge_log(upto.index).await.map_err(Fault::from)?;
-        Ok(())
-    }
-
     /// Whether this member may campaign by itself. It votes and can be given the leadership either way.
     pub fn set_campaigning(&self, allowed: bool) {
         self.raft().runtime_config().elect(allowed);
@@ -577,9 +309,6 @@ impl Member {
 
 /// What the smallest entry takes of the bound on proposals: it costs more memory than its bytes.
 const SMALLEST_SHARE: u32 = 1024;
-
-/// The term under which a ring's first membership is written; its first leader has the next one.
-const FIRST_TERM: u64 = 1;
 
 impl std::fmt::Debug for Running {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,0 +1,117 @@
+//! What operators order of a member, and what they ask it before they do.
+
+use raft_types::{MemberId, MemberRecord, OpId};
+use tokio::sync::watch;
+
+use super::Member;
+use crate::heir;
+use crate::mock_election::MockElection;
+use crate::promotion::{self, Promoted, PromotionError, PromotionProgress, PromotionRefusal};
+use crate::repair::{self, MemberEvidence, RepairPlan, RepairRefusal};
+use crate::roster::{self, RosterError};
+use crate::transfer::{self, TransferError, TransferOutcome};
+
+impl Member {
+    /// Gives the leadership to a voter and waits for the outcome, four leases at most.
+    ///
+    /// # Errors
+    /// [`TransferError`]: refused with nothing changed, or nobody leads yet.
+    pub async fn transfer_leader(&self, to: MemberId) -> Result<TransferOutcome, TransferError> {
+        transfer::transfer(&self.0.seat, &self.0.calls, to).await
+    }
+
+    /// Promotes a database member of this or another region, and waits for the end of it. What is under way can be
+    /// followed through `progress`. It goes on when this call is dropped.
+    ///
+    /// # Errors
+    /// [`PromotionError`]; it says what the ring does then.
+    pub async fn promote(
+        &self,
+        to: MemberId,
+        progress: watch::Sender<PromotionProgress>,
+    ) -> Result<Promoted, PromotionError> {
+        let (seat, calls) = (self.0.seat.clone(), self.0.calls.clone());
+        let promoting =
+            tokio::spawn(async move { promotion::promote(&seat, &calls, to, &progress).await });
+        promoting
+            .await
+            .unwrap_or_else(|error| Err(PromotionError::Unknown(error.to_string())))
+    }
+
+    /// Gives the leadership to who is fit for it, in this region or another, because this member is about to stop.
+    ///
+    /// # Errors
+    /// [`PromotionError`] when nobody is fit, or it did not come to its end.
+    pub async fn give_leadership_away(&self) -> Result<Promoted, PromotionError> {
+        let seat = &self.0.seat;
+        let heir = heir::choose(&seat.ring_view(), &seat.rules, seat.timers.lease, &[]);
+        let heir = heir.map_err(PromotionRefusal::NoHeir)?;
+        self.promote(heir, watch::Sender::default()).await
+    }
+
+    /// Asks a member whether its voters would elect it now. Changes nothing.
+    ///
+    /// # Errors
+    /// [`PromotionRefusal`] when it could not lead anyway, or could not be asked.
+    pub async fn mock_election(&self, to: MemberId) -> Result<MockElection, PromotionRefusal> {
+        promotion::mock_election(&self.0.seat, &self.0.calls, to).await
+    }
+
+    /// Whether the ring could take this member in. Changes nothing.
+    ///
+    /// # Errors
+    /// [`RosterError`], as [`Member::add_member`] would answer it.
+    pub fn check_new_member(&self, id: MemberId, record: &MemberRecord) -> Result<(), RosterError> {
+        roster::check_add(&self.0.seat.ring_view(), id, record)
+    }
+
+    /// Takes a member in. It receives the log, and its vote when it is caught up and its region's turn comes.
+    ///
+    /// # Errors
+    /// [`RosterError`].
+    pub async fn add_member(
+        &self,
+        id: MemberId,
+        record: MemberRecord,
+    ) -> Result<OpId, RosterError> {
+        roster::add(&self.0.seat, id, record).await
+    }
+
+    /// Lets a member go. Its data directory is of no use to this ring any more.
+    ///
+    /// # Errors
+    /// [`RosterError`].
+    pub async fn remove_member(&self, id: MemberId) -> Result<OpId, RosterError> {
+        roster::remove(&self.0.seat, id).await
+    }
+
+    /// What this member can say when a quorum may be lost for good.
+    pub fn evidence(&self) -> MemberEvidence {
+        let seat = &self.0.seat;
+        let leads = seat.leadership().serving_term().map(|_| seat.id);
+        let hears = seat.heard.within(seat.timers.lease * 2);
+        let leader = leads.or(seat
+            .role()
+            .leader
+            .filter(|leader| hears && *leader != seat.id));
+        MemberEvidence::of(&seat.raft, seat.id, leader)
+    }
+
+    /// Carries out the repair of a lost quorum, of which this member is the survivor: it goes on alone, and its steward
+    /// restores the policy. `accepted` names the last entry after which a loss is accepted.
+    ///
+    /// # Errors
+    /// [`RepairRefusal`]; nothing is changed then.
+    pub async fn repair_quorum(
+        &self,
+        plan: &RepairPlan,
+        accepted: Option<OpId>,
+    ) -> Result<OpId, RepairRefusal> {
+        repair::accept(plan, accepted)?;
+        if let Some(leader) = self.evidence().leader {
+            let witness = self.id();
+            return Err(RepairRefusal::Led { leader, witness });
+        }
+        repair::carry_out(self.raft(), self.id(), plan).await
+    }
+}
