@@ -14,11 +14,15 @@ use super::ring::Leader;
 /// Bytes of text in a transaction's row.
 pub(crate) const TEXT_BYTES: usize = 500;
 
+/// The same moments in every round and for every setup.
+const SEED: u64 = 7;
+
 /// How commits come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Load {
-    /// So many a second, evenly, whether or not the ones before are answered.
+    /// So many a second, whether or not the ones before are answered: one in each interval, at any moment of it. At an
+    /// even pace, what distant members do for an earlier commit would fall together with a later one at some distances.
     Paced(u32),
     /// So many clients, each of which waits for its answer before it asks again.
     Clients(u32),
@@ -85,12 +89,13 @@ fn entry(number: u64) -> AppEntry {
 async fn paced(rate: u32, leader: &Leader, postman: &Postman, time: Duration) -> Result<Sample> {
     let interval = Duration::from_secs(1) / rate;
     let mut commits = JoinSet::new();
+    let mut chance = fastrand::Rng::with_seed(SEED);
     let begun = Instant::now();
-    let mut due = begun;
-    let mut number = 0;
-    while due < begun + time {
+    let commits_in_time = (time.as_secs_f64() * f64::from(rate)) as u32;
+    for number in 0..commits_in_time {
         // Made before its time, so that making it is not measured.
-        let entry = entry(number);
+        let entry = entry(u64::from(number));
+        let due = begun + interval * number + interval.mul_f64(chance.f64());
         postman.wait_until(due).await;
         let leader = leader.clone();
         commits.spawn(async move {
@@ -98,8 +103,6 @@ async fn paced(rate: u32, leader: &Leader, postman: &Postman, time: Duration) ->
             leader.commit(entry).await?;
             anyhow::Ok(milliseconds(asked))
         });
-        due += interval;
-        number += 1;
     }
     let mut latencies = Vec::new();
     while let Some(done) = commits.join_next().await {

@@ -119,7 +119,7 @@ async fn run(plan: &Plan) -> Result<Report> {
             }
         }
     }
-    Ok(Report::of(&measured))
+    Report::of(&measured)
 }
 
 fn main() -> Result<()> {

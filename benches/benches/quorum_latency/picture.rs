@@ -150,7 +150,7 @@ fn mark(svg: &mut String, middle: f64, row: &Row) {
         height_of(row.latency_p50_ms.median),
         height_of(row.latency_p99_ms.median),
     );
-    let limit = height_of(row.physical_limit_ms.median);
+    let limit = height_of(row.physical_limit_ms);
     let colour = colour(row.setup);
     let (from, to) = (x - DOT - 2.0, x + DOT + 2.0);
     let _ = writeln!(
@@ -162,7 +162,7 @@ fn mark(svg: &mut String, middle: f64, row: &Row) {
         label(row.setup),
         row.latency_p50_ms.median,
         row.latency_p99_ms.median,
-        row.physical_limit_ms.median
+        row.physical_limit_ms
     );
 }
 

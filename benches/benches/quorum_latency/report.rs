@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 use testkit::figures::{Figures, Spread};
 
@@ -32,7 +32,7 @@ pub(crate) struct Row {
     pub(crate) latency_p99_ms: Spread,
     pub(crate) commits_per_s: Spread,
     /// The round trip that a commit has to wait for, and one durable write.
-    pub(crate) physical_limit_ms: Spread,
+    pub(crate) physical_limit_ms: f64,
     /// Of the rounds' medians to those of the region alone in the same rounds.
     pub(crate) p50_ratio_to_region_alone: Option<Spread>,
     pub(crate) p50_ratio_to_physical_limit: f64,
@@ -41,11 +41,15 @@ pub(crate) struct Row {
 /// All of it.
 pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
+    /// A plain write of a transaction's bytes that is made durable.
+    durable_write_ms: Spread,
 }
 
 impl Report {
     /// Samples of one setup, distance and load stand in the order of the rounds.
-    pub(crate) fn of(measured: &[Measured]) -> Self {
+    pub(crate) fn of(measured: &[Measured]) -> Result<Self> {
+        let writes: Vec<f64> = measured.iter().map(|one| one.durable_write_ms).collect();
+        let durable_write_ms = Spread::of(&writes).context("nothing was measured")?;
         let mut rows = Vec::new();
         let mut distances: Vec<Distances> = Vec::new();
         for one in measured {
@@ -56,13 +60,16 @@ impl Report {
         for at in distances {
             for load in Load::ALL {
                 rows.extend(
-                    Setup::ALL
-                        .into_iter()
-                        .filter_map(|setup| row(measured, setup, at, load)),
+                    Setup::ALL.into_iter().filter_map(|setup| {
+                        row(measured, setup, at, load, durable_write_ms.median)
+                    }),
                 );
             }
         }
-        Self { rows }
+        Ok(Self {
+            rows,
+            durable_write_ms,
+        })
     }
 
     /// The table for the terminal.
@@ -95,7 +102,7 @@ impl Report {
                 format!("[{:.3} {:.3}]", p50.min, p50.max),
                 row.latency_p99_ms.median,
                 row.commits_per_s.median,
-                row.physical_limit_ms.median,
+                row.physical_limit_ms,
                 row.p50_ratio_to_physical_limit,
                 ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.2}", ratio.median)),
             );
@@ -112,6 +119,7 @@ impl Report {
             .map(|load| (load.name(), self.ratios(&load.name())))
             .into();
         figures.set("p50_ratio_to_region_alone_by_load", by_load)?;
+        figures.set("durable_write_ms", self.durable_write_ms)?;
         figures.set("rows", &self.rows)
     }
 
@@ -124,7 +132,13 @@ impl Report {
     }
 }
 
-fn row(measured: &[Measured], setup: Setup, distances: Distances, load: Load) -> Option<Row> {
+fn row(
+    measured: &[Measured],
+    setup: Setup,
+    distances: Distances,
+    load: Load,
+    durable_write_ms: f64,
+) -> Option<Row> {
     let of = |setup: Setup, value: &dyn Fn(&Measured) -> f64| -> Vec<f64> {
         let matching = measured
             .iter()
@@ -141,7 +155,7 @@ fn row(measured: &[Measured], setup: Setup, distances: Distances, load: Load) ->
         .map(|(ours, alone)| ours / alone)
         .collect();
     let latency_p50_ms = spread(&p50)?;
-    let physical_limit_ms = spread(&|one| setup.limit_ms(distances, one.durable_write_ms))?;
+    let physical_limit_ms = setup.limit_ms(distances, durable_write_ms);
     Some(Row {
         distances,
         load: load.name(),
@@ -151,6 +165,6 @@ fn row(measured: &[Measured], setup: Setup, distances: Distances, load: Load) ->
         commits_per_s: spread(&|one| one.sample.commits_per_s())?,
         physical_limit_ms,
         p50_ratio_to_region_alone: Spread::of(&ratios),
-        p50_ratio_to_physical_limit: latency_p50_ms.median / physical_limit_ms.median,
+        p50_ratio_to_physical_limit: latency_p50_ms.median / physical_limit_ms,
     })
 }
