@@ -31,6 +31,21 @@ impl RoleSnapshot {
         self.membership.membership().get_joint_config()
     }
 
+    /// A member besides `own` that is the only voter, or may still be for itself: it is a voter set of a membership that is
+    /// not committed, and perhaps the only one of the membership before.
+    pub(crate) fn another_alone(&self, own: MemberId, mark: Option<OpId>) -> Option<MemberId> {
+        let sets = self.voter_sets();
+        let changed_at = self.membership.log_id().map(|at| at.index);
+        let settled = changed_at <= mark.map(|mark| mark.index);
+        if settled && sets.len() > 1 {
+            return None;
+        }
+        sets.iter().find_map(|set| match (set.len(), set.first()) {
+            (1, Some(&only)) if only != own => Some(only),
+            _ => None,
+        })
+    }
+
     /// Whether `member` is the only voter.
     pub(crate) fn is_alone(&self, member: MemberId) -> bool {
         let sets = self.voter_sets();
@@ -82,5 +97,40 @@ pub(crate) fn progress(raft: &Engine) -> ProgressSnapshot {
             .into_iter()
             .map(|(id, at)| (id, at.map(|at| at.elapsed())))
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::{LogId, Membership};
+
+    use super::*;
+
+    fn role(sets: &[&[u64]], changed_at: u64) -> RoleSnapshot {
+        let set = |ids: &&[u64]| ids.iter().copied().map(MemberId).collect();
+        let sets: Vec<BTreeSet<MemberId>> = sets.iter().map(set).collect();
+        let membership = Membership::new_with_defaults(sets, []);
+        let at = LogId::from(OpId::new(2, changed_at));
+        RoleSnapshot {
+            state: ServerState::Leader,
+            term: Term(2),
+            leader: Some(MemberId(1)),
+            membership: Arc::new(StoredMembership::new(Some(at), membership)),
+        }
+    }
+
+    #[test]
+    fn a_lone_voter_elsewhere_ends_the_lease() {
+        let alone = |sets: &[&[u64]], mark| {
+            role(sets, 5).another_alone(MemberId(1), Some(OpId::new(2, mark)))
+        };
+        let four = Some(MemberId(4));
+        assert_eq!(alone(&[&[4]], 4), four);
+        assert_eq!(alone(&[&[4]], 5), four);
+        // It may still have the membership before, and be alone in it.
+        assert_eq!(alone(&[&[4], &[1, 2, 3]], 4), four);
+        assert_eq!(alone(&[&[4], &[1, 2, 3]], 5), None);
+        assert_eq!(alone(&[&[1]], 4), None);
+        assert_eq!(alone(&[&[1, 2, 3]], 4), None);
     }
 }

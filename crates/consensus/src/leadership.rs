@@ -73,6 +73,9 @@ pub enum NotServing {
     OwnEntryNotCommitted,
     /// No quorum has answered within the lease: another may lead by now.
     QuorumSilent,
+    /// This member alone is a quorum, or may be for all that is known: the engine lets it elect itself at once, whatever it
+    /// has promised to a leader.
+    AnotherAlone(MemberId),
     /// It is giving the leadership to this member, and takes no more entries in its term.
     TransferringTo(MemberId),
 }
@@ -86,6 +89,10 @@ impl fmt::Display for NotServing {
             Self::QuorumSilent => {
                 f.write_str("no quorum has answered within the lease; bring voters back")
             }
+            Self::AnotherAlone(other) => write!(
+                f,
+                "member {other} alone is the quorum and may elect itself at any moment; give it the leadership, or more voters beside it"
+            ),
             Self::TransferringTo(to) => write!(f, "it is giving the leadership to member {to}"),
         }
     }
@@ -102,6 +109,8 @@ pub(crate) struct Observation {
     pub(crate) quorum_age: Option<Duration>,
     /// It is the only voter, its own quorum.
     pub(crate) alone: bool,
+    /// Another member that is the only voter, or was before a change that is not committed.
+    pub(crate) another_alone: Option<MemberId>,
     pub(crate) transferring_to: Option<MemberId>,
 }
 
@@ -121,6 +130,7 @@ pub(crate) fn assess(seen: &Observation, lease: Duration) -> Leadership {
     let answered = seen.alone || seen.quorum_age.is_some_and(|age| age < lease);
     let why = match seen.transferring_to {
         Some(to) => Some(NotServing::TransferringTo(to)),
+        None if seen.another_alone.is_some() => seen.another_alone.map(NotServing::AnotherAlone),
         None if !answered => Some(NotServing::QuorumSilent),
         None if !own_committed => Some(NotServing::OwnEntryNotCommitted),
         None => None,
@@ -177,6 +187,7 @@ mod tests {
             committed: Some(OpId::new(3, 10)),
             quorum_age: Some(Duration::from_millis(10)),
             alone: false,
+            another_alone: None,
             transferring_to: None,
         }
     }
@@ -224,6 +235,13 @@ mod tests {
                     ..leading()
                 },
                 Leadership::Serving { term: Term(3) },
+            ),
+            (
+                Observation {
+                    another_alone: Some(MemberId(4)),
+                    ..leading()
+                },
+                not_serving(NotServing::AnotherAlone(MemberId(4))),
             ),
             (
                 Observation {

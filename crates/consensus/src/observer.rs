@@ -20,7 +20,14 @@ pub(crate) async fn observe(seat: Arc<Seat>, leadership: watch::Sender<Leadershi
         let now = seat.assess(&role);
         publish(&leadership, now);
 
-        let waits_for_commit = waits_for(now, NotServing::OwnEntryNotCommitted);
+        let waits_for_commit = waits_for(now, NotServing::OwnEntryNotCommitted)
+            || matches!(
+                now,
+                Leadership::LeaderNotServing {
+                    why: NotServing::AnotherAlone(_),
+                    ..
+                }
+            );
         let waits_for_answer = waits_for(now, NotServing::QuorumSilent);
         let follows = now.leading_term().is_none();
         let timed = now.leading_term().is_some() && !role.is_alone(seat.id);

@@ -100,6 +100,7 @@ impl Seat {
             committed: self.mark.get(),
             quorum_age: self.quorum_age(role),
             alone: role.is_alone(self.id),
+            another_alone: role.another_alone(self.id, self.mark.get()),
             transferring_to: transfer.map(|started| started.to),
         };
         assess(&seen, self.timers.lease)
