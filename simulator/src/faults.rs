@@ -191,10 +191,11 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
             dice,
             &[0, 10, 25, 35, 36, 36, 65, 82, 82, 95, 95, 100, 100, 100],
         ),
+        // Mostly promotions.
         Stress::Moves => *pick(
             dice,
             &[
-                0, 10, 25, 35, 36, 37, 38, 55, 65, 82, 85, 85, 85, 85, 85, 100,
+                0, 10, 35, 36, 37, 55, 65, 85, 85, 85, 85, 85, 85, 85, 85, 100,
             ],
         ),
     };
@@ -304,7 +305,7 @@ pub(crate) fn ambush(
         time,
     };
     let member = match news {
-        News::ChangesMembership(member) | News::Leads(member) => member,
+        News::Widens(member) | News::Narrows(member) | News::Leads(member) => member,
     };
     Some(match (news, dice.u32(0..4)) {
         (_, 0) => Fault::Crash {
@@ -313,7 +314,7 @@ pub(crate) fn ambush(
             after_calls: 0,
             down: Duration::from_millis(dice.u64(5..1_000)),
         },
-        (News::ChangesMembership(_), _) => cut(alone(view, member)),
+        (News::Widens(_) | News::Narrows(_), _) => cut(alone(view, member)),
         (News::Leads(_), _) => cut(region(view, member)),
     })
 }

@@ -23,8 +23,10 @@ pub(crate) struct Violation {
 /// Moments at which a fault hurts most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {
-    /// A member appends a change of the membership.
-    ChangesMembership(MemberId),
+    /// A member appends a membership that others have to agree to.
+    Widens(MemberId),
+    /// A member appends a membership with a single voter set, of which it is one.
+    Narrows(MemberId),
     /// A member leads a term that is new.
     Leads(MemberId),
 }
@@ -92,8 +94,13 @@ impl Record {
                 kept.counts.terms = *term;
                 kept.news.push(News::Leads(*leader));
             }
-            Event::Appended { member, entries } if entries.iter().any(Seen::is_membership) => {
-                kept.news.push(News::ChangesMembership(*member));
+            Event::Appended { member, entries } => {
+                let memberships = entries.iter().filter_map(Seen::voter_sets);
+                kept.news
+                    .extend(memberships.map(|sets| match sets.as_slice() {
+                        [only] if only.contains(member) => News::Narrows(*member),
+                        _ => News::Widens(*member),
+                    }));
             }
             _ => {}
         }

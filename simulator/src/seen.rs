@@ -73,8 +73,12 @@ impl Seen {
 }
 
 impl Seen {
-    pub(crate) fn is_membership(&self) -> bool {
-        matches!(self.content, Content::Membership(..))
+    /// The voter sets of a membership entry.
+    pub(crate) fn voter_sets(&self) -> Option<&VoterSets> {
+        match &self.content {
+            Content::Membership(_, sets) => Some(sets),
+            _ => None,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The links: which way a message may go, how long it takes, and what may happen to it on the way. Pure: the dice and
 //! the clock are arguments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use raft_types::{MemberId, Region};
@@ -43,6 +43,8 @@ pub(crate) struct Links {
     pub(crate) weather: Weather,
     /// Directed: the first does not reach the second, for so many reasons.
     cut: BTreeMap<(MemberId, MemberId), u32>,
+    /// Members whose streams do not get through, while their calls do.
+    stalled: BTreeSet<MemberId>,
 }
 
 /// How much later a message of a stream arrives that had to be sent again, in steps.
@@ -55,6 +57,7 @@ impl Links {
             distances,
             weather: Weather::default(),
             cut: BTreeMap::new(),
+            stalled: BTreeSet::new(),
         }
     }
 
@@ -78,9 +81,18 @@ impl Links {
         self.cut.remove(&(from, to));
     }
 
+    /// Lets no stream of this member through, or again.
+    pub(crate) fn stall(&mut self, member: MemberId, stalled: bool) {
+        match stalled {
+            true => self.stalled.insert(member),
+            false => self.stalled.remove(&member),
+        };
+    }
+
     /// Mends everything.
     pub(crate) fn heal(&mut self) {
         self.cut.clear();
+        self.stalled.clear();
         self.weather = Weather::default();
     }
 
@@ -96,7 +108,7 @@ impl Links {
         streamed: bool,
         dice: &mut Rng,
     ) -> Fate {
-        if !self.open(from, to) {
+        if !self.open(from, to) || streamed && self.stalled.contains(&from) {
             return Fate::Lost;
         }
         let mut strikes = |chance: u32| chance > 0 && dice.u32(0..1000) < chance;

@@ -16,7 +16,7 @@ impl World {
     /// database member that can lead.
     pub(super) fn may_rot(&self) -> Vec<MemberId> {
         let leader = self.leader().and_then(|id| self.slots.get(&id)?.process());
-        let Some(leader) = leader else {
+        let Some(leader) = leader.filter(|_| !self.removals) else {
             return Vec::new();
         };
         let mut sets = leader.with(|member| member.status().ring_view.voter_sets);
@@ -36,7 +36,7 @@ impl World {
             slot.is_running()
                 && !slot.damaged
                 && sets.iter().all(bearable)
-                && self.removable().contains(id)
+                && self.another_can_lead(**id)
                 && self.closed_files(slot).len() > 1
         });
         fit.map(|(id, _)| *id).collect()

@@ -47,6 +47,9 @@ pub(crate) struct World {
     undo_number: u64,
     removed: Arc<Removed>,
     siege: Option<Siege>,
+    /// An operator has removed a member. No disk rots in such a run: a member that is let go while another one dies may
+    /// take the majority with it, and no ring can know.
+    removals: bool,
 }
 
 impl World {
@@ -101,6 +104,7 @@ impl World {
             undo_number: 0,
             removed: Arc::default(),
             siege: None,
+            removals: false,
         }
     }
 
@@ -181,7 +185,7 @@ impl World {
     }
 
     /// The members that the ring has, or had and may have again.
-    fn there(&self) -> Vec<MemberId> {
+    pub(super) fn there(&self) -> Vec<MemberId> {
         let there = self.slots.iter().filter(|(_, slot)| !slot.absent);
         there.map(|(id, _)| *id).collect()
     }

@@ -111,19 +111,26 @@ impl World {
         chosen.into_iter().map(|(id, _)| *id).collect()
     }
 
-    /// Members after whose removal another voting database member is there.
-    pub(super) fn removable(&self) -> Vec<MemberId> {
-        let there = || self.slots.iter().filter(|(_, slot)| !slot.absent);
-        let can_lead = there().filter(|(_, slot)| {
+    /// Whether a voting database member is there besides this one.
+    pub(super) fn another_can_lead(&self, member: MemberId) -> bool {
+        self.slots.iter().any(|(id, slot)| {
             let record = &slot.seat.record;
-            record.kind == MemberKind::Database && record.votes && !slot.damaged
-        });
-        let can_lead: Vec<MemberId> = can_lead.map(|(id, _)| *id).collect();
-        let others = |id: &MemberId| can_lead.iter().any(|other| other != id);
-        there().map(|(id, _)| *id).filter(others).collect()
+            let can_lead = record.kind == MemberKind::Database && record.votes;
+            *id != member && can_lead && !slot.damaged && !slot.absent
+        })
+    }
+
+    /// Members after whose removal the ring still has a primary; none once a disk has rotted.
+    pub(super) fn removable(&self) -> Vec<MemberId> {
+        if self.slots.values().any(|slot| slot.damaged) {
+            return Vec::new();
+        }
+        let there = self.there().into_iter();
+        there.filter(|id| self.another_can_lead(*id)).collect()
     }
 
     pub(super) fn remove(&mut self, member: MemberId) {
+        self.removals = true;
         let Some(leader) = self.leader_process() else {
             return;
         };

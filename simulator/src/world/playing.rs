@@ -19,6 +19,8 @@ pub(super) enum Undo {
     NormalPace(MemberId),
     /// There is space on the disk again.
     Space(MemberId),
+    /// A member whose streams are stalled is cut off altogether.
+    CutOff(MemberId),
     /// A crash that waited for calls to the disk comes now.
     CrashNow(MemberId),
 }
@@ -161,6 +163,7 @@ impl World {
                     slot.seat.disk.set_capacity(None);
                 }
             }
+            Undo::CutOff(member) => self.cut_off(member),
             Undo::CrashNow(member) => {
                 if let Some(slot) = self.slots.get_mut(&member)
                     && slot.crash.is_some()
