@@ -96,8 +96,13 @@ impl Links {
         self.weather = Weather::default();
     }
 
-    pub(crate) fn open(&self, from: MemberId, to: MemberId) -> bool {
+    fn open(&self, from: MemberId, to: MemberId) -> bool {
         !self.cut.contains_key(&(from, to))
+    }
+
+    /// Whether a message gets through, at its start and at its end.
+    pub(crate) fn lets_through(&self, from: MemberId, to: MemberId, streamed: bool) -> bool {
+        self.open(from, to) && !(streamed && self.stalled.contains(&from))
     }
 
     /// What becomes of a message that is sent now; one of a stream is never lost or doubled on an open link.
@@ -108,7 +113,7 @@ impl Links {
         streamed: bool,
         dice: &mut Rng,
     ) -> Fate {
-        if !self.open(from, to) || streamed && self.stalled.contains(&from) {
+        if !self.lets_through(from, to, streamed) {
             return Fate::Lost;
         }
         let mut strikes = |chance: u32| chance > 0 && dice.u32(0..1000) < chance;

@@ -124,15 +124,15 @@ impl Post {
             let Some(message) = state.under_way.remove(&key) else {
                 continue;
             };
-            if let Some((stream, _)) = message.body.stream()
-                && state.dead.contains(&stream)
-            {
+            let stream = message.body.stream().map(|(stream, _)| stream);
+            if stream.is_some_and(|stream| state.dead.contains(&stream)) {
                 continue;
             }
-            if state.links.open(message.from, message.to) {
+            let streamed = stream.is_some();
+            if state.links.lets_through(message.from, message.to, streamed) {
                 arrived.push(message);
-            } else if let Some((stream, _)) = message.body.stream() {
-                state.dead.insert(stream);
+            } else {
+                state.dead.extend(stream);
             }
         }
         arrived
