@@ -14,8 +14,6 @@ const WRITES: usize = 200;
 
 /// The median of appending a transaction's bytes to a file and `fdatasync`, in milliseconds.
 pub(crate) fn median_ms() -> Result<f64> {
-    // What the ring before has left to write is not paid for here.
-    rustix::fs::sync();
     let folder = tempfile::tempdir_in(target_folder())?;
     let file = OpenOptions::new()
         .write(true)

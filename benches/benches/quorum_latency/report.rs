@@ -41,7 +41,8 @@ pub(crate) struct Row {
 /// All of it.
 pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
-    /// A plain write of a transaction's bytes that is made durable.
+    /// A plain write of a transaction's bytes that is made durable. The least counts as what the disk can do: whoever else
+    /// uses it makes it wait for the file system's journal.
     durable_write_ms: Spread,
 }
 
@@ -60,9 +61,9 @@ impl Report {
         for at in distances {
             for load in Load::ALL {
                 rows.extend(
-                    Setup::ALL.into_iter().filter_map(|setup| {
-                        row(measured, setup, at, load, durable_write_ms.median)
-                    }),
+                    Setup::ALL
+                        .into_iter()
+                        .filter_map(|setup| row(measured, setup, at, load, durable_write_ms.min)),
                 );
             }
         }
