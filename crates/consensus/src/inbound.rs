@@ -13,11 +13,11 @@ use openraft::raft::{
 use raft_types::{FileStart, FileStarts, LogId, MemberId, MemberRecord, OpId, TypeConfig, Vote};
 use thiserror::Error;
 
+use crate::canvass;
 use crate::contradiction::refuse_contradiction;
 use crate::engine;
 use crate::fault::Fault;
 use crate::leadership::Term;
-use crate::mock_election;
 use crate::questions::{Answer, CallError, MemberCalls, Question};
 use crate::rejoin;
 use crate::seat::Seat;
@@ -219,11 +219,11 @@ impl Inbound {
                 Ok(Answer::Campaigns)
             }
             Question::MockElection(call) => {
-                let held = mock_election::hold(&self.seat.raft, self.seat.id, &self.calls, call);
+                let held = canvass::hold(&self.seat.raft, self.seat.id, &self.calls, call);
                 Ok(Answer::MockElection(held.await?))
             }
             Question::MockVote(call) => {
-                let vote = mock_election::vote(&self.seat.raft, self.seat.id, &call);
+                let vote = canvass::vote(&self.seat.raft, self.seat.id, &call);
                 Ok(Answer::MockVote(vote.await))
             }
             Question::Agreement(theirs) => {

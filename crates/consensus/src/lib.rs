@@ -7,6 +7,7 @@
 
 mod admission;
 mod bootstrap;
+mod canvass;
 mod contacts;
 mod contradiction;
 mod engine;
@@ -16,6 +17,7 @@ mod heir;
 mod identity;
 mod impose;
 mod inbound;
+mod inquiry;
 mod last_heard;
 mod leadership;
 pub mod matching;
@@ -37,6 +39,7 @@ mod seat;
 mod standing;
 mod status;
 mod steward;
+mod supervision;
 mod transfer;
 mod watermark;
 
@@ -46,6 +49,7 @@ pub use explain::{Explanation, Prospects, explain};
 pub use fault::Fault;
 pub use identity::{Identity, IdentityBook, IdentityError, IdentityFile, RingState};
 pub use inbound::{AppendAnswers, Inbound, InstallRefusal};
+pub use inquiry::ask_for_agreement;
 pub use leadership::{Leadership, NotServing, Term};
 pub use member::{BootstrapError, Member, PurgeError, StartError};
 pub use member_config::{Bounds, ConfigError, MemberConfig, Timers};
@@ -59,7 +63,7 @@ pub use questions::{Answer, CallError, MemberCalls, Question};
 pub use region_watermarks::{
     NeededBy, PurgeFloor, RegionWatermark, purge_floor, region_watermarks,
 };
-pub use rejoin::{Agreement, Recollection, Rejoin, ask_for_agreement, judge as judge_rejoin};
+pub use rejoin::{Agreement, Recollection, Rejoin, judge as judge_rejoin};
 pub use repair::{
     MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, accept as accept_repair, plan_repair,
 };

@@ -25,7 +25,7 @@ pub use purging::PurgeError;
 use crate::contacts::{Contacts, Noted};
 use crate::engine::{self, Engine};
 use crate::explain::explain;
-use crate::fault::{self, Fault};
+use crate::fault::Fault;
 use crate::inbound::Inbound;
 use crate::leadership::{Leadership, Term};
 use crate::member_config::{ConfigError, MemberConfig};
@@ -37,6 +37,7 @@ use crate::seat::Seat;
 use crate::standing::RingView;
 use crate::status::MemberStatus;
 use crate::steward::{self, StewardState};
+use crate::supervision;
 use crate::watermark::{AppliedFloor, CommitMark, CommittedLog, PurgeGoal};
 
 /// A running member.
@@ -105,7 +106,7 @@ impl Member {
         let (publish_steward, steward) = watch::channel(None);
         let (publish_fault, fault) = watch::channel(None);
         let observer = tokio::spawn(observer::observe(seat.clone(), publish_leadership));
-        let supervisor = tokio::spawn(fault::supervise(seat.clone(), publish_fault));
+        let supervisor = tokio::spawn(supervision::supervise(seat.clone(), publish_fault));
         let stewarding = tokio::spawn(steward::run(
             seat.clone(),
             calls.clone(),

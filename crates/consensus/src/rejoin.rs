@@ -2,16 +2,11 @@
 //! the ring has given up. The engine would keep them silently, because what is committed is never compared again. So a
 //! member asks the others before its Raft starts, and cuts its log back to where it agrees with them.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use futures::future::join_all;
-use raft_types::{MemberId, MemberRecord, OpId, TermRun};
+use raft_types::{OpId, TermRun};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{self, Engine};
 use crate::fault::Fault;
-use crate::questions::{Answer, CallError, MemberCalls, Question};
 
 /// What a member that comes back remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,25 +71,6 @@ fn common_entry(runs: &[TermRun], op_id_at: impl Fn(u64) -> Option<OpId>) -> Opt
         }
         Some(OpId::new(run.term, have))
     })
-}
-
-/// Asks all other members at once; an error where one did not answer in time.
-pub async fn ask_for_agreement(
-    calls: &dyn MemberCalls,
-    others: &BTreeMap<MemberId, MemberRecord>,
-    own: &Recollection,
-    deadline: Duration,
-) -> BTreeMap<MemberId, Result<Agreement, CallError>> {
-    let asked = others.iter().map(|(id, record)| async move {
-        let question = Question::Agreement(own.clone());
-        let answer = match calls.ask(*id, record, question, deadline).await {
-            Ok(Answer::Agreement(agreement)) => Ok(agreement),
-            Ok(other) => Err(CallError(format!("it answers something else: {other:?}"))),
-            Err(error) => Err(error),
-        };
-        (*id, answer)
-    });
-    join_all(asked).await.into_iter().collect()
 }
 
 /// What a member has to do before its Raft may start.
