@@ -248,11 +248,18 @@ async fn first_commit(log: &[(u64, u64)], searches_locally: bool) -> f64 {
     let ring = Ring::laid_out(REGIONS, QuorumPolicy::Regions(regions.into()));
     let ring = with_logs(ring, log, log, searches_locally);
     let ring = running(with_applied(ring, log)).await;
-    let leading = ring.members.values().map(|member| Box::pin(led(member)));
-    let (leader, ..) = futures::future::select_all(leading).await;
-    let begun = Instant::now();
-    leadership_is(ring.member(leader), |now| now.serving_term().is_some()).await;
-    begun.elapsed().as_secs_f64() / ROUND_TRIP.as_secs_f64()
+    loop {
+        let leading = ring.members.values().map(|member| Box::pin(led(member)));
+        let (leader, ..) = futures::future::select_all(leading).await;
+        let begun = Instant::now();
+        let outcome =
+            |now: &Leadership| now.serving_term().is_some() || now.leading_term().is_none();
+        let now = leadership_is(ring.member(leader), outcome).await;
+        // Six members that wake up at once may elect one after the other.
+        if now.serving_term().is_some() {
+            return begun.elapsed().as_secs_f64() / ROUND_TRIP.as_secs_f64();
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
