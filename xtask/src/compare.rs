@@ -16,7 +16,7 @@ use clap::Subcommand;
 pub(crate) enum Comparison {
     /// sysbench oltp_write_only against stock replication and against this ring
     CommitLatency(commit_latency::Options),
-    /// Crashes and promotions of a ring over three regions, beside Table 2 of [MyRaft]; needs root
+    /// Crashes and promotions of a ring over three regions, beside Table 2 of MyRaft; needs root
     Failover(failover::Options),
 }
 

@@ -1,5 +1,5 @@
 //! `cargo xtask compare failover`: how long commits stay away when the leader dies, and when another one is promoted, in a ring
-//! of nine processes in three regions with distance between them, beside Table 2 of [MyRaft].
+//! of nine processes in three regions with distance between them, beside Table 2 of MyRaft.
 //!
 //! Every region has one database member, whose database is a writer, and two witnesses, which are the released binary.
 

@@ -1,4 +1,4 @@
-//! From single failovers and promotions to percentiles, beside Table 2 of [MyRaft]. Pure.
+//! From single failovers and promotions to percentiles, beside Table 2 of MyRaft. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -40,7 +40,7 @@ impl Percentiles {
     }
 }
 
-/// Table 2 of [MyRaft]: mean, p50, p95, p99 in milliseconds.
+/// Table 2 of MyRaft: mean, p50, p95, p99 in milliseconds.
 const PAPER_FAILOVER_MS: [f64; 4] = [2389.0, 1887.0, 5030.0, 6632.0];
 const PAPER_PROMOTION_MS: [f64; 4] = [218.0, 202.0, 322.0, 357.0];
 
