@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{
     ChangeMembershipError, ClientWriteError, ForwardReason, ForwardToLeader, RaftError,
 };
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
 use crate::fault::Fault;
 use crate::leadership::Term;
 use crate::quorum::VoterSets;
@@ -122,11 +123,29 @@ pub(crate) async fn append(
             return Err(MoveError::Uncommitted { waited });
         };
         obstacle = match appended {
-            Ok(done) => return Ok(OpId::from(done.log_id)),
+            Ok(done) => {
+                let op_id = OpId::from(done.log_id);
+                // The next decision is made on what the engine shows, which may be a moment behind what it answers.
+                let left = patience.saturating_sub(began.elapsed());
+                let _ = tokio::time::timeout(left, until_shown(raft, op_id)).await;
+                return Ok(op_id);
+            }
             Err(RaftError::Fatal(fatal)) => return Err(Fault::from(fatal).into()),
             Err(RaftError::APIError(error)) => Some(passing(error)?),
         };
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Waits until the engine shows the membership of this entry, or a later one.
+async fn until_shown(raft: &Engine, op_id: OpId) {
+    let mut changes = raft.server_metrics();
+    loop {
+        let role = engine::role(raft);
+        let shown = role.membership.log_id().map(|at| at.index);
+        if shown >= Some(op_id.index) || changes.changed().await.is_err() {
+            return;
+        }
     }
 }
 
