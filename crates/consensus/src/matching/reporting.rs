@@ -1,8 +1,8 @@
 //! The seam to the real network: what [`super::Matching`] asks of it beyond the engine's traits.
 
-use futures::Stream;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use openraft::errors::RPCError;
 use openraft::network::{
     NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
@@ -52,4 +52,24 @@ pub trait ReportingNetwork:
     ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<Answered>>>>
     where
         S: Stream<Item = Asked> + Send + Unpin + 'static;
+
+    /// [`NetStreamAppend::stream_append`] for a network whose streams are those with reports: it asks for none.
+    fn stream_without_reports<'s, S>(
+        &'s mut self,
+        requests: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
+    {
+        let requests = requests.map(|request| Asked {
+            request,
+            wants_report: false,
+        });
+        async move {
+            let answers = self.stream_reported(requests, option).await?;
+            Ok(answers.map_ok(|answered| answered.result).boxed())
+        }
+        .boxed()
+    }
 }

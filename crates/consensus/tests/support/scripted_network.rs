@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use consensus::matching::{Answered, Asked, ReportingNetwork, RpcResult};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use openraft::OptionalSend;
 use openraft::errors::{ReplicationClosed, StreamingError};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
@@ -118,15 +118,7 @@ impl RaftNetworkV2<TypeConfig> for ScriptedClient {
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        let requests = requests.map(|request| Asked {
-            request,
-            wants_report: false,
-        });
-        async move {
-            let answers = self.stream_reported(requests, option).await?;
-            Ok(answers.map_ok(|answered| answered.result).boxed())
-        }
-        .boxed()
+        self.stream_without_reports(requests, option)
     }
 
     async fn vote(

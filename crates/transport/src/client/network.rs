@@ -8,7 +8,7 @@ use consensus::matching::{Answered, Asked, ReportingNetwork, RpcResult};
 use consensus::{Answer, CallError, IdentityBook, MemberCalls, Question};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt, TryFutureExt, TryStreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, TryFutureExt, stream};
 use openraft::OptionalSend;
 use openraft::errors::{
     NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable,
@@ -20,13 +20,15 @@ use openraft::raft::{
 };
 use openraft::type_config::alias::SnapshotOf;
 use raft_types::{MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
-use tonic::{Code, Response, Status};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
 
 use super::answers::Answers;
 use super::parts::Parts;
 use super::peers::{Peer, PeerTrouble, Peers};
 use super::window::Window;
 use crate::envelope;
+use crate::schema::{self, raft_client::RaftClient};
 use crate::tls::TlsMaterial;
 use crate::transport_config::TransportConfig;
 use crate::wire;
@@ -134,6 +136,23 @@ impl PeerClient {
     }
 
     /// Lets the member's log begin with a file of this one's.
+    /// Asks for a vote, or whether one would be given.
+    async fn ask_for_vote(
+        &self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+        ask: impl AsyncFnOnce(
+            RaftClient<Channel>,
+            Request<schema::VoteRequest>,
+        ) -> Result<Response<schema::VoteAnswer>, Status>,
+    ) -> RpcResult<VoteResponse<TypeConfig>> {
+        let peer = &self.peer;
+        let client = peer.urgent().map_err(|error| unreachable(peer, error))?;
+        let call = ask(client, peer.sealed(wire::vote_request(&request)));
+        let answer = unary(peer, RPCTypes::Vote, option.hard_ttl(), call).await?;
+        wire::vote_response(answer).map_err(unreadable)
+    }
+
     async fn begin(
         &self,
         vote: Vote,
@@ -191,15 +210,7 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        let requests = requests.map(|request| Asked {
-            request,
-            wants_report: false,
-        });
-        async move {
-            let answers = self.stream_reported(requests, option).await?;
-            Ok(answers.map_ok(|answered| answered.result).boxed())
-        }
-        .boxed()
+        self.stream_without_reports(requests, option)
     }
 
     async fn vote(
@@ -207,11 +218,8 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         request: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> RpcResult<VoteResponse<TypeConfig>> {
-        let peer = &self.peer;
-        let mut client = peer.urgent().map_err(|error| unreachable(peer, error))?;
-        let call = client.vote(peer.sealed(wire::vote_request(&request)));
-        let answer = unary(peer, RPCTypes::Vote, option.hard_ttl(), call).await?;
-        wire::vote_response(answer).map_err(unreadable)
+        let ask = async |mut client: RaftClient<Channel>, request| client.vote(request).await;
+        self.ask_for_vote(request, option, ask).await
     }
 
     async fn pre_vote(
@@ -219,11 +227,8 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         request: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> RpcResult<VoteResponse<TypeConfig>> {
-        let peer = &self.peer;
-        let mut client = peer.urgent().map_err(|error| unreachable(peer, error))?;
-        let call = client.pre_vote(peer.sealed(wire::vote_request(&request)));
-        let answer = unary(peer, RPCTypes::Vote, option.hard_ttl(), call).await?;
-        wire::vote_response(answer).map_err(unreadable)
+        let ask = async |mut client: RaftClient<Channel>, request| client.pre_vote(request).await;
+        self.ask_for_vote(request, option, ask).await
     }
 
     async fn full_snapshot(

@@ -5,9 +5,7 @@ use raft_types::{MemberId, OpId};
 use serde::Serialize;
 
 use super::config_args::ConfigArgs;
-use super::phases::Phases;
-use super::promote::another_answer;
-use super::session::{Patience, Session, block_on};
+use super::session::{Patience, Session, another_answer, block_on};
 use crate::admin::{CommandResult, Directory, OperatorCommand};
 use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
 
@@ -53,15 +51,8 @@ pub(crate) fn run(args: &MockElectionArgs, format: Format) -> Result<(), Failure
         let (report, directory) = session.ring().await?;
         let to = directory.find(&args.member)?.id;
         let command = OperatorCommand::MockElection { to };
-        let mut phases = Phases::new(format);
-        let asked = session
-            .operator
-            .lead(&report, &command, args.patience.until(), |told| {
-                phases.show(told);
-            })
-            .await;
-        drop(phases);
-        match asked? {
+        let until = args.patience.until();
+        match session.order(&report, &command, until, format).await? {
             CommandResult::MockElection(election) => show(&election, &directory, format),
             other => Err(another_answer(&other)),
         }

@@ -5,10 +5,10 @@ use raft_types::MemberId;
 use serde::Serialize;
 
 use super::config_args::ConfigArgs;
-use super::phases::{Phases, milliseconds};
-use super::session::{Consent, Patience, Session, block_on};
+use super::phases::milliseconds;
+use super::session::{Consent, Patience, Session, another_answer, block_on};
 use crate::admin::{CommandResult, OperatorCommand, Place};
-use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+use crate::terminal::{Failure, Format, print_json, print_text};
 
 /// Arguments of `witness promote`.
 #[derive(Debug, clap::Args)]
@@ -54,15 +54,8 @@ pub(crate) fn run(args: &PromoteArgs, format: Format) -> Result<(), Failure> {
             place.name, place.region
         ))?;
         let command = OperatorCommand::Promote { to: place.id };
-        let mut phases = Phases::new(format);
-        let promoted = session
-            .operator
-            .lead(&report, &command, args.patience.until(), |told| {
-                phases.show(told);
-            })
-            .await;
-        drop(phases);
-        match promoted? {
+        let until = args.patience.until();
+        match session.order(&report, &command, until, format).await? {
             CommandResult::Promoted(promoted) => show(&place, &promoted, format),
             other => Err(another_answer(&other)),
         }
@@ -95,13 +88,4 @@ fn show(place: &Place, promoted: &Promoted, format: Format) -> Result<(), Failur
             milliseconds(document.seconds)
         )),
     }
-}
-
-/// A member of another version answers something else than what was asked.
-pub(super) fn another_answer(answer: &CommandResult) -> Failure {
-    Failure::new(
-        Exit::Error,
-        format!("the member answers something that was not asked: {answer:?}"),
-        "run the same version everywhere, and look with `witness status` what was done",
-    )
 }

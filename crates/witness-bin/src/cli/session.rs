@@ -1,5 +1,5 @@
 //! What the operators' commands share: the configuration, the operator over it, the time that a command
-//! may take, and the question before it changes something.
+//! may take, the way to the leader, and the question before it changes something.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::config_args::ConfigArgs;
-use crate::admin::{Directory, Operator};
+use super::phases::Phases;
+use crate::admin::{CommandResult, Directory, Operator, OperatorCommand};
 use crate::config::duration_of;
 use crate::status::{Asker, RingReport};
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Exit, Failure, Format};
 
 /// How long a command may take.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -103,6 +104,31 @@ impl Session {
         }
         Ok((report, directory))
     }
+
+    /// Has the leader carry out a command, and shows its phases as they come.
+    ///
+    /// # Errors
+    /// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known.
+    pub(super) async fn order(
+        &self,
+        report: &RingReport,
+        command: &OperatorCommand,
+        until: Instant,
+        format: Format,
+    ) -> Result<CommandResult, Failure> {
+        let mut phases = Phases::new(format);
+        let tell = |told| phases.show(told);
+        self.operator.lead(report, command, until, tell).await
+    }
+}
+
+/// A member of another version answers something else than what was asked.
+pub(super) fn another_answer(answer: &CommandResult) -> Failure {
+    Failure::new(
+        Exit::Error,
+        format!("the member answers something that was not asked: {answer:?}"),
+        "run the same version everywhere, and look with `witness status` what was done",
+    )
 }
 
 /// Runs what waits for other members.

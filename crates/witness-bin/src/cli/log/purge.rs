@@ -7,8 +7,7 @@ use serde::Serialize;
 
 use crate::admin::{CommandResult, OperatorCommand, PurgeReport, PurgeWish};
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::promote::another_answer;
-use crate::cli::session::{Consent, Patience, Session, block_on};
+use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
 use crate::config::{bytes_of, duration_of};
 use crate::terminal::{Failure, Format, print_json, print_text};
 

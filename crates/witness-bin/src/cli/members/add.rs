@@ -9,9 +9,8 @@ use tokio::time::Instant;
 
 use crate::admin::{CommandResult, Directory, OperatorCommand};
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::phases::{CatchUp, Phases};
-use crate::cli::promote::another_answer;
-use crate::cli::session::{Patience, Session, block_on};
+use crate::cli::phases::CatchUp;
+use crate::cli::session::{Patience, Session, another_answer, block_on};
 use crate::config::nearest;
 use crate::status::RingReport;
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
@@ -101,13 +100,7 @@ pub(crate) fn run(args: &AddArgs, format: Format) -> Result<(), Failure> {
         let record = record(args, incarnation);
         let votes = record.votes;
         let command = OperatorCommand::AddMember { member: id, record };
-        let mut phases = Phases::new(format);
-        let added = session
-            .operator
-            .lead(&report, &command, until, |told| phases.show(told))
-            .await;
-        drop(phases);
-        let entry = match added? {
+        let entry = match session.order(&report, &command, until, format).await? {
             CommandResult::Added(entry) => entry,
             other => return Err(another_answer(&other)),
         };

@@ -5,9 +5,7 @@ use serde::Serialize;
 
 use crate::admin::{CommandResult, OperatorCommand};
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::phases::Phases;
-use crate::cli::promote::another_answer;
-use crate::cli::session::{Consent, Patience, Session, block_on};
+use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
 use crate::terminal::{Failure, Format, print_json, print_text};
 
 /// Arguments of `witness members remove`.
@@ -46,15 +44,8 @@ pub(crate) fn run(args: &RemoveArgs, format: Format) -> Result<(), Failure> {
             place.name, place.id, place.region
         ))?;
         let command = OperatorCommand::RemoveMember { member: place.id };
-        let mut phases = Phases::new(format);
-        let removed = session
-            .operator
-            .lead(&report, &command, args.patience.until(), |told| {
-                phases.show(told);
-            })
-            .await;
-        drop(phases);
-        let entry = match removed? {
+        let until = args.patience.until();
+        let entry = match session.order(&report, &command, until, format).await? {
             CommandResult::Removed(entry) => entry,
             other => return Err(another_answer(&other)),
         };

@@ -11,8 +11,7 @@ use tokio::time::Instant;
 use super::evidence::{Evidence, page};
 use crate::admin::{CommandResult, Directory, OperatorCommand, Refusal};
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::promote::another_answer;
-use crate::cli::session::{Consent, Patience, Session, block_on};
+use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
 use crate::status::RingReport;
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
@@ -26,7 +25,7 @@ pub(crate) struct FixArgs {
     #[arg(long, value_name = "PLAN")]
     plan: Option<String>,
     /// The last entry that is sure to be kept, as the plan names it: what came after it may be lost
-    #[arg(long, value_name = "OP_ID", value_parser = op_id)]
+    #[arg(long, value_name = "OP_ID")]
     accept_loss: Option<OpId>,
     #[command(flatten)]
     patience: Patience,
@@ -284,13 +283,6 @@ fn steps(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
         ));
     }
     steps
-}
-
-fn op_id(text: &str) -> Result<OpId, String> {
-    let parsed = text
-        .split_once('.')
-        .and_then(|(term, index)| Some(OpId::new(term.parse().ok()?, index.parse().ok()?)));
-    parsed.ok_or_else(|| format!("`{text}` is not an op id; write it as TERM.INDEX, as in 3.1042"))
 }
 
 #[cfg(test)]
