@@ -1,10 +1,11 @@
 //! What the checkers are told. Every event is something that a member did or said, at the moment at which it did.
 
 use std::fmt;
+use std::sync::Arc;
 
 use raft_types::{MemberId, OpId, Vote};
 
-use crate::seen::{Content, Seen};
+use crate::seen::{Content, Seen, VoterSets};
 
 /// One thing that happened.
 #[derive(Debug, Clone)]
@@ -20,6 +21,13 @@ pub(crate) enum Event {
     Truncated {
         member: MemberId,
         keep: Option<OpId>,
+    },
+    /// A member's store is told to begin behind an entry whose predecessors are purged elsewhere.
+    Began {
+        member: MemberId,
+        before: OpId,
+        /// The membership that is in force there.
+        membership: Option<(OpId, Arc<VoterSets>)>,
     },
     /// A member's store acknowledged a vote.
     Voted { member: MemberId, vote: Vote },
@@ -89,6 +97,9 @@ impl fmt::Display for Event {
             Self::Durable { member, upto } => write!(f, "member {member} has {upto} durably"),
             Self::Truncated { member, keep } => {
                 write!(f, "member {member} takes back all behind {}", op_id(keep))
+            }
+            Self::Began { member, before, .. } => {
+                write!(f, "the log of member {member} begins behind {before}")
             }
             Self::Voted { member, vote } => write!(f, "member {member} stored the vote {vote}"),
             Self::Opened {

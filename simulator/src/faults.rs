@@ -103,10 +103,12 @@ pub(crate) enum Fault {
     Remove {
         member: MemberId,
     },
-    /// This member purges all but the last entries, as far as everybody has them.
+    /// This member purges the files before its last entries: as far as everybody has them, or, when it waits for nobody, as
+    /// far as they are committed.
     Purge {
         member: MemberId,
         keep: u64,
+        waits: bool,
     },
 }
 
@@ -278,6 +280,7 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
         _ => Fault::Purge {
             member,
             keep: dice.u64(0..40),
+            waits: dice.bool(),
         },
     })
 }

@@ -32,6 +32,13 @@ impl Store {
         };
     }
 
+    fn began(&mut self, before: OpId) {
+        self.log.begin(before);
+        self.durable = self
+            .durable
+            .filter(|durable| self.log.get(durable.index).is_some());
+    }
+
     fn opened(
         &mut self,
         member: MemberId,
@@ -70,7 +77,7 @@ impl Store {
             )),
             (None, None) => Ok(()),
         };
-        self.log.replace(entries.to_vec());
+        self.log.replace(floor, entries.to_vec());
         self.durable = self.log.last();
         self.vote = vote;
         verdict
@@ -103,6 +110,9 @@ impl Checker for DurableSurvives {
             }
             Event::Truncated { member, keep } => {
                 self.stores.entry(*member).or_default().truncated(*keep);
+            }
+            Event::Began { member, before, .. } => {
+                self.stores.entry(*member).or_default().began(*before);
             }
             Event::Voted { member, vote } => {
                 self.stores.entry(*member).or_default().vote = Some(*vote);

@@ -61,7 +61,12 @@ impl LogsMatch {
         }
     }
 
-    fn opened(&mut self, member: MemberId, entries: &[Seen]) -> Result<(), String> {
+    fn opened(
+        &mut self,
+        member: MemberId,
+        floor: Option<OpId>,
+        entries: &[Seen],
+    ) -> Result<(), String> {
         for entry in entries {
             let Some(known) = self.known.get(&entry.op_id) else {
                 return Err(format!(
@@ -76,7 +81,7 @@ impl LogsMatch {
             }
         }
         let log = self.logs.entry(member).or_default();
-        log.replace(entries.to_vec());
+        log.replace(floor, entries.to_vec());
         Ok(())
     }
 }
@@ -95,9 +100,16 @@ impl Checker for LogsMatch {
                 self.logs.entry(*member).or_default().truncate(*keep);
                 Ok(())
             }
+            Event::Began { member, before, .. } => {
+                self.logs.entry(*member).or_default().begin(*before);
+                Ok(())
+            }
             Event::Opened {
-                member, entries, ..
-            } => self.opened(*member, entries),
+                member,
+                floor,
+                entries,
+                ..
+            } => self.opened(*member, *floor, entries),
             _ => Ok(()),
         }
     }

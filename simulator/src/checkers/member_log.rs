@@ -7,6 +7,8 @@ use crate::seen::Seen;
 /// Entries from some index on, without a gap.
 #[derive(Debug, Default)]
 pub(super) struct MemberLog {
+    /// The entry before the first one.
+    floor: Option<OpId>,
     entries: Vec<Seen>,
 }
 
@@ -22,7 +24,7 @@ impl MemberLog {
     }
 
     pub(super) fn last(&self) -> Option<OpId> {
-        self.entries.last().map(|last| last.op_id)
+        self.entries.last().map(|last| last.op_id).or(self.floor)
     }
 
     pub(super) fn push(&mut self, entry: Seen) {
@@ -35,8 +37,22 @@ impl MemberLog {
         self.entries.truncate(kept);
     }
 
+    /// The log begins behind `before`: if it has that entry it goes on behind it, else it has nothing any more.
+    pub(super) fn begin(&mut self, before: OpId) {
+        let has_it = self
+            .get(before.index)
+            .is_some_and(|entry| entry.op_id == before);
+        let forgotten = match self.at(before.index) {
+            Some(at) if has_it => at + 1,
+            _ => self.entries.len(),
+        };
+        self.entries.drain(..forgotten);
+        self.floor = Some(before);
+    }
+
     /// The log is what was found.
-    pub(super) fn replace(&mut self, entries: Vec<Seen>) {
+    pub(super) fn replace(&mut self, floor: Option<OpId>, entries: Vec<Seen>) {
+        self.floor = floor;
         self.entries = entries;
     }
 

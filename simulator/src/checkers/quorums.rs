@@ -59,6 +59,13 @@ impl Checker for ConsecutiveQuorumsIntersect {
                 }
                 Ok(())
             }
+            Event::Began {
+                member, membership, ..
+            } => {
+                self.memberships
+                    .insert(*member, membership.iter().cloned().collect());
+                Ok(())
+            }
             Event::Opened {
                 member, entries, ..
             } => {

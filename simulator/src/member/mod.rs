@@ -7,6 +7,7 @@ mod clock;
 mod disk_pace;
 mod process;
 mod watched_log;
+mod watched_starts;
 
 pub(crate) use clock::ClockRate;
 pub(crate) use disk_pace::DiskPace;

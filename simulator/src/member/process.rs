@@ -22,6 +22,7 @@ use super::clients;
 use super::clock::{Clock, ClockRate};
 use super::disk_pace::DiskPace;
 use super::watched_log::{Watch, WatchedLog};
+use super::watched_starts::WatchedStarts;
 use crate::event::Event;
 use crate::mutation::Mutation;
 use crate::network::{Desk, Message, Port, Post, Reception};
@@ -205,9 +206,9 @@ impl Process {
             last_applied: last_applied.map(LogId::from),
             membership,
         };
-        let watched = WatchedLog::new(store, watch, seat.pace.clone());
         let calls = Arc::new(port.clone());
-        let starts = Arc::new(log.clone());
+        let starts = Arc::new(WatchedStarts::new(log.clone(), watch.clone()));
+        let watched = WatchedLog::new(store, watch, seat.pace.clone());
         let member = match seat.searches_itself {
             true => {
                 let network = Matching::new(port, own.clone(), &seat.timers);
@@ -257,7 +258,8 @@ impl Process {
         let Some(mark) = mark else {
             return;
         };
-        let start = self.told.map_or(0, |told| told.index + 1);
+        let first = self.log.bounds().map_or(0, |(first, _)| first.index);
+        let start = self.told.map_or(0, |told| told.index + 1).max(first);
         if start > mark.index {
             return;
         }

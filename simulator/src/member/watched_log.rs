@@ -34,7 +34,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    fn saw(&self, event: impl FnOnce(MemberId) -> Event) {
+    pub(super) fn saw(&self, event: impl FnOnce(MemberId) -> Event) {
         if !self.disk.is_off() {
             self.record.saw(&event(self.member));
         }

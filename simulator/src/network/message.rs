@@ -3,10 +3,10 @@
 use consensus::matching::{Answered, Asked};
 use consensus::{Answer, CallError, Question};
 use openraft::raft::{
-    AppendEntriesRequest, StreamAppendResult, TransferLeaderRequest, TransferLeaderResponse,
-    VoteRequest, VoteResponse,
+    AppendEntriesRequest, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use raft_types::{MemberId, TypeConfig};
+use raft_types::{FileStart, MemberId, TypeConfig, Vote};
 
 /// Numbers a call or a stream; never used twice in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +50,8 @@ pub(crate) enum Call {
     PreVote(VoteRequest<TypeConfig>),
     Heartbeat(AppendEntriesRequest<TypeConfig>),
     Transfer(TransferLeaderRequest<TypeConfig>),
+    /// The entries that the member needs are purged: its log is to begin with this file.
+    Begin(Vote, FileStart),
     Ask(Question),
 }
 
@@ -59,6 +61,7 @@ pub(crate) enum Reply {
     Vote(VoteResponse<TypeConfig>),
     Heartbeat(StreamAppendResult<TypeConfig>),
     Transfer(TransferLeaderResponse<TypeConfig>),
+    Begin(SnapshotResponse<TypeConfig>),
     Ask(Result<Answer, CallError>),
     /// The member cannot be called: nothing listens there, or its engine has stopped.
     Unreachable(String),
@@ -87,6 +90,7 @@ impl Body {
             Self::Answer { .. } => 8,
             Self::Closed(_) => 9,
             Self::Broken(..) => 10,
+            Self::Call(_, Call::Begin(..)) => 11,
         }
     }
 
@@ -97,10 +101,12 @@ impl Body {
             Self::Call(_, Call::PreVote(request)) => format!("pre-vote? {request}"),
             Self::Call(_, Call::Heartbeat(request)) => format!("heartbeat {request}"),
             Self::Call(_, Call::Transfer(request)) => format!("transfer {request}"),
+            Self::Call(_, Call::Begin(vote, start)) => format!("begin {vote} {}", start.before),
             Self::Call(_, Call::Ask(question)) => format!("asks {question:?}"),
             Self::Reply(_, Reply::Vote(response)) => format!("vote: {response}"),
             Self::Reply(_, Reply::Heartbeat(answer)) => format!("heartbeat: {answer:?}"),
             Self::Reply(_, Reply::Transfer(response)) => format!("transfer: {response:?}"),
+            Self::Reply(_, Reply::Begin(response)) => format!("begin: {response:?}"),
             Self::Reply(_, Reply::Ask(answer)) => format!("answers {answer:?}"),
             Self::Reply(_, Reply::Unreachable(why)) => format!("unreachable: {why}"),
             Self::Request {

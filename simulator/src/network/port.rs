@@ -6,7 +6,7 @@ use consensus::matching::{Answered, Asked, ReportingNetwork, RpcResult};
 use consensus::{Answer, CallError, MemberCalls, Question, Timers};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
-use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use openraft::OptionalSend;
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
 use openraft::network::{RPCOption, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
@@ -182,15 +182,7 @@ impl RaftNetworkV2<TypeConfig> for Line {
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        let requests = requests.map(|request| Asked {
-            request,
-            wants_report: false,
-        });
-        async move {
-            let answers = self.stream_reported(requests, option).await?;
-            Ok(answers.map_ok(|answered| answered.result).boxed())
-        }
-        .boxed()
+        self.stream_without_reports(requests, option)
     }
 
     async fn vote(
@@ -212,15 +204,27 @@ impl RaftNetworkV2<TypeConfig> for Line {
 
     async fn full_snapshot(
         &mut self,
-        _: Vote,
-        _: SnapshotOf<TypeConfig, OfferedStart>,
+        vote: Vote,
+        snapshot: SnapshotOf<TypeConfig, OfferedStart>,
         _: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        _: RPCOption,
+        option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        let reason = "entries that the member needs are purged";
-        Err(StreamingError::Unreachable(Unreachable::from_string(
-            reason,
-        )))
+        let Some(start) = snapshot.snapshot else {
+            let why = "no file of this log is there with which the member's log could begin";
+            return Err(unreachable(why).into());
+        };
+        let call = Call::Begin(vote, start);
+        let deadline = option.hard_ttl();
+        let answer = self.rpc(
+            RPCTypes::InstallSnapshot,
+            call,
+            deadline,
+            |reply| match reply {
+                Reply::Begin(response) => Some(response),
+                _ => None,
+            },
+        );
+        Ok(answer.await?)
     }
 
     async fn transfer_leader(

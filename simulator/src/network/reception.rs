@@ -75,6 +75,10 @@ impl Reception {
                 let answer = self.inbound.transfer_leader(request).await;
                 answer.map_or_else(stopped, Reply::Transfer)
             }
+            Call::Begin(vote, start) => match self.inbound.install(vote, start).await {
+                Ok(response) => Reply::Begin(response),
+                Err(refusal) => Reply::Unreachable(refusal.to_string()),
+            },
             Call::Ask(question) => Reply::Ask(self.inbound.answer(from, question).await),
         };
         self.desk.send(from, Body::Reply(id, reply));

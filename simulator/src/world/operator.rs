@@ -3,11 +3,13 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use binlog_store::LogHandle;
 use consensus::PromotionProgress;
-use raft_types::{MemberId, MemberKind};
+use raft_types::{FileStarts, MemberId, MemberKind, OpId};
 use tokio::sync::watch;
 
 use super::World;
+use super::slot::Slot;
 use crate::member::Process;
 
 /// Members that were removed and are to be switched off.
@@ -57,12 +59,8 @@ impl World {
         });
     }
 
-    /// Members that were never there. A new one needs the whole log, so it comes only while nothing is purged.
+    /// Members that were never there.
     pub(super) fn spares(&self) -> Vec<MemberId> {
-        let purged = self.slots.values().any(|slot| {
-            let process = slot.process();
-            process.is_some_and(|process| process.with(|member| member.status().purged.is_some()))
-        });
         let spares = self.shape.members.iter().filter(|(id, member)| {
             member.spare
                 && self
@@ -70,10 +68,7 @@ impl World {
                     .get(id)
                     .is_some_and(|slot| slot.absent && slot.is_new())
         });
-        match purged {
-            true => Vec::new(),
-            false => spares.map(|(id, _)| *id).collect(),
-        }
+        spares.map(|(id, _)| *id).collect()
     }
 
     pub(super) fn add(&mut self, member: MemberId) {
@@ -161,22 +156,27 @@ impl World {
         }
     }
 
-    pub(super) fn purge(&mut self, member: MemberId, keep: u64) {
+    pub(super) fn purge(&mut self, member: MemberId, keep: u64, waits: bool) {
         for slot in self.slots.values_mut() {
             slot.note_settled();
         }
-        let members = self.slots.values();
-        let needed = members.filter(|slot| !slot.absent && !slot.is_lost());
-        let everybody_has = needed.map(|slot| slot.settled).min().flatten();
+        let held_by = |id: &MemberId, slot: &Slot| match waits {
+            true => !slot.absent && !slot.is_lost(),
+            false => *id == member,
+        };
+        let members = self.slots.iter().filter(|(id, slot)| held_by(id, slot));
+        let settled = members.map(|(_, slot)| slot.settled).min().flatten();
         let Some(process) = self.slots.get(&member).and_then(|slot| slot.process()) else {
             return;
         };
-        let upto = everybody_has.and_then(|index| index.checked_sub(keep));
-        let Some(upto) = upto.and_then(|index| process.log().op_id_at(index)) else {
+        let Some(upto) = settled.and_then(|index| index.checked_sub(keep)) else {
             return;
         };
-        let record = self.record.clone();
-        process.spawn(|member| async move {
+        let (record, log) = (self.record.clone(), process.log().clone());
+        process.spawn(move |member| async move {
+            let Some(upto) = last_file_before(&log, upto).await else {
+                return;
+            };
             let outcome = member.purge(upto).await;
             record.note(&format!(
                 "member {} purges up to {upto}: {outcome:?}",
@@ -184,4 +184,17 @@ impl World {
             ));
         });
     }
+}
+
+/// The end of the last file that holds nothing behind this index.
+async fn last_file_before(log: &LogHandle, index: u64) -> Option<OpId> {
+    let mut found = None;
+    let mut from = log.bounds().map(|(first, _)| first);
+    while let Ok(Some(start)) = log.first_start(from).await
+        && start.before.index <= index
+    {
+        found = Some(start.before);
+        from = Some(OpId::new(start.before.term, start.before.index + 1));
+    }
+    found
 }

@@ -105,7 +105,11 @@ impl World {
             Fault::Promote { to } => self.promote(to),
             Fault::Add { member } => self.add(member),
             Fault::Remove { member } => self.remove(member),
-            Fault::Purge { member, keep } => self.purge(member, keep),
+            Fault::Purge {
+                member,
+                keep,
+                waits,
+            } => self.purge(member, keep, waits),
         }
     }
 

@@ -1,0 +1,47 @@
+//! The store's file starts between the engine and the checkers: a log that begins behind a later entry is told to the record.
+
+use std::io;
+use std::sync::Arc;
+
+use binlog_store::LogHandle;
+use raft_types::{FileStart, FileStartAnswer, FileStarts, OpId};
+
+use super::watched_log::Watch;
+use crate::event::Event;
+
+/// See the module.
+pub(super) struct WatchedStarts {
+    log: LogHandle,
+    watch: Watch,
+}
+
+impl WatchedStarts {
+    pub(super) fn new(log: LogHandle, watch: Watch) -> Self {
+        Self { log, watch }
+    }
+}
+
+impl FileStarts for WatchedStarts {
+    fn first_start(&self, from: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>> {
+        self.log.first_start(from)
+    }
+
+    fn check_start(&self, start: &FileStart) -> io::Result<()> {
+        self.log.check_start(start)
+    }
+
+    fn begin_at(&self, start: FileStart) -> FileStartAnswer<'_, ()> {
+        // Told before: where the disk is cut off on the way, it may have begun there afterwards.
+        let stored = &start.membership;
+        let membership = stored.log_id().map(|at| {
+            let sets = stored.membership().get_joint_config().clone();
+            (OpId::from(at), Arc::new(sets))
+        });
+        self.watch.saw(|member| Event::Began {
+            member,
+            before: start.before,
+            membership,
+        });
+        self.log.begin_at(start)
+    }
+}
