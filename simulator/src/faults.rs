@@ -188,7 +188,7 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
         _ => *pick(dice, &view.running),
     };
     let drawn = match intensity.stress {
-        Stress::Everything => dice.u32(0..103),
+        Stress::Everything => dice.u32(0..108),
         Stress::Leaders => *pick(
             dice,
             &[0, 10, 25, 35, 36, 36, 65, 82, 82, 95, 95, 100, 100, 100],
@@ -279,8 +279,8 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
         100..=102 => Fault::Campaign { member },
         _ => Fault::Purge {
             member,
-            keep: dice.u64(0..40),
-            waits: dice.bool(),
+            keep: dice.u64(0..15),
+            waits: dice.u32(0..4) == 0,
         },
     })
 }

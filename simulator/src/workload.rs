@@ -27,7 +27,7 @@ impl Workload {
             write_pause: Duration::from_millis(dice.u64(20..200)),
             read_pause: Duration::from_millis(dice.u64(40..300)),
             largest: dice.usize(10..600),
-            rotate_one_in: dice.u32(10..60),
+            rotate_one_in: dice.u32(4..40),
             next: Arc::new(AtomicU64::new(1)),
         }
     }
