@@ -9,6 +9,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use raft_types::{MemberId, MemberKind};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::heir;
 use crate::leadership::Leadership;
@@ -187,6 +188,7 @@ async fn give_to(
     calls: &Arc<dyn MemberCalls>,
     to: MemberId,
 ) -> Result<(), String> {
+    wait_for_the_log(seat, to).await?;
     match transfer(seat, calls, to).await {
         Ok(TransferOutcome::Done { term }) => {
             tracing::info!(%to, %term, "handed the leadership over");
@@ -197,6 +199,27 @@ async fn give_to(
             Ok(())
         }
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Waits, a lease at most, until `to` has the whole log durably. A target of the engine's transfer waits for it, too, but
+/// only for a heartbeat; then it refuses, and the others, who take the leadership for given away, elect one of theirs.
+async fn wait_for_the_log(seat: &Seat, to: MemberId) -> Result<(), String> {
+    let until = Instant::now() + seat.timers.lease;
+    loop {
+        let view = seat.ring_view();
+        let behind = view.member(to).and_then(|target| target.behind);
+        match behind {
+            // None: it does not lead any more, and the transfer says so.
+            Some(0) | None => return Ok(()),
+            Some(behind) if Instant::now() >= until => {
+                let lease = seat.timers.lease;
+                return Err(format!(
+                    "member {to} still lacks {behind} entries of the log after {lease:?}; look at its disk"
+                ));
+            }
+            Some(_) => tokio::time::sleep(Duration::from_millis(2)).await,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use consensus::StewardState;
 use raft_types::MemberId;
 use raft_types::MemberKind::{Database, Witness};
 
-use crate::support::ring::{Ring, within};
+use crate::support::ring::{Ring, TIMERS, within};
 
 const DATABASE: MemberId = MemberId(3);
 
@@ -55,4 +55,31 @@ async fn a_witness_without_an_heir_leads_on_and_says_why() {
     for id in [1, 2].map(MemberId) {
         assert_eq!(ring.member(id).status().steward, None);
     }
+}
+
+/// The target of a transfer waits for the entries that it lacks for about a heartbeat, and the other witness takes the
+/// leadership for given away: it would be elected, give it away in turn, and so on.
+#[tokio::test(start_paused = true)]
+async fn a_witness_hands_over_when_the_heir_has_its_log_and_not_before() {
+    let mut ring = Ring::of(&[Witness, Witness, Database]).await;
+    within("the database member leads", async {
+        while ring.serving().await.0 != DATABASE {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    ring.crash(DATABASE).await;
+    let slow = TIMERS.lease * 9 / 10;
+    ring.disks[&DATABASE].set_flush_time(slow);
+    let (witness, term) = ring.serving().await;
+    assert_ne!(witness, DATABASE);
+    ring.start(DATABASE).await;
+    within("the database member leads", async {
+        while ring.serving().await.0 != DATABASE {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let handed_over = ring.serving().await.1;
+    assert_eq!(handed_over.0, term.0 + 1, "somebody else led in between");
 }
