@@ -1,0 +1,157 @@
+//! The seam to a database: what the workers ask of it. One implementation is MySQL, the other keeps rows in memory.
+
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+
+use binlog_format::gtid::GtidSet;
+use thiserror::Error;
+
+use crate::schema::{TableName, TableShape};
+use crate::transaction::Transaction;
+
+/// When the write of a row is finished, so that the next write of the same row is safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finished {
+    /// As soon as it was written: rows have versions.
+    AtWrite,
+    /// When its transaction is committed: the database locks rows until then.
+    AtCommit,
+}
+
+/// What follows the last row that is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// The transaction stays open.
+    StayOpen,
+    /// The transaction is committed in the same breath.
+    Commit,
+}
+
+/// A database that transactions are applied to.
+pub trait Backend: Send + Sync + 'static {
+    /// One session of it.
+    type Session: Session;
+
+    /// When the write of a row is finished.
+    fn finished(&self) -> Finished;
+
+    /// Opens a session for a worker.
+    fn open(&self) -> impl Future<Output = Result<Self::Session, BackendError>> + Send;
+
+    /// What is committed: the only checkpoint.
+    fn executed(&self) -> impl Future<Output = Result<GtidSet, BackendError>> + Send;
+
+    /// A table as it is now; `None` when there is no such table. Asked again only after a barrier that changes the schema.
+    fn table(
+        &self,
+        name: &TableName,
+    ) -> impl Future<Output = Result<Option<TableShape>, BackendError>> + Send;
+
+    /// Called at a prefix point of `commit_order = "snapshot"`: everything before it is committed, and nothing behind it.
+    /// Readers' snapshots are taken before it returns.
+    fn at_prefix_point(&self) -> impl Future<Output = Result<(), BackendError>> + Send;
+
+    /// Which sessions hold up `waiting`, a session that has not finished a write for a while: locks of transactions that
+    /// come later in the log, and have to step back.
+    fn blockers(
+        &self,
+        waiting: SessionId,
+    ) -> impl Future<Output = Result<Vec<SessionId>, BackendError>> + Send;
+}
+
+/// A session's number in its database (MySQL's connection id).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+/// One session: one transaction at a time. A call that is dropped makes it unusable.
+pub trait Session: Send {
+    /// Its number.
+    fn id(&self) -> SessionId;
+
+    /// Writes some rows of a transaction, in order. Row 0 begins it.
+    ///
+    /// # Errors
+    /// The transaction is rolled back, unless the session is lost: then its outcome is only known by
+    /// [`Backend::executed`].
+    fn write(
+        &mut self,
+        transaction: &Arc<Transaction>,
+        rows: Range<usize>,
+        then: Then,
+    ) -> impl Future<Output = Result<(), WriteError>> + Send;
+
+    /// Commits the transaction whose rows are written. With nothing written: an empty transaction with its GTID.
+    ///
+    /// # Errors
+    /// As for [`Session::write`].
+    fn commit(
+        &mut self,
+        transaction: &Arc<Transaction>,
+    ) -> impl Future<Output = Result<(), WriteError>> + Send;
+
+    /// Applies whole transactions one after the other, each committed before the next begins. Stops at the first that
+    /// fails; what was committed before it stays. Returns how many were committed, and why no more.
+    fn apply(
+        &mut self,
+        transactions: &[Arc<Transaction>],
+    ) -> impl Future<Output = (usize, Result<(), WriteError>)> + Send;
+
+    /// Applies a barrier as a whole.
+    ///
+    /// # Errors
+    /// As for [`Session::write`].
+    fn run_barrier(
+        &mut self,
+        transaction: &Arc<Transaction>,
+    ) -> impl Future<Output = Result<(), WriteError>> + Send;
+
+    /// Takes an open transaction back.
+    ///
+    /// # Errors
+    /// When the session is lost.
+    fn roll_back(&mut self) -> impl Future<Output = Result<(), WriteError>> + Send;
+}
+
+/// Why a write was not done.
+#[derive(Debug, Clone, Error)]
+pub enum WriteError {
+    /// A deadlock or a lock that was not had in time: the transaction is rolled back and may be applied again.
+    #[error("{0}")]
+    Again(String),
+    /// The connection is gone. Whether a commit that was asked for happened is not known.
+    #[error("{0}")]
+    Lost(String),
+    /// The database refuses it, and would do so again.
+    #[error(transparent)]
+    Refused(Box<Refusal>),
+}
+
+/// What a database refuses, in its own words.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{}{words}", match (.table, .row) {
+    (Some(table), Some(row)) => format!("{table}, row {row} of the transaction: "),
+    (Some(table), None) => format!("{table}: "),
+    _ => String::new(),
+})]
+pub struct Refusal {
+    /// The table, when it is known.
+    pub table: Option<TableName>,
+    /// The row within the transaction, from 1 on, or the first of the rows among which it is.
+    pub row: Option<usize>,
+    /// The database's error number; 0 for none.
+    pub code: u16,
+    /// The database's words.
+    pub words: String,
+}
+
+/// Why a database could not be asked.
+#[derive(Debug, Clone, Error)]
+pub enum BackendError {
+    /// It cannot be reached now; asking again later may help.
+    #[error("{0}")]
+    Unreachable(String),
+    /// It refuses, and would do so again: rights are missing, a setting is not as it must be.
+    #[error("{0}")]
+    Refused(String),
+}

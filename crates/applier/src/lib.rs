@@ -1,0 +1,15 @@
+//! Applies a replicaset's log to a database with row-granularity scheduling, as C5 (VLDB 2023) does in its own storage
+//! engines: here in an unmodified MySQL, or in memory.
+//!
+//! ```text
+//! source ─► decoder (rows, keys) ─► scheduler ─► workers ─► backend session (one transaction at a time)
+//!                                                  │ commit in the log's order, or freely between prefix points
+//! ```
+//!
+//! What it keeps, whatever the number of workers: every row sees its writes in the log's order; readers see only prefixes
+//! of the log; the target's executed GTIDs are the only checkpoint, so that a restart repeats nothing and skips nothing.
+
+pub mod backend;
+pub mod keys;
+pub mod schema;
+pub mod transaction;

@@ -1,0 +1,77 @@
+//! What the applier has to know of a table to tell which row writes conflict.
+
+use std::fmt;
+
+use crate::keys::Fold;
+
+/// A table by its names, as the log has them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableName {
+    /// The schema (database).
+    pub schema: Box<str>,
+    /// The table in it.
+    pub table: Box<str>,
+}
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.schema, self.table)
+    }
+}
+
+/// A table's columns and what constrains its rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableShape {
+    /// Its names.
+    pub name: TableName,
+    /// Its columns in order, as row images count them.
+    pub columns: Vec<ColumnShape>,
+    /// `None`: rows are told apart by nothing, so that its writes are applied one after the other.
+    pub primary_key: Option<KeyShape>,
+    /// Its unique keys besides the primary one.
+    pub unique_keys: Vec<KeyShape>,
+    /// Where its rows refer to rows of other tables (or its own).
+    pub parents: Vec<ParentShape>,
+    /// The columns by which rows of other tables refer to this one, without those that are a key above, in the same order.
+    pub referenced: Vec<KeyShape>,
+    /// Tables whose rows the server deletes or changes by itself, unseen by the log, when a row here goes or gets another
+    /// referenced value (CASCADE, SET NULL, SET DEFAULT): children, their children, and so on.
+    pub cascades_to: Vec<TableName>,
+}
+
+/// A column, as far as keys are concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColumnShape {
+    /// Its name.
+    pub name: Box<str>,
+    /// Which of its values are equal to a key.
+    pub fold: Fold,
+}
+
+/// A key: columns whose values together are unique, or are referred to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyShape {
+    /// Its columns in the key's order. Empty: it is made of something that row images do not show (an expression), so that
+    /// its values cannot be told apart.
+    pub parts: Vec<KeyPart>,
+}
+
+/// A column of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyPart {
+    /// The column's place in [`TableShape::columns`], from 0 on.
+    pub column: usize,
+    /// Only the first so many characters count (bytes for binary columns).
+    pub prefix: Option<u32>,
+}
+
+/// A foreign key of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParentShape {
+    /// The referring columns, as places in [`TableShape::columns`].
+    pub columns: Vec<usize>,
+    /// The table that is referred to.
+    pub table: TableName,
+    /// Its columns, in the order of `columns`.
+    pub referenced: Vec<Box<str>>,
+}

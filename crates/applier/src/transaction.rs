@@ -1,0 +1,137 @@
+//! A transaction of the log, decoded as far as it takes to schedule and to apply it. The rows themselves stay the bytes
+//! that the source wrote.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use binlog_format::events::{CommitTimestamp, ServerVersion};
+use binlog_format::gtid::Gtid;
+use bytes::Bytes;
+
+use crate::keys::KeyAccess;
+use crate::schema::TableShape;
+
+/// One transaction.
+#[derive(Debug, Clone)]
+pub struct Transaction {
+    /// Its identifier; the target's `gtid_executed` has it once it is applied.
+    pub gtid: Gtid,
+    /// When the server committed it that wrote this log; lag is counted from here.
+    pub immediate_commit: Option<CommitTimestamp>,
+    /// When the server committed it on which it originated.
+    pub original_commit: Option<CommitTimestamp>,
+    /// The version of the server on which it originated.
+    pub original_version: Option<ServerVersion>,
+    /// Bytes that it holds in memory.
+    pub bytes: usize,
+    /// What it does.
+    pub body: Body,
+}
+
+/// What a transaction does.
+#[derive(Debug, Clone)]
+pub enum Body {
+    /// Row changes and nothing else: scheduled row by row.
+    Rows(RowChanges),
+    /// Everything else (DDL, statements, XA, mixtures): a barrier, applied alone, when all before it is committed and
+    /// before anything behind it begins.
+    Barrier(Barrier),
+}
+
+/// Row changes in their order.
+#[derive(Debug, Clone, Default)]
+pub struct RowChanges {
+    /// The tables that are changed, each once.
+    pub tables: Vec<MappedTable>,
+    /// The rows events, in order.
+    pub events: Vec<RowsEvent>,
+    /// The rows of all events, in order.
+    pub rows: Vec<RowWrite>,
+    /// The keys of all rows; each row has a range of them.
+    pub keys: Vec<KeyAccess>,
+}
+
+impl RowChanges {
+    /// The keys of one row; empty for a row that is not there.
+    pub fn keys_of(&self, row: usize) -> &[KeyAccess] {
+        self.rows
+            .get(row)
+            .and_then(|row| self.keys.get(row.keys.start as usize..row.keys.end as usize))
+            .unwrap_or_default()
+    }
+}
+
+/// A table that a transaction changes.
+#[derive(Debug, Clone)]
+pub struct MappedTable {
+    /// The canonical TABLE_MAP event.
+    pub map: Bytes,
+    /// The table as the target has it.
+    pub shape: Arc<TableShape>,
+}
+
+/// A rows event.
+#[derive(Debug, Clone)]
+pub struct RowsEvent {
+    /// The whole event in canonical form.
+    pub event: Bytes,
+    /// Where in `event` the row images begin.
+    pub images_at: u32,
+    /// Its table, as a place in [`RowChanges::tables`].
+    pub table: u32,
+    /// Its rows, as places in [`RowChanges::rows`].
+    pub rows: Range<u32>,
+}
+
+/// The write of one row.
+#[derive(Debug, Clone)]
+pub struct RowWrite {
+    /// Its event, as a place in [`RowChanges::events`].
+    pub event: u32,
+    /// Its images (before, after, or both) within the event's bytes.
+    pub images: Range<u32>,
+    /// Its keys, as places in [`RowChanges::keys`].
+    pub keys: Range<u32>,
+}
+
+/// What is applied alone.
+#[derive(Debug, Clone)]
+pub struct Barrier {
+    /// Its parts, in order.
+    pub steps: Vec<Step>,
+    /// How it ends.
+    pub end: BarrierEnd,
+    /// Whether tables may look different afterwards.
+    pub changes_schema: bool,
+}
+
+/// One part of a barrier.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Row changes: canonical TABLE_MAP and rows events, up to the end of a statement.
+    Rows(Vec<Bytes>),
+    /// A statement with the session that it needs.
+    Statement(Statement),
+}
+
+/// A statement of the log.
+#[derive(Debug, Clone)]
+pub struct Statement {
+    /// The canonical QUERY event (BEGIN and COMMIT are not among the steps).
+    pub query: Bytes,
+    /// Canonical INTVAR, RAND and USER_VAR events that come before it.
+    pub variables: Vec<Bytes>,
+}
+
+/// How a barrier ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BarrierEnd {
+    /// It is a transaction: BEGIN before its steps, COMMIT behind them.
+    Commit,
+    /// The same, rolled back: only what cannot be rolled back remains, and the GTID.
+    Rollback,
+    /// Its one statement commits by itself (DDL, XA COMMIT, XA ROLLBACK).
+    ByItself,
+    /// XA START and XA END are among its steps; this statement follows: `XA PREPARE …`, or `XA COMMIT … ONE PHASE`.
+    Xa(String),
+}
