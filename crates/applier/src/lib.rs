@@ -12,4 +12,5 @@
 pub mod backend;
 pub mod keys;
 pub mod schema;
+pub mod source;
 pub mod transaction;
