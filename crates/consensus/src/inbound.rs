@@ -130,9 +130,28 @@ impl Inbound {
         }
     }
 
+    /// Whether the log has this entry, durably: the engine's answer to a request without entries that names it.
+    async fn look_for(
+        &self,
+        vote: Vote,
+        entry: LogId,
+    ) -> Result<AppendEntriesResponse<TypeConfig>, Fault> {
+        let request = AppendEntriesRequest {
+            vote,
+            prev_log_id: Some(entry),
+            entries: Vec::new(),
+            leader_commit: None,
+        };
+        let answer = self.seat.raft.append_entries(request).await;
+        answer.map_err(raft_fault)
+    }
+
     /// Lets the log begin with a file of a leader's log, because the entries that it lacks are purged
     /// there. The answer comes when that is durable. Nothing that the start does not cover is dropped:
     /// see [`FileStarts::begin_at`].
+    ///
+    /// A log that has the entry before the start already stays as it is: the offer crossed the entries on the way, and
+    /// the engine would set the end of what it has back to there.
     ///
     /// # Errors
     /// [`InstallRefusal`]; the log is unchanged then.
@@ -165,8 +184,17 @@ impl Inbound {
             let reason = format!("entry {} is committed here", OpId::from(committed));
             return Err(refused(reason));
         }
-        let installed = self.seat.raft.install_full_snapshot(vote, start.snapshot());
-        let response = installed.await.map_err(Fault::from)?;
+        let found = self.look_for(vote, before).await?;
+        let response = match found {
+            AppendEntriesResponse::Success | AppendEntriesResponse::PartialSuccess(_) => {
+                SnapshotResponse::new(vote)
+            }
+            AppendEntriesResponse::HigherVote(higher) => SnapshotResponse::new(higher),
+            AppendEntriesResponse::Conflict => {
+                let installed = self.seat.raft.install_full_snapshot(vote, start.snapshot());
+                installed.await.map_err(Fault::from)?
+            }
+        };
         if response.vote == vote {
             self.seat.heard.now();
         }

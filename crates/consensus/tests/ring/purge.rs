@@ -3,9 +3,13 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use consensus::quorum::QuorumPolicy;
 use consensus::{NeededBy, PurgeError};
 use raft_types::MemberKind::Database;
-use raft_types::{LogId, MemberId, OpId};
+use raft_types::{
+    Entry, EntryPayload, FileStart, LogId, MemberId, Membership, OpId, StoredMembership, Vote,
+};
 
 use crate::support::ring::{Ring, transaction, within};
 
@@ -193,4 +197,40 @@ async fn a_follower_asks_the_leader_up_to_where_nobody_needs_the_log() {
         }
     })
     .await;
+}
+
+/// An offer to begin later crosses the entries on the way: the leader made it before it knew that they had arrived.
+#[tokio::test]
+async fn an_offer_that_crossed_the_entries_changes_nothing() {
+    let mut ring = Ring::laid_out("a: 1d 2d 3d", QuorumPolicy::Majority);
+    let id = MemberId(1);
+    let vote = Vote::new_committed(3, MemberId(2));
+    let mut entries = vec![Entry {
+        log_id: OpId::new(0, 0).into(),
+        payload: EntryPayload::Membership(
+            Membership::new(vec![[1, 2, 3].map(MemberId).into()], ring.records.clone()).unwrap(),
+        ),
+    }];
+    entries.extend((1..10).map(|index| Entry {
+        log_id: OpId::new(3, index).into(),
+        payload: EntryPayload::Blank,
+    }));
+    ring.disks[&id].preload(vote, entries.clone());
+    ring.start(id).await;
+    let offer = |before| FileStart {
+        before,
+        membership: StoredMembership::default(),
+        header: Bytes::new(),
+    };
+    let inbound = ring.member(id).inbound();
+    let answer = inbound.install(vote, offer(OpId::new(3, 5))).await.unwrap();
+    assert_eq!(answer.vote, vote, "the leader takes it for done");
+    assert_eq!(ring.disks[&id].all(), entries);
+    assert_eq!(ring.member(id).status().purged, None);
+
+    // One that the entries did not overtake is taken.
+    let behind = OpId::new(3, 12);
+    inbound.install(vote, offer(behind)).await.unwrap();
+    assert_eq!(ring.disks[&id].all(), []);
+    assert_eq!(ring.member(id).status().purged, Some(behind));
 }
