@@ -56,7 +56,10 @@ impl RowChanges {
     pub fn keys_of(&self, row: usize) -> &[KeyAccess] {
         self.rows
             .get(row)
-            .and_then(|row| self.keys.get(row.keys.start as usize..row.keys.end as usize))
+            .and_then(|row| {
+                self.keys
+                    .get(row.keys.start as usize..row.keys.end as usize)
+            })
             .unwrap_or_default()
     }
 }

@@ -1,5 +1,14 @@
 //! Where the log comes from: transactions in the log's order.
 
+mod dump;
+mod event_file;
+mod files;
+mod until;
+
+pub use dump::DumpSource;
+pub use files::{FileSource, ReadBytes};
+pub use until::{Until, UntilSource};
+
 use std::future::Future;
 
 use binlog_format::framing::FramedTransaction;

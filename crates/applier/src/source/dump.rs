@@ -1,0 +1,168 @@
+//! The log of a mysqld, or of anything else that speaks its dump protocol, as a replica reads it. A connection that breaks
+//! is opened again where the log was left.
+
+use std::time::Duration;
+
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
+use binlog_format::gtid::GtidSet;
+use mysql_link::{
+    ConnectOptions, Connection, DumpError, DumpOptions, DumpRefusal, LinkError, ReplicationStream,
+};
+
+use super::{Source, SourceError};
+
+/// The first pause before a connection is opened again; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Reads a log over the dump protocol.
+#[derive(Debug)]
+pub struct DumpSource {
+    connect: ConnectOptions,
+    dump: DumpOptions,
+    /// How long the source may be away before it is given up.
+    patience: Duration,
+    stream: Option<ReplicationStream>,
+    framer: TransactionFramer,
+    /// Whether the source has said that there is nothing more at the moment.
+    drained: bool,
+}
+
+impl DumpSource {
+    /// A log of everything that `dump.have` lacks. `dump.semi_sync` is not asked for: nobody is to wait for an applier.
+    pub fn new(
+        connect: ConnectOptions,
+        dump: DumpOptions,
+        patience: Duration,
+        max_transaction_bytes: u64,
+    ) -> Self {
+        Self {
+            connect,
+            dump: DumpOptions {
+                semi_sync: false,
+                ..dump
+            },
+            patience,
+            stream: None,
+            framer: TransactionFramer::new(ChecksumAlgorithm::Crc32, max_transaction_bytes),
+            drained: false,
+        }
+    }
+
+    /// What the source was asked to leave out, and what it gave since.
+    pub fn have(&self) -> &GtidSet {
+        &self.dump.have
+    }
+
+    async fn connect(&self) -> Result<ReplicationStream, DumpError> {
+        let connection = Connection::open(&self.connect).await?;
+        ReplicationStream::start(connection, &self.dump).await
+    }
+
+    /// A stream, which is opened until that succeeds or patience ends.
+    async fn stream(&mut self) -> Result<&mut ReplicationStream, SourceError> {
+        if self.stream.is_none() {
+            let opened = self.open().await?;
+            self.framer.reset(ChecksumAlgorithm::Crc32);
+            self.drained = false;
+            return Ok(self.stream.insert(opened));
+        }
+        match &mut self.stream {
+            Some(stream) => Ok(stream),
+            None => Err(SourceError::Unreachable("the stream is gone".to_owned())),
+        }
+    }
+
+    async fn open(&self) -> Result<ReplicationStream, SourceError> {
+        let until = tokio::time::Instant::now() + self.patience;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let error = match self.connect().await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => error,
+            };
+            if !may_pass(&error) {
+                return Err(refused(&error));
+            }
+            if tokio::time::Instant::now() + pause > until {
+                return Err(SourceError::Unreachable(error.to_string()));
+            }
+            tracing::warn!(%error, ?pause, "the source cannot be read; trying again");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// What it means for an applier.
+fn refused(error: &DumpError) -> SourceError {
+    let words = match error {
+        DumpError::Refused {
+            refusal: DumpRefusal::PurgedGtids,
+            error,
+            ..
+        } => format!(
+            "the source has purged transactions that the target lacks: {error}. Provision the target with a copy that has \
+             them, or apply from a source that still has them"
+        ),
+        DumpError::Refused {
+            refusal: DumpRefusal::SourceBehind,
+            error,
+            ..
+        } => format!(
+            "the target has transactions that the source lacks: {error}. Look which they are (GTID_SUBTRACT of the two \
+             gtid_executed), and apply from a source that has them"
+        ),
+        other => other.to_string(),
+    };
+    SourceError::Refused(words)
+}
+
+/// Whether the same call may succeed later.
+fn may_pass(error: &DumpError) -> bool {
+    match error {
+        DumpError::Link(error) => matches!(
+            error,
+            LinkError::Unreachable { .. } | LinkError::Timeout { .. } | LinkError::Closed { .. }
+        ),
+        DumpError::Refused { refusal, .. } => *refusal == DumpRefusal::DuplicateUuid,
+        DumpError::Silent { .. } | DumpError::Ended { .. } => true,
+        _ => false,
+    }
+}
+
+impl Source for DumpSource {
+    async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
+        loop {
+            let event = match self.stream().await?.next().await {
+                Ok(event) => event.event,
+                Err(error) => {
+                    self.stream = None;
+                    if !may_pass(&error) {
+                        return Err(refused(&error));
+                    }
+                    tracing::warn!(%error, "the source broke off; opening it again");
+                    continue;
+                }
+            };
+            let item = match self.framer.push(&event) {
+                Ok(item) => item,
+                Err(error) => return Err(SourceError::Refused(error.to_string())),
+            };
+            match item {
+                Some(StreamItem::Transaction(transaction)) => {
+                    self.dump.have.add(transaction.gtid);
+                    self.drained = false;
+                    return Ok(Some(transaction));
+                }
+                Some(StreamItem::Heartbeat(_)) => self.drained = true,
+                _ => {}
+            }
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.drained
+    }
+}
