@@ -8,6 +8,7 @@ pub mod event;
 pub mod events;
 pub mod framing;
 pub mod gtid;
+pub mod row_image;
 pub mod synthesis;
 
 mod cursor;

@@ -11,6 +11,8 @@ mod query;
 mod rotate;
 mod rows;
 mod rows_query;
+mod session_context;
+mod statement_variables;
 mod table_map;
 mod transaction_payload;
 mod xid;
@@ -25,6 +27,10 @@ pub use query::Query;
 pub use rotate::Rotate;
 pub use rows::{Rows, RowsChange};
 pub use rows_query::RowsQuery;
+pub use session_context::{
+    AutoIncrement, CharacterSets, Invoker, SessionContext, SessionOptions, UpdatedSchemas,
+};
+pub use statement_variables::{IntVar, IntVarKind, Rand, UserVar, UserVarType, UserVarValue};
 pub use table_map::{TableId, TableMap};
 pub use transaction_payload::{Compression, TransactionPayload};
 pub use xid::{XaPrepare, Xid};

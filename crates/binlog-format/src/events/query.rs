@@ -22,7 +22,8 @@ pub struct Query<'a> {
     pub execution_seconds: u32,
     /// The error that it ended with on the source; 0 for none.
     pub error_code: u16,
-    /// Session variables in MySQL's coding, not looked into here; at most 65,535 bytes.
+    /// Session variables in MySQL's coding; at most 65,535 bytes. [`SessionContext`](crate::events::SessionContext) reads
+    /// them.
     pub status_variables: Cow<'a, [u8]>,
     /// The default schema; at most 255 bytes.
     pub schema: Cow<'a, [u8]>,

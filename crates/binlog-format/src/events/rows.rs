@@ -1,5 +1,5 @@
 //! WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS, PARTIAL_UPDATE_ROWS: the changed rows of one table. The
-//! rows themselves stay bytes: reading them takes the table's columns.
+//! rows themselves stay bytes: reading them takes the table's columns, as [`crate::row_image`] does.
 //!
 //! ```text
 //! u48 table; u16 flags; [version 2: u16 length of the extra data with these two bytes, extra data];

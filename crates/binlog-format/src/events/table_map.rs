@@ -52,7 +52,8 @@ pub struct TableMap<'a> {
     pub metadata: Cow<'a, [u8]>,
     /// A bit for each column, lowest first: whether it may be NULL.
     pub nullable: Cow<'a, [u8]>,
-    /// What `binlog_row_metadata` adds (signs, character sets, names, keys), not looked into here.
+    /// What `binlog_row_metadata` adds (signs, character sets, names, keys).
+    /// [`TableMetadata`](crate::row_image::TableMetadata) reads it.
     pub optional_metadata: Cow<'a, [u8]>,
 }
 

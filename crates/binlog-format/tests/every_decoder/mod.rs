@@ -8,11 +8,12 @@ use binlog_format::canonical::{
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventRef, EventType, HEADER_LEN, RawEvent};
 use binlog_format::events::{
-    FormatDescription, GtidEvent, Heartbeat, Ignorable, PreviousGtids, Query, Rotate, Rows,
-    RowsQuery, TableMap, TransactionPayload, XaPrepare, Xid,
+    FormatDescription, GtidEvent, Heartbeat, Ignorable, IntVar, PreviousGtids, Query, Rand, Rotate,
+    Rows, RowsQuery, SessionContext, TableMap, TransactionPayload, UserVar, XaPrepare, Xid,
 };
 use binlog_format::framing::TransactionFramer;
 use binlog_format::gtid::{Gtid, GtidSet, Tag};
+use binlog_format::row_image::{Columns, RowReader, TableMetadata};
 use bytes::Bytes;
 
 /// What a transaction may have in these tests.
@@ -29,6 +30,7 @@ pub(crate) fn read_as_everything(bytes: &[u8]) {
     let _ = stamp_payload(bytes, 4, &mut Vec::new());
     let _ = GtidSet::decode(bytes);
     let _ = Tag::new(bytes);
+    let _ = SessionContext::decode(bytes);
     let text = String::from_utf8_lossy(bytes);
     let _ = text.parse::<GtidSet>();
     let _ = text.parse::<Gtid>();
@@ -61,11 +63,21 @@ pub(crate) fn read_through_views(event: EventRef<'_>) {
     let _ = Heartbeat::decode(event);
     let _ = Ignorable::decode(event);
     let _ = PreviousGtids::decode(event);
-    let _ = Query::decode(event);
+    let _ =
+        Query::decode(event).map(|query| SessionContext::decode(&query.status_variables).map(drop));
     let _ = Rotate::decode(event);
-    let _ = Rows::decode(event);
+    let _ = (
+        IntVar::decode(event),
+        Rand::decode(event),
+        UserVar::decode(event),
+    );
+    read_rows(event);
     let _ = RowsQuery::decode(event);
-    let _ = TableMap::decode(event);
+    if let Ok(map) = TableMap::decode(event)
+        && let Ok(columns) = Columns::of(&map)
+    {
+        let _ = TableMetadata::decode(&map, &columns);
+    }
     let _ = XaPrepare::decode(event);
     let _ = Xid::decode(event);
     if let Ok(payload) = TransactionPayload::decode(event)
@@ -80,6 +92,48 @@ pub(crate) fn read_through_views(event: EventRef<'_>) {
         }
     }
 }
+
+/// Reads an event's rows as those of tables that have just as many columns, of one type after the other.
+fn read_rows(event: EventRef<'_>) {
+    let Ok(rows) = Rows::decode(event) else {
+        return;
+    };
+    let Ok(count) = usize::try_from(rows.column_count) else {
+        return;
+    };
+    // The bits of the columns are in the event, so that this is not much more than the event.
+    for first_type in [1, 15, 245] {
+        let mut map = TableMap::default();
+        for at in 0..count {
+            let (type_byte, metadata) = SOME_TYPES[(at + first_type) % SOME_TYPES.len()];
+            map.column_types.to_mut().push(type_byte);
+            map.metadata.to_mut().extend_from_slice(metadata);
+        }
+        let columns = Columns::of(&map).expect("known types");
+        let mut reader = RowReader::new(&rows, &columns).expect("as many columns");
+        let (mut end, mut ended) = (0, false);
+        while let Ok(Some(row)) = reader.next_row() {
+            assert!(!ended, "a row behind an empty one");
+            assert_eq!(row.range.start, end);
+            end = row.range.end;
+            ended = row.range.is_empty();
+        }
+        assert!(end <= rows.images.len());
+        assert_eq!(reader.next_row(), Ok(None));
+    }
+}
+
+/// Type bytes and their metadata.
+const SOME_TYPES: [(u8, &[u8]); 8] = [
+    (1, &[]),
+    (15, &[40, 0]),
+    (245, &[4]),
+    (246, &[65, 30]),
+    (254, &[254, 255]),
+    (252, &[2]),
+    (19, &[6]),
+    (8, &[]),
+];
 
 /// An event of this type with this body and no checksum.
 pub(crate) fn event_of(code: u8, body: &[u8]) -> Vec<u8> {

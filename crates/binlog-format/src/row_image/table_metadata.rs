@@ -1,0 +1,234 @@
+//! The optional metadata of a table map: fields of (number, length-encoded length, value), in any order.
+
+use crate::cursor::Cursor;
+use crate::decode_error::DecodeError;
+use crate::events::TableMap;
+use crate::row_image::column_type::ColumnType;
+use crate::row_image::columns::Columns;
+
+mod field {
+    pub(super) const SIGNEDNESS: u8 = 1;
+    pub(super) const DEFAULT_CHARSET: u8 = 2;
+    pub(super) const COLUMN_CHARSET: u8 = 3;
+    pub(super) const COLUMN_NAME: u8 = 4;
+    pub(super) const SIMPLE_PRIMARY_KEY: u8 = 8;
+    pub(super) const PRIMARY_KEY_WITH_PREFIX: u8 = 9;
+    pub(super) const ENUM_AND_SET_DEFAULT_CHARSET: u8 = 10;
+    pub(super) const ENUM_AND_SET_COLUMN_CHARSET: u8 = 11;
+    pub(super) const COLUMN_VISIBILITY: u8 = 12;
+}
+
+/// The number of a collation (`information_schema.collations.id`); 63 is that of binary columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CollationId(pub u32);
+
+/// A column of the primary key, as a table map names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MetadataKeyPart {
+    /// The column, counted from 0.
+    pub column: usize,
+    /// Only the first so many characters of it are in the key (bytes for binary columns).
+    pub prefix: Option<u32>,
+}
+
+/// What a table map says beyond its columns' types. Signs and character sets are there since 8.0; names, keys and
+/// visibility only under `binlog_row_metadata=FULL`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TableMetadata<'a> {
+    unsigned: Vec<bool>,
+    collations: Vec<Option<CollationId>>,
+    names: Vec<&'a [u8]>,
+    primary_key: Vec<MetadataKeyPart>,
+    visible: Vec<bool>,
+}
+
+impl<'a> TableMetadata<'a> {
+    /// Reads the optional metadata of a table map with these columns. Fields that are not known, or not used here, are
+    /// skipped.
+    ///
+    /// # Errors
+    /// When a field is cut off or does not fit the columns.
+    pub fn decode(map: &'a TableMap<'_>, columns: &Columns) -> Result<Self, DecodeError> {
+        let mut metadata = Self::default();
+        let mut cursor = Cursor::new(&map.optional_metadata);
+        while !cursor.is_empty() {
+            let number = cursor.u8("optional metadata")?;
+            let value = Cursor::new(cursor.length_encoded_bytes("optional metadata")?);
+            metadata.take_field(number, value, columns)?;
+        }
+        Ok(metadata)
+    }
+
+    fn take_field(
+        &mut self,
+        number: u8,
+        value: Cursor<'a>,
+        columns: &Columns,
+    ) -> Result<(), DecodeError> {
+        match number {
+            field::SIGNEDNESS => {
+                self.unsigned = spread_bits(value, columns, ColumnType::is_number)?;
+            }
+            field::DEFAULT_CHARSET => {
+                self.take_default_collation(value, columns, ColumnType::is_text)?;
+            }
+            field::COLUMN_CHARSET => self.take_collations(value, columns, ColumnType::is_text)?,
+            field::ENUM_AND_SET_DEFAULT_CHARSET => {
+                self.take_default_collation(value, columns, ColumnType::is_enum_or_set)?;
+            }
+            field::ENUM_AND_SET_COLUMN_CHARSET => {
+                self.take_collations(value, columns, ColumnType::is_enum_or_set)?;
+            }
+            field::COLUMN_NAME => self.names = names(value, columns)?,
+            field::SIMPLE_PRIMARY_KEY => self.primary_key = primary_key(value, columns, false)?,
+            field::PRIMARY_KEY_WITH_PREFIX => {
+                self.primary_key = primary_key(value, columns, true)?;
+            }
+            field::COLUMN_VISIBILITY => self.visible = spread_bits(value, columns, |_| true)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether a column holds numbers without a sign (false for one that holds none); `None` when the log does not say.
+    pub fn is_unsigned(&self, column: usize) -> Option<bool> {
+        self.unsigned.get(column).copied()
+    }
+
+    /// The collation of a text, ENUM or SET column; `None` when the log does not say, or it has none.
+    pub fn collation(&self, column: usize) -> Option<CollationId> {
+        self.collations.get(column).copied().flatten()
+    }
+
+    /// A column's name, in UTF-8; `None` without `binlog_row_metadata=FULL`.
+    pub fn name(&self, column: usize) -> Option<&'a [u8]> {
+        self.names.get(column).copied()
+    }
+
+    /// Whether the table map was written under `binlog_row_metadata=FULL`: a table without a primary key in it has none.
+    pub fn is_full(&self) -> bool {
+        !self.names.is_empty()
+    }
+
+    /// The primary key's columns, in the key's order; empty without one, or without `binlog_row_metadata=FULL`.
+    pub fn primary_key(&self) -> &[MetadataKeyPart] {
+        &self.primary_key
+    }
+
+    /// Whether `SELECT *` shows a column; `None` when the log does not say.
+    pub fn is_visible(&self, column: usize) -> Option<bool> {
+        self.visible.get(column).copied()
+    }
+
+    /// One collation for all, and pairs of a column (counted among those of its kind) and another.
+    fn take_default_collation(
+        &mut self,
+        mut value: Cursor<'a>,
+        columns: &Columns,
+        is_meant: impl Fn(ColumnType) -> bool,
+    ) -> Result<(), DecodeError> {
+        let default = collation(&mut value)?;
+        let mut exception = next_exception(&mut value)?;
+        self.collations.resize(columns.len(), None);
+        let meant = columns.iter().zip(&mut self.collations);
+        let meant = meant.filter(|(column, _)| is_meant(*column));
+        for (nth, (_, place)) in meant.enumerate() {
+            *place = Some(default);
+            if let Some((column, collation)) = exception
+                && column == nth as u64
+            {
+                *place = Some(collation);
+                exception = next_exception(&mut value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A collation for each column of a kind.
+    fn take_collations(
+        &mut self,
+        mut value: Cursor<'a>,
+        columns: &Columns,
+        is_meant: impl Fn(ColumnType) -> bool,
+    ) -> Result<(), DecodeError> {
+        self.collations.resize(columns.len(), None);
+        for (column, place) in columns.iter().zip(&mut self.collations) {
+            if is_meant(column) {
+                *place = Some(collation(&mut value)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn collation(value: &mut Cursor<'_>) -> Result<CollationId, DecodeError> {
+    let number = value.length_encoded("a collation")?;
+    u32::try_from(number)
+        .map(CollationId)
+        .map_err(|_| DecodeError::invalid("a collation", "its number has more than 32 bits"))
+}
+
+fn next_exception(value: &mut Cursor<'_>) -> Result<Option<(u64, CollationId)>, DecodeError> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let column = value.length_encoded("a column's number")?;
+    Ok(Some((column, collation(value)?)))
+}
+
+/// A bit for each column that is meant, highest first, as a value for each column of the table.
+fn spread_bits(
+    mut value: Cursor<'_>,
+    columns: &Columns,
+    is_meant: impl Fn(ColumnType) -> bool,
+) -> Result<Vec<bool>, DecodeError> {
+    let meant = columns.iter().filter(|column| is_meant(*column)).count();
+    let bits = value.bytes("bits of columns", meant.div_ceil(8))?;
+    let mut nth = 0;
+    let mut spread = Vec::with_capacity(columns.len());
+    for column in columns.iter() {
+        let is_meant = is_meant(column);
+        let byte = bits.get(nth / 8).copied().unwrap_or_default();
+        spread.push(is_meant && byte >> (7 - nth % 8) & 1 == 1);
+        nth += usize::from(is_meant);
+    }
+    Ok(spread)
+}
+
+fn names<'a>(mut value: Cursor<'a>, columns: &Columns) -> Result<Vec<&'a [u8]>, DecodeError> {
+    let mut names = Vec::with_capacity(columns.len());
+    for _ in columns.iter() {
+        names.push(value.length_encoded_bytes("a column's name")?);
+    }
+    value.finish("the columns' names")?;
+    Ok(names)
+}
+
+fn primary_key(
+    mut value: Cursor<'_>,
+    columns: &Columns,
+    with_prefixes: bool,
+) -> Result<Vec<MetadataKeyPart>, DecodeError> {
+    let mut parts = Vec::new();
+    while !value.is_empty() {
+        let column = value.length_encoded("a key's column")?;
+        let column = usize::try_from(column)
+            .ok()
+            .filter(|column| *column < columns.len())
+            .ok_or(DecodeError::invalid(
+                "primary key",
+                "a column of it is not in the table",
+            ))?;
+        let prefix = if with_prefixes {
+            let length = value.length_encoded("a key's prefix")?;
+            let length = u32::try_from(length).map_err(|_| {
+                DecodeError::invalid("a key's prefix", "its length has more than 32 bits")
+            })?;
+            (length > 0).then_some(length)
+        } else {
+            None
+        };
+        parts.push(MetadataKeyPart { column, prefix });
+    }
+    Ok(parts)
+}
