@@ -1,6 +1,7 @@
 //! A transaction of the log, decoded as far as it takes to schedule and to apply it. The rows themselves stay the bytes
 //! that the source wrote.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,9 +12,30 @@ use bytes::Bytes;
 use crate::keys::KeyAccess;
 use crate::schema::TableShape;
 
+/// A transaction's place in the log's order, from 1 on: as many transactions as the target had when the run began are
+/// before the first one that it applies. Consecutive within a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seq(pub u64);
+
+impl Seq {
+    /// The one behind it.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// One transaction.
 #[derive(Debug, Clone)]
 pub struct Transaction {
+    /// Its place in the order; the decoder leaves 0, and the run numbers what it applies.
+    pub seq: Seq,
     /// Its identifier; the target's `gtid_executed` has it once it is applied.
     pub gtid: Gtid,
     /// When the server committed it that wrote this log; lag is counted from here.
