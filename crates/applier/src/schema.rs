@@ -34,6 +34,9 @@ pub struct TableShape {
     pub parents: Vec<ParentShape>,
     /// The columns by which rows of other tables refer to this one, without those that are a key above, in the same order.
     pub referenced: Vec<KeyShape>,
+    /// Tables with a foreign key to this one, whatever it does: whether a row here may go depends on all of their rows, and
+    /// those that another table's cascade removes are not in the log.
+    pub children: Vec<TableName>,
     /// Tables whose rows the server deletes or changes by itself, unseen by the log, when a row here goes or gets another
     /// referenced value (CASCADE, SET NULL, SET DEFAULT): children, their children, and so on.
     pub cascades_to: Vec<TableName>,
