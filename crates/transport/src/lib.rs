@@ -18,11 +18,11 @@ mod transport_config;
 mod wire;
 
 pub use client::{
-    AddressError, AdminClient, AdminError, CommandEvents, GrpcNetworkFactory, PeerClient,
-    PeerTrouble,
+    AddressError, AdminClient, AdminError, CommandEvents, GrpcNetworkFactory, LogPieces,
+    PeerClient, PeerTrouble,
 };
 pub use founding::{FoundingError, found_ring};
-pub use local_member::{CommandSource, LocalMember, StatusSource};
+pub use local_member::{CommandSource, LocalMember, LogPiece, LogSource, StatusSource};
 pub use server::{RunningServer, ServeError, serve};
 pub use tls::{TlsError, TlsFiles, TlsMaterial};
 pub use transport_config::TransportConfig;

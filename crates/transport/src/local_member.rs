@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use bytes::Bytes;
 use consensus::{AdmissionRefusal, IdentityBook, Inbound, admit};
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use raft_types::{LogReport, MemberId, OwnLog};
 use tokio::sync::mpsc;
 use tonic::Status;
@@ -26,11 +27,28 @@ pub trait CommandSource: Send + Sync + 'static {
     fn command(&self, caller: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes>;
 }
 
+/// What a reader of the log is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogPiece {
+    /// The canonical payload of a committed transaction.
+    Transaction(Bytes),
+    /// Everything that is committed was sent; what comes later follows.
+    CaughtUp,
+}
+
+/// Gives the committed transactions of the member's log to whoever applies them.
+pub trait LogSource: Send + Sync + 'static {
+    /// The transactions that are not in `have` (a GTID set in MySQL's words), in the log's order, without an end. An error
+    /// ends it; its words say what to do.
+    fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, String>>;
+}
+
 /// See the module.
 pub struct LocalMember {
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) status: Arc<dyn StatusSource>,
     commands: OnceLock<Arc<dyn CommandSource>>,
+    readable: OnceLock<Arc<dyn LogSource>>,
     inbound: OnceLock<Inbound>,
     log: OnceLock<Arc<dyn OwnLog>>,
     /// So that a member that keeps calling in vain fills no log.
@@ -44,6 +62,7 @@ impl LocalMember {
             book,
             status,
             commands: OnceLock::new(),
+            readable: OnceLock::new(),
             inbound: OnceLock::new(),
             log: OnceLock::new(),
             last_refusal: Mutex::default(),
@@ -70,6 +89,16 @@ impl LocalMember {
     /// From now on operators' commands are carried out by this. The first one stays.
     pub fn take_commands(&self, commands: Arc<dyn CommandSource>) {
         let _ = self.commands.set(commands);
+    }
+
+    /// From now on the log can be read from outside of the ring. The first one stays.
+    pub fn serve_log(&self, log: Arc<dyn LogSource>) {
+        let _ = self.readable.set(log);
+    }
+
+    /// The log as it is read from outside of the ring, once it is open.
+    pub(crate) fn readable(&self) -> Option<&dyn LogSource> {
+        self.readable.get().map(|log| &**log)
     }
 
     /// Who carries out operators' commands, once there is somebody.

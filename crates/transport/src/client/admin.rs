@@ -1,5 +1,6 @@
 //! The calls of operators, and of a member that makes a ring.
 
+use bytes::BytesMut;
 use consensus::{Identity, Introduction, Party, RingState};
 use raft_types::{MemberId, RingId};
 use thiserror::Error;
@@ -7,6 +8,7 @@ use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
 use super::endpoint::{self, AddressError};
+use crate::local_member::LogPiece;
 use crate::schema::{self, admin_client};
 use crate::tls::TlsMaterial;
 use crate::transport_config::TransportConfig;
@@ -129,6 +131,28 @@ impl AdminClient {
         })
     }
 
+    /// Reads the committed transactions that are not in `have`, a GTID set in MySQL's words; what is committed later
+    /// follows. Transactions of more than `max_transaction_bytes` are refused.
+    ///
+    /// # Errors
+    /// [`AdminError`].
+    pub async fn read_log(
+        &self,
+        have: String,
+        max_transaction_bytes: u64,
+    ) -> Result<LogPieces, AdminError> {
+        let mut client = self.client.clone();
+        let parts = self
+            .call(client.read_log(schema::ReadLogRequest { have }))
+            .await?;
+        Ok(LogPieces {
+            parts,
+            address: self.address.clone(),
+            open: BytesMut::new(),
+            max_transaction_bytes,
+        })
+    }
+
     async fn call<T>(
         &self,
         call: impl Future<Output = Result<Response<T>, Status>>,
@@ -171,6 +195,62 @@ impl CommandEvents {
                 address: self.address.clone(),
                 reason: endpoint::words(&status),
             }),
+        }
+    }
+}
+
+/// A member's log as it is read.
+#[derive(Debug)]
+pub struct LogPieces {
+    parts: Streaming<schema::LogPart>,
+    address: String,
+    /// The transaction that is coming in.
+    open: BytesMut,
+    max_transaction_bytes: u64,
+}
+
+impl LogPieces {
+    /// The next piece; none when the member stops. A call that is dropped loses nothing.
+    ///
+    /// # Errors
+    /// [`AdminError`]; nothing follows then.
+    pub async fn next(&mut self) -> Result<Option<LogPiece>, AdminError> {
+        loop {
+            let address = || self.address.clone();
+            let part = match self.parts.message().await {
+                Ok(Some(part)) => part,
+                Ok(None) => return Ok(None),
+                Err(status) if is_refusal(&status) => {
+                    return Err(AdminError::Refused {
+                        address: address(),
+                        reason: status.message().to_owned(),
+                    });
+                }
+                Err(status) => {
+                    return Err(AdminError::Unreachable {
+                        address: address(),
+                        reason: endpoint::words(&status),
+                    });
+                }
+            };
+            if part.caught_up {
+                return Ok(Some(LogPiece::CaughtUp));
+            }
+            let size = (self.open.len() + part.body.len()) as u64;
+            if size > self.max_transaction_bytes {
+                let limit = self.max_transaction_bytes;
+                return Err(AdminError::Unreadable {
+                    address: address(),
+                    reason: format!("a transaction has more than {limit} bytes"),
+                });
+            }
+            if part.ends_transaction && self.open.is_empty() {
+                return Ok(Some(LogPiece::Transaction(part.body)));
+            }
+            self.open.extend_from_slice(&part.body);
+            if part.ends_transaction {
+                return Ok(Some(LogPiece::Transaction(self.open.split().freeze())));
+            }
         }
     }
 }

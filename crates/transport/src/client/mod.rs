@@ -9,7 +9,7 @@ mod parts;
 mod peers;
 mod window;
 
-pub use admin::{AdminClient, AdminError, CommandEvents};
+pub use admin::{AdminClient, AdminError, CommandEvents, LogPieces};
 pub use endpoint::AddressError;
 pub use network::{GrpcNetworkFactory, PeerClient};
 pub use peers::PeerTrouble;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use consensus::{IdentityError, RingState};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
@@ -10,7 +11,7 @@ use raft_types::{Incarnation, MemberId, RingId};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-use crate::local_member::LocalMember;
+use crate::local_member::{LocalMember, LogPiece};
 use crate::schema::{self, admin_server::Admin};
 
 pub(crate) struct AdminService {
@@ -22,6 +23,7 @@ pub(crate) struct AdminService {
 #[tonic::async_trait]
 impl Admin for AdminService {
     type CommandStream = BoxStream<'static, Result<schema::CommandEvent, Status>>;
+    type ReadLogStream = BoxStream<'static, Result<schema::LogPart, Status>>;
 
     async fn identify(
         &self,
@@ -101,4 +103,48 @@ impl Admin for AdminService {
             .take_until(shutdown.cancelled_owned());
         Ok(Response::new(events.boxed()))
     }
+
+    async fn read_log(
+        &self,
+        request: Request<schema::ReadLogRequest>,
+    ) -> Result<Response<Self::ReadLogStream>, Status> {
+        let log = self.local.readable().ok_or_else(|| {
+            Status::unavailable("this member is still opening its log; try again in a moment")
+        })?;
+        let pieces = log.read(request.into_inner().have);
+        let shutdown = self.shutdown.clone();
+        let parts = pieces
+            .flat_map(|piece| {
+                let parts: Vec<_> = match piece {
+                    Ok(piece) => log_parts(piece).map(Ok).collect(),
+                    Err(words) => vec![Err(Status::failed_precondition(words))],
+                };
+                stream::iter(parts)
+            })
+            .take_until(shutdown.cancelled_owned());
+        Ok(Response::new(parts.boxed()))
+    }
+}
+
+/// Bytes of a transaction in one message, so that a large one neither needs nor blocks much.
+const PART_BYTES: usize = 1 << 20;
+
+fn log_parts(piece: LogPiece) -> impl Iterator<Item = schema::LogPart> {
+    let (mut rest, caught_up) = match piece {
+        LogPiece::Transaction(payload) => (payload, false),
+        LogPiece::CaughtUp => (Bytes::new(), true),
+    };
+    let mut over = false;
+    std::iter::from_fn(move || {
+        if over {
+            return None;
+        }
+        let body = rest.split_to(rest.len().min(PART_BYTES));
+        over = rest.is_empty();
+        Some(schema::LogPart {
+            body,
+            ends_transaction: over && !caught_up,
+            caught_up,
+        })
+    })
 }

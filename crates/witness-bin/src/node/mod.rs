@@ -7,6 +7,7 @@ mod error;
 mod identity;
 mod joining;
 mod log_opening;
+mod log_reading;
 mod mysql;
 mod observer;
 mod portrait;

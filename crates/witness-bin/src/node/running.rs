@@ -20,6 +20,7 @@ use super::directory_lock::DirectoryLock;
 use super::error::NodeError;
 use super::identity::{Claim, open_identity};
 use super::joining::{Joined, Joining};
+use super::log_reading::ReadableLog;
 use super::mysql::{Beside, Child, connect_options, requirements};
 use super::purging::{Retention, purge_as_configured};
 use super::returning::come_back;
@@ -169,6 +170,7 @@ impl Node {
             self.book.founded()?;
         }
         let handle = RingHandle { member, log };
+        self.local.serve_log(Arc::new(ReadableLog(handle.clone())));
         self.look_after(&handle)?;
         Ok(handle)
     }

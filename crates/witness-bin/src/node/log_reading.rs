@@ -1,0 +1,175 @@
+//! The member's log for readers outside of the ring: the committed transactions that a reader lacks, in the log's order,
+//! from memory where they are recent.
+
+use binlog_format::MAGIC;
+use binlog_format::event::{EventRef, EventType};
+use binlog_format::events::{GtidEvent, PreviousGtids};
+use binlog_format::gtid::GtidSet;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use openraft::RaftLogReader;
+use raft_types::{AppEntry, EntryPayload, FileStarts, OpId};
+use tokio::sync::watch;
+use transport::{LogPiece, LogSource};
+
+use super::ring_handle::RingHandle;
+
+/// See the module.
+pub(super) struct ReadableLog(pub(super) RingHandle);
+
+/// One reader's place.
+struct Reading {
+    ring: RingHandle,
+    have: GtidSet,
+    committed: watch::Receiver<Option<OpId>>,
+    /// The next index to read.
+    next: u64,
+    /// Whether the reader knows that it has everything.
+    told: bool,
+    /// Read and not sent yet, the next one last.
+    ready: Vec<Bytes>,
+}
+
+impl LogSource for ReadableLog {
+    fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, String>> {
+        let ring = self.0.clone();
+        let begin = async move {
+            let have: GtidSet = have.parse().map_err(|error| {
+                format!("the transactions that are not wanted are no GTID set: {error}")
+            })?;
+            Reading::begin(ring, have).await
+        };
+        let pieces = stream::once(begin).flat_map(|begun| match begun {
+            Ok(reading) => stream::unfold(Some(reading), Reading::step).boxed(),
+            Err(words) => stream::iter([Err(words)]).boxed(),
+        });
+        pieces.boxed()
+    }
+}
+
+impl Reading {
+    async fn begin(ring: RingHandle, have: GtidSet) -> Result<Self, String> {
+        let first = ring.log.bounds().map(|(first, _)| first);
+        let mut next = first.map_or(0, |first| first.index);
+        let mut complete = next == 0;
+        // To the last file that follows nothing which the reader lacks. Only a log that is purged begins with a start.
+        let mut from = if complete { first } else { None };
+        loop {
+            let start = ring.log.first_start(from).await;
+            let Some(start) = start.map_err(|error| error.to_string())? else {
+                break;
+            };
+            let previous = previous_gtids(&start.header)?;
+            if !have.contains_set(&previous) {
+                break;
+            }
+            (next, complete) = (start.before.index + 1, true);
+            from = Some(OpId::new(start.before.term, next));
+        }
+        if !complete {
+            return Err(format!(
+                "the member's log begins behind transactions that the reader lacks (its first entry is {}): read from a \
+                 member with a longer log, or provision the reader with a copy",
+                first.unwrap_or_default()
+            ));
+        }
+        Ok(Self {
+            committed: ring.member.committed(),
+            ring,
+            have,
+            next,
+            told: false,
+            ready: Vec::new(),
+        })
+    }
+
+    /// The next piece; nothing follows an error.
+    async fn step(reading: Option<Self>) -> Option<(Result<LogPiece, String>, Option<Self>)> {
+        let mut reading = reading?;
+        match reading.next_piece().await {
+            Ok(Some(piece)) => Some((Ok(piece), Some(reading))),
+            Ok(None) => None,
+            Err(words) => Some((Err(words), None)),
+        }
+    }
+
+    /// None when the member stops.
+    async fn next_piece(&mut self) -> Result<Option<LogPiece>, String> {
+        loop {
+            if let Some(payload) = self.ready.pop() {
+                return Ok(Some(LogPiece::Transaction(payload)));
+            }
+            let mark = *self.committed.borrow_and_update();
+            match mark {
+                Some(mark) if mark.index >= self.next => self.fill(mark.index).await?,
+                _ if !self.told => {
+                    self.told = true;
+                    return Ok(Some(LogPiece::CaughtUp));
+                }
+                _ => {
+                    if self.committed.changed().await.is_err() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads on, up to the committed index at most.
+    async fn fill(&mut self, committed: u64) -> Result<(), String> {
+        let mut reader = self.ring.log.reader();
+        let read = reader
+            .limited_get_log_entries(self.next, committed + 1)
+            .await;
+        let entries = read.map_err(|error| {
+            format!(
+                "the member cannot read its log at entry {}: {error}; open the reader again",
+                self.next
+            )
+        })?;
+        let Some(last) = entries.last() else {
+            return Err(format!(
+                "entry {} was purged while it was waited for; open the reader again",
+                self.next
+            ));
+        };
+        self.next = last.log_id.index + 1;
+        self.told = false;
+        for entry in entries.into_iter().rev() {
+            let EntryPayload::Normal(AppEntry::Transaction(payload)) = entry.payload else {
+                continue;
+            };
+            if !self.has(payload.bytes())? {
+                self.ready.push(payload.bytes().clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn has(&self, payload: &[u8]) -> Result<bool, String> {
+        let mut rest = payload;
+        let event = EventRef::split_from(&mut rest);
+        let gtid = match event {
+            Ok(Some(event)) => GtidEvent::decode(event).map(|event| event.gtid),
+            Ok(None) => return Ok(true),
+            Err(error) => Err(error),
+        };
+        let gtid = gtid.map_err(|error| format!("an entry's GTID cannot be read: {error}"))?;
+        Ok(self.have.contains(&gtid))
+    }
+}
+
+/// The GTIDs of all files before one, from the bytes with which it begins.
+fn previous_gtids(header: &[u8]) -> Result<GtidSet, String> {
+    let unreadable = |error| format!("the begin of a file of the log cannot be read: {error}");
+    let mut rest = header.strip_prefix(&MAGIC).unwrap_or(header);
+    while let Some(event) = EventRef::split_from(&mut rest).map_err(unreadable)? {
+        if event.event_type() == EventType::PreviousGtids {
+            let verified = event.verified(binlog_format::checksum::ChecksumAlgorithm::Crc32);
+            let previous = verified.and_then(PreviousGtids::decode);
+            return Ok(previous.map_err(unreadable)?.gtids);
+        }
+    }
+    Err("a file of the log begins without its previous GTIDs".to_owned())
+}
