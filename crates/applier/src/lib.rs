@@ -11,6 +11,7 @@
 
 pub mod backend;
 pub mod keys;
+pub mod scheduler;
 pub mod schema;
 pub mod source;
 pub mod transaction;

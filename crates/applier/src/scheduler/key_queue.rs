@@ -1,0 +1,126 @@
+//! The queue of one key: who uses it, in the log's order. Groups of uses that may go on beside each other stand behind each
+//! other; the uses of the first group are safe as far as this key goes.
+//!
+//! ```text
+//! head: Shared {T1 row 0, T2 row 3}     behind: Exclusive {T2 row 7} | Shared {T3 row 0, T4 row 1} | Exclusive {T5 row 0}
+//! ```
+//!
+//! A transaction never waits for itself: in the picture, T2's row 7 is safe as soon as T1's row 0 is finished.
+
+use std::collections::VecDeque;
+
+use crate::keys::Access;
+use crate::transaction::Seq;
+
+/// A row of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RowPlace {
+    pub(super) seq: Seq,
+    pub(super) row: u32,
+}
+
+/// Uses that may go on beside each other. An exclusive group has one transaction only.
+#[derive(Debug)]
+struct Group {
+    access: Access,
+    /// Uses that are not finished.
+    unfinished: u32,
+    /// The latest transaction in it, and how many of the unfinished uses are its own.
+    newest: Seq,
+    newest_unfinished: u32,
+    /// Rows that wait for the groups before this one.
+    waiting: Vec<RowPlace>,
+}
+
+impl Group {
+    fn of(at: RowPlace, access: Access, waits: bool) -> Self {
+        let mut group = Self {
+            access,
+            unfinished: 0,
+            newest: at.seq,
+            newest_unfinished: 0,
+            waiting: Vec::new(),
+        };
+        group.enter(at, waits);
+        group
+    }
+
+    fn enter(&mut self, at: RowPlace, waits: bool) {
+        if self.newest != at.seq {
+            self.newest = at.seq;
+            self.newest_unfinished = 0;
+        }
+        self.unfinished += 1;
+        self.newest_unfinished += 1;
+        if waits {
+            self.waiting.push(at);
+        }
+    }
+
+    /// Whether nobody but its newest transaction is still in it.
+    fn is_of_its_newest_alone(&self) -> bool {
+        self.unfinished == self.newest_unfinished
+    }
+}
+
+/// The queue of a key that somebody uses.
+#[derive(Debug)]
+pub(super) struct KeyQueue {
+    head: Group,
+    behind: VecDeque<Group>,
+}
+
+impl KeyQueue {
+    /// The queue with its first use, which waits for nothing.
+    pub(super) fn new(at: RowPlace, access: Access) -> Self {
+        Self {
+            head: Group::of(at, access, false),
+            behind: VecDeque::new(),
+        }
+    }
+
+    /// Adds a use by the latest transaction so far, whose rows come in order. Says whether the row has to wait.
+    pub(super) fn join(&mut self, at: RowPlace, access: Access) -> bool {
+        let tail_is_head = self.behind.is_empty();
+        let tail = self.behind.back_mut().unwrap_or(&mut self.head);
+        // An earlier row of the same transaction is there, and has waited for what is before it.
+        let own = tail.newest == at.seq;
+        let (joins, waits) = match (tail.access, access) {
+            (Access::Shared, Access::Shared) => (true, !tail_is_head && !own),
+            (Access::Exclusive, Access::Exclusive) if own => (true, false),
+            (Access::Exclusive, Access::Shared) => (false, !own),
+            (Access::Shared, Access::Exclusive) => (false, !(own && tail.is_of_its_newest_alone())),
+            (Access::Exclusive, Access::Exclusive) => (false, true),
+        };
+        if joins {
+            tail.enter(at, waits);
+        } else {
+            self.behind.push_back(Group::of(at, access, waits));
+        }
+        waits
+    }
+
+    /// One use by `seq` is finished; it is in the first group. Rows that this key holds up no longer go to `released`. Says
+    /// whether the queue is empty, and is to be dropped.
+    pub(super) fn leave(&mut self, seq: Seq, released: &mut Vec<RowPlace>) -> bool {
+        let head = &mut self.head;
+        head.unfinished = head.unfinished.saturating_sub(1);
+        if head.newest == seq {
+            head.newest_unfinished = head.newest_unfinished.saturating_sub(1);
+        }
+        if head.unfinished == 0 {
+            let Some(next) = self.behind.pop_front() else {
+                return true;
+            };
+            self.head = next;
+            released.append(&mut self.head.waiting);
+        } else if head.is_of_its_newest_alone()
+            && let Some(next) = self.behind.front_mut()
+            && next.newest == head.newest
+            && next.access == Access::Exclusive
+        {
+            released.append(&mut next.waiting);
+        }
+        false
+    }
+}

@@ -1,0 +1,248 @@
+//! Which row writes are safe to do now. Pure: no clock, no task, no database.
+//!
+//! [C5]'s scheduler: one first-in-first-out queue per key, in the log's order. The write of a row is safe when it is at the
+//! head of all its queues and the writes before it are finished. Transactions come in in the log's order, workers report
+//! what they wrote and committed, and the answers name those that can go further. What is committed leaves nothing behind.
+
+mod admitted;
+mod key_queue;
+mod queues;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use crate::backend::Finished;
+use crate::keys::KeyAccess;
+use crate::transaction::Seq;
+
+use admitted::Admitted;
+use key_queue::RowPlace;
+use queues::Queues;
+
+/// What may run beside what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// Row by row, as [C5]: a write waits only for the earlier writes of what it writes.
+    Rows,
+    /// Transaction by transaction, as KuaFu and MySQL's WRITESET: one begins when every earlier one that it conflicts with
+    /// is finished.
+    Transactions,
+    /// One after the other.
+    Serial,
+}
+
+impl Policy {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Rows, Self::Transactions, Self::Serial];
+
+    /// Its name in options, figures and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rows => "rows",
+            Self::Transactions => "transactions",
+            Self::Serial => "serial",
+        }
+    }
+}
+
+/// The scheduler.
+///
+/// ```text
+///        base                                      next
+///   ──────┬────────┬────────┬─────────┬──────────────►  sequence numbers
+///  all    │ open   │ commit-│ barrier │ held until the
+///  commit-│        │ ted    │         │ barrier is committed
+///  ted    │        │        │         │
+/// ```
+#[derive(Debug)]
+pub struct Scheduler {
+    policy: Policy,
+    finished: Finished,
+    /// The first transaction that is not committed, or the one that comes next.
+    base: Seq,
+    /// From `base` on; `None` is committed.
+    window: VecDeque<Option<Admitted>>,
+    queues: Queues,
+    /// Those that begin only when everything before some transaction is committed, in order, each with that transaction.
+    held: VecDeque<(Seq, Seq)>,
+    /// Nothing that comes in begins before this one is the base.
+    floor: Seq,
+    /// Space that is used again.
+    released: Vec<RowPlace>,
+}
+
+impl Scheduler {
+    /// A scheduler whose first transaction has the number `first`.
+    pub fn new(policy: Policy, finished: Finished, first: Seq) -> Self {
+        Self {
+            policy,
+            finished,
+            base: first,
+            window: VecDeque::new(),
+            queues: Queues::default(),
+            held: VecDeque::new(),
+            floor: first,
+            released: Vec::new(),
+        }
+    }
+
+    /// Takes the next transaction of the log in, row by row with their keys.
+    pub fn admit<'a>(&mut self, rows: impl IntoIterator<Item = &'a [KeyAccess]>) -> Seq {
+        let seq = self.next();
+        let mut admitted = Admitted::default();
+        let by_row = self.policy == Policy::Rows;
+        for keys in rows {
+            let row = admitted.add_row();
+            if self.policy == Policy::Serial {
+                continue;
+            }
+            let at = RowPlace {
+                seq,
+                row: if by_row { row } else { 0 },
+            };
+            for use_of_key in keys {
+                let waits = self.queues.join(at, *use_of_key);
+                admitted.add_key(use_of_key.key, waits.then_some(at.row));
+            }
+            if by_row && self.finished == Finished::AtWrite {
+                admitted.end_row_of_keys();
+            }
+        }
+        let not_before = match self.policy {
+            Policy::Serial => seq,
+            Policy::Rows | Policy::Transactions => self.floor,
+        };
+        self.push(seq, admitted, not_before)
+    }
+
+    /// Takes a transaction in that runs alone: when everything before it is committed, and before anything behind it begins.
+    pub fn admit_barrier(&mut self) -> Seq {
+        let seq = self.next();
+        self.floor = seq.next();
+        self.push(seq, Admitted::default(), seq)
+    }
+
+    fn push(&mut self, seq: Seq, mut admitted: Admitted, not_before: Seq) -> Seq {
+        admitted.held = self.base < not_before;
+        if admitted.held {
+            self.held.push_back((seq, not_before));
+        }
+        self.window.push_back(Some(admitted));
+        seq
+    }
+
+    /// The number that the next transaction gets.
+    pub fn next(&self) -> Seq {
+        Seq(self.base.0 + self.window.len() as u64)
+    }
+
+    /// The first transaction that is not committed.
+    pub fn base(&self) -> Seq {
+        self.base
+    }
+
+    /// How many rows of a transaction may be written by now, from its first on.
+    pub fn safe_rows(&self, seq: Seq) -> usize {
+        self.get(seq).map_or(0, |admitted| {
+            if admitted.held {
+                0
+            } else {
+                admitted.safe_rows()
+            }
+        })
+    }
+
+    /// Whether there is anything that may be done for a transaction: its first row, or all of it when it has none.
+    pub fn may_begin(&self, seq: Seq) -> bool {
+        self.get(seq).is_some_and(|admitted| {
+            !admitted.held && (admitted.safe_rows() > 0 || admitted.rows() == 0)
+        })
+    }
+
+    /// The first `upto` rows of a transaction are written. Names the transactions that can go further now.
+    pub fn row_written(&mut self, seq: Seq, upto: usize) -> Vec<Seq> {
+        if self.finished == Finished::AtCommit || self.policy == Policy::Serial {
+            return Vec::new();
+        }
+        let by_row = self.policy == Policy::Rows;
+        let Some(admitted) = get_mut(&mut self.window, self.base, seq) else {
+            return Vec::new();
+        };
+        let finished = if by_row {
+            admitted.finish_rows(upto)
+        } else if upto >= admitted.rows() {
+            admitted.finish_all()
+        } else {
+            &[]
+        };
+        self.queues.leave(seq, finished, &mut self.released);
+        self.release()
+    }
+
+    /// A transaction is committed. Names the transactions that can go further now.
+    pub fn committed(&mut self, seq: Seq) -> Vec<Seq> {
+        let Some(mut admitted) = slot(&mut self.window, self.base, seq).and_then(Option::take)
+        else {
+            return Vec::new();
+        };
+        self.queues
+            .leave(seq, admitted.finish_all(), &mut self.released);
+        while let Some(None) = self.window.front() {
+            self.window.pop_front();
+            self.base = self.base.next();
+        }
+        let mut further = self.release();
+        while let Some((seq, _)) = self
+            .held
+            .pop_front_if(|(_, not_before)| *not_before <= self.base)
+        {
+            if let Some(admitted) = get_mut(&mut self.window, self.base, seq) {
+                admitted.held = false;
+                further.push(seq);
+            }
+        }
+        further.sort_unstable();
+        further.dedup();
+        further
+    }
+
+    /// Keys that somebody uses.
+    pub fn keys_in_use(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Hands the released rows to their transactions; names those whose safe rows became more.
+    fn release(&mut self) -> Vec<Seq> {
+        let mut further = Vec::new();
+        for at in self.released.drain(..) {
+            if let Some(admitted) = get_mut(&mut self.window, self.base, at.seq)
+                && admitted.release(at.row)
+                && !admitted.held
+            {
+                further.push(at.seq);
+            }
+        }
+        further.sort_unstable();
+        further.dedup();
+        further
+    }
+
+    fn get(&self, seq: Seq) -> Option<&Admitted> {
+        let place = seq.0.checked_sub(self.base.0)?;
+        self.window.get(usize::try_from(place).ok()?)?.as_ref()
+    }
+}
+
+fn slot(
+    window: &mut VecDeque<Option<Admitted>>,
+    base: Seq,
+    seq: Seq,
+) -> Option<&mut Option<Admitted>> {
+    let place = seq.0.checked_sub(base.0)?;
+    window.get_mut(usize::try_from(place).ok()?)
+}
+
+fn get_mut(window: &mut VecDeque<Option<Admitted>>, base: Seq, seq: Seq) -> Option<&mut Admitted> {
+    slot(window, base, seq)?.as_mut()
+}

@@ -1,0 +1,395 @@
+//! Small logs with what must be safe when, and random ones beside a model that compares everything with everything.
+//!
+//! In scripts, `a` is an exclusive use of key a and `a?` a shared one; rows are separated by `|`, and `-` is a row without keys.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::keys::{Access, KeyHash};
+
+type Row = Vec<KeyAccess>;
+
+fn key(name: &str) -> KeyAccess {
+    let (name, access) = match name.strip_suffix('?') {
+        Some(name) => (name, Access::Shared),
+        None => (name, Access::Exclusive),
+    };
+    let hash = name
+        .bytes()
+        .fold(7, |hash, byte| hash * 31 + u64::from(byte));
+    KeyAccess {
+        key: KeyHash(hash),
+        access,
+    }
+}
+
+fn rows(text: &str) -> Vec<Row> {
+    let row = |row: &str| match row.trim() {
+        "-" => Vec::new(),
+        keys => keys.split_whitespace().map(key).collect(),
+    };
+    text.split('|').map(row).collect()
+}
+
+/// Runs a script: `admit rows`, `barrier`, `written T upto -> T…`, `committed T -> T…` and `safe rows-of-T1 rows-of-T2 …`, where
+/// `.` is a transaction that may not begin though it has nothing to wait for row by row.
+fn play(policy: Policy, finished: Finished, script: &str) {
+    let mut scheduler = Scheduler::new(policy, finished, Seq(1));
+    for line in script
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+    {
+        let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let (input, output) = rest.split_once("->").unwrap_or((rest, ""));
+        let numbers = |text: &str| -> Vec<u64> {
+            let words = text.split_whitespace();
+            words.map(|word| word.parse().unwrap()).collect()
+        };
+        let expected: Vec<Seq> = numbers(output).into_iter().map(Seq).collect();
+        match command {
+            "admit" => {
+                scheduler.admit(rows(rest).iter().map(Vec::as_slice));
+            }
+            "barrier" => {
+                scheduler.admit_barrier();
+            }
+            "written" => {
+                let input = numbers(input);
+                let further = scheduler.row_written(Seq(input[0]), input[1] as usize);
+                assert_eq!(further, expected, "{policy:?} {finished:?}: {line}");
+            }
+            "committed" => {
+                let further = scheduler.committed(Seq(numbers(input)[0]));
+                assert_eq!(further, expected, "{policy:?} {finished:?}: {line}");
+            }
+            "safe" => {
+                for (seq, expected) in (1..).map(Seq).zip(rest.split_whitespace()) {
+                    let safe = match scheduler.safe_rows(seq) {
+                        0 if scheduler.may_begin(seq) => "0!".to_owned(),
+                        safe => safe.to_string(),
+                    };
+                    assert_eq!(safe, expected, "{policy:?} {finished:?}: {line}: {seq}");
+                }
+            }
+            _ => panic!("no such command: {line}"),
+        }
+    }
+}
+
+#[test]
+fn rows_wait_for_the_writes_before_them_and_for_nothing_else() {
+    play(
+        Policy::Rows,
+        Finished::AtWrite,
+        "admit a | hot
+         admit b | hot
+         admit c | hot | d
+         safe 2 1 1
+         written 1 1 ->
+         safe 2 1 1
+         written 1 2 -> 2
+         safe 2 2 1
+         written 2 2 -> 3
+         safe 2 2 3
+         committed 2 ->
+         committed 1 ->
+         written 3 3 ->
+         committed 3 ->",
+    );
+}
+
+#[test]
+fn a_database_that_locks_rows_frees_them_at_the_commit() {
+    play(
+        Policy::Rows,
+        Finished::AtCommit,
+        "admit a | hot
+         admit b | hot
+         admit hot
+         written 1 2 ->
+         safe 2 1 0
+         committed 1 -> 2
+         safe 0 2 0
+         written 2 2 ->
+         committed 2 -> 3",
+    );
+}
+
+#[test]
+fn transactions_wait_as_a_whole() {
+    let log = "admit a | hot
+               admit b | hot
+               admit c
+               safe 2 0 1";
+    let script = format!("{log}\n committed 3 ->\n written 1 2 ->\n committed 1 -> 2");
+    play(Policy::Transactions, Finished::AtCommit, &script);
+    let script = format!("{log}\n written 1 1 ->\n written 1 2 -> 2\n safe 2 2 1");
+    play(Policy::Transactions, Finished::AtWrite, &script);
+}
+
+#[test]
+fn in_series_each_waits_for_the_commit_before() {
+    for finished in [Finished::AtWrite, Finished::AtCommit] {
+        play(
+            Policy::Serial,
+            finished,
+            "admit a
+             admit b | c
+             safe 1 0
+             written 1 1 ->
+             safe 1 0
+             committed 1 -> 2
+             safe 0 2",
+        );
+    }
+}
+
+#[test]
+fn shared_uses_go_beside_each_other_and_exclusive_ones_alone() {
+    play(
+        Policy::Rows,
+        Finished::AtWrite,
+        "admit p
+         admit p? a
+         admit p? b
+         admit p
+         admit p?
+         safe 1 0 0 0 0
+         written 1 1 -> 2 3
+         written 3 1 ->
+         written 2 1 -> 4
+         safe 1 1 1 1 0
+         written 4 1 -> 5",
+    );
+}
+
+#[test]
+fn a_transaction_does_not_wait_for_itself() {
+    for (finished, done) in [
+        (Finished::AtWrite, "written 1 1"),
+        (Finished::AtCommit, "committed 1"),
+    ] {
+        // Shared and then exclusive, with and without others in between; exclusive and then shared; the same twice.
+        play(
+            Policy::Rows,
+            finished,
+            &format!(
+                "admit p? u
+                 admit p? | p | p? | p
+                 admit q? | q | q? | q
+                 safe 1 1 4
+                 {done} -> 2"
+            ),
+        );
+    }
+}
+
+#[test]
+fn a_shared_use_waits_only_for_the_exclusive_write_and_not_for_later_rows() {
+    // A parent row with its children, and another child of the same parent.
+    play(
+        Policy::Rows,
+        Finished::AtWrite,
+        "admit p | a p? | b p?
+         admit c p?
+         safe 3 0
+         written 1 1 -> 2
+         admit p
+         written 1 2 ->
+         written 2 1 ->
+         written 1 3 -> 3",
+    );
+}
+
+#[test]
+fn a_barrier_runs_alone() {
+    for policy in Policy::ALL {
+        play(
+            policy,
+            Finished::AtCommit,
+            "admit a
+             barrier
+             admit a | b
+             admit c
+             safe 1 0 0 0
+             written 1 1 ->
+             committed 1 -> 2
+             safe 0 0! 0 0",
+        );
+    }
+    play(
+        Policy::Rows,
+        Finished::AtCommit,
+        "barrier
+         admit a | b
+         admit c
+         barrier
+         safe 0! 0 0 0
+         committed 1 -> 2 3
+         safe 0 2 1 0
+         committed 3 ->
+         committed 2 -> 4",
+    );
+}
+
+#[test]
+fn a_transaction_without_rows_may_begin_at_once() {
+    let mut scheduler = Scheduler::new(Policy::Rows, Finished::AtCommit, Seq(9));
+    let seq = scheduler.admit(std::iter::empty());
+    assert_eq!((seq, scheduler.may_begin(seq)), (Seq(9), true));
+    assert_eq!(scheduler.committed(seq), []);
+    assert_eq!(scheduler.base(), Seq(10));
+    assert!(!scheduler.may_begin(seq));
+}
+
+/// What the model knows of a transaction.
+#[derive(Debug)]
+struct Known {
+    rows: Vec<Row>,
+    barrier: bool,
+    written: usize,
+    committed: bool,
+}
+
+impl Known {
+    /// Whether the use of a key in row `row` is finished.
+    fn has_finished(&self, row: usize, policy: Policy, finished: Finished) -> bool {
+        self.committed
+            || finished == Finished::AtWrite
+                && match policy {
+                    Policy::Rows => row < self.written,
+                    Policy::Transactions => self.written == self.rows.len(),
+                    Policy::Serial => false,
+                }
+    }
+}
+
+/// How many rows of a transaction are safe, and whether it may begin: everything compared with everything.
+fn model(log: &[Known], at: usize, policy: Policy, finished: Finished) -> (usize, bool) {
+    let (one, before) = (&log[at], &log[..at]);
+    if one.committed {
+        return (0, false);
+    }
+    let alone = one.barrier || policy == Policy::Serial;
+    let open = |other: &Known| !other.committed;
+    if before
+        .iter()
+        .any(|other| open(other) && (alone || other.barrier))
+    {
+        return (0, false);
+    }
+    let conflicts = |row: &Row| {
+        before.iter().any(|other| {
+            let rows = other.rows.iter().enumerate();
+            let unfinished = rows.filter(|(at, _)| !other.has_finished(*at, policy, finished));
+            unfinished.flat_map(|(_, row)| row).any(|theirs| {
+                row.iter().any(|ours| {
+                    ours.key == theirs.key
+                        && (ours.access == Access::Exclusive || theirs.access == Access::Exclusive)
+                })
+            })
+        })
+    };
+    let total = one.rows.len();
+    let safe = match policy {
+        Policy::Serial => total,
+        Policy::Rows => one.rows.iter().position(conflicts).unwrap_or(total),
+        Policy::Transactions if one.rows.iter().any(conflicts) => 0,
+        Policy::Transactions => total,
+    };
+    (safe, safe > 0 || total == 0)
+}
+
+fn some_rows() -> impl Strategy<Value = Option<Vec<Row>>> {
+    let access = prop_oneof![Just(Access::Shared), Just(Access::Exclusive)];
+    let use_of_key = (0_u64..5, access).prop_map(|(key, access)| KeyAccess {
+        key: KeyHash(key),
+        access,
+    });
+    let row = prop::collection::vec(use_of_key, 0..4);
+    // One in twelve is a barrier.
+    prop_oneof![
+        11 => prop::collection::vec(row, 0..6).prop_map(Some),
+        1 => Just(None),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn what_is_safe_is_what_the_model_says_at_every_moment(
+        transactions in prop::collection::vec(some_rows(), 1..14),
+        policy in prop::sample::select(Policy::ALL.to_vec()),
+        at_write: bool,
+        in_log_order: bool,
+        seed: u64,
+    ) {
+        let finished = if at_write { Finished::AtWrite } else { Finished::AtCommit };
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut scheduler = Scheduler::new(policy, finished, Seq(1));
+        let mut coming = transactions.into_iter().peekable();
+        let mut log: Vec<Known> = Vec::new();
+        let view = |log: &[Known]| -> Vec<(usize, bool)> {
+            (0..log.len()).map(|at| model(log, at, policy, finished)).collect()
+        };
+        loop {
+            // What a worker could do now.
+            let mut moves: Vec<(usize, bool)> = Vec::new();
+            for at in 0..log.len() {
+                let (safe, may_begin) = model(&log, at, policy, finished);
+                let one = &log[at];
+                if one.written < safe {
+                    moves.push((at, false));
+                }
+                let turn = !in_log_order || log[..at].iter().all(|other| other.committed);
+                if may_begin && one.written == one.rows.len() && turn {
+                    moves.push((at, true));
+                }
+            }
+            let before = view(&log);
+            let further = match random.choice(&moves).copied() {
+                Some((at, commit)) if coming.peek().is_none() || random.bool() => {
+                    let seq = Seq(at as u64 + 1);
+                    if commit {
+                        log[at].committed = true;
+                        scheduler.committed(seq)
+                    } else {
+                        let (safe, _) = before[at];
+                        log[at].written += random.usize(1..=safe - log[at].written);
+                        scheduler.row_written(seq, log[at].written)
+                    }
+                }
+                _ => {
+                    let Some(rows) = coming.next() else { break };
+                    let barrier = rows.is_none();
+                    let rows = rows.unwrap_or_default();
+                    let seq = if barrier {
+                        scheduler.admit_barrier()
+                    } else {
+                        scheduler.admit(rows.iter().map(Vec::as_slice))
+                    };
+                    log.push(Known { rows, barrier, written: 0, committed: false });
+                    prop_assert_eq!(seq, Seq(log.len() as u64));
+                    Vec::new()
+                }
+            };
+            let now = view(&log);
+            for (at, (safe, may_begin)) in now.iter().enumerate() {
+                let seq = Seq(at as u64 + 1);
+                prop_assert_eq!((scheduler.safe_rows(seq), scheduler.may_begin(seq)), (*safe, *may_begin), "{}", seq);
+            }
+            // Everything that can go further is named; what is named more may be looked at in vain.
+            for (at, (was, is)) in before.iter().zip(&now).enumerate() {
+                let seq = Seq(at as u64 + 1);
+                let more = is.0 > was.0 || (is.1 && !was.1);
+                prop_assert!(!more || further.contains(&seq), "{} was not named", seq);
+                prop_assert!(more || !further.contains(&seq) || is.0 == 0, "{} was named in vain", seq);
+            }
+        }
+        prop_assert!(log.iter().all(|one| one.committed), "somebody waits for ever: {log:?}");
+        prop_assert_eq!(scheduler.keys_in_use(), 0);
+        prop_assert_eq!(scheduler.base(), scheduler.next());
+    }
+}
