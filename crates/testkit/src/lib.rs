@@ -19,6 +19,7 @@ pub mod mysqlbinlog;
 pub mod mysqld;
 pub mod ring;
 pub mod sysbench;
+pub mod workload;
 
 /// The root of the checkout that this crate was built in.
 #[must_use]

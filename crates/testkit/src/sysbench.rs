@@ -46,6 +46,8 @@ pub struct Sysbench {
     pub threads: u32,
     /// How long it runs.
     pub duration: Duration,
+    /// Ends it earlier: after so many transactions.
+    pub events: Option<u64>,
     /// Errors that do not end it.
     pub ignored_errors: IgnoredErrors,
     /// Transactions per second in all; `None`: as many as there can be.
@@ -73,6 +75,7 @@ impl Sysbench {
             table_size: 10_000,
             threads: 1,
             duration: Duration::from_secs(10),
+            events: None,
             ignored_errors: IgnoredErrors::Conflicts,
             rate: None,
             grace: GRACE,
@@ -170,6 +173,7 @@ impl Sysbench {
         if self.ignored_errors == IgnoredErrors::All {
             command.arg("--mysql-ignore-errors=all");
         }
+        command.args(self.events.map(|events| format!("--events={events}")));
         command.args(self.rate.map(|rate| format!("--rate={rate}")));
         Ok(command)
     }

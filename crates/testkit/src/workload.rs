@@ -1,0 +1,146 @@
+//! Loads whose logs appliers are compared and tested with: sysbench's writes, C5's insert-only and adversarial workloads, and
+//! the two hot transactions of TPC-C in small. Each makes its tables, and then a number of transactions from a few clients at
+//! once; the same seed gives the same statements.
+
+mod new_order_payment;
+mod script;
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::mysqld::{MysqlClient, Mysqld};
+use crate::sysbench::Sysbench;
+
+pub use script::Load;
+
+/// One of the loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Workload {
+    /// sysbench's `oltp_write_only`: five statements on uniformly chosen rows.
+    OltpWriteOnly,
+    /// Unique inserts and nothing else: no transaction conflicts with any other.
+    InsertOnly,
+    /// Unique inserts, and then one update of the same row: all transactions conflict, in their last row only.
+    Adversarial,
+    /// NewOrder and Payment, half and half, on few warehouses; rows that are hot are written last, as far as they can be.
+    NewOrderPayment,
+}
+
+/// How long one client's statements may take.
+const LIMIT: Duration = Duration::from_secs(600);
+/// sysbench's tables and their rows.
+const SYSBENCH_TABLES: (u32, u32) = (4, 10_000);
+
+impl Workload {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::OltpWriteOnly,
+        Self::InsertOnly,
+        Self::Adversarial,
+        Self::NewOrderPayment,
+    ];
+
+    /// Its name in figures and on command lines.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::OltpWriteOnly => "oltp_write_only",
+            Self::InsertOnly => "insert_only",
+            Self::Adversarial => "adversarial",
+            Self::NewOrderPayment => "new_order_payment",
+        }
+    }
+
+    /// The schema of its tables.
+    #[must_use]
+    pub fn schema(self) -> &'static str {
+        match self {
+            Self::OltpWriteOnly => Sysbench::schema(),
+            Self::InsertOnly => "insert_only",
+            Self::Adversarial => "adversarial",
+            Self::NewOrderPayment => "new_order_payment",
+        }
+    }
+
+    /// Makes its tables, with what stands in them before the load.
+    ///
+    /// # Errors
+    /// With the server's message.
+    pub fn prepare(self, server: &Mysqld) -> Result<()> {
+        let (client, schema) = (server.client(), self.schema());
+        let statements = match self {
+            Self::OltpWriteOnly => {
+                let (tables, rows) = SYSBENCH_TABLES;
+                return Sysbench::on(server).tables(tables, rows).prepare(server);
+            }
+            Self::InsertOnly => {
+                "CREATE TABLE t (id BIGINT PRIMARY KEY, value INT NOT NULL)".to_owned()
+            }
+            Self::Adversarial => {
+                "CREATE TABLE t (id BIGINT PRIMARY KEY, value INT NOT NULL); INSERT INTO t VALUES (0, 0)"
+                    .to_owned()
+            }
+            Self::NewOrderPayment => new_order_payment::tables(),
+        };
+        let all = format!("CREATE DATABASE {schema}; USE {schema}; {statements}");
+        client.sql_within(&all, LIMIT)?;
+        Ok(())
+    }
+
+    /// Plays it to its end.
+    ///
+    /// # Errors
+    /// With the server's message.
+    pub fn run(self, server: &Mysqld, load: Load) -> Result<()> {
+        if self == Self::OltpWriteOnly {
+            let (tables, rows) = SYSBENCH_TABLES;
+            let sysbench = Sysbench {
+                events: Some(load.transactions),
+                ..Sysbench::on(server)
+                    .tables(tables, rows)
+                    .threads(load.clients)
+                    .duration(LIMIT)
+            };
+            sysbench.run()?;
+            return Ok(());
+        }
+        let client = server.client();
+        let clients = (0..load.clients).map(|number| {
+            let script = self.script(load, number);
+            let client: MysqlClient = client.clone();
+            std::thread::spawn(move || client.sql_within(&script, LIMIT).map(|_| ()))
+        });
+        let running: Vec<_> = clients.collect();
+        for client in running {
+            client
+                .join()
+                .map_err(|_| anyhow::anyhow!("a client of the load panicked"))??;
+        }
+        Ok(())
+    }
+
+    /// What one client does.
+    fn script(self, load: Load, client: u32) -> String {
+        let own = load.of(client);
+        let body = match self {
+            Self::InsertOnly => own.transactions(|at, _| insert(at, 4)),
+            Self::Adversarial => own.transactions(|at, dice| {
+                let (inserts, value) = (insert(at, 16), dice.i32(..));
+                format!("BEGIN; {inserts} UPDATE t SET value = {value} WHERE id = 0; COMMIT;\n")
+            }),
+            Self::NewOrderPayment => own.transactions(new_order_payment::transaction),
+            Self::OltpWriteOnly => String::new(),
+        };
+        format!("USE {};\n{body}", self.schema())
+    }
+}
+
+/// One statement with so many rows that no other transaction inserts.
+fn insert(transaction: u64, rows: u64) -> String {
+    let first = 1 + transaction * rows;
+    let values: Vec<String> = (first..first + rows)
+        .map(|id| format!("({id}, {})", id % 1000))
+        .collect();
+    format!("INSERT INTO t VALUES {};\n", values.join(", "))
+}
