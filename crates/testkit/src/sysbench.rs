@@ -102,6 +102,13 @@ impl Sysbench {
         self
     }
 
+    /// Ending after so many transactions, if the time has not passed before.
+    #[must_use]
+    pub fn events(mut self, events: u64) -> Self {
+        self.events = Some(events);
+        self
+    }
+
     /// With this many tables of this many rows.
     #[must_use]
     pub fn tables(mut self, tables: u32, rows: u32) -> Self {

@@ -95,14 +95,9 @@ impl Workload {
     pub fn run(self, server: &Mysqld, load: Load) -> Result<()> {
         if self == Self::OltpWriteOnly {
             let (tables, rows) = SYSBENCH_TABLES;
-            let sysbench = Sysbench {
-                events: Some(load.transactions),
-                ..Sysbench::on(server)
-                    .tables(tables, rows)
-                    .threads(load.clients)
-                    .duration(LIMIT)
-            };
-            sysbench.run()?;
+            let sysbench = Sysbench::on(server).tables(tables, rows);
+            let sysbench = sysbench.threads(load.clients).duration(LIMIT);
+            sysbench.events(load.transactions).run()?;
             return Ok(());
         }
         let client = server.client();

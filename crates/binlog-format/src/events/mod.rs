@@ -23,7 +23,7 @@ pub use gtid_event::{CommitTimestamp, GtidEvent, GtidForm, LogicalClock, ServerV
 pub use heartbeat::Heartbeat;
 pub use ignorable::Ignorable;
 pub use previous_gtids::PreviousGtids;
-pub use query::Query;
+pub use query::{Query, StatementKind};
 pub use rotate::Rotate;
 pub use rows::{Rows, RowsChange};
 pub use rows_query::RowsQuery;

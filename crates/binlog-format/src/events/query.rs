@@ -59,6 +59,49 @@ impl<'a> Query<'a> {
     }
 }
 
+/// What a statement is to the transaction that it stands in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StatementKind {
+    /// BEGIN.
+    Begin,
+    /// XA START.
+    XaStart,
+    /// COMMIT.
+    Commit,
+    /// ROLLBACK of the whole transaction.
+    Rollback,
+    /// XA ROLLBACK: stands alone, or ends what XA START began.
+    XaRollback,
+    /// Any other: alone it is a transaction, behind BEGIN a part of one.
+    Other,
+}
+
+impl StatementKind {
+    /// The kind of a statement's text. The server writes BEGIN, COMMIT and XA START itself, in capitals; the others may be
+    /// a client's words.
+    pub fn of(statement: &[u8]) -> Self {
+        if statement == b"BEGIN" {
+            Self::Begin
+        } else if statement.starts_with(b"XA START") {
+            Self::XaStart
+        } else if statement == b"COMMIT" {
+            Self::Commit
+        } else if begins_with(statement, b"ROLLBACK") && !begins_with(statement, b"ROLLBACK TO ") {
+            Self::Rollback
+        } else if begins_with(statement, b"XA ROLLBACK") {
+            Self::XaRollback
+        } else {
+            Self::Other
+        }
+    }
+}
+
+fn begins_with(statement: &[u8], words: &[u8]) -> bool {
+    statement
+        .get(..words.len())
+        .is_some_and(|head| head.eq_ignore_ascii_case(words))
+}
+
 impl EncodeEvent for Query<'_> {
     fn event_type(&self) -> EventType {
         EventType::Query

@@ -4,7 +4,7 @@
 use crate::decode_error::DecodeError;
 use crate::event::{EventFlags, EventRef};
 use crate::event_type::EventType;
-use crate::events::Query;
+use crate::events::{Query, StatementKind};
 
 /// Where the stream stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,25 +86,14 @@ pub(super) fn role(event: EventRef<'_>) -> Result<Role, DecodeError> {
     })
 }
 
-/// The server writes BEGIN, COMMIT and XA START itself, in capitals; the others may be a client's words.
 fn statement_role(statement: &[u8]) -> Role {
-    if statement == b"BEGIN" || statement.starts_with(b"XA START") {
-        Role::Begin
-    } else if statement == b"COMMIT" {
-        Role::End(TransactionEnd::Commit)
-    } else if starts_with(statement, b"ROLLBACK") && !starts_with(statement, b"ROLLBACK TO ") {
-        Role::End(TransactionEnd::Rollback)
-    } else if starts_with(statement, b"XA ROLLBACK") {
-        Role::XaRollback
-    } else {
-        Role::Statement
+    match StatementKind::of(statement) {
+        StatementKind::Begin | StatementKind::XaStart => Role::Begin,
+        StatementKind::Commit => Role::End(TransactionEnd::Commit),
+        StatementKind::Rollback => Role::End(TransactionEnd::Rollback),
+        StatementKind::XaRollback => Role::XaRollback,
+        StatementKind::Other => Role::Statement,
     }
-}
-
-fn starts_with(statement: &[u8], words: &[u8]) -> bool {
-    statement
-        .get(..words.len())
-        .is_some_and(|head| head.eq_ignore_ascii_case(words))
 }
 
 /// The table.
