@@ -1,5 +1,6 @@
 //! `cargo xtask compare`: this project beside stock MySQL and beside what others have published.
 
+mod apply;
 mod commit_latency;
 mod data;
 mod disk;
@@ -18,6 +19,8 @@ pub(crate) enum Comparison {
     CommitLatency(commit_latency::Options),
     /// Crashes and promotions of a ring over three regions, beside Table 2 of MyRaft; needs root
     Failover(failover::Options),
+    /// The same binlogs applied by MySQL's own replica and by this applier
+    Apply(apply::Options),
 }
 
 /// Runs one comparison.
@@ -25,5 +28,12 @@ pub(crate) fn run(comparison: &Comparison) -> Result<()> {
     match comparison {
         Comparison::CommitLatency(options) => commit_latency::run(options),
         Comparison::Failover(options) => failover::run(options),
+        Comparison::Apply(options) => apply::run(options),
     }
+}
+
+/// The command as it was typed, for the figures.
+fn command_line() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    format!("cargo xtask {}", arguments.join(" "))
 }

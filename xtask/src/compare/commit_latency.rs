@@ -1,7 +1,6 @@
 //! `cargo xtask compare commit-latency`: how long a commit takes when it waits for stock replicas, and for this ring.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -75,7 +74,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     } else {
         None
     };
-    let mut figures = Figures::new(FIGURES, &command_line())?;
+    let mut figures = Figures::new(FIGURES, &super::command_line())?;
     let work = options.work_folder()?;
     eprintln!(
         "compare: loading {} tables of {} rows",
@@ -292,9 +291,4 @@ fn settings_of(client: &MysqlClient) -> Result<Value> {
         .map(|name| Ok((name.to_owned(), client.variable(name)?.into())))
         .collect();
     Ok(settings?.into())
-}
-
-fn command_line() -> String {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    format!("cargo xtask {}", arguments.join(" "))
 }

@@ -88,7 +88,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
         witness: witness_binary(Profile::Release)?,
         embedded_member: embedded_member(Profile::Release)?,
     };
-    let mut figures = Figures::new(FIGURES, &command_line())?;
+    let mut figures = Figures::new(FIGURES, &super::command_line())?;
     let bar = bar(options)?;
     let mut measured = Vec::new();
     for &heartbeat_ms in &options.timers {
@@ -149,9 +149,4 @@ fn bar(options: &Options) -> Result<ProgressBar> {
     let style =
         ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed} of about {duration}  {msg}")?;
     Ok(ProgressBar::new(steps).with_style(style))
-}
-
-fn command_line() -> String {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    format!("cargo xtask {}", arguments.join(" "))
 }

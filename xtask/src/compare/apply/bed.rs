@@ -1,0 +1,271 @@
+//! One workload's log, and the measurement of one contender on it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::bounded_run;
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::{
+    Mysqld, MysqldOptions, REPLICATION_PASSWORD, REPLICATION_USER, TableChecksums,
+};
+use testkit::workload::{Load, Workload};
+
+use super::contender::Contender;
+
+/// Settings of source and targets beyond those that the fixture states (`sync_binlog=1`, `innodb_flush_log_at_trx_commit=1`).
+const SETTINGS: [&str; 3] = [
+    "--innodb-buffer-pool-size=256M",
+    "--innodb-redo-log-capacity=256M",
+    "--binlog-row-metadata=FULL",
+];
+/// Longer than anybody needs.
+const LIMIT: Duration = Duration::from_secs(900);
+/// What decides how durable a commit of a target is; recorded with the figures.
+const RECORDED_SETTINGS: [&str; 5] = [
+    "innodb_flush_log_at_trx_commit",
+    "innodb_buffer_pool_size",
+    "sync_binlog",
+    "replica_preserve_commit_order",
+    "version",
+];
+
+/// The source of a log, and what its targets start from.
+pub(super) struct Bed {
+    workload: Workload,
+    source: Mysqld,
+    template: PathBuf,
+    tree: MysqlTree,
+    /// What is to be applied.
+    gtids: String,
+    transactions: u64,
+    checksums: TableChecksums,
+    target_binlog: bool,
+    _work: TempDir,
+}
+
+/// How one contender did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outcome {
+    pub(super) transactions_per_second: f64,
+    /// The most memory that the target and, beside it, this applier had.
+    pub(super) peak_memory_mib: f64,
+}
+
+/// What the applier prints of its run; it prints more.
+#[derive(Debug, Deserialize)]
+struct Applied {
+    transactions: u64,
+    seconds: f64,
+    peak_memory_bytes: u64,
+}
+
+impl Bed {
+    /// Makes the tables, keeps a copy, and writes the log.
+    pub(super) fn make(
+        tree: &MysqlTree,
+        workload: Workload,
+        load: Load,
+        target_binlog: bool,
+    ) -> Result<Self> {
+        let work = TempDir::new()?;
+        let options = MysqldOptions::with_server_id(1).with_arguments(SETTINGS);
+        let mut source = Mysqld::launch_with(tree, options)?;
+        let client = source.client();
+        client.create_replication_user()?;
+        workload.prepare(&source)?;
+        source.stop()?;
+        let template = work.path().join("template");
+        copy_folder(source.data_dir(), &template)?;
+        source.start()?;
+        let before = client.gtid_executed()?;
+        workload.run(&source, load)?;
+        client.sql("FLUSH BINARY LOGS")?;
+        let subtract =
+            format!("SELECT REPLACE(GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}'), '\\n', '')");
+        let gtids = client.value(&subtract)?;
+        let checksums = client.table_checksums(workload.schema())?;
+        Ok(Self {
+            workload,
+            template,
+            tree: tree.clone(),
+            transactions: count(&gtids)?,
+            gtids,
+            checksums,
+            source,
+            target_binlog,
+            _work: work,
+        })
+    }
+
+    /// The settings of a target, as it has them.
+    pub(super) fn settings(&self) -> Result<Value> {
+        let target = self.target(1)?;
+        let client = target.client();
+        let mut settings = json!({});
+        for name in RECORDED_SETTINGS {
+            settings[name] = client.variable(name)?.into();
+        }
+        Ok(settings)
+    }
+
+    fn target(&self, workers: u32) -> Result<Mysqld> {
+        let updates = match self.target_binlog {
+            true => "--log-replica-updates=ON",
+            false => "--log-replica-updates=OFF",
+        };
+        let workers = format!("--replica-parallel-workers={workers}");
+        let options = MysqldOptions {
+            copy_of: Some(self.template.clone()),
+            ..MysqldOptions::with_server_id(2)
+                .with_arguments(SETTINGS)
+                .with_arguments([
+                    updates,
+                    &workers,
+                    "--replica-preserve-commit-order=ON",
+                    "--skip-replica-start",
+                ])
+        };
+        Mysqld::launch_with(&self.tree, options)
+    }
+
+    /// Applies the log to a fresh target.
+    pub(super) fn measure(&self, contender: Contender, witness: &Path) -> Result<Outcome> {
+        let target = self.target(contender.workers())?;
+        let (seconds, own_memory) = match contender {
+            Contender::Native { .. } => (self.native(&target)?, 0),
+            Contender::Own { policy, workers } => {
+                let applied = self.own(&target, witness, policy.key(), workers)?;
+                ensure!(
+                    applied.transactions == self.transactions,
+                    "{} of {} transactions were applied",
+                    applied.transactions,
+                    self.transactions
+                );
+                (applied.seconds, applied.peak_memory_bytes)
+            }
+        };
+        let checksums = target.client().table_checksums(self.workload.schema())?;
+        ensure!(
+            checksums == self.checksums,
+            "the tables differ from the source's"
+        );
+        let missing = format!(
+            "SELECT GTID_SUBTRACT('{}', @@GLOBAL.gtid_executed)",
+            self.gtids
+        );
+        let missing = target.client().value(&missing)?;
+        ensure!(missing.is_empty(), "the target lacks {missing}");
+        let server = target.process_id().context("the target has ended")?;
+        let memory = peak_memory(server)? + own_memory;
+        Ok(Outcome {
+            transactions_per_second: self.transactions as f64 / seconds,
+            peak_memory_mib: memory as f64 / f64::from(1 << 20),
+        })
+    }
+
+    /// Seconds of MySQL's own replica.
+    fn native(&self, target: &Mysqld) -> Result<f64> {
+        let client = target.client();
+        client.sql(&format!(
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{}', SOURCE_PORT = {}, SOURCE_USER = '{REPLICATION_USER}', \
+             SOURCE_PASSWORD = '{REPLICATION_PASSWORD}', SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1; \
+             START REPLICA IO_THREAD",
+            self.source.address().ip(),
+            self.source.address().port(),
+        ))?;
+        let received = format!(
+            "SELECT COALESCE(MAX(GTID_SUBSET('{}', received_transaction_set)), 0) \
+             FROM performance_schema.replication_connection_status",
+            self.gtids
+        );
+        let deadline = Instant::now() + LIMIT;
+        while client.value(&received)? != "1" {
+            ensure!(Instant::now() < deadline, "the relay log does not fill");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let wait = format!(
+            "START REPLICA SQL_THREAD; SELECT WAIT_FOR_EXECUTED_GTID_SET('{}', {})",
+            self.gtids,
+            LIMIT.as_secs()
+        );
+        let began = Instant::now();
+        let waited = client.sql_within(&wait, LIMIT)?;
+        let seconds = began.elapsed().as_secs_f64();
+        ensure!(
+            waited.single()? == "0",
+            "the native replica did not finish in time"
+        );
+        Ok(seconds)
+    }
+
+    /// A run of this applier, in a process of its own.
+    fn own(&self, target: &Mysqld, witness: &Path, policy: &str, workers: u32) -> Result<Applied> {
+        let mut command = Command::new(witness);
+        command.args(["--output", "json", "apply", "--user", "root"]);
+        command.arg("--to").arg(target.socket());
+        command.args(["--policy", policy, "--workers", &workers.to_string()]);
+        if self.target_binlog {
+            command.arg("--target-binlog");
+        }
+        command.args(self.source.binlog_files()?);
+        let done = bounded_run::run("witness apply", command, Vec::new(), LIMIT)?;
+        let text = done.into_text("witness apply")?;
+        serde_json::from_str(&text).with_context(|| format!("unexpected report: {text}"))
+    }
+}
+
+/// How many transactions a set has.
+fn count(gtids: &str) -> Result<u64> {
+    let mut count = 0;
+    for source in gtids.split(',') {
+        for interval in source.trim().split(':').skip(1) {
+            let (first, last) = interval.split_once('-').unwrap_or((interval, interval));
+            let (first, last): (u64, u64) = (first.parse()?, last.parse()?);
+            count += last - first + 1;
+        }
+    }
+    Ok(count)
+}
+
+/// The most memory that a process has had, in bytes.
+fn peak_memory(process: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    let kib: u64 = kib
+        .context("the system does not say how much memory was used")?
+        .trim()
+        .parse()?;
+    Ok(kib * 1024)
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true => copy_folder(&entry.path(), &target)?,
+            false => drop(fs::copy(entry.path(), target)?),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_counted() {
+        let set =
+            "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-3:7, bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb:5-5";
+        assert_eq!(count(set).unwrap(), 5);
+    }
+}

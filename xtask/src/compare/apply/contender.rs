@@ -1,0 +1,47 @@
+//! Who applies.
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// Which row writes this applier lets go on beside each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Policy {
+    Rows,
+    Transactions,
+    Serial,
+}
+
+impl Policy {
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Self::Rows => "rows",
+            Self::Transactions => "transactions",
+            Self::Serial => "serial",
+        }
+    }
+}
+
+/// One way to apply a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Contender {
+    /// MySQL's replica: commit order preserved, dependencies by WRITESET.
+    Native { workers: u32 },
+    /// This applier: commits in the log's order.
+    Own { policy: Policy, workers: u32 },
+}
+
+impl Contender {
+    pub(super) fn key(self) -> String {
+        match self {
+            Self::Native { workers } => format!("native_{workers}"),
+            Self::Own { policy, workers } => format!("{}_{workers}", policy.key()),
+        }
+    }
+
+    pub(super) fn workers(self) -> u32 {
+        match self {
+            Self::Native { workers } | Self::Own { workers, .. } => workers,
+        }
+    }
+}
