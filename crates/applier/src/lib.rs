@@ -10,6 +10,7 @@
 //! of the log; the target's executed GTIDs are the only checkpoint, so that a restart repeats nothing and skips nothing.
 
 pub mod backend;
+pub mod decode;
 pub mod keys;
 pub mod scheduler;
 pub mod schema;

@@ -10,7 +10,7 @@ use binlog_format::gtid::Gtid;
 use bytes::Bytes;
 
 use crate::keys::KeyAccess;
-use crate::schema::TableShape;
+use crate::schema::{TableName, TableShape};
 
 /// A transaction's place in the log's order, from 1 on: as many transactions as the target had when the run began are
 /// before the first one that it applies. Consecutive within a run.
@@ -83,6 +83,14 @@ impl RowChanges {
                     .get(row.keys.start as usize..row.keys.end as usize)
             })
             .unwrap_or_default()
+    }
+
+    /// The tables among them without a primary key: their writes are applied one after the other.
+    pub fn tables_without_primary_key(&self) -> impl Iterator<Item = &TableName> {
+        let shapes = self.tables.iter().map(|table| &table.shape);
+        shapes
+            .filter(|shape| shape.primary_key.is_none())
+            .map(|shape| &shape.name)
     }
 }
 

@@ -1,16 +1,17 @@
 //! Keys of row writes: what two writes have in common when their order matters.
 
 mod fold;
+mod hash;
+mod row_keys;
+mod table_keys;
 
 pub use fold::Fold;
-
-/// A hash of a table, a key of it, and one value of that key. Two values that the database takes for equal have the same;
-/// two others may have, which only costs parallelism.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyHash(pub u64);
+pub use hash::KeyHash;
+pub use row_keys::RowKeys;
+pub use table_keys::{KeyColumnMissing, TableKeys};
 
 /// How a write uses a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
     /// It depends on it: any number of such writes may go on beside each other (a child row and its parent, any row and
     /// its table).

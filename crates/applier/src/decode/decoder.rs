@@ -1,0 +1,159 @@
+//! Reads a transaction's events in order.
+
+use binlog_format::DecodeError;
+use binlog_format::canonical::{CanonicalEvents, canonicalise};
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::event::{EventFlags, EventType, RawEvent};
+use binlog_format::events::{GtidEvent, TransactionPayload};
+use binlog_format::framing::FramedTransaction;
+
+use super::barrier::BarrierParts;
+use super::failure::{DecodeCause, DecodeFailure};
+use super::parsed::{Content, Head, Parsed};
+use super::row_changes::RowParts;
+
+/// Bytes that the notes of a transaction's rows and keys take at most, so that places among them fit into 32 bits.
+const MAX_KEY_BYTES: u64 = 8 << 30;
+
+/// Decodes transactions, each by itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Decoder {
+    max_transaction_bytes: u64,
+}
+
+/// A transaction as far as it is read.
+enum Reading {
+    /// Nothing but what may stand in front of everything.
+    Nothing,
+    Rows(RowParts),
+    Barrier(BarrierParts),
+}
+
+impl Decoder {
+    /// A decoder that takes at most so many bytes for the events of a compressed transaction, and as many again for what it
+    /// notes of their rows.
+    pub fn new(max_transaction_bytes: u64) -> Self {
+        Self {
+            max_transaction_bytes,
+        }
+    }
+
+    /// Reads a transaction's events. Rows are not looked into before [`Parsed::finish`].
+    ///
+    /// # Errors
+    /// [`DecodeFailure`]; it says what to do.
+    pub fn parse(&self, framed: &FramedTransaction) -> Result<Parsed, DecodeFailure> {
+        self.read(framed).map_err(|cause| DecodeFailure {
+            gtid: framed.gtid,
+            table: None,
+            cause,
+        })
+    }
+
+    fn read(&self, framed: &FramedTransaction) -> Result<Parsed, DecodeCause> {
+        let mut events = CanonicalEvents::new(framed.payload.clone());
+        let first = events.next().ok_or(DecodeCause::Misplaced {
+            event_type: EventType::Gtid,
+        })??;
+        let gtid = GtidEvent::decode(first.canonical())?;
+        let mut bytes = framed.payload.len();
+        let mut reading = Reading::Nothing;
+        for event in events {
+            let event = event?;
+            match event.event_type() {
+                EventType::TransactionPayload => {
+                    let Reading::Nothing = reading else {
+                        return Err(misplaced(&event));
+                    };
+                    let inner = self.decompress(&event)?;
+                    // The compressed bytes are not needed any more.
+                    bytes = 0;
+                    for event in inner {
+                        let event = event?;
+                        bytes += event.bytes().len();
+                        reading = reading.take(bare(event)?)?;
+                    }
+                }
+                _ => reading = reading.take(event)?,
+            }
+        }
+        let content = match reading {
+            Reading::Nothing => return Err(misplaced(&first)),
+            Reading::Rows(rows) => Content::Rows(rows.finish()?),
+            Reading::Barrier(barrier) => Content::Barrier(barrier.finish()?),
+        };
+        Ok(Parsed {
+            head: Head {
+                gtid: framed.gtid,
+                immediate_commit: gtid.immediate_commit,
+                original_commit: gtid.original_commit.or(gtid.immediate_commit),
+                original_version: gtid.original_version.or(gtid.immediate_version),
+            },
+            bytes,
+            max_key_bytes: self.max_transaction_bytes.min(MAX_KEY_BYTES),
+            content,
+        })
+    }
+
+    fn decompress(&self, event: &RawEvent) -> Result<CanonicalEvents, DecodeCause> {
+        let limit = self.max_transaction_bytes;
+        let payload = TransactionPayload::decode(event.canonical())?;
+        payload.events(limit).map_err(|error| match error {
+            DecodeError::TooLarge { .. } => DecodeCause::TooLarge { limit },
+            other => DecodeCause::Unreadable(other),
+        })
+    }
+}
+
+/// An event of a payload in canonical form: it has no checksum, but a position.
+fn bare(event: RawEvent) -> Result<RawEvent, DecodeCause> {
+    if event.header().log_pos == 0 {
+        return Ok(event);
+    }
+    let canonical = canonicalise(&event, ChecksumAlgorithm::None)?;
+    Ok(RawEvent::new(canonical)?)
+}
+
+pub(super) fn misplaced(event: &RawEvent) -> DecodeCause {
+    DecodeCause::Misplaced {
+        event_type: event.event_type(),
+    }
+}
+
+/// Whether an event says nothing to a replica, wherever it stands.
+fn is_neutral(event: &RawEvent) -> bool {
+    matches!(
+        event.event_type(),
+        EventType::Ignorable
+            | EventType::RowsQuery
+            | EventType::TransactionContext
+            | EventType::ViewChange
+            | EventType::DeleteFile
+    ) || event.header().flags.contains(EventFlags::IGNORABLE)
+}
+
+impl Reading {
+    fn take(self, event: RawEvent) -> Result<Self, DecodeCause> {
+        match event.event_type() {
+            EventType::BeginLoadQuery | EventType::AppendBlock | EventType::ExecuteLoadQuery => {
+                return Err(DecodeCause::LoadData);
+            }
+            _ if is_neutral(&event) => return Ok(self),
+            _ => {}
+        }
+        match self {
+            Self::Nothing => match RowParts::begin(&event)? {
+                Some(rows) => Ok(Self::Rows(rows)),
+                None => BarrierParts::default().take(event).map(Self::Barrier),
+            },
+            Self::Rows(mut rows) => {
+                if rows.take(&event)? {
+                    Ok(Self::Rows(rows))
+                } else {
+                    rows.into_barrier()?.take(event).map(Self::Barrier)
+                }
+            }
+            Self::Barrier(barrier) => barrier.take(event).map(Self::Barrier),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Why a transaction cannot be decoded.
+
+use binlog_format::DecodeError;
+use binlog_format::event::EventType;
+use binlog_format::events::TableId;
+use binlog_format::gtid::Gtid;
+use thiserror::Error;
+
+use crate::keys::KeyColumnMissing;
+use crate::schema::TableName;
+
+/// A transaction that cannot be decoded; applying stops before it.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("transaction {gtid} cannot be applied: {}{cause}", match .table {
+    Some(table) => format!("{table}: "),
+    None => String::new(),
+})]
+pub struct DecodeFailure {
+    /// The transaction.
+    pub gtid: Gtid,
+    /// The table that it is about, if it is about one.
+    pub table: Option<TableName>,
+    /// What is wrong.
+    pub cause: DecodeCause,
+}
+
+/// What is wrong with a transaction.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DecodeCause {
+    /// An event cannot be read.
+    #[error(
+        "{0}; take the log from another server or member, or use a version of this program that knows the source's"
+    )]
+    Unreadable(#[from] DecodeError),
+    /// Decompressed, it is too large.
+    #[error(
+        "its compressed payload has more than max_transaction_bytes ({limit}): raise that limit"
+    )]
+    TooLarge {
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// LOAD DATA in statement format, which needs the file that the source read.
+    #[error(
+        "it is a LOAD DATA in statement format: set binlog_format=ROW on the source, and provision the target with a copy \
+         that has this transaction"
+    )]
+    LoadData,
+    /// An event stands where it cannot.
+    #[error(
+        "a {event_type} event cannot stand at its place; the log lacks events, or is of a later MySQL version"
+    )]
+    Misplaced {
+        /// The event's type.
+        event_type: EventType,
+    },
+    /// Rows of a table that no table map names.
+    #[error(
+        "its rows are of table number {0}, which no table map of it names; the log lacks events"
+    )]
+    UnknownTable(TableId),
+    /// Two tables with one number.
+    #[error("it gives two tables the number {0}; the log is damaged")]
+    DoubleTable(TableId),
+    /// A schema's or table's name is not UTF-8.
+    #[error("a table's name is not UTF-8; the log is damaged")]
+    TableName,
+    /// The target has no such table.
+    #[error(
+        "the target has no such table: create it as the source has it, or provision the target with a copy of the source"
+    )]
+    NoSuchTable,
+    /// The target's keys cannot be computed from the log's rows.
+    #[error("{0}; give the target's table the source's columns, in the same order")]
+    KeyColumn(#[from] KeyColumnMissing),
+}
