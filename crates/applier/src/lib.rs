@@ -12,6 +12,7 @@
 pub mod backend;
 pub mod decode;
 pub mod keys;
+pub mod run;
 pub mod scheduler;
 pub mod schema;
 pub mod source;

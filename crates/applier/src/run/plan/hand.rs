@@ -1,0 +1,160 @@
+//! What a worker has in hand, what it is asked to do, and what it says about it.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Refusal, Then};
+use crate::transaction::{Seq, Transaction};
+
+/// A worker, from 0 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(pub usize);
+
+/// What a worker is asked to do on its session.
+#[derive(Debug, Clone)]
+pub enum Order {
+    /// Writes rows of a transaction; row 0 begins it.
+    Write {
+        /// The transaction.
+        transaction: Arc<Transaction>,
+        /// Its rows.
+        rows: Range<usize>,
+        /// What follows.
+        then: Then,
+    },
+    /// Commits the transaction whose rows are written.
+    Commit(Arc<Transaction>),
+    /// Applies whole transactions, each committed before the next begins.
+    Apply(Vec<Arc<Transaction>>),
+    /// Applies what runs alone.
+    Barrier(Arc<Transaction>),
+    /// Takes the open transaction back.
+    RollBack,
+}
+
+/// What became of an order.
+#[derive(Debug)]
+pub struct Report {
+    /// Of the order's transactions, so many are committed, from the first on. Looked at when it was not done as a whole.
+    pub committed: usize,
+    /// Why it was not done as a whole: the transaction behind those is rolled back.
+    pub failure: Option<Failure>,
+}
+
+impl Report {
+    /// All of it was done.
+    pub const DONE: Self = Self {
+        committed: 0,
+        failure: None,
+    };
+}
+
+/// Why an order was not done.
+#[derive(Debug)]
+pub enum Failure {
+    /// A deadlock, or a lock that was not had in time.
+    Again(String),
+    /// The session was lost; the worker has a new one.
+    Reopened(String),
+    /// The database refuses it.
+    Refused(Box<Refusal>),
+}
+
+/// One transaction in a worker's hand.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) seq: Seq,
+    /// Rows that the open transaction of the session has.
+    pub(super) written: usize,
+    /// How often it began again after a failure.
+    pub(super) attempts: u32,
+    /// It goes on from here on.
+    pub(super) not_before: Duration,
+    /// It goes on when this one is committed.
+    pub(super) after: Option<Seq>,
+    /// It goes on when everything before it is committed.
+    pub(super) at_front_only: bool,
+    /// It is to be taken back, for it is in the way of an earlier one.
+    pub(super) steps_back: bool,
+}
+
+impl Held {
+    pub(super) fn new(seq: Seq) -> Self {
+        Self {
+            seq,
+            written: 0,
+            attempts: 0,
+            not_before: Duration::ZERO,
+            after: None,
+            at_front_only: false,
+            steps_back: false,
+        }
+    }
+}
+
+/// What a worker does at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    Write { upto: usize, then: Then },
+    Commit,
+    Apply { first: Seq, count: usize },
+    Barrier,
+    RollBack,
+}
+
+impl Call {
+    /// Whether it ends with a commit.
+    pub(super) fn commits(self) -> bool {
+        match self {
+            Self::Write { then, .. } => then == Then::Commit,
+            Self::Commit | Self::Apply { .. } | Self::Barrier => true,
+            Self::RollBack => false,
+        }
+    }
+}
+
+/// A call that was not answered yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Running {
+    pub(super) call: Call,
+    /// When to ask what holds it up, and how long to wait until the next time.
+    pub(super) ask_at: Duration,
+    pub(super) ask_again: Duration,
+}
+
+/// A worker as the plan knows it.
+#[derive(Debug, Default)]
+pub(super) struct Hand {
+    /// Not while it applies whole transactions.
+    pub(super) held: Option<Held>,
+    pub(super) running: Option<Running>,
+}
+
+impl Hand {
+    pub(super) fn is_free(&self) -> bool {
+        self.held.is_none() && self.running.is_none()
+    }
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long a transaction pauses before it begins again for the `attempt`th time.
+pub(super) fn pause(attempt: u32) -> Duration {
+    let doubled = 1_u32.checked_shl(attempt.saturating_sub(1).min(16));
+    FIRST_PAUSE
+        .saturating_mul(doubled.unwrap_or(u32::MAX))
+        .min(LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_a_bound() {
+        let pauses = [1, 2, 3, 8, 9, 1000].map(|attempt| pause(attempt).as_millis());
+        assert_eq!(pauses, [1, 2, 4, 128, 200, 200]);
+    }
+}

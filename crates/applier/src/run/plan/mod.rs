@@ -1,0 +1,416 @@
+//! Which worker does what next. Pure: no clock, no task, no database; moments are time since the run began.
+//!
+//! Transactions come in in the log's order, workers report, and the answers are orders. The lowest transaction that may
+//! begin goes to a free worker, which keeps it until it is committed. The first uncommitted one always has a worker or is
+//! the next to get one, and waits for nothing but the database, so that a run never stands still.
+
+mod batch;
+mod hand;
+mod reports;
+mod stalls;
+mod turns;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Finished, Refusal, Then};
+use crate::run::control::Pace;
+use crate::run::options::{BatchSize, Options};
+use crate::scheduler::Scheduler;
+use crate::transaction::{Body, Seq, Transaction};
+
+use batch::{Neighbour, Occasion};
+use hand::{Call, Hand, Held, Running};
+use turns::Turns;
+
+pub use hand::{Failure, Order, Report, WorkerId};
+
+/// A transaction that is not committed, or stands behind one.
+#[derive(Debug)]
+struct Entry {
+    transaction: Arc<Transaction>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Begun,
+    Committed,
+}
+
+/// What went on besides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mishaps {
+    /// Transactions that began again after a failure.
+    pub retries: u64,
+    /// Transactions that were taken back since they were in the way of an earlier one.
+    pub step_backs: u64,
+}
+
+/// Who does what.
+#[derive(Debug)]
+pub struct Plan {
+    scheduler: Scheduler,
+    turns: Turns,
+    batch: BatchSize,
+    stall_after: Duration,
+    pace: Pace,
+    /// From the scheduler's base on.
+    entries: VecDeque<Entry>,
+    /// Waiting transactions that may begin.
+    ready: BTreeSet<Seq>,
+    hands: Vec<Hand>,
+    /// The last transaction that was begun.
+    last_begun: Seq,
+    /// Those that were begun since somebody asked.
+    begun: Vec<Seq>,
+    /// The last one whose commit was asked for.
+    last_commit: Seq,
+    /// Nothing behind this one begins.
+    begin_upto: Option<Seq>,
+    /// Nothing more comes in.
+    ended: bool,
+    refused: Option<(Seq, Box<Refusal>)>,
+    mishaps: Mishaps,
+}
+
+impl Plan {
+    /// The plan of a run whose first transaction has the number `first`.
+    pub fn new(options: &Options, finished: Finished, first: Seq) -> Self {
+        let before = Seq(first.0.saturating_sub(1));
+        Self {
+            scheduler: Scheduler::new(options.policy, finished, first),
+            turns: Turns::new(options.commit_order, first),
+            batch: options.batch,
+            stall_after: options.stall_after,
+            pace: Pace::new(),
+            entries: VecDeque::new(),
+            ready: BTreeSet::new(),
+            hands: (0..options.workers).map(|_| Hand::default()).collect(),
+            last_begun: before,
+            begun: Vec::new(),
+            last_commit: before,
+            begin_upto: None,
+            ended: false,
+            refused: None,
+            mishaps: Mishaps::default(),
+        }
+    }
+
+    /// The next transaction of the log; its number is the scheduler's next.
+    pub fn admit(&mut self, transaction: Arc<Transaction>) {
+        let seq = match &transaction.body {
+            Body::Rows(changes) => self
+                .scheduler
+                .admit((0..changes.rows.len()).map(|row| changes.keys_of(row))),
+            Body::Barrier(_) => self.scheduler.admit_barrier(),
+        };
+        self.entries.push_back(Entry {
+            transaction,
+            state: State::Waiting,
+        });
+        self.look_at(seq);
+    }
+
+    /// Nothing more comes in.
+    pub fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// Nothing new begins, but what those need that are begun.
+    pub fn hold(&mut self) {
+        self.begin_upto = Some(self.last_begun);
+    }
+
+    /// Nothing new begins at all.
+    pub fn stop(&mut self) {
+        self.begin_upto = Some(Seq(0));
+        self.ended = true;
+    }
+
+    /// Beginning goes on.
+    pub fn resume(&mut self) {
+        self.begin_upto = None;
+    }
+
+    /// So many transactions may begin in a second from now on.
+    pub fn set_rate(&mut self, per_second: Option<f64>, now: Duration) {
+        self.pace.set(per_second, now);
+    }
+
+    /// What is to be done now.
+    pub fn orders(&mut self, now: Duration) -> Vec<(WorkerId, Order)> {
+        let mut orders = Vec::new();
+        if self.refused.is_some() {
+            return orders;
+        }
+        for worker in (0..self.hands.len()).map(WorkerId) {
+            if let Some(order) = self.go_on(worker, now) {
+                orders.push((worker, order));
+            }
+        }
+        while let Some((worker, begun)) = self.begin(now) {
+            let order = match begun {
+                (_, 1) => self.go_on(worker, now),
+                (first, count) => self.run(worker, Call::Apply { first, count }, now),
+            };
+            orders.extend(order.map(|order| (worker, order)));
+        }
+        orders
+    }
+
+    /// When [`Self::orders`], [`Self::stalled`] or [`Self::prefix_point`] may have something new without another event.
+    pub fn next_moment(&self, now: Duration) -> Option<Duration> {
+        let pauses = self.hands.iter().filter_map(|hand| match &hand.running {
+            Some(running) => Some(running.ask_at),
+            None => hand.held.as_ref().map(|held| held.not_before),
+        });
+        let point = match &self.turns {
+            Turns::Log => None,
+            Turns::Snapshot(points) => points.look_again(self.scheduler.base()),
+        };
+        let pace = self.pace.next().filter(|_| !self.ready.is_empty());
+        let moments = pauses.chain(point).chain(pace);
+        moments.filter(|moment| *moment > now).min()
+    }
+
+    /// Whether the readers' snapshots are to be taken now; [`Self::prefix_point_taken`] is to follow.
+    pub fn prefix_point(&mut self, now: Duration) -> bool {
+        let end = self.ended && self.entries.is_empty();
+        let base = self.scheduler.base();
+        match &mut self.turns {
+            Turns::Log => false,
+            Turns::Snapshot(points) => points.due(now, base, self.last_commit, end),
+        }
+    }
+
+    /// They are taken.
+    pub fn prefix_point_taken(&mut self, now: Duration) {
+        if let Turns::Snapshot(points) = &mut self.turns {
+            points.taken(now);
+        }
+    }
+
+    /// The transactions that were begun since the last call; one that fails within a batch may be begun more than once.
+    pub fn take_begun(&mut self) -> Vec<Seq> {
+        std::mem::take(&mut self.begun)
+    }
+
+    /// Whether a worker is at something.
+    pub fn is_busy(&self) -> bool {
+        self.hands.iter().any(|hand| hand.running.is_some())
+    }
+
+    /// Transactions that came in and are not committed, or stand behind one that is not.
+    pub fn depth(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The first transaction that is not committed, when there is one.
+    pub fn front(&self) -> Option<&Arc<Transaction>> {
+        self.entries.front().map(|entry| &entry.transaction)
+    }
+
+    /// The first transaction that was not begun, when there is one.
+    pub fn first_waiting(&self) -> Option<&Arc<Transaction>> {
+        let mut entries = self.entries.iter();
+        let waiting = entries.find(|entry| entry.state == State::Waiting)?;
+        Some(&waiting.transaction)
+    }
+
+    /// The transaction that the database refuses, when all before it are committed.
+    pub fn refused(&self) -> Option<(Seq, &Refusal)> {
+        self.refused
+            .as_ref()
+            .map(|(seq, refusal)| (*seq, refusal.as_ref()))
+    }
+
+    /// What went on besides, so far.
+    pub fn mishaps(&self) -> Mishaps {
+        self.mishaps
+    }
+
+    /// The next step of a transaction that a worker has in hand.
+    fn go_on(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
+        let base = self.scheduler.base();
+        let hand = self.hands.get(worker.0)?;
+        let held = hand.held.as_ref().filter(|_| hand.running.is_none())?;
+        let seq = held.seq;
+        if held.steps_back {
+            return self.run(worker, Call::RollBack, now);
+        }
+        let waits = held.not_before > now
+            || held.after.is_some_and(|seq| !self.is_committed(seq))
+            || (held.at_front_only && seq != base);
+        if waits {
+            return None;
+        }
+        let turn = self.turns.may_commit(seq, base);
+        let rows = match &self.entry(seq)?.transaction.body {
+            Body::Rows(changes) => changes.rows.len(),
+            Body::Barrier(_) => {
+                return turn.then(|| self.run(worker, Call::Barrier, now)).flatten();
+            }
+        };
+        let safe = self.scheduler.safe_rows(seq);
+        let call = if safe == rows && held.written == rows {
+            turn.then_some(Call::Commit)?
+        } else if safe > held.written {
+            let then = match turn && safe == rows {
+                true => Then::Commit,
+                false => Then::StayOpen,
+            };
+            Call::Write { upto: safe, then }
+        } else {
+            return None;
+        };
+        self.run(worker, call, now)
+    }
+
+    /// Gives the lowest transaction that may begin to a free worker, with those behind it when it is the first of a batch:
+    /// how many they are then.
+    fn begin(&mut self, now: Duration) -> Option<(WorkerId, (Seq, usize))> {
+        let seq = *self.ready.first()?;
+        let free = self.hands.iter().filter(|hand| hand.is_free()).count();
+        let worker = WorkerId(self.hands.iter().position(Hand::is_free)?);
+        let allowed = self.pace.allowed(now);
+        if allowed == 0 || self.begin_upto.is_some_and(|upto| seq > upto) {
+            return None;
+        }
+        let base = self.scheduler.base();
+        let entry = self.entry(seq)?;
+        let barrier = matches!(entry.transaction.body, Body::Barrier(_));
+        let turn = self.turns.may_commit(seq, base);
+        if barrier && !turn {
+            return None;
+        }
+        let count = if !barrier && turn && self.is_whole(seq) {
+            let mut limit = self.batch;
+            limit.transactions = limit.transactions.min(allowed);
+            let occasion = Occasion {
+                at_front: seq == base,
+                others_free: free - 1,
+                ready: self.ready.len(),
+            };
+            let bytes = entry.transaction.bytes;
+            batch::length(limit, bytes, occasion, self.neighbours(seq))
+        } else {
+            1
+        };
+        self.pace.begin(count);
+        let seqs = (seq.0..seq.0 + count as u64).map(Seq);
+        for seq in seqs {
+            self.ready.remove(&seq);
+            self.last_begun = self.last_begun.max(seq);
+            if let Some(entry) = self.entry_mut(seq) {
+                entry.state = State::Begun;
+            }
+            self.begun.push(seq);
+        }
+        if count == 1 {
+            self.hands[worker.0].held = Some(Held::new(seq));
+        }
+        Some((worker, (seq, count)))
+    }
+
+    /// The transactions behind `first`, as a batch sees them.
+    fn neighbours(&self, first: Seq) -> impl Iterator<Item = Neighbour> {
+        let base = self.scheduler.base();
+        let place = first.0 - base.0 + 1;
+        let behind = self.entries.iter().skip(place as usize);
+        behind.zip(first.0 + 1..).map(move |(entry, seq)| {
+            let seq = Seq(seq);
+            // In the log's order, the turn comes when those before it in the batch are committed.
+            let turn = match &self.turns {
+                Turns::Log => true,
+                Turns::Snapshot(_) => self.turns.may_commit(seq, base),
+            };
+            let held_back = self.begin_upto.is_some_and(|upto| seq > upto);
+            Neighbour {
+                ends: entry.state != State::Waiting
+                    || matches!(entry.transaction.body, Body::Barrier(_))
+                    || !turn
+                    || held_back,
+                whole: self.is_whole(seq),
+                ready: self.ready.contains(&seq),
+                bytes: entry.transaction.bytes,
+            }
+        })
+    }
+
+    /// Whether all rows of a transaction are safe.
+    fn is_whole(&self, seq: Seq) -> bool {
+        self.scheduler.may_begin(seq)
+            && self.entry(seq).is_some_and(|entry| {
+                matches!(&entry.transaction.body,
+                    Body::Rows(changes) if changes.rows.len() == self.scheduler.safe_rows(seq))
+            })
+    }
+
+    /// Writes down that a worker does something, and makes the order of it.
+    fn run(&mut self, worker: WorkerId, call: Call, now: Duration) -> Option<Order> {
+        let hand = self.hands.get(worker.0)?;
+        let transaction = |seq| self.entry(seq).map(|entry| Arc::clone(&entry.transaction));
+        let held = hand.held.as_ref();
+        let (last, order) = match call {
+            Call::Apply { first, count } => {
+                let seqs = (first.0..first.0 + count as u64).map(Seq);
+                let all = seqs.filter_map(transaction).collect();
+                (Seq(first.0 + count as u64 - 1), Order::Apply(all))
+            }
+            Call::Write { upto, then } => {
+                let held = held?;
+                let order = Order::Write {
+                    transaction: transaction(held.seq)?,
+                    rows: held.written..upto,
+                    then,
+                };
+                (held.seq, order)
+            }
+            Call::Commit => (held?.seq, Order::Commit(transaction(held?.seq)?)),
+            Call::Barrier => (held?.seq, Order::Barrier(transaction(held?.seq)?)),
+            Call::RollBack => (held?.seq, Order::RollBack),
+        };
+        if call.commits() {
+            self.last_commit = self.last_commit.max(last);
+        }
+        self.hands.get_mut(worker.0)?.running = Some(Running {
+            call,
+            ask_at: now.saturating_add(self.stall_after),
+            ask_again: self.stall_after.saturating_mul(2),
+        });
+        Some(order)
+    }
+
+    fn is_committed(&self, seq: Seq) -> bool {
+        seq < self.scheduler.base()
+            || self
+                .entry(seq)
+                .is_some_and(|entry| entry.state == State::Committed)
+    }
+
+    /// Puts a waiting transaction among those that are ready, if it is.
+    fn look_at(&mut self, seq: Seq) {
+        let waits = self
+            .entry(seq)
+            .is_some_and(|entry| entry.state == State::Waiting);
+        if waits && self.scheduler.may_begin(seq) {
+            self.ready.insert(seq);
+        }
+    }
+
+    fn entry(&self, seq: Seq) -> Option<&Entry> {
+        let place = seq.0.checked_sub(self.scheduler.base().0)?;
+        self.entries.get(usize::try_from(place).ok()?)
+    }
+
+    fn entry_mut(&mut self, seq: Seq) -> Option<&mut Entry> {
+        let place = seq.0.checked_sub(self.scheduler.base().0)?;
+        self.entries.get_mut(usize::try_from(place).ok()?)
+    }
+}

@@ -1,0 +1,75 @@
+//! Writes that wait for locks of later transactions. Those wait for their turn, which the database knows nothing of: it sees
+//! no deadlock. They are taken back and begin again when the earlier one is committed.
+
+use std::time::Duration;
+
+use crate::transaction::Seq;
+
+use super::Plan;
+use super::hand::{Call, Held, WorkerId};
+
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+impl Plan {
+    /// The earliest transaction that has been writing for long, when some later one may be in its way: the database is to
+    /// be asked what blocks its worker's session, and [`Self::blocked_by`] to be told.
+    pub fn stalled(&mut self, now: Duration) -> Option<(WorkerId, Seq)> {
+        let latest_open = self.open_transactions().map(|(_, held)| held.seq).max()?;
+        let hands = self.hands.iter_mut().enumerate();
+        let late = hands.filter_map(|(worker, hand)| {
+            let running = hand.running.as_mut().filter(|one| one.ask_at <= now)?;
+            let seq = match (running.call, &hand.held) {
+                (Call::Apply { first, .. }, _) => first,
+                (Call::RollBack, _) | (_, None) => return None,
+                (_, Some(held)) => held.seq,
+            };
+            (seq < latest_open).then_some((seq, worker, running))
+        });
+        let (seq, worker, running) = late.min_by_key(|(seq, ..)| *seq)?;
+        running.ask_at = now.saturating_add(running.ask_again);
+        running.ask_again = running.ask_again.saturating_mul(2).min(LONGEST_WAIT);
+        Some((WorkerId(worker), seq))
+    }
+
+    /// These workers' sessions block the one that writes transaction `seq`: later transactions among them step back, unless
+    /// they are about to be committed.
+    pub fn blocked_by(&mut self, seq: Seq, workers: &[WorkerId]) {
+        if self.is_committed(seq) {
+            return;
+        }
+        let blockers: Vec<usize> = self
+            .open_transactions()
+            .filter(|(worker, held)| held.seq > seq && workers.contains(worker))
+            .map(|(worker, _)| worker.0)
+            .collect();
+        for worker in blockers {
+            if let Some(held) = self
+                .hands
+                .get_mut(worker)
+                .and_then(|hand| hand.held.as_mut())
+            {
+                tracing::debug!(
+                    seq = held.seq.0,
+                    earlier = seq.0,
+                    "a transaction steps back"
+                );
+                held.steps_back = true;
+                held.after = Some(seq);
+                self.mishaps.step_backs += 1;
+            }
+        }
+    }
+
+    /// Transactions that have or are getting locks, and whose commit was not asked for.
+    fn open_transactions(&self) -> impl Iterator<Item = (WorkerId, &Held)> {
+        let hands = self.hands.iter().enumerate();
+        hands.filter_map(|(worker, hand)| {
+            let held = hand.held.as_ref().filter(|held| !held.steps_back)?;
+            let open = match &hand.running {
+                None => held.written > 0,
+                Some(running) => !running.call.commits() && running.call != Call::RollBack,
+            };
+            open.then_some((WorkerId(worker), held))
+        })
+    }
+}

@@ -1,0 +1,354 @@
+//! The plan beside small logs: what each worker is asked to do, written as words.
+//!
+//! `0:w1[0..2]` worker 0 writes rows 0 and 1 of transaction 1, `0:W1[0..2]` and commits it, `0:c1` commits it, `0:a1-3` applies
+//! transactions 1 to 3, `0:b1` a barrier, `0:r` takes back what it has.
+
+use std::time::Duration;
+
+use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
+
+use super::*;
+use crate::keys::{Access, KeyAccess, KeyHash};
+use crate::run::options::CommitOrder;
+use crate::scheduler::Policy;
+use crate::transaction::{Barrier, BarrierEnd, RowChanges, RowWrite};
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+fn transaction(seq: u64, body: Body) -> Arc<Transaction> {
+    Arc::new(Transaction {
+        seq: Seq(seq),
+        gtid: Gtid {
+            source: SourceId::from_bytes([7; SourceId::LEN]),
+            tag: Tag::NONE,
+            gno: Gno::new(seq).unwrap(),
+        },
+        immediate_commit: None,
+        original_commit: None,
+        original_version: None,
+        bytes: 10,
+        body,
+    })
+}
+
+/// Rows of single letters, each an exclusive key, separated by spaces.
+fn rows(text: &str) -> Body {
+    let keys = text.split_whitespace().map(|name| KeyAccess {
+        key: KeyHash(u64::from(name.as_bytes()[0])),
+        access: Access::Exclusive,
+    });
+    let keys: Vec<KeyAccess> = keys.collect();
+    let rows = (0..keys.len() as u32).map(|at| RowWrite {
+        event: 0,
+        images: 0..0,
+        keys: at..at + 1,
+    });
+    Body::Rows(RowChanges {
+        rows: rows.collect(),
+        keys,
+        ..RowChanges::default()
+    })
+}
+
+struct Table {
+    plan: Plan,
+    next: u64,
+    now: Duration,
+}
+
+impl Table {
+    fn new(workers: usize, change: fn(&mut Options)) -> Self {
+        let mut options = Options {
+            workers,
+            ..Options::default()
+        };
+        change(&mut options);
+        Self {
+            plan: Plan::new(&options, Finished::AtCommit, Seq(1)),
+            next: 1,
+            now: Duration::ZERO,
+        }
+    }
+
+    fn admit(&mut self, rows_of_each: &[&str]) {
+        for text in rows_of_each {
+            let body = match *text {
+                "barrier" => Body::Barrier(Barrier {
+                    steps: Vec::new(),
+                    end: BarrierEnd::ByItself,
+                    changes_schema: true,
+                }),
+                text => rows(text),
+            };
+            self.plan.admit(transaction(self.next, body));
+            self.next += 1;
+        }
+    }
+
+    #[track_caller]
+    fn orders(&mut self, expected: &str) {
+        let orders = self.plan.orders(self.now);
+        let words: Vec<String> = orders
+            .iter()
+            .map(|(worker, order)| format!("{}:{}", worker.0, in_words(order)))
+            .collect();
+        assert_eq!(words.join(" "), expected);
+    }
+
+    #[track_caller]
+    fn done(&mut self, worker: usize, committed: &[u64]) {
+        self.reported(worker, Report::DONE, committed);
+    }
+
+    #[track_caller]
+    fn reported(&mut self, worker: usize, report: Report, committed: &[u64]) {
+        let found = self.plan.report(WorkerId(worker), report, self.now);
+        let committed: Vec<Seq> = committed.iter().copied().map(Seq).collect();
+        assert_eq!(found, committed);
+    }
+}
+
+fn in_words(order: &Order) -> String {
+    match order {
+        Order::Write {
+            transaction,
+            rows,
+            then,
+        } => {
+            let letter = if *then == Then::Commit { "W" } else { "w" };
+            format!("{letter}{}[{rows:?}]", transaction.seq)
+        }
+        Order::Commit(transaction) => format!("c{}", transaction.seq),
+        Order::Apply(all) => format!("a{}-{}", all[0].seq, all[all.len() - 1].seq),
+        Order::Barrier(transaction) => format!("b{}", transaction.seq),
+        Order::RollBack => "r".to_owned(),
+    }
+}
+
+fn again() -> Report {
+    Report {
+        committed: 0,
+        failure: Some(Failure::Again("deadlock".into())),
+    }
+}
+
+fn refused(committed: usize) -> Report {
+    let refusal = Refusal {
+        table: None,
+        row: None,
+        code: 1062,
+        words: "duplicate".to_owned(),
+    };
+    Report {
+        committed,
+        failure: Some(Failure::Refused(Box::new(refusal))),
+    }
+}
+
+#[test]
+fn rows_are_written_beside_each_other_and_committed_in_order() {
+    let mut table = Table::new(3, |_| {});
+    table.admit(&["a h", "b h", "c h"]);
+    table.orders("0:W1[0..2] 1:w2[0..1] 2:w3[0..1]");
+    table.done(2, &[]);
+    table.done(1, &[]);
+    table.orders("");
+    table.done(0, &[1]);
+    table.orders("1:W2[1..2]");
+    table.done(1, &[2]);
+    table.orders("2:W3[1..2]");
+    table.done(2, &[3]);
+    assert_eq!(table.plan.depth(), 0);
+}
+
+#[test]
+fn a_finished_transaction_waits_for_its_turn() {
+    let mut table = Table::new(2, |_| {});
+    table.admit(&["a", "b"]);
+    table.orders("0:W1[0..1] 1:w2[0..1]");
+    table.done(1, &[]);
+    table.orders("");
+    table.done(0, &[1]);
+    table.orders("1:c2");
+}
+
+#[test]
+fn one_worker_takes_several_at_once_and_goes_on_at_the_one_that_failed() {
+    let mut table = Table::new(1, |_| {});
+    table.admit(&["a", "a", "b", "a"]);
+    table.orders("0:a1-4");
+    let mut report = again();
+    report.committed = 2;
+    table.reported(0, report, &[1, 2]);
+    table.orders("");
+    assert_eq!(table.plan.next_moment(table.now), Some(MS(1)));
+    table.now = MS(1);
+    table.orders("0:W3[0..1]");
+    table.done(0, &[3]);
+    table.orders("0:W4[0..1]");
+    assert_eq!(table.plan.mishaps().retries, 1);
+}
+
+#[test]
+fn in_series_a_chain_goes_to_one_session() {
+    let mut table = Table::new(4, |options| {
+        options.policy = Policy::Serial;
+        options.batch.transactions = 3;
+    });
+    table.admit(&["a", "b", "c", "d"]);
+    table.orders("0:a1-3");
+    table.orders("");
+    table.done(0, &[1, 2, 3]);
+    table.orders("0:W4[0..1]");
+}
+
+#[test]
+fn a_barrier_is_alone() {
+    let mut table = Table::new(3, |_| {});
+    table.admit(&["a", "barrier", "b", "c"]);
+    table.orders("0:W1[0..1]");
+    table.done(0, &[1]);
+    table.orders("0:b2");
+    table.done(0, &[2]);
+    table.orders("0:W3[0..1] 1:w4[0..1]");
+}
+
+#[test]
+fn commits_are_free_up_to_a_prefix_point_and_none_is_behind_it() {
+    let mut table = Table::new(2, |options| {
+        options.batch.transactions = 1;
+        options.commit_order = CommitOrder::Snapshot { interval: MS(10) };
+    });
+    table.admit(&["a", "b", "c", "d"]);
+    // The first point is chosen before anything is known: it moves on when it is reached.
+    table.orders("0:W1[0..1] 1:w2[0..1]");
+    table.done(0, &[1]);
+    assert!(!table.plan.prefix_point(MS(1)));
+    table.done(1, &[]);
+    table.orders("1:c2 0:w3[0..1]");
+    table.done(1, &[2]);
+    table.now = MS(10);
+    assert!(table.plan.prefix_point(table.now));
+    table.done(0, &[]);
+    table.orders("1:w4[0..1]");
+    table.plan.prefix_point_taken(table.now);
+    table.done(1, &[]);
+    table.orders("0:c3");
+}
+
+#[test]
+fn between_prefix_points_neighbours_go_together() {
+    let mut table = Table::new(2, |options| {
+        options.commit_order = CommitOrder::Snapshot { interval: MS(10) };
+    });
+    table.admit(&["a"]);
+    table.orders("0:W1[0..1]");
+    table.done(0, &[1]);
+    table.now = MS(10);
+    assert!(table.plan.prefix_point(table.now));
+    table.plan.prefix_point_taken(MS(10));
+    // Twenty in the next interval, they say.
+    if let Turns::Snapshot(points) = &mut table.plan.turns {
+        points.due(MS(11), Seq(22), Seq(21), false);
+    }
+    table.admit(&["a", "b", "c", "d", "c"]);
+    table.orders("0:a2-3 1:a4-5");
+    table.done(1, &[4, 5]);
+    table.orders("1:W6[0..1]");
+}
+
+#[test]
+fn those_in_the_way_step_back_until_the_earlier_one_is_committed() {
+    let mut table = Table::new(3, |_| {});
+    table.admit(&["a b", "c", "d a"]);
+    table.orders("0:W1[0..2] 1:w2[0..1] 2:w3[0..1]");
+    table.done(1, &[]);
+    table.orders("");
+    assert_eq!(table.plan.stalled(MS(49)), None);
+    assert_eq!(table.plan.stalled(MS(50)), Some((WorkerId(0), Seq(1))));
+    assert_eq!(table.plan.stalled(MS(100)), None, "not asked twice at once");
+    table.plan.blocked_by(Seq(1), &[WorkerId(1), WorkerId(2)]);
+    table.now = MS(60);
+    // The third is still at its call; it steps back when that is done.
+    table.orders("1:r");
+    table.done(2, &[]);
+    table.done(1, &[]);
+    table.orders("2:r");
+    table.done(2, &[]);
+    table.orders("");
+    table.done(0, &[1]);
+    table.orders("1:W2[0..1] 2:w3[0..2]");
+    assert_eq!(table.plan.mishaps().step_backs, 2);
+}
+
+#[test]
+fn nobody_is_asked_to_step_back_when_nobody_later_is_open() {
+    let mut table = Table::new(2, |_| {});
+    table.admit(&["a", "a"]);
+    table.orders("0:a1-2");
+    assert_eq!(table.plan.stalled(MS(500)), None);
+}
+
+#[test]
+fn what_is_refused_is_tried_once_more_when_all_before_it_is_committed() {
+    let mut table = Table::new(2, |options| options.batch.transactions = 1);
+    table.admit(&["a", "b", "c"]);
+    table.orders("0:W1[0..1] 1:w2[0..1]");
+    table.reported(1, refused(0), &[]);
+    table.orders("");
+    assert!(table.plan.refused().is_none());
+    table.done(0, &[1]);
+    table.orders("1:W2[0..1] 0:w3[0..1]");
+    table.reported(1, refused(0), &[]);
+    assert_eq!(table.plan.refused().map(|(seq, _)| seq), Some(Seq(2)));
+    table.done(0, &[]);
+    table.orders("");
+    assert!(!table.plan.is_busy());
+}
+
+#[test]
+fn a_lost_session_whose_commit_had_happened_is_not_applied_again() {
+    let mut table = Table::new(1, |_| {});
+    table.admit(&["a", "b"]);
+    table.orders("0:a1-2");
+    let report = Report {
+        committed: 2,
+        failure: Some(Failure::Reopened("gone".into())),
+    };
+    table.reported(0, report, &[1, 2]);
+    assert_eq!(table.plan.depth(), 0);
+}
+
+#[test]
+fn held_back_only_what_the_begun_ones_need_begins() {
+    let mut table = Table::new(3, |options| options.batch.transactions = 1);
+    table.admit(&["a", "a", "b", "c", "d"]);
+    table.orders("0:W1[0..1] 1:w3[0..1] 2:w4[0..1]");
+    table.plan.hold();
+    table.done(1, &[]);
+    table.done(2, &[]);
+    table.done(0, &[1]);
+    table.orders("0:W2[0..1]");
+    table.done(0, &[2]);
+    table.orders("1:c3");
+    table.done(1, &[3]);
+    table.orders("2:c4");
+    table.done(2, &[4]);
+    table.orders("");
+    table.plan.resume();
+    table.orders("0:W5[0..1]");
+}
+
+#[test]
+fn a_rate_limits_what_begins() {
+    let mut table = Table::new(3, |_| {});
+    table.plan.set_rate(Some(100.0), MS(0));
+    table.admit(&["a", "b", "c"]);
+    table.orders("");
+    table.now = table.plan.next_moment(MS(0)).unwrap();
+    assert_eq!(table.now.as_millis(), 10);
+    table.orders("0:W1[0..1]");
+    table.orders("");
+    table.now += MS(20);
+    table.orders("1:w2[0..1] 2:w3[0..1]");
+}

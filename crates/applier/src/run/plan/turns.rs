@@ -1,0 +1,189 @@
+//! Whose commit may be asked for now.
+
+use std::time::Duration;
+
+use crate::run::options::CommitOrder;
+use crate::transaction::Seq;
+
+/// The order of commits. Moments are time since the run began.
+#[derive(Debug)]
+pub(super) enum Turns {
+    Log,
+    Snapshot(PrefixPoints),
+}
+
+impl Turns {
+    pub(super) fn new(order: CommitOrder, first: Seq) -> Self {
+        match order {
+            CommitOrder::Log => Self::Log,
+            CommitOrder::Snapshot { interval } => {
+                Self::Snapshot(PrefixPoints::new(interval, first))
+            }
+        }
+    }
+
+    /// Whether a transaction may be committed, when `base` is the first that is not.
+    pub(super) fn may_commit(&self, seq: Seq, base: Seq) -> bool {
+        match self {
+            Self::Log => seq == base,
+            Self::Snapshot(points) => points.may_commit(seq),
+        }
+    }
+}
+
+/// Where the prefix points of `commit_order = "snapshot"` are.
+///
+/// ```text
+///  last           next
+///  ──●──────────────○─────────►  sequence numbers
+///  snapshot  commits   writes only
+/// ```
+///
+/// C5-MyRocks chooses the next point ahead, by an estimate of what will be committed until it is due. When it is reached too
+/// early, it is moved further on; when it is due and far away, it is moved back to the last commit that was begun.
+#[derive(Debug)]
+pub(super) struct PrefixPoints {
+    interval: Duration,
+    /// Everything up to here is in the readers' snapshots.
+    last: Seq,
+    last_at: Duration,
+    /// Nothing behind this one is committed before the point is taken.
+    next: Seq,
+    /// The backend is at the point.
+    taking: bool,
+    /// Transactions in an interval.
+    estimate: u64,
+}
+
+impl PrefixPoints {
+    fn new(interval: Duration, first: Seq) -> Self {
+        let last = Seq(first.0.saturating_sub(1));
+        Self {
+            interval,
+            last,
+            last_at: Duration::ZERO,
+            next: last.next(),
+            taking: false,
+            estimate: 1,
+        }
+    }
+
+    fn may_commit(&self, seq: Seq) -> bool {
+        !self.taking && seq <= self.next
+    }
+
+    /// Looks whether the point is to be taken now. `base` is the first transaction that is not committed, `commits` the last
+    /// one whose commit was asked for. At the end, a point does not wait for its time.
+    pub(super) fn due(&mut self, now: Duration, base: Seq, commits: Seq, end: bool) -> bool {
+        if self.taking {
+            return false;
+        }
+        let done = Seq(base.0.saturating_sub(1));
+        if now < self.last_at.saturating_add(self.interval) && !end {
+            if done >= self.next {
+                self.next = Seq(done.0.saturating_add(self.estimate));
+            }
+            return false;
+        }
+        if done <= self.last && commits <= self.last {
+            return false;
+        }
+        self.next = self.next.min(commits.max(done));
+        self.taking = done >= self.next;
+        self.taking
+    }
+
+    /// The point was taken.
+    pub(super) fn taken(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.last_at).max(self.interval);
+        let count = (self.next.0 - self.last.0) as f64;
+        let rate = count * self.interval.as_secs_f64() / passed.as_secs_f64();
+        self.estimate = (self.estimate.saturating_add(rate as u64) / 2).max(1);
+        self.taking = false;
+        self.last = self.next;
+        self.last_at = now;
+        self.next = Seq(self.last.0.saturating_add(self.estimate));
+    }
+
+    /// When to look again, if something is committed that no snapshot has.
+    pub(super) fn look_again(&self, base: Seq) -> Option<Duration> {
+        let something = base.0 > self.last.0 + 1 && !self.taking;
+        something.then(|| self.last_at.saturating_add(self.interval))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    fn points() -> PrefixPoints {
+        PrefixPoints::new(MS(10), Seq(1))
+    }
+
+    #[test]
+    fn the_logs_order_gives_the_turn_to_the_first() {
+        let turns = Turns::new(CommitOrder::Log, Seq(5));
+        assert!(turns.may_commit(Seq(5), Seq(5)));
+        assert!(!turns.may_commit(Seq(6), Seq(5)));
+    }
+
+    #[test]
+    fn a_point_that_is_reached_early_moves_on() {
+        let mut points = points();
+        assert!(points.may_commit(Seq(1)) && !points.may_commit(Seq(2)));
+        assert!(!points.due(MS(1), Seq(2), Seq(1), false));
+        assert!(points.may_commit(Seq(2)) && !points.may_commit(Seq(3)));
+    }
+
+    #[test]
+    fn a_point_that_is_due_is_moved_back_to_the_last_commit_begun() {
+        let mut points = points();
+        points.next = Seq(100);
+        assert!(!points.due(MS(10), Seq(4), Seq(6), false));
+        assert!(points.may_commit(Seq(6)) && !points.may_commit(Seq(7)));
+        assert!(points.due(MS(11), Seq(7), Seq(6), false));
+        assert!(
+            !points.may_commit(Seq(7)),
+            "nothing commits while it is taken"
+        );
+        assert!(!points.due(MS(12), Seq(7), Seq(6), false));
+        points.taken(MS(12));
+        assert_eq!(points.last, Seq(6));
+        assert!(points.may_commit(Seq(7)));
+    }
+
+    #[test]
+    fn the_estimate_follows_what_is_committed() {
+        let mut points = points();
+        let mut now = MS(0);
+        let mut base = 1;
+        for _ in 0..12 {
+            now += MS(10);
+            base += 500;
+            let done = Seq(base - 1);
+            points.next = points.next.max(done);
+            assert!(points.due(now, Seq(base), done, false));
+            points.taken(now);
+        }
+        assert!(
+            (450..=500).contains(&points.estimate),
+            "{}",
+            points.estimate
+        );
+    }
+
+    #[test]
+    fn without_anything_new_there_is_no_point() {
+        let mut points = points();
+        assert!(!points.due(MS(500), Seq(1), Seq(0), true));
+        assert_eq!(points.look_again(Seq(1)), None);
+        assert_eq!(points.look_again(Seq(2)), Some(MS(10)));
+        assert!(!points.due(MS(5), Seq(2), Seq(1), false));
+        assert!(
+            points.due(MS(5), Seq(2), Seq(1), true),
+            "the end does not wait"
+        );
+    }
+}
