@@ -238,6 +238,20 @@ pub enum LinkError {
         /// How.
         error: ProtocolError,
     },
+    /// A statement is larger than the server takes; nothing was sent.
+    #[error(
+        "a statement of {size} bytes is more than mysqld at {endpoint} takes: SET GLOBAL max_allowed_packet = {} \
+         there (it is {limit}), or more, and connect anew",
+        size.next_multiple_of(1024)
+    )]
+    StatementTooLarge {
+        /// Who would refuse it.
+        endpoint: Endpoint,
+        /// Its bytes.
+        size: usize,
+        /// The server's `max_allowed_packet`.
+        limit: usize,
+    },
     /// The connection was given up earlier, in the middle of an exchange.
     #[error(
         "the connection to mysqld at {endpoint} was given up after an earlier failure: make a new one"

@@ -12,7 +12,10 @@ mod server_version;
 pub mod tls;
 pub mod wire;
 
-pub use client::{ConnectOptions, Connection, PublicKeySource, QueryResult, Row, Secret, Timeouts};
+pub use client::{
+    ConnectOptions, Connection, PublicKeySource, QueryResult, Ran, Row, Secret, Statements,
+    Timeouts,
+};
 pub use endpoint::{Endpoint, EndpointParseError};
 pub use error::{LinkError, ProtocolError, ServerError, Step, server_code};
 

@@ -145,7 +145,7 @@ impl<'a> Negotiation<'a> {
         }
         // Files are checked before the server is asked, so that their fault is told apart from the handshake's.
         let (connector, name) = tls::connector(&self.options.tls, host)?;
-        let capabilities = capabilities(greeting.capabilities) | CapabilityFlags::CLIENT_SSL;
+        let capabilities = self.capabilities(greeting) | CapabilityFlags::CLIENT_SSL;
         let request = SslRequest::new(capabilities, MAX_PAYLOAD_LEN as u32, UTF8MB4);
         let next_sequence = self
             .send(Step::TlsHandshake, next_sequence, &serialized(&request))
@@ -192,7 +192,7 @@ impl<'a> Negotiation<'a> {
             tls: stream.is_tls(),
             local_socket: stream.is_local_socket(),
         };
-        let mut in_force = capabilities(greeting.capabilities);
+        let mut in_force = self.capabilities(greeting);
         in_force.set(CapabilityFlags::CLIENT_SSL, security.tls);
         let offered = greeting
             .plugin
@@ -254,6 +254,10 @@ impl<'a> Negotiation<'a> {
             self.options,
             ProtocolError::malformed("the login", "the server asks without an end"),
         ))
+    }
+
+    fn capabilities(&self, greeting: &Greeting) -> CapabilityFlags {
+        capabilities(greeting.capabilities, self.options.several_statements)
     }
 
     fn attributes(&self) -> HashMap<String, String> {

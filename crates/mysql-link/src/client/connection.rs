@@ -5,14 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-
+use crate::client::answer_packets::AnswerPackets;
 use crate::client::connect::{connect, wire_error};
 use crate::client::greeting::Greeting;
 use crate::client::options::ConnectOptions;
 use crate::client::result_set::{
     Answer, QueryResult, RowPacket, parse_answer, parse_column_name, parse_row,
 };
+use crate::client::statements::{Command, Statements};
 use crate::endpoint::Endpoint;
 use crate::error::{LinkError, ProtocolError, ServerError, Step, server_code};
 use crate::server_version::ServerVersion;
@@ -34,6 +34,9 @@ pub struct Connection {
     tls: bool,
     statement_limit: Duration,
     max_result_bytes: usize,
+    several_statements: bool,
+    /// The server's `max_allowed_packet`, once it was asked for.
+    packet_limit: Option<usize>,
     /// False from the first byte of an exchange to the last one.
     in_step: bool,
 }
@@ -60,6 +63,8 @@ impl Connection {
             tls,
             statement_limit: options.timeouts.statement,
             max_result_bytes: options.max_packet_bytes,
+            several_statements: options.several_statements,
+            packet_limit: None,
             in_step: true,
         }
     }
@@ -98,7 +103,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`LinkError::Server`] leaves the connection usable; after any other error it is not.
-    pub async fn query(&mut self, sql: &str) -> Result<QueryResult, LinkError> {
+    pub async fn query(&mut self, sql: impl AsRef<[u8]>) -> Result<QueryResult, LinkError> {
         self.query_within(sql, self.statement_limit).await
     }
 
@@ -108,12 +113,13 @@ impl Connection {
     /// As [`Connection::query`].
     pub async fn query_within(
         &mut self,
-        sql: &str,
+        sql: impl AsRef<[u8]>,
         limit: Duration,
     ) -> Result<QueryResult, LinkError> {
+        let sql = sql.as_ref();
         let mut command = Vec::with_capacity(1 + sql.len());
         command.push(COM_QUERY);
-        command.extend_from_slice(sql.as_bytes());
+        command.extend_from_slice(sql);
         self.exchange(&command, limit).await
     }
 
@@ -121,8 +127,72 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::query`].
-    pub async fn execute(&mut self, sql: &str) -> Result<u64, LinkError> {
+    pub async fn execute(&mut self, sql: impl AsRef<[u8]>) -> Result<u64, LinkError> {
         Ok(self.query(sql).await?.affected_rows)
+    }
+
+    /// Runs statements that give no rows, each only if the one before it did not fail, and takes them out of
+    /// `statements`. They go in one packet where [`ConnectOptions::several_statements`] is set, or in as few as the
+    /// server's `max_allowed_packet` allows; the next packet is sent when the one before it has been answered without
+    /// an error.
+    ///
+    /// The answers are counted, because mysqld says of a `BINLOG` statement that nothing follows it even when something
+    /// does. `limit` is for all of them together.
+    ///
+    /// # Errors
+    /// A statement's own error is no error here. [`LinkError::StatementTooLarge`] leaves the connection usable, and
+    /// nothing was run; after any other error it is not usable.
+    pub async fn run_all(
+        &mut self,
+        statements: &mut Statements,
+        limit: Duration,
+    ) -> Result<Ran, LinkError> {
+        let packet_limit = self.packet_limit().await?;
+        let size = statements.largest();
+        if size > packet_limit {
+            statements.clear();
+            return Err(LinkError::StatementTooLarge {
+                endpoint: self.endpoint.clone(),
+                size,
+                limit: packet_limit,
+            });
+        }
+        self.begin()?;
+        let run = tokio::time::timeout(limit, self.converse_all(statements, packet_limit)).await;
+        statements.clear();
+        match run {
+            Ok(Ok(ran)) => {
+                self.in_step = true;
+                Ok(ran)
+            }
+            Ok(Err(error)) => Err(wire_error(&self.endpoint, Step::Statement, error)),
+            Err(_) => Err(LinkError::Timeout {
+                endpoint: self.endpoint.clone(),
+                step: Step::Statement,
+                limit,
+            }),
+        }
+    }
+
+    /// The largest statement that the server takes, in bytes.
+    ///
+    /// # Errors
+    /// As [`Connection::query`].
+    pub async fn packet_limit(&mut self) -> Result<usize, LinkError> {
+        if let Some(limit) = self.packet_limit {
+            return Ok(limit);
+        }
+        let answer = self.query("SELECT @@max_allowed_packet").await?;
+        let limit = answer
+            .first()
+            .and_then(|row| row.text_at(0))
+            .and_then(|limit| limit.parse().ok());
+        let limit = limit.ok_or_else(|| LinkError::Protocol {
+            endpoint: self.endpoint.clone(),
+            error: ProtocolError::malformed("max_allowed_packet", "it is no number"),
+        })?;
+        self.packet_limit = Some(limit);
+        Ok(limit)
     }
 
     /// Asks the server for a sign of life.
@@ -227,6 +297,52 @@ impl Connection {
         }
     }
 
+    async fn converse_all(
+        &mut self,
+        statements: &mut Statements,
+        packet_limit: usize,
+    ) -> Result<Ran, WireError> {
+        let packet_limit = if self.several_statements {
+            packet_limit
+        } else {
+            0
+        };
+        let mut done = 0;
+        while done < statements.len() {
+            let run = statements.run_from(done, packet_limit);
+            let next = match statements.command(run.clone()) {
+                Command::Chunk(packet) => self.writer.write_encoded(packet).await.map(|()| 1),
+                Command::Payload(payload) => self.writer.write(0, payload).await,
+            };
+            let mut packets = AnswerPackets {
+                next: next.map_err(WireError::Io)?,
+                reader: &mut self.reader,
+                bytes: 0,
+                max_bytes: self.max_result_bytes,
+            };
+            for _ in run {
+                let answer = packets.next().await?;
+                if answer.first() == Some(&0xff) {
+                    let error = ServerError::parse(&answer).map_err(WireError::Protocol)?;
+                    return Ok(Ran {
+                        done,
+                        error: Some(error),
+                    });
+                }
+                match parse_answer(answer).map_err(WireError::Protocol)? {
+                    Answer::Done { .. } => done += 1,
+                    Answer::Columns(_) => {
+                        return Err(WireError::Protocol(ProtocolError::malformed(
+                            "the answer to one of several statements",
+                            "it has rows",
+                        )));
+                    }
+                }
+            }
+        }
+        Ok(Ran { done, error: None })
+    }
+
     /// The outer error ends the connection, the inner one is the statement's.
     async fn converse(
         &mut self,
@@ -245,7 +361,13 @@ impl Connection {
                 .map_err(WireError::Protocol);
         }
         let count = match parse_answer(first).map_err(WireError::Protocol)? {
-            Answer::Done { affected_rows } => {
+            Answer::Done { more: true, .. } => {
+                return Err(WireError::Protocol(ProtocolError::malformed(
+                    "the answer to a statement",
+                    "another one follows: its text is more than one statement",
+                )));
+            }
+            Answer::Done { affected_rows, .. } => {
                 return Ok(Ok(QueryResult {
                     affected_rows,
                     ..QueryResult::default()
@@ -280,31 +402,11 @@ impl Connection {
     }
 }
 
-/// The packets of one answer: numbered one after the other, and bounded in their sum.
-struct AnswerPackets<'a> {
-    reader: &'a mut PacketReader<ByteReader>,
-    next: u8,
-    bytes: usize,
-    max_bytes: usize,
-}
-
-impl AnswerPackets<'_> {
-    async fn next(&mut self) -> Result<Bytes, WireError> {
-        let packet = self.reader.read().await?;
-        if packet.first_sequence != self.next {
-            return Err(WireError::Protocol(ProtocolError::Sequence {
-                expected: self.next,
-                found: packet.first_sequence,
-            }));
-        }
-        self.next = packet.last_sequence.wrapping_add(1);
-        self.bytes = self.bytes.saturating_add(packet.payload.len());
-        if self.bytes > self.max_bytes {
-            return Err(WireError::Protocol(ProtocolError::TooLarge {
-                size: self.bytes as u64,
-                limit: self.max_bytes as u64,
-            }));
-        }
-        Ok(packet.payload)
-    }
+/// How far a list of statements was run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    /// How many of them succeeded, from the first on.
+    pub done: usize,
+    /// Why the next one failed; nothing behind it was run.
+    pub error: Option<ServerError>,
 }

@@ -21,8 +21,8 @@ pub(crate) struct Greeting {
 }
 
 /// What we want, as far as the server has it.
-pub(crate) fn capabilities(offered: CapabilityFlags) -> CapabilityFlags {
-    let wanted = CapabilityFlags::CLIENT_LONG_PASSWORD
+pub(crate) fn capabilities(offered: CapabilityFlags, several_statements: bool) -> CapabilityFlags {
+    let mut wanted = CapabilityFlags::CLIENT_LONG_PASSWORD
         | CapabilityFlags::CLIENT_LONG_FLAG
         | CapabilityFlags::CLIENT_PROTOCOL_41
         | CapabilityFlags::CLIENT_TRANSACTIONS
@@ -31,6 +31,7 @@ pub(crate) fn capabilities(offered: CapabilityFlags) -> CapabilityFlags {
         | CapabilityFlags::CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA
         | CapabilityFlags::CLIENT_CONNECT_ATTRS
         | CapabilityFlags::CLIENT_DEPRECATE_EOF;
+    wanted.set(CapabilityFlags::CLIENT_MULTI_STATEMENTS, several_statements);
     wanted & offered
 }
 

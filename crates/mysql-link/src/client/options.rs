@@ -85,6 +85,9 @@ pub struct ConnectOptions {
     pub max_packet_bytes: usize,
     /// What mysqld shows as this connection's `program_name`.
     pub program_name: String,
+    /// Whether a packet may hold several statements ([`Connection::run_all`](crate::Connection::run_all)). Off unless it
+    /// is needed: it widens what a statement with foreign text in it could do.
+    pub several_statements: bool,
 }
 
 impl ConnectOptions {
@@ -99,6 +102,7 @@ impl ConnectOptions {
             timeouts: Timeouts::default(),
             max_packet_bytes: 64 << 20,
             program_name: "witness".to_owned(),
+            several_statements: false,
         }
     }
 }

@@ -62,9 +62,16 @@ impl Row {
 /// The first packet of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    Done { affected_rows: u64 },
+    Done {
+        affected_rows: u64,
+        /// Another answer follows: the packet held more than one statement.
+        more: bool,
+    },
     Columns(usize),
 }
+
+/// The bit of a status that says so.
+const MORE_RESULTS: u16 = 0x0008;
 
 /// More columns than any table or statement of ours has.
 const MAX_COLUMNS: u64 = 4096;
@@ -74,8 +81,12 @@ pub(crate) fn parse_answer(payload: Bytes) -> Result<Answer, ProtocolError> {
     match payload.first() {
         Some(0x00) => {
             let mut fields = FieldReader::new(payload.slice(1..), what);
+            let affected_rows = fields.integer()?;
+            let _last_insert_id = fields.integer()?;
+            let status = u16::from_le_bytes([fields.byte()?, fields.byte()?]);
             Ok(Answer::Done {
-                affected_rows: fields.integer()?,
+                affected_rows,
+                more: status & MORE_RESULTS != 0,
             })
         }
         Some(0xfb) => Err(ProtocolError::malformed(

@@ -143,6 +143,15 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         Ok(next)
     }
 
+    /// Writes bytes that are a packet already, header and all, and flushes them. Not safe to cancel.
+    ///
+    /// # Errors
+    /// When the stream fails.
+    pub(crate) async fn write_encoded(&mut self, packet: &[u8]) -> io::Result<()> {
+        self.stream.write_all(packet).await?;
+        self.stream.flush().await
+    }
+
     /// Gives the stream back.
     pub fn into_inner(self) -> W {
         self.stream
