@@ -10,8 +10,102 @@
 //! behind it. The driver asks the plan what to do next; workers do it and report.
 
 mod control;
+mod driver;
+mod error;
+mod feed;
 mod options;
 pub mod plan;
+mod progress;
+mod reach;
+mod reader;
+mod window;
+mod worker;
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::Backend;
+use crate::source::Source;
+
+use feed::DecodedSource;
 
 pub use control::Control;
+pub use error::ApplyError;
+pub use feed::Feed;
 pub use options::{BatchSize, CommitOrder, MAX_WORKERS, Options, OptionsError, WindowSize};
+pub use progress::{Passed, Progress, StageName};
+
+/// What goes into and comes out of a run while it goes on.
+#[derive(Debug, Clone)]
+pub struct Steering {
+    /// Pause and rate. A sender that is dropped leaves them as they are.
+    pub control: watch::Receiver<Control>,
+    /// Ends the run in good order: what is open and cannot be committed any more is taken back.
+    pub cancel: CancellationToken,
+    /// How far it has come.
+    pub progress: Arc<Progress>,
+}
+
+impl Steering {
+    /// Without anybody who would pause or cancel.
+    pub fn unattended() -> Self {
+        Self {
+            control: watch::channel(Control::default()).1,
+            cancel: CancellationToken::new(),
+            progress: Arc::new(Progress::new()),
+        }
+    }
+}
+
+/// How a run ended that did what it was to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The log has ended, and all of it is committed.
+    WithTheLog,
+    /// It was cancelled.
+    Cancelled,
+}
+
+/// Applies a source's log to a database. What the database has is skipped, whatever the order in which it got it.
+///
+/// # Errors
+/// [`ApplyError`]; another run with the same target goes on where this one ended.
+pub async fn apply<S, B>(
+    source: S,
+    backend: Arc<B>,
+    options: &Options,
+    steering: Steering,
+) -> Result<Ended, ApplyError>
+where
+    S: Source + 'static,
+    B: Backend,
+{
+    let feed = DecodedSource::new(
+        source,
+        Arc::clone(&backend),
+        options.max_transaction_bytes,
+        options.reopen_for,
+        Arc::clone(&steering.progress),
+    );
+    apply_feed(feed, backend, options, steering).await
+}
+
+/// The same from transactions that are decoded already.
+///
+/// # Errors
+/// As [`apply`].
+pub async fn apply_feed<F, B>(
+    feed: F,
+    backend: Arc<B>,
+    options: &Options,
+    steering: Steering,
+) -> Result<Ended, ApplyError>
+where
+    F: Feed + 'static,
+    B: Backend,
+{
+    options.validate()?;
+    driver::drive(feed, backend, options, steering).await
+}

@@ -153,8 +153,10 @@ mod tests {
         let never = CommitOrder::Snapshot {
             interval: Duration::ZERO,
         };
-        let mut options = Options::default();
-        options.commit_order = never;
+        let options = Options {
+            commit_order: never,
+            ..Options::default()
+        };
         assert!(
             options
                 .validate()

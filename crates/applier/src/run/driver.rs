@@ -1,0 +1,368 @@
+//! The task in the middle: tells the plan what happened, and does what the plan says.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use binlog_format::gtid::GtidSet;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{Backend, SessionId};
+use crate::run::control::Control;
+use crate::run::error::ApplyError;
+use crate::run::feed::Feed;
+use crate::run::options::Options;
+use crate::run::plan::{Order, Plan, WorkerId};
+use crate::run::progress::{Progress, StageName};
+use crate::run::reach::reach;
+use crate::run::reader::{Item, Reader};
+use crate::run::window::{Place, Window};
+use crate::run::worker::{Event, Worker};
+use crate::run::{Ended, Steering};
+use crate::transaction::{Seq, Transaction};
+
+/// Transactions between reader and driver; they are in the window already.
+const ITEMS: usize = 64;
+/// At the end, workers that are still at a call are waited for so long.
+const LAST_CALLS: Duration = Duration::from_secs(10);
+
+/// A transaction on its way.
+struct InFlight {
+    transaction: Arc<Transaction>,
+    _place: Place,
+    done: Option<oneshot::Sender<()>>,
+}
+
+pub(super) struct Driver<B> {
+    backend: Arc<B>,
+    plan: Plan,
+    began: Instant,
+    in_flight: HashMap<Seq, InFlight>,
+    orders: Vec<mpsc::Sender<Order>>,
+    sessions: HashMap<SessionId, WorkerId>,
+    events: mpsc::Receiver<Event>,
+    to_self: mpsc::Sender<Event>,
+    items: mpsc::Receiver<Item>,
+    control: watch::Receiver<Control>,
+    cancel: CancellationToken,
+    progress: Arc<Progress>,
+    reopen_for: Duration,
+    /// Workers, and calls of the backend that are none of theirs.
+    tasks: JoinSet<()>,
+    reader: JoinSet<()>,
+    /// How the log ended, when it has.
+    log_end: Option<Result<(), ApplyError>>,
+    cancelled: bool,
+    at_prefix_point: bool,
+    asks_blockers: bool,
+}
+
+/// Runs a feed into a backend.
+pub(super) async fn drive<F, B>(
+    feed: F,
+    backend: Arc<B>,
+    options: &Options,
+    steering: Steering,
+) -> Result<Ended, ApplyError>
+where
+    F: Feed + 'static,
+    B: Backend,
+{
+    let executed = reach(options.reopen_for, || backend.executed()).await?;
+    let mut driver = Driver::start(feed, backend, options, steering, executed);
+    let ended = driver.run().await;
+    driver.shut_down().await;
+    ended
+}
+
+impl<B: Backend> Driver<B> {
+    fn start<F: Feed + 'static>(
+        feed: F,
+        backend: Arc<B>,
+        options: &Options,
+        steering: Steering,
+        executed: GtidSet,
+    ) -> Self {
+        let first = Seq(u64::try_from(executed.count()).unwrap_or(u64::MAX / 2)).next();
+        let (to_self, events) = mpsc::channel(options.workers * 2 + 4);
+        let (to_driver, items) = mpsc::channel(ITEMS);
+        let mut reader = JoinSet::new();
+        let reading = Reader {
+            feed,
+            seen: executed,
+            next: first,
+            window: Window::new(options.window),
+            progress: Arc::clone(&steering.progress),
+            items: to_driver,
+        };
+        reader.spawn(reading.read());
+        let mut tasks = JoinSet::new();
+        let mut orders = Vec::new();
+        for id in (0..options.workers).map(WorkerId) {
+            let (order, to_do) = mpsc::channel(1);
+            let worker = Worker {
+                id,
+                backend: Arc::clone(&backend),
+                reopen_for: options.reopen_for,
+                orders: to_do,
+                events: to_self.clone(),
+            };
+            tasks.spawn(worker.work());
+            orders.push(order);
+        }
+        Self {
+            plan: Plan::new(options, backend.finished(), first),
+            backend,
+            began: Instant::now(),
+            in_flight: HashMap::new(),
+            orders,
+            sessions: HashMap::new(),
+            events,
+            to_self,
+            items,
+            control: steering.control,
+            cancel: steering.cancel,
+            progress: steering.progress,
+            reopen_for: options.reopen_for,
+            tasks,
+            reader,
+            log_end: None,
+            cancelled: false,
+            at_prefix_point: false,
+            asks_blockers: false,
+        }
+    }
+
+    async fn run(&mut self) -> Result<Ended, ApplyError> {
+        let mut control_goes_on = true;
+        self.obey();
+        loop {
+            self.act();
+            if let Some(ended) = self.end()? {
+                return Ok(ended);
+            }
+            let now = self.now();
+            let wake = self.plan.next_moment(now).map(|moment| self.began + moment);
+            let may_wake = wake.is_some();
+            let wake = wake.unwrap_or(self.began);
+            tokio::select! {
+                biased;
+                () = self.cancel.cancelled(), if !self.cancelled => {
+                    self.cancelled = true;
+                    self.plan.stop();
+                    self.reader.abort_all();
+                }
+                Some(event) = self.events.recv() => self.hear(event)?,
+                changed = self.control.changed(), if control_goes_on => match changed {
+                    Ok(()) => self.obey(),
+                    Err(_) => control_goes_on = false,
+                },
+                item = self.items.recv(), if self.log_end.is_none() && !self.cancelled => self.take(item),
+                broken = self.tasks.join_next() => task_ended(broken)?,
+                () = sleep_until(wake), if may_wake => {}
+            }
+            // Whatever else is there already, before the next look at everything.
+            while let Ok(event) = self.events.try_recv() {
+                self.hear(event)?;
+            }
+            for _ in 0..ITEMS {
+                if self.log_end.is_some() || self.cancelled {
+                    break;
+                }
+                let Ok(item) = self.items.try_recv() else {
+                    break;
+                };
+                self.take(Some(item));
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Does what the plan says.
+    fn act(&mut self) {
+        let now = self.now();
+        if !self.at_prefix_point && self.plan.prefix_point(now) {
+            self.at_prefix_point = true;
+            let (backend, answer) = (Arc::clone(&self.backend), self.to_self.clone());
+            let reopen_for = self.reopen_for;
+            self.tasks.spawn(async move {
+                let taken = reach(reopen_for, || backend.at_prefix_point()).await;
+                let _ = answer.send(Event::PrefixPoint(taken)).await;
+            });
+        }
+        for (worker, order) in self.plan.orders(now) {
+            let sent = self.orders.get(worker.0).map(|to| to.try_send(order));
+            if !matches!(sent, Some(Ok(()))) {
+                // It has ended, and said why.
+                tracing::debug!(worker = worker.0, "a worker takes no order");
+            }
+        }
+        for seq in self.plan.take_begun() {
+            if let Some(in_flight) = self.in_flight.get(&seq) {
+                self.progress
+                    .pass(StageName::Scheduled, &in_flight.transaction);
+            }
+        }
+        if !self.asks_blockers
+            && let Some((worker, seq)) = self.plan.stalled(now)
+        {
+            self.ask_blockers(worker, seq);
+        }
+        self.show();
+    }
+
+    /// Whether the run is over.
+    fn end(&mut self) -> Result<Option<Ended>, ApplyError> {
+        if self.plan.is_busy() || self.at_prefix_point {
+            return Ok(None);
+        }
+        if let Some((seq, refusal)) = self.plan.refused()
+            && let Some(in_flight) = self.in_flight.get(&seq)
+        {
+            return Err(ApplyError::Refused {
+                gtid: in_flight.transaction.gtid,
+                refusal: Box::new(refusal.clone()),
+            });
+        }
+        if self.cancelled {
+            return Ok(Some(Ended::Cancelled));
+        }
+        if self.plan.depth() > 0 {
+            return Ok(None);
+        }
+        match self.log_end.take() {
+            None => Ok(None),
+            Some(end) => end.map(|()| Some(Ended::WithTheLog)),
+        }
+    }
+
+    fn hear(&mut self, event: Event) -> Result<(), ApplyError> {
+        match event {
+            Event::Opened(worker, session) => {
+                self.sessions.retain(|_, of| *of != worker);
+                self.sessions.insert(session, worker);
+            }
+            Event::Reported(worker, report) => {
+                for seq in self.plan.report(worker, report, self.began.elapsed()) {
+                    self.committed(seq);
+                }
+            }
+            Event::Failed(error) => return Err(error),
+            Event::PrefixPoint(taken) => {
+                taken?;
+                self.at_prefix_point = false;
+                self.plan.prefix_point_taken(self.began.elapsed());
+            }
+            Event::Blockers(seq, Ok(sessions)) => {
+                self.asks_blockers = false;
+                let workers = sessions.iter().filter_map(|one| self.sessions.get(one));
+                let workers: Vec<WorkerId> = workers.copied().collect();
+                self.plan.blocked_by(seq, &workers);
+            }
+            Event::Blockers(_, Err(error)) => {
+                self.asks_blockers = false;
+                tracing::warn!(%error, "the database does not say which sessions are in each other's way");
+            }
+        }
+        Ok(())
+    }
+
+    fn committed(&mut self, seq: Seq) {
+        let Some(in_flight) = self.in_flight.remove(&seq) else {
+            return;
+        };
+        self.progress
+            .pass(StageName::Committed, &in_flight.transaction);
+        if let Some(done) = in_flight.done {
+            // The reader may be gone.
+            let _ = done.send(());
+        }
+    }
+
+    /// Takes what the reader has, or that it has ended.
+    fn take(&mut self, item: Option<Item>) {
+        match item {
+            Some(Item::Transaction {
+                transaction,
+                place,
+                done,
+            }) => {
+                let in_flight = InFlight {
+                    transaction: Arc::clone(&transaction),
+                    _place: place,
+                    done,
+                };
+                self.in_flight.insert(transaction.seq, in_flight);
+                self.plan.admit(transaction);
+            }
+            Some(Item::End(end)) => self.log_ends(end),
+            None => self.log_ends(Err(ApplyError::Broken("the reader".to_owned()))),
+        }
+    }
+
+    fn log_ends(&mut self, end: Result<(), ApplyError>) {
+        self.log_end = Some(end);
+        self.plan.end();
+    }
+
+    /// Takes over what the operator wants.
+    fn obey(&mut self) {
+        let control = *self.control.borrow_and_update();
+        if self.cancelled {
+            return;
+        }
+        if control.paused {
+            self.plan.hold();
+        } else {
+            self.plan.resume();
+        }
+        let now = self.now();
+        self.plan.set_rate(control.max_transactions_per_second, now);
+    }
+
+    fn ask_blockers(&mut self, worker: WorkerId, seq: Seq) {
+        let session = self.sessions.iter().find(|(_, of)| **of == worker);
+        let Some(session) = session.map(|(session, _)| *session) else {
+            return;
+        };
+        self.asks_blockers = true;
+        let (backend, answer) = (Arc::clone(&self.backend), self.to_self.clone());
+        self.tasks.spawn(async move {
+            let blockers = backend.blockers(session).await;
+            let _ = answer.send(Event::Blockers(seq, blockers)).await;
+        });
+    }
+
+    fn show(&self) {
+        let (plan, progress) = (&self.plan, &self.progress);
+        progress.waits(StageName::Scheduled, plan.first_waiting().map(Arc::as_ref));
+        progress.waits(StageName::Committed, plan.front().map(Arc::as_ref));
+        let mishaps = plan.mishaps();
+        progress.set_counts(plan.depth(), mishaps.retries, mishaps.step_backs);
+    }
+
+    /// Lets workers end their calls and take back what is open.
+    async fn shut_down(mut self) {
+        self.reader.abort_all();
+        self.orders.clear();
+        self.events.close();
+        let ends = async { while self.tasks.join_next().await.is_some() {} };
+        if timeout(LAST_CALLS, ends).await.is_err() {
+            tracing::warn!("a worker's last call does not end; its session is dropped");
+            self.tasks.abort_all();
+        }
+    }
+}
+
+fn task_ended(end: Option<Result<(), JoinError>>) -> Result<(), ApplyError> {
+    match end {
+        Some(Err(error)) => Err(ApplyError::Broken(error.to_string())),
+        Some(Ok(())) | None => Ok(()),
+    }
+}

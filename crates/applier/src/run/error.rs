@@ -1,0 +1,69 @@
+//! Why a run ended before its log did.
+
+use binlog_format::gtid::Gtid;
+use thiserror::Error;
+
+use crate::backend::{BackendError, Refusal};
+use crate::decode::DecodeFailure;
+use crate::run::options::OptionsError;
+use crate::source::SourceError;
+
+/// Why a run ended early. Whatever it is, the target's executed GTIDs say what is applied, and another run goes on there.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    /// An option cannot be.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    /// The database refuses a transaction. Everything before it is committed, and nothing of it.
+    #[error(
+        "transaction {gtid} is refused: {refusal}. Everything before it is committed, and nothing of it. Remove the cause and \
+         apply again: it goes on with this transaction. To leave it out, commit an empty transaction with its GTID on the target"
+    )]
+    Refused {
+        /// The transaction.
+        gtid: Gtid,
+        /// The table, the row and the database's words.
+        refusal: Box<Refusal>,
+    },
+    /// A transaction cannot be decoded. Everything before it is committed.
+    #[error(transparent)]
+    Decode(Box<DecodeFailure>),
+    /// The source gives no more. Everything that it gave is committed.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The database refuses what the run needs.
+    #[error("{0}")]
+    Database(String),
+    /// The database could not be reached for as long as `reopen_for`.
+    #[error(
+        "the database was not reached for {seconds} s: {words}. Apply again when it is back: it goes on where it was"
+    )]
+    Unreachable {
+        /// How long it was tried, in seconds.
+        seconds: u64,
+        /// What it said last.
+        words: String,
+    },
+    /// A task of the run broke, which is a fault of this program.
+    #[error("a task of the applier broke: {0}")]
+    Broken(String),
+}
+
+impl From<DecodeFailure> for ApplyError {
+    fn from(failure: DecodeFailure) -> Self {
+        Self::Decode(Box::new(failure))
+    }
+}
+
+impl ApplyError {
+    /// What a backend said that was tried to be reached for `within`.
+    pub(super) fn of_backend(error: BackendError, within: std::time::Duration) -> Self {
+        match error {
+            BackendError::Refused(words) => Self::Database(words),
+            BackendError::Unreachable(words) => Self::Unreachable {
+                seconds: within.as_secs(),
+                words,
+            },
+        }
+    }
+}

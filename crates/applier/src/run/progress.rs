@@ -1,0 +1,276 @@
+//! How far a run has come: counters that everybody may read at any time, and the lag that follows from them.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use binlog_format::events::CommitTimestamp;
+use binlog_format::gtid::Gtid;
+
+use crate::schema::TableName;
+use crate::transaction::{Body, Seq, Transaction};
+
+/// The stages that a transaction passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StageName {
+    /// It came from the source, and is decoded.
+    Received,
+    /// A worker has it.
+    Scheduled,
+    /// It is committed.
+    Committed,
+}
+
+impl StageName {
+    /// All of them, in order.
+    pub const ALL: [Self; 3] = [Self::Received, Self::Scheduled, Self::Committed];
+
+    /// Its name in metrics and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Received => "received",
+            Self::Scheduled => "scheduled",
+            Self::Committed => "committed",
+        }
+    }
+}
+
+/// What has passed a stage.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Transactions.
+    pub transactions: u64,
+    /// Row writes.
+    pub rows: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// The last transaction in the log's order that has.
+    pub last: Option<Gtid>,
+    /// When the server that wrote the log committed that one.
+    pub last_commit: Option<CommitTimestamp>,
+}
+
+#[derive(Debug, Default)]
+struct Stage {
+    passed: Mutex<(Seq, Passed)>,
+    /// When the first transaction was committed that was received and has not passed, in microseconds; 0 for none.
+    waiting_since: AtomicU64,
+}
+
+/// How far a run has come.
+#[derive(Debug, Default)]
+pub struct Progress {
+    received: Stage,
+    scheduled: Stage,
+    committed: Stage,
+    drained: AtomicBool,
+    skipped: AtomicU64,
+    retries: AtomicU64,
+    step_backs: AtomicU64,
+    window_waits: AtomicU64,
+    window_transactions: AtomicU64,
+    without_primary_key: Mutex<BTreeSet<TableName>>,
+}
+
+impl Progress {
+    /// Of a run that has not begun.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What has passed a stage.
+    pub fn passed(&self, stage: StageName) -> Passed {
+        locked(&self.stage(stage).passed).1
+    }
+
+    /// How far a stage is behind the source, by commit timestamps: the age of the first transaction that was received and has
+    /// not passed. With none of those, nothing when the source has nothing more; otherwise the age of the last one that was
+    /// received, since what comes next is not known. `None` before the first transaction, and where the log has no timestamps.
+    pub fn lag(&self, stage: StageName, now: CommitTimestamp) -> Option<Duration> {
+        let age = |at: u64| Duration::from_micros(now.0.saturating_sub(at));
+        match self.stage(stage).waiting_since.load(Relaxed) {
+            0 if self.is_drained() => Some(Duration::ZERO),
+            0 => self
+                .passed(StageName::Received)
+                .last_commit
+                .map(|at| age(at.0)),
+            since => Some(age(since)),
+        }
+    }
+
+    /// The same in milliseconds, at this moment.
+    pub fn lag_ms(&self, stage: StageName) -> Option<u64> {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let now = CommitTimestamp(u64::try_from(now.as_micros()).unwrap_or(u64::MAX));
+        let lag = self.lag(stage, now)?;
+        Some(u64::try_from(lag.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Whether the source had nothing more when it was last looked at.
+    pub fn is_drained(&self) -> bool {
+        self.drained.load(Relaxed)
+    }
+
+    /// Transactions that the target had already.
+    pub fn skipped(&self) -> u64 {
+        self.skipped.load(Relaxed)
+    }
+
+    /// Transactions that began again after a deadlock, a lock that was not had in time, or a lost session.
+    pub fn retries(&self) -> u64 {
+        self.retries.load(Relaxed)
+    }
+
+    /// Transactions that were taken back since they were in the way of an earlier one.
+    pub fn step_backs(&self) -> u64 {
+        self.step_backs.load(Relaxed)
+    }
+
+    /// How often reading had to wait for room in the window.
+    pub fn window_waits(&self) -> u64 {
+        self.window_waits.load(Relaxed)
+    }
+
+    /// Transactions in the window.
+    pub fn window_transactions(&self) -> u64 {
+        self.window_transactions.load(Relaxed)
+    }
+
+    /// Tables without a primary key whose rows were written: their writes go one after the other.
+    pub fn without_primary_key(&self) -> Vec<TableName> {
+        let tables = locked(&self.without_primary_key);
+        tables.iter().cloned().collect()
+    }
+
+    pub(super) fn pass(&self, stage: StageName, transaction: &Transaction) {
+        let mut guard = locked(&self.stage(stage).passed);
+        let (seq, passed) = &mut *guard;
+        passed.transactions += 1;
+        passed.rows += rows_of(transaction) as u64;
+        passed.bytes += transaction.bytes as u64;
+        if transaction.seq >= *seq {
+            *seq = transaction.seq;
+            passed.last = Some(transaction.gtid);
+            passed.last_commit = transaction.immediate_commit;
+        }
+    }
+
+    /// The first transaction that has not passed a stage.
+    pub(super) fn waits(&self, stage: StageName, first: Option<&Transaction>) {
+        let since = first.and_then(|first| first.immediate_commit);
+        let stage = self.stage(stage);
+        stage
+            .waiting_since
+            .store(since.map_or(0, |at| at.0), Relaxed);
+    }
+
+    pub(super) fn set_drained(&self, drained: bool) {
+        self.drained.store(drained, Relaxed);
+    }
+
+    pub(super) fn skip(&self) {
+        self.skipped.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn wait_for_window(&self) {
+        self.window_waits.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn set_counts(&self, window: usize, retries: u64, step_backs: u64) {
+        self.window_transactions.store(window as u64, Relaxed);
+        self.retries.store(retries, Relaxed);
+        self.step_backs.store(step_backs, Relaxed);
+    }
+
+    /// Notes a table without a primary key; true for the first time.
+    pub(super) fn note_without_primary_key(&self, table: &TableName) -> bool {
+        locked(&self.without_primary_key).insert(table.clone())
+    }
+
+    fn stage(&self, stage: StageName) -> &Stage {
+        match stage {
+            StageName::Received => &self.received,
+            StageName::Scheduled => &self.scheduled,
+            StageName::Committed => &self.committed,
+        }
+    }
+}
+
+/// Row writes of a transaction; the steps of a barrier.
+pub(super) fn rows_of(transaction: &Transaction) -> usize {
+    match &transaction.body {
+        Body::Rows(changes) => changes.rows.len(),
+        Body::Barrier(barrier) => barrier.steps.len(),
+    }
+}
+
+/// Nothing that is done under these locks can break them.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use binlog_format::gtid::{Gno, SourceId, Tag};
+
+    use super::*;
+    use crate::transaction::RowChanges;
+
+    fn transaction(seq: u64, committed_us: u64) -> Transaction {
+        Transaction {
+            seq: Seq(seq),
+            gtid: Gtid {
+                source: SourceId::from_bytes([1; SourceId::LEN]),
+                tag: Tag::NONE,
+                gno: Gno::new(seq).unwrap(),
+            },
+            immediate_commit: Some(CommitTimestamp(committed_us)),
+            original_commit: None,
+            original_version: None,
+            bytes: 100,
+            body: Body::Rows(RowChanges::default()),
+        }
+    }
+
+    #[test]
+    fn lag_is_the_age_of_what_has_not_passed() {
+        let progress = Progress::new();
+        let now = CommitTimestamp(10_000_000);
+        let lag = |stage| progress.lag(stage, now).map(|lag| lag.as_millis());
+        assert_eq!(StageName::ALL.map(lag), [None; 3]);
+        let (first, second) = (transaction(1, 7_000_000), transaction(2, 9_500_000));
+        progress.pass(StageName::Received, &first);
+        progress.pass(StageName::Received, &second);
+        progress.waits(StageName::Scheduled, Some(&second));
+        progress.waits(StageName::Committed, Some(&first));
+        assert_eq!(StageName::ALL.map(lag), [Some(500), Some(500), Some(3000)]);
+        progress.set_drained(true);
+        assert_eq!(StageName::ALL.map(lag), [Some(0), Some(500), Some(3000)]);
+        progress.waits(StageName::Scheduled, None);
+        progress.waits(StageName::Committed, None);
+        assert_eq!(
+            StageName::ALL.map(lag),
+            [Some(0); 3],
+            "an idle target has no lag"
+        );
+        progress.set_drained(false);
+        assert_eq!(StageName::ALL.map(lag), [Some(500); 3]);
+        let early = CommitTimestamp(1);
+        assert_eq!(
+            progress.lag(StageName::Received, early),
+            Some(Duration::ZERO)
+        );
+    }
+
+    #[test]
+    fn the_last_that_passed_is_the_last_in_the_logs_order() {
+        let progress = Progress::new();
+        let (first, second) = (transaction(1, 1), transaction(2, 2));
+        progress.pass(StageName::Committed, &second);
+        progress.pass(StageName::Committed, &first);
+        let passed = progress.passed(StageName::Committed);
+        assert_eq!((passed.transactions, passed.bytes), (2, 200));
+        assert_eq!(passed.last, Some(second.gtid));
+    }
+}

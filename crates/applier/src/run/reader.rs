@@ -1,0 +1,104 @@
+//! The task that reads ahead: takes transactions from the feed, numbers them, and hands them to the driver as far as there is
+//! room in the window. It stops at a barrier until that is committed: what is behind it may be decoded only then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use binlog_format::gtid::GtidSet;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::run::error::ApplyError;
+use crate::run::feed::Feed;
+use crate::run::progress::{Progress, StageName, rows_of};
+use crate::run::window::{Place, Window};
+use crate::transaction::{Body, Seq, Transaction};
+
+/// A feed that gives nothing for so long is asked whether it has anything.
+const IDLE: Duration = Duration::from_millis(100);
+
+/// What the reader hands over.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// The next transaction of the log.
+    Transaction {
+        transaction: Arc<Transaction>,
+        place: Place,
+        /// To be told when it is committed, if the reader waits for that.
+        done: Option<oneshot::Sender<()>>,
+    },
+    /// Nothing more comes, or not without another run.
+    End(Result<(), ApplyError>),
+}
+
+pub(super) struct Reader<F> {
+    pub(super) feed: F,
+    /// What the target has, and what was read since.
+    pub(super) seen: GtidSet,
+    pub(super) next: Seq,
+    pub(super) window: Window,
+    pub(super) progress: Arc<Progress>,
+    pub(super) items: mpsc::Sender<Item>,
+}
+
+impl<F: Feed> Reader<F> {
+    /// Reads until the feed or the driver ends.
+    pub(super) async fn read(mut self) {
+        let end = self.read_all().await;
+        // The driver is gone when it takes nothing any more.
+        let _ = self.items.send(Item::End(end)).await;
+    }
+
+    async fn read_all(&mut self) -> Result<(), ApplyError> {
+        loop {
+            let Ok(next) = timeout(IDLE, self.feed.next(&mut self.seen)).await else {
+                self.progress.set_drained(self.feed.is_drained());
+                continue;
+            };
+            let Some(mut transaction) = next? else {
+                self.progress.set_drained(true);
+                return Ok(());
+            };
+            transaction.seq = self.next;
+            self.next = self.next.next();
+            self.progress.pass(StageName::Received, &transaction);
+            if !self.hand_over(transaction).await {
+                return Ok(());
+            }
+            self.progress.set_drained(self.feed.is_drained());
+        }
+    }
+
+    /// False when the driver is gone.
+    async fn hand_over(&mut self, transaction: Transaction) -> bool {
+        let (rows, bytes) = (rows_of(&transaction), transaction.bytes);
+        if self.window.is_full_for(rows, bytes) {
+            self.progress.wait_for_window();
+        }
+        let Ok(place) = self.window.enter(rows, bytes).await else {
+            return false;
+        };
+        let changes_schema = match &transaction.body {
+            Body::Rows(_) => None,
+            Body::Barrier(barrier) => Some(barrier.changes_schema),
+        };
+        let (done, committed) = oneshot::channel();
+        let item = Item::Transaction {
+            transaction: Arc::new(transaction),
+            place,
+            done: changes_schema.is_some().then_some(done),
+        };
+        if self.items.send(item).await.is_err() {
+            return false;
+        }
+        if let Some(changes_schema) = changes_schema {
+            if committed.await.is_err() {
+                return false;
+            }
+            if changes_schema {
+                self.feed.schema_changed();
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,146 @@
+//! A worker: does on its session what it is asked to, and opens a new session when it loses one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::backend::{Backend, BackendError, Session, SessionId, Then, WriteError};
+use crate::run::error::ApplyError;
+use crate::run::plan::{Failure, Order, Report, WorkerId};
+use crate::run::reach::reach;
+use crate::transaction::{Seq, Transaction};
+
+/// What the driver hears.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A worker has this session now.
+    Opened(WorkerId, SessionId),
+    /// A worker's order came to its end.
+    Reported(WorkerId, Report),
+    /// A worker cannot go on.
+    Failed(ApplyError),
+    /// The readers' snapshots are taken.
+    PrefixPoint(Result<(), ApplyError>),
+    /// Sessions that hold up a transaction.
+    Blockers(Seq, Result<Vec<SessionId>, BackendError>),
+}
+
+pub(super) struct Worker<B> {
+    pub(super) id: WorkerId,
+    pub(super) backend: Arc<B>,
+    pub(super) reopen_for: Duration,
+    pub(super) orders: mpsc::Receiver<Order>,
+    pub(super) events: mpsc::Sender<Event>,
+}
+
+/// The driver is gone.
+struct Gone;
+
+impl<B: Backend> Worker<B> {
+    /// Works until the driver wants no more; what is open then is taken back.
+    pub(super) async fn work(mut self) {
+        if let Err(error) = self.work_on().await {
+            let _ = self.events.send(Event::Failed(error)).await;
+        }
+    }
+
+    async fn work_on(&mut self) -> Result<(), ApplyError> {
+        let Ok(mut session) = self.open().await? else {
+            return Ok(());
+        };
+        let mut is_open = false;
+        while let Some(order) = self.orders.recv().await {
+            let (committed, outcome) = perform(&mut session, &order).await;
+            is_open = leaves_open(&order) && outcome.is_ok();
+            let report = match outcome {
+                Ok(()) => Report::DONE,
+                Err(WriteError::Again(words)) => Report {
+                    committed,
+                    failure: Some(Failure::Again(words)),
+                },
+                Err(WriteError::Refused(refusal)) => Report {
+                    committed,
+                    failure: Some(Failure::Refused(refusal)),
+                },
+                Err(WriteError::Lost(words)) => {
+                    tracing::warn!(worker = self.id.0, %words, "a session is lost; opening another one");
+                    drop(session);
+                    match self.open().await? {
+                        Ok(opened) => session = opened,
+                        Err(Gone) => return Ok(()),
+                    }
+                    Report {
+                        committed: self.committed_of(&order).await?,
+                        failure: Some(Failure::Reopened(words)),
+                    }
+                }
+            };
+            if self
+                .events
+                .send(Event::Reported(self.id, report))
+                .await
+                .is_err()
+            {
+                break;
+            }
+        }
+        if is_open && let Err(error) = session.roll_back().await {
+            tracing::debug!(worker = self.id.0, %error, "an open transaction ends with its session");
+        }
+        Ok(())
+    }
+
+    async fn open(&self) -> Result<Result<B::Session, Gone>, ApplyError> {
+        let session = reach(self.reopen_for, || self.backend.open()).await?;
+        let opened = Event::Opened(self.id, session.id());
+        Ok(match self.events.send(opened).await {
+            Ok(()) => Ok(session),
+            Err(_) => Err(Gone),
+        })
+    }
+
+    /// How many of an order's transactions are committed, after a session was lost: what was asked for may have happened.
+    async fn committed_of(&self, order: &Order) -> Result<usize, ApplyError> {
+        let executed = reach(self.reopen_for, || self.backend.executed()).await?;
+        let transactions = transactions_of(order).iter();
+        Ok(transactions
+            .take_while(|transaction| executed.contains(&transaction.gtid))
+            .count())
+    }
+}
+
+/// Does it. Says how many transactions of a batch were committed, when not all of it was done.
+async fn perform<S: Session>(session: &mut S, order: &Order) -> (usize, Result<(), WriteError>) {
+    match order {
+        Order::Write {
+            transaction,
+            rows,
+            then,
+        } => (0, session.write(transaction, rows.clone(), *then).await),
+        Order::Commit(transaction) => (0, session.commit(transaction).await),
+        Order::Apply(transactions) => session.apply(transactions).await,
+        Order::Barrier(transaction) => (0, session.run_barrier(transaction).await),
+        Order::RollBack => (0, session.roll_back().await),
+    }
+}
+
+fn leaves_open(order: &Order) -> bool {
+    matches!(
+        order,
+        Order::Write {
+            then: Then::StayOpen,
+            ..
+        }
+    )
+}
+
+fn transactions_of(order: &Order) -> &[Arc<Transaction>] {
+    match order {
+        Order::Write { transaction, .. }
+        | Order::Commit(transaction)
+        | Order::Barrier(transaction) => std::slice::from_ref(transaction),
+        Order::Apply(transactions) => transactions,
+        Order::RollBack => &[],
+    }
+}
