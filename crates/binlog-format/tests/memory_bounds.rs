@@ -21,8 +21,10 @@ static MEMORY: PeakAlloc = PeakAlloc;
 /// Bytes of memory for each byte of input: a GTID set's tree takes the most, when every one of its
 /// sources has a single number.
 const PER_INPUT_BYTE: usize = 16;
-/// For what does not depend on the input: errors, small buffers.
+/// For what does not depend on the input: errors, small buffers; two images of the widest table that there can be, in a test that
+/// makes such a table of its own.
 const FIXED: usize = 32 << 10;
+const WIDEST_ROW: usize = 320 << 10;
 
 fn peak_of(run: impl FnOnce()) -> usize {
     let before = MEMORY.current_usage();
@@ -35,6 +37,7 @@ fn check(what: &str, input: &[u8]) {
     // Copies that the test itself makes of its input are within the allowance.
     let allowed = PER_INPUT_BYTE * input.len()
         + FIXED
+        + WIDEST_ROW
         + (MAX_TRANSACTION_BYTES + MAX_UNCOMPRESSED_BYTES) as usize;
     let peak = peak_of(|| read_as_everything(input));
     assert!(
@@ -127,6 +130,16 @@ fn memory_stays_within_its_bounds() {
         peak <= endless.len() + 3 * MAX_TRANSACTION_BYTES as usize + FIXED,
         "{peak}"
     );
+
+    // Rows as wide as tables can be, and wider; statements of many schemas.
+    for claim in [0x0fff_u16, 0x1000, 0x1001, 0xffff] {
+        let mut wide = vec![0, 0, 0, 0, 0, 0, 0, 0, 0xfc];
+        wide.extend(claim.to_le_bytes());
+        wide.extend([0xff; 0x2000]);
+        wide.extend([0; 0x4000]);
+        check("a wide row", &wide);
+    }
+    check("many short names", &[&[12, 16][..], &[0; 3000]].concat());
 
     for event in &golden {
         check("a golden event", event.bytes());

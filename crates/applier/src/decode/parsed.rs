@@ -228,6 +228,7 @@ impl RowsPart {
         let mut reader = RowReader::new(&rows, &table.columns)?;
         let event = changes.events.len() as u32;
         let first = changes.rows.len() as u32;
+        let cascades_logged = rows.flags & Rows::CASCADES_LOGGED != 0;
         while let Some(row) = reader.next_row()? {
             if bytes_of(changes) as u64 > max_key_bytes {
                 return Ok(false);
@@ -238,7 +239,7 @@ impl RowsPart {
             let first_key = changes.keys.len() as u32;
             changes
                 .keys
-                .extend_from_slice(row_keys.of(&table.keys, &row));
+                .extend_from_slice(row_keys.of(&table.keys, &row, cascades_logged));
             changes.rows.push(RowWrite {
                 event,
                 images,

@@ -5,7 +5,7 @@
 //! | table                                                  | Shared; Exclusive when it is serial, or a value of a key cannot be told |
 //! | primary, unique and referenced keys, old and new value | Exclusive; none for a value with a NULL |
 //! | keys of parents that it refers or referred to          | Shared, and Shared on the parent's table; Exclusive on that when the value cannot be told |
-//! | tables that refer to it, when a value of it goes       | Shared; Exclusive where the server removes or changes rows with it |
+//! | tables that refer to it, when a value of it goes       | Shared; Exclusive where the server removes or changes rows with it, unseen by the log |
 
 use binlog_format::row_image::{Image, Row, Value};
 
@@ -32,8 +32,14 @@ enum Told {
 }
 
 impl RowKeys {
-    /// The keys of one row write of the table, each key once.
-    pub fn of(&mut self, table: &TableKeys, row: &Row<'_, '_>) -> &[KeyAccess] {
+    /// The keys of one row write of the table, each key once. `cascades_logged` says that rows which go with this one come as
+    /// writes of their own ([`Rows::CASCADES_LOGGED`](binlog_format::events::Rows::CASCADES_LOGGED)).
+    pub fn of(
+        &mut self,
+        table: &TableKeys,
+        row: &Row<'_, '_>,
+        cascades_logged: bool,
+    ) -> &[KeyAccess] {
         self.keys.clear();
         let mut goes = false;
         let mut untold = table.is_serial;
@@ -55,8 +61,10 @@ impl RowKeys {
             for child in &table.children {
                 self.take(*child, Access::Shared);
             }
-            for child in &table.cascades_to {
-                self.take(*child, Access::Exclusive);
+            if !cascades_logged {
+                for child in &table.cascades_to {
+                    self.take(*child, Access::Exclusive);
+                }
             }
         }
         &self.keys

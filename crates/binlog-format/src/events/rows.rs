@@ -61,6 +61,9 @@ pub struct Rows<'a> {
 impl<'a> Rows<'a> {
     /// Flag bit of the last rows event of a statement.
     pub const END_OF_STATEMENT: u16 = 1;
+    /// Flag bit of a server that carries out the foreign keys' cascades above its storage engine (9.6 and later): the rows
+    /// that they delete or change are in the log, too.
+    pub const CASCADES_LOGGED: u16 = 16;
     /// The longest extra data.
     pub const MAX_EXTRA_DATA_LEN: usize = u16::MAX as usize - 2;
 

@@ -24,6 +24,7 @@ mod code {
     pub(super) const DEFAULT_COLLATION_FOR_UTF8MB4: u8 = 18;
     pub(super) const SQL_REQUIRE_PRIMARY_KEY: u8 = 19;
     pub(super) const DEFAULT_TABLE_ENCRYPTION: u8 = 20;
+    pub(super) const ENABLE_CASCADE_TRIGGERS: u8 = 21;
 }
 
 /// The most names of updated schemas that a server writes; a greater count stands for "many" and has no names behind it.
@@ -130,6 +131,8 @@ pub struct SessionContext<'a> {
     pub sql_require_primary_key: Option<bool>,
     /// `default_table_encryption`.
     pub default_table_encryption: Option<bool>,
+    /// `enable_cascade_triggers` (9.7 and later).
+    pub enable_cascade_triggers: Option<bool>,
     /// The first code that is not known here. Nothing behind it can be read: the code decides a value's length.
     pub unknown: Option<u8>,
 }
@@ -199,6 +202,9 @@ impl<'a> SessionContext<'a> {
             }
             code::DEFAULT_TABLE_ENCRYPTION => {
                 self.default_table_encryption = Some(cursor.u8(FIELD)? != 0);
+            }
+            code::ENABLE_CASCADE_TRIGGERS => {
+                self.enable_cascade_triggers = Some(cursor.u8(FIELD)? != 0);
             }
             unknown => self.unknown = Some(unknown),
         }

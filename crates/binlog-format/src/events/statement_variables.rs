@@ -178,7 +178,7 @@ impl<'a> UserVar<'a> {
         let collation = cursor.u32("user variable's collation")?;
         let value_len = cursor.u32("user variable's length")?;
         let bytes = Cow::Borrowed(cursor.bytes("user variable's value", value_len as usize)?);
-        // Old servers write no flags.
+        // Written for INT only.
         let flags = match cursor.is_empty() {
             true => 0,
             false => cursor.u8("user variable's flags")?,
@@ -210,7 +210,9 @@ impl EncodeEvent for UserVar<'_> {
             out.extend_from_slice(&value.collation.to_le_bytes());
             out.extend_from_slice(&(value.bytes.len() as u32).to_le_bytes());
             out.extend_from_slice(&value.bytes);
-            out.push(u8::from(value.unsigned));
+            if value.value_type == UserVarType::Int {
+                out.push(u8::from(value.unsigned));
+            }
         }
     }
 }

@@ -255,11 +255,11 @@ impl ColumnType {
         )
     }
 
-    /// Whether a table map says its character set among those of texts.
+    /// Whether a table map says its character set among those of texts. A vector has that of binary strings there.
     pub(super) const fn is_text(self) -> bool {
         matches!(
             self,
-            Self::VarChar { .. } | Self::Char { .. } | Self::Blob { .. }
+            Self::VarChar { .. } | Self::Char { .. } | Self::Blob { .. } | Self::Vector { .. }
         )
     }
 

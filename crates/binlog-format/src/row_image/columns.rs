@@ -14,11 +14,21 @@ pub struct Columns {
 }
 
 impl Columns {
+    /// The most columns that a MySQL table has.
+    pub const MAX: usize = 4096;
+
     /// The columns that a table map describes. Takes a few bytes of memory for each.
     ///
     /// # Errors
-    /// When a type is none that MySQL 5.7 to 9.x writes, or the metadata does not fit the types.
+    /// When a type is none that MySQL 5.7 to 9.x writes, the metadata does not fit the types, or there are more than
+    /// [`Self::MAX`].
     pub fn of(map: &TableMap<'_>) -> Result<Self, DecodeError> {
+        if map.column_types.len() > Self::MAX {
+            return Err(DecodeError::invalid(
+                "table map",
+                "it has more columns than a MySQL table may have (4,096)",
+            ));
+        }
         let mut metadata = Cursor::new(&map.metadata);
         let types = map
             .column_types

@@ -10,3 +10,4 @@ mod every_decoder;
 mod any_bytes;
 mod generated_events;
 mod gtid_model;
+mod row_images;
