@@ -83,7 +83,7 @@ pub(crate) enum Fault {
         member: MemberId,
         place: u64,
     },
-    /// A voter campaigns, although nobody is missing.
+    /// A voter campaigns, or is given the leadership, although nobody is missing.
     Campaign {
         member: MemberId,
     },

@@ -49,7 +49,21 @@ impl World {
         });
     }
 
+    /// A voter campaigns at once, as it does when it is asked to; it is never asked while somebody serves. Who has answered
+    /// a heartbeat has promised to wait for a lease, so then the leadership is given to it instead.
     pub(super) fn campaign(&mut self, member: MemberId) {
+        let serves = |slot: &Slot| {
+            let outline = slot.process().map(Process::outline);
+            outline.is_some_and(|outline| outline.leadership.serving_term().is_some())
+        };
+        if self
+            .slots
+            .iter()
+            .any(|(id, slot)| *id != member && serves(slot))
+        {
+            self.transfer(member);
+            return;
+        }
         let Some(process) = self.slots.get(&member).and_then(|slot| slot.process()) else {
             return;
         };
