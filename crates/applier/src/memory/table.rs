@@ -1,0 +1,228 @@
+//! A table in memory: what the write of a row does to its rows and its unique keys.
+
+use std::sync::Arc;
+
+use binlog_format::row_image::{Image, Row as LoggedRow, Value};
+
+use crate::memory::row::{Row, put};
+use crate::memory::versions::{Complaint, Key, Versions, Writer};
+use crate::schema::{KeyShape, TableShape};
+
+/// A table, and the number that stands for it in keys.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    pub(super) number: u32,
+    pub(super) shape: Arc<TableShape>,
+}
+
+/// Writes for one transaction, and remembers which keys.
+#[derive(Debug)]
+pub(super) struct Pen<'a> {
+    pub(super) versions: &'a Versions,
+    pub(super) writer: Writer,
+    pub(super) written: &'a mut Vec<Key>,
+}
+
+impl Pen<'_> {
+    fn write(
+        &mut self,
+        key: Key,
+        decide: impl FnOnce(Option<&Row>) -> Result<Option<Row>, Complaint>,
+    ) -> Result<(), Complaint> {
+        self.versions.write(&key, self.writer, decide)?;
+        self.written.push(key);
+        Ok(())
+    }
+}
+
+impl Table {
+    /// What all keys of an index begin with; index 0 is the rows'.
+    pub(super) fn prefix(&self, index: usize) -> Vec<u8> {
+        let mut key = self.number.to_be_bytes().to_vec();
+        key.extend_from_slice(&(index as u16).to_be_bytes());
+        key
+    }
+
+    /// The key of the row with these values of its primary key, or with all of these values when it has none.
+    pub(super) fn key_of_values(&self, values: &[Option<&[u8]>]) -> Key {
+        let mut key = self.prefix(0);
+        for value in values {
+            put(&mut key, *value);
+        }
+        key.into()
+    }
+
+    fn key_of_row(&self, row: &Row) -> Key {
+        match &self.shape.primary_key {
+            Some(primary) => self.key_of(0, primary, row).unwrap_or_default(),
+            None => self.key_of_values(&row.values().collect::<Vec<_>>()),
+        }
+    }
+
+    /// `None` when a value is NULL, which is equal to nothing.
+    fn key_of(&self, index: usize, shape: &KeyShape, row: &Row) -> Option<Key> {
+        let mut key = self.prefix(index);
+        let values: Vec<Option<&[u8]>> = row.values().collect();
+        for part in &shape.parts {
+            let value = values.get(part.column).copied().flatten()?;
+            let length = part.prefix.map_or(value.len(), |prefix| prefix as usize);
+            put(&mut key, Some(&value[..length.min(value.len())]));
+        }
+        Some(key.into())
+    }
+
+    /// Does what the log says.
+    pub(super) fn write(
+        &self,
+        pen: &mut Pen<'_>,
+        logged: &LoggedRow<'_, '_>,
+    ) -> Result<(), Complaint> {
+        if self.shape.primary_key.is_none() {
+            return self.write_counted(pen, logged);
+        }
+        let mut old = None;
+        let mut new = match (logged.before, logged.after) {
+            (None, Some(after)) => Some(inserted(after)?),
+            _ => None,
+        };
+        if let Some(before) = logged.before {
+            pen.write(self.key_of_row(&shown(before)), |there| {
+                let there = there.ok_or(Complaint::Missing)?;
+                if !matches(before, there) {
+                    return Err(Complaint::Differs);
+                }
+                old = Some(there.clone());
+                new = logged.after.map(|after| merged(there, after)).transpose()?;
+                // Under another primary key it is another row.
+                let stays = |new: &Row| self.key_of_row(new) == self.key_of_row(there);
+                Ok(new.clone().filter(stays))
+            })?;
+        }
+        let key_of = |row: &Option<Row>| row.as_ref().map(|row| self.key_of_row(row));
+        let (old_key, new_key) = (key_of(&old), key_of(&new));
+        if let (Some(new), Some(key)) = (&new, &new_key)
+            && new_key != old_key
+        {
+            pen.write(key.clone(), |there| vacant(there, new))?;
+        }
+        for (index, shape) in (1..).zip(&self.shape.unique_keys) {
+            let value_of = |row: &Option<Row>| self.key_of(index, shape, row.as_ref()?);
+            let (was, is) = (value_of(&old), value_of(&new));
+            if was == is && old_key == new_key {
+                continue;
+            }
+            let owner = |key: &Option<Key>| key.as_ref().map(|key| Row::of([Some(&**key)]));
+            if let Some(was) = was {
+                let owner = owner(&old_key);
+                pen.write(was, |there| match there == owner.as_ref() {
+                    true => Ok(None),
+                    false => Err(Complaint::Differs),
+                })?;
+            }
+            if let (Some(is), Some(owner)) = (is, owner(&new_key)) {
+                pen.write(is, |there| vacant(there, &owner))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Without a primary key, rows that are alike are one key with a number.
+    fn write_counted(
+        &self,
+        pen: &mut Pen<'_>,
+        logged: &LoggedRow<'_, '_>,
+    ) -> Result<(), Complaint> {
+        let mut new = match (logged.before, logged.after) {
+            (None, Some(after)) => Some(inserted(after)?),
+            _ => None,
+        };
+        if let Some(before) = logged.before {
+            let old = shown(before);
+            pen.write(self.key_of_row(&old), |there| {
+                let count = there.map_or(0, count_of);
+                let less = count.checked_sub(1).ok_or(Complaint::Missing)?;
+                Ok((less > 0).then(|| counted(less)))
+            })?;
+            new = logged.after.map(|after| merged(&old, after)).transpose()?;
+        }
+        match new {
+            Some(new) => pen.write(self.key_of_row(&new), |there| {
+                Ok(Some(counted(there.map_or(0, count_of) + 1)))
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The rows that a key and what is stored under it stand for.
+    pub(super) fn rows_of(&self, key: &Key, stored: Row) -> Vec<Row> {
+        if self.shape.primary_key.is_some() {
+            return vec![stored];
+        }
+        let values = key.get(self.prefix(0).len()..).unwrap_or_default();
+        vec![Row::from_stored(values); count_of(&stored) as usize]
+    }
+}
+
+fn vacant(there: Option<&Row>, new: &Row) -> Result<Option<Row>, Complaint> {
+    match there {
+        None => Ok(Some(new.clone())),
+        Some(_) => Err(Complaint::Duplicate),
+    }
+}
+
+fn counted(count: u64) -> Row {
+    Row::of([Some(&count.to_le_bytes()[..])])
+}
+
+fn count_of(row: &Row) -> u64 {
+    let bytes = row.value(0).and_then(|value| value.first_chunk());
+    bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// A row as an image shows it; what it does not show is NULL.
+fn shown(image: &Image<'_>) -> Row {
+    Row::of(image.values().iter().map(|value| match value {
+        Value::Bytes(bytes) => Some(*bytes),
+        Value::Null | Value::Absent | Value::JsonDiff(_) => None,
+    }))
+}
+
+fn inserted(image: &Image<'_>) -> Result<Row, Complaint> {
+    if image.values().contains(&Value::Absent) {
+        return Err(Complaint::CannotDo(
+            "the in-memory database does not know the defaults of columns: it needs rows from binlog_row_image=FULL",
+        ));
+    }
+    Ok(shown(image))
+}
+
+fn merged(there: &Row, after: &Image<'_>) -> Result<Row, Complaint> {
+    if after
+        .values()
+        .iter()
+        .any(|value| matches!(value, Value::JsonDiff(_)))
+    {
+        return Err(Complaint::CannotDo(
+            "the in-memory database cannot apply differences of JSON values (binlog_row_value_options)",
+        ));
+    }
+    let values = there.values().zip(after.values());
+    Ok(Row::of(values.map(|(old, new)| match new {
+        Value::Bytes(bytes) => Some(*bytes),
+        Value::Absent => old,
+        Value::Null | Value::JsonDiff(_) => None,
+    })))
+}
+
+/// Whether a row is what the image before says.
+fn matches(before: &Image<'_>, there: &Row) -> bool {
+    let mut values = there.values();
+    before.values().iter().all(|value| {
+        let there = values.next().flatten();
+        match value {
+            Value::Absent | Value::JsonDiff(_) => true,
+            Value::Null => there.is_none(),
+            Value::Bytes(bytes) => there == Some(*bytes),
+        }
+    })
+}
