@@ -14,6 +14,7 @@ pub mod backend;
 pub mod decode;
 pub mod keys;
 pub mod memory;
+pub mod mysql;
 pub mod run;
 pub mod scheduler;
 pub mod schema;

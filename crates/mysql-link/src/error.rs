@@ -73,6 +73,8 @@ pub mod server_code {
     pub const TABLE_ACCESS_DENIED: u16 = 1142;
     /// The variable does not exist (in this version, or without its plugin).
     pub const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
+    /// A packet larger than `max_allowed_packet`.
+    pub const PACKET_TOO_LARGE: u16 = 1153;
     /// `lock_wait_timeout` is over.
     pub const LOCK_WAIT_TIMEOUT: u16 = 1205;
     /// A privilege is missing.
@@ -237,20 +239,6 @@ pub enum LinkError {
         endpoint: Endpoint,
         /// How.
         error: ProtocolError,
-    },
-    /// A statement is larger than the server takes; nothing was sent.
-    #[error(
-        "a statement of {size} bytes is more than mysqld at {endpoint} takes: SET GLOBAL max_allowed_packet = {} \
-         there (it is {limit}), or more, and connect anew",
-        size.next_multiple_of(1024)
-    )]
-    StatementTooLarge {
-        /// Who would refuse it.
-        endpoint: Endpoint,
-        /// Its bytes.
-        size: usize,
-        /// The server's `max_allowed_packet`.
-        limit: usize,
     },
     /// The connection was given up earlier, in the middle of an exchange.
     #[error(

@@ -140,23 +140,15 @@ impl Connection {
     /// does. `limit` is for all of them together.
     ///
     /// # Errors
-    /// A statement's own error is no error here. [`LinkError::StatementTooLarge`] leaves the connection usable, and
-    /// nothing was run; after any other error it is not usable.
+    /// A statement's own error is no error here, and neither is a statement that is larger than the server takes: it is
+    /// not sent, and fails as if the server had refused it ([`server_code::PACKET_TOO_LARGE`]). After an error the
+    /// connection is not usable.
     pub async fn run_all(
         &mut self,
         statements: &mut Statements,
         limit: Duration,
     ) -> Result<Ran, LinkError> {
         let packet_limit = self.packet_limit().await?;
-        let size = statements.largest();
-        if size > packet_limit {
-            statements.clear();
-            return Err(LinkError::StatementTooLarge {
-                endpoint: self.endpoint.clone(),
-                size,
-                limit: packet_limit,
-            });
-        }
         self.begin()?;
         let run = tokio::time::timeout(limit, self.converse_all(statements, packet_limit)).await;
         statements.clear();
@@ -302,14 +294,19 @@ impl Connection {
         statements: &mut Statements,
         packet_limit: usize,
     ) -> Result<Ran, WireError> {
-        let packet_limit = if self.several_statements {
+        let together = if self.several_statements {
             packet_limit
         } else {
             0
         };
         let mut done = 0;
         while done < statements.len() {
-            let run = statements.run_from(done, packet_limit);
+            let run = statements.run_from(done, together);
+            let size = statements.packet_bytes(run.clone());
+            if size > packet_limit {
+                let error = Some(too_large(size, packet_limit));
+                return Ok(Ran { done, error });
+            }
             let next = match statements.command(run.clone()) {
                 Command::Chunk(packet) => self.writer.write_encoded(packet).await.map(|()| 1),
                 Command::Payload(payload) => self.writer.write(0, payload).await,
@@ -399,6 +396,18 @@ impl Connection {
                 }
             }
         }
+    }
+}
+
+fn too_large(size: usize, limit: usize) -> ServerError {
+    ServerError {
+        code: server_code::PACKET_TOO_LARGE,
+        sqlstate: "08S01".to_owned(),
+        message: format!(
+            "A statement of {size} bytes is more than max_allowed_packet ({limit}): \
+             SET GLOBAL max_allowed_packet = {} or more, and connect anew",
+            size.next_multiple_of(1024)
+        ),
     }
 }
 

@@ -78,18 +78,15 @@ impl Statements {
         }
     }
 
-    /// Bytes of the largest one as a packet of its own.
-    pub(crate) fn largest(&self) -> usize {
-        (0..self.len())
-            .map(|at| 1 + self.place(at..at + 1).len())
-            .max()
-            .unwrap_or(0)
+    /// Bytes of the packet that runs these statements.
+    pub(crate) fn packet_bytes(&self, run: Range<usize>) -> usize {
+        1 + self.place(run).len()
     }
 
     /// The longest run of statements from `first` on that makes a packet of at most `limit` bytes; at least one.
     pub(crate) fn run_from(&self, first: usize, limit: usize) -> Range<usize> {
         let mut end = first + 1;
-        while end < self.len() && 1 + self.place(first..end + 1).len() <= limit {
+        while end < self.len() && self.packet_bytes(first..end + 1) <= limit {
             end += 1;
         }
         first..end.min(self.len())
@@ -163,7 +160,7 @@ mod tests {
         for sql in ["A1", "B22", "C", "D"] {
             statements.push(sql);
         }
-        assert_eq!(statements.largest(), 4);
+        assert_eq!(statements.packet_bytes(1..2), 4);
         assert_eq!(
             texts(&mut statements, 7),
             [(0..2, "A1;B22".to_owned()), (2..4, "C;D".to_owned())]

@@ -1,0 +1,289 @@
+//! A MySQL as a target.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use binlog_format::gtid::GtidSet;
+use mysql_link::{Connection, LinkError, QueryResult, server_code};
+
+use super::account::{Grants, grant_statement};
+use super::blockers::{blockers_query, read_blockers};
+use super::options::MysqlOptions;
+use super::outcome::backend_error;
+use super::preparation::settings;
+use super::session::MysqlSession;
+use super::snapshot::{MOST_WAITING, WaitingReaders};
+use super::table_shape::{read_shape, shape_query};
+use crate::backend::{Backend, BackendError, Finished, SessionId};
+use crate::schema::{TableName, TableShape};
+
+/// A MySQL as a target of transactions.
+#[derive(Debug)]
+pub struct MysqlBackend {
+    options: Arc<MysqlOptions>,
+    /// For questions; made again when it is lost.
+    questions: tokio::sync::Mutex<Option<Connection>>,
+    /// For questions about locks, which must not wait behind others.
+    locks: tokio::sync::Mutex<Option<Connection>>,
+    open: Arc<OpenSessions>,
+    readers: WaitingReaders,
+}
+
+/// The numbers of the sessions that are open.
+#[derive(Debug, Default)]
+pub(super) struct OpenSessions {
+    ids: Mutex<BTreeSet<SessionId>>,
+}
+
+impl OpenSessions {
+    pub(super) fn add(&self, id: SessionId) {
+        self.ids
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id);
+    }
+
+    pub(super) fn remove(&self, id: SessionId) {
+        self.ids
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&id);
+    }
+
+    fn but(&self, one: SessionId) -> Vec<SessionId> {
+        let ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        ids.iter().copied().filter(|id| *id != one).collect()
+    }
+}
+
+impl MysqlBackend {
+    /// Connects, and checks that the target can be applied to.
+    ///
+    /// The account needs REPLICATION_APPLIER and SESSION_VARIABLES_ADMIN (before 8.0.18, BINLOG_ADMIN and
+    /// SYSTEM_VARIABLES_ADMIN); INSERT, UPDATE and DELETE on the tables that the log changes; and what the log's statements
+    /// need: CREATE, ALTER, DROP, INDEX, REFERENCES and others, or SUPER and all of them. With `read_only` it needs
+    /// CONNECTION_ADMIN; with `super_read_only` nobody can apply. SELECT on `performance_schema` lets sessions that hold up
+    /// others be told from those that do not.
+    ///
+    /// # Errors
+    /// What is missing or set otherwise, with the statement that mends it.
+    pub async fn connect(options: MysqlOptions) -> Result<Self, BackendError> {
+        let backend = Self {
+            options: Arc::new(options),
+            questions: tokio::sync::Mutex::default(),
+            locks: tokio::sync::Mutex::default(),
+            open: Arc::default(),
+            readers: WaitingReaders::default(),
+        };
+        backend.check().await?;
+        drop(backend.open().await?);
+        Ok(backend)
+    }
+
+    /// A connection whose snapshot is that of the next prefix point: it sees everything before it and nothing behind. For
+    /// `commit_order = "snapshot"`; waits until that point comes.
+    ///
+    /// # Errors
+    /// When the target cannot be reached, or too many readers wait already.
+    pub async fn snapshot_reader(&self) -> Result<Connection, BackendError> {
+        let mut connection = Connection::open(&self.options.connect)
+            .await
+            .map_err(backend_error)?;
+        connection
+            .execute("SET SESSION transaction_isolation = 'REPEATABLE-READ'")
+            .await
+            .map_err(backend_error)?;
+        let waiting = self.readers.add(connection).ok_or_else(|| {
+            BackendError::Unreachable(format!(
+                "{MOST_WAITING} readers wait for a snapshot already"
+            ))
+        })?;
+        match waiting.await {
+            Ok(given) => given.map_err(backend_error),
+            Err(_) => Err(BackendError::Unreachable(
+                "the applier has ended".to_owned(),
+            )),
+        }
+    }
+
+    async fn check(&self) -> Result<(), BackendError> {
+        let refused = |words: String| {
+            let target = &self.options.connect.endpoint;
+            Err(BackendError::Refused(format!(
+                "the target {target} cannot be applied to: {words}"
+            )))
+        };
+        let answer = self
+            .ask(
+                "SELECT @@GLOBAL.gtid_mode AS gtid_mode, @@GLOBAL.read_only AS read_only, \
+                 @@GLOBAL.super_read_only AS super_read_only, @@GLOBAL.log_bin AS log_bin, CURRENT_USER() AS account, \
+                 CURRENT_ROLE() AS roles",
+            )
+            .await?;
+        let Some(row) = answer.first() else {
+            return refused("it does not answer".to_owned());
+        };
+        let text = |column| row.text(column).unwrap_or_default();
+        if text("gtid_mode") != "ON" {
+            return refused(format!(
+                "gtid_mode is {}; turn it to ON step by step: SET GLOBAL enforce_gtid_consistency = ON, then \
+                 SET GLOBAL gtid_mode = OFF_PERMISSIVE, ON_PERMISSIVE, ON",
+                text("gtid_mode")
+            ));
+        }
+        if text("super_read_only") == "1" {
+            return refused(
+                "super_read_only is ON, and nobody can write: SET GLOBAL super_read_only = OFF (read_only may stay ON)"
+                    .to_owned(),
+            );
+        }
+        if self.options.target_binlog && text("log_bin") != "1" {
+            return refused(
+                "transactions shall go into its binlog, and it has none: start it with log_bin, or set \
+                 target_binlog = false"
+                    .to_owned(),
+            );
+        }
+        let roles = text("roles");
+        let grants = match roles {
+            "" | "NONE" => self.ask("SHOW GRANTS").await?,
+            roles => {
+                self.ask(&format!("SHOW GRANTS FOR CURRENT_USER() USING {roles}"))
+                    .await?
+            }
+        };
+        let grants = Grants::parse(grants.rows.iter().filter_map(|row| row.text_at(0)));
+        let mut wanted = vec!["INSERT", "UPDATE", "DELETE"];
+        let mut lacking = grants.lacks(&wanted);
+        wanted = vec!["CONNECTION_ADMIN", "SUPER"];
+        if text("read_only") == "1" && grants.lacks(&wanted) == wanted {
+            lacking.push("CONNECTION_ADMIN");
+        }
+        if !lacking.is_empty() {
+            let grant = grant_statement(&lacking, text("account"));
+            return refused(format!("its account lacks rights: {grant}"));
+        }
+        Ok(())
+    }
+
+    async fn account(&self) -> String {
+        let answer = self.ask("SELECT CURRENT_USER()").await;
+        let name = answer
+            .ok()
+            .and_then(|answer| Some(answer.first()?.text_at(0)?.to_owned()));
+        name.unwrap_or_else(|| format!("{}@%", self.options.connect.user))
+    }
+
+    async fn ask(&self, query: &str) -> Result<QueryResult, BackendError> {
+        ask(&self.questions, &self.options, query)
+            .await
+            .map_err(backend_error)
+    }
+}
+
+/// Asks over a connection that is kept, and made again when it was lost.
+async fn ask(
+    kept: &tokio::sync::Mutex<Option<Connection>>,
+    options: &MysqlOptions,
+    query: &str,
+) -> Result<QueryResult, LinkError> {
+    let mut kept = kept.lock().await;
+    // One that the server has closed meanwhile is noticed by using it.
+    if let Some(connection) = kept.as_mut().filter(|connection| connection.is_usable()) {
+        match connection.query(query).await {
+            Err(LinkError::Closed { .. }) => {}
+            other => return other,
+        }
+    }
+    *kept = None;
+    let mut connection = Connection::open(&options.connect).await?;
+    connection
+        .execute("SET SESSION sql_mode = '', lock_wait_timeout = 60")
+        .await?;
+    if connection.version() >= INVISIBLE_PRIMARY_KEYS_FROM {
+        connection
+            .execute("SET SESSION show_gipk_in_create_table_and_information_schema = ON")
+            .await?;
+    }
+    kept.insert(connection).query(query).await
+}
+
+/// The first version whose primary keys may be hidden from `information_schema`.
+const INVISIBLE_PRIMARY_KEYS_FROM: mysql_link::ServerVersion =
+    mysql_link::ServerVersion::new(8, 0, 30);
+
+impl Backend for MysqlBackend {
+    type Session = MysqlSession;
+
+    fn finished(&self) -> Finished {
+        Finished::AtCommit
+    }
+
+    async fn open(&self) -> Result<MysqlSession, BackendError> {
+        let mut connect = self.options.connect.clone();
+        connect.several_statements = true;
+        let mut connection = Connection::open(&connect).await.map_err(backend_error)?;
+        let packet_limit = connection.packet_limit().await.map_err(backend_error)?;
+        for setting in settings(connection.version(), connection.id(), &self.options) {
+            match connection.execute(&setting.sql).await {
+                Ok(_) => {}
+                Err(LinkError::Server(error))
+                    if error.code == server_code::SPECIFIC_ACCESS_DENIED =>
+                {
+                    let grant = grant_statement(&[setting.privilege], &self.account().await);
+                    let target = &self.options.connect.endpoint;
+                    return Err(BackendError::Refused(format!(
+                        "the target {target} cannot be applied to: its account lacks a right: {grant} ({error})"
+                    )));
+                }
+                Err(error) => return Err(backend_error(error)),
+            }
+        }
+        Ok(MysqlSession::new(
+            connection,
+            packet_limit,
+            Arc::clone(&self.options),
+            Arc::clone(&self.open),
+        ))
+    }
+
+    async fn executed(&self) -> Result<GtidSet, BackendError> {
+        let answer = self.ask("SELECT @@GLOBAL.gtid_executed").await?;
+        let text = answer
+            .first()
+            .and_then(|row| row.text_at(0))
+            .unwrap_or_default();
+        text.parse().map_err(|error| {
+            BackendError::Refused(format!(
+                "the target's gtid_executed cannot be read: {error}"
+            ))
+        })
+    }
+
+    async fn table(&self, name: &TableName) -> Result<Option<TableShape>, BackendError> {
+        let answer = self.ask(&shape_query(name)).await?;
+        Ok(read_shape(name, &answer.rows))
+    }
+
+    fn at_prefix_point(&self) -> impl Future<Output = Result<(), BackendError>> + Send {
+        async {
+            self.readers.take_snapshots().await;
+            Ok(())
+        }
+    }
+
+    async fn blockers(&self, waiting: SessionId) -> Result<Vec<SessionId>, BackendError> {
+        let query = blockers_query(waiting);
+        match ask(&self.locks, &self.options, &query).await {
+            Ok(answer) => Ok(read_blockers(&answer)),
+            // Without the right to look, every other session may be the one.
+            Err(LinkError::Server(error))
+                if error.code == server_code::TABLE_ACCESS_DENIED || error.code == 1044 =>
+            {
+                Ok(self.open.but(waiting))
+            }
+            Err(error) => Err(backend_error(error)),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! A barrier: everything that is not just rows, with the session of its events. One statement at a time, since it has the
+//! server to itself and its outcome decides what follows.
+
+use binlog_format::event::{EventRef, EventType};
+use binlog_format::events::{IntVar, Query, Rand, SessionContext, UserVar};
+use bytes::Bytes;
+use mysql_link::{LinkError, ServerError};
+
+use super::outcome::{Failing, code, failing, link_error, refused_by_us, write_error};
+use super::preparation::{FOR_STATEMENTS, again};
+use super::row_run::statement_runs;
+use super::script::append_begin;
+use super::session::MysqlSession;
+use super::statement_context::{
+    context_statement, int_var_statement, rand_statement, use_statement,
+};
+use super::user_variable::append_user_variable;
+use crate::backend::WriteError;
+use crate::transaction::{Barrier, BarrierEnd, Statement, Step, Transaction};
+
+impl MysqlSession {
+    /// Applies a barrier, and puts the session back.
+    pub(super) async fn barrier(
+        &mut self,
+        transaction: &Transaction,
+        barrier: &Barrier,
+    ) -> Result<(), WriteError> {
+        let done = self.run_steps(transaction, barrier).await;
+        let done = match done {
+            Ok(()) => self.gtid_is_taken(transaction).await,
+            Err(error) => Err(error),
+        };
+        match done {
+            Ok(()) => self.put_back().await,
+            Err(WriteError::Lost(words)) => Err(WriteError::Lost(words)),
+            Err(error) => {
+                self.take_back(barrier).await?;
+                self.put_back().await?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn run_steps(
+        &mut self,
+        transaction: &Transaction,
+        barrier: &Barrier,
+    ) -> Result<(), WriteError> {
+        let commits_by_itself = barrier.end == BarrierEnd::ByItself;
+        self.run([
+            format!(
+                "{FOR_STATEMENTS},autocommit={}",
+                u8::from(commits_by_itself)
+            )
+            .into_bytes(),
+            begin(transaction),
+        ])
+        .await?;
+        if matches!(barrier.end, BarrierEnd::Commit | BarrierEnd::Rollback) {
+            self.run(["BEGIN"]).await?;
+        }
+        for step in &barrier.steps {
+            match step {
+                Step::Rows(events) => self.rows_of_barrier(events).await?,
+                Step::Statement(statement) => self.statement(statement).await?,
+            }
+        }
+        match &barrier.end {
+            BarrierEnd::Commit => self.run(["COMMIT"]).await,
+            // What is left of it is its GTID.
+            BarrierEnd::Rollback => {
+                self.run(["ROLLBACK".into(), begin(transaction), "COMMIT".into()])
+                    .await
+            }
+            BarrierEnd::ByItself => Ok(()),
+            BarrierEnd::Xa(end) if end.to_ascii_uppercase().starts_with("XA ROLLBACK") => {
+                self.run([
+                    end.clone().into_bytes(),
+                    begin(transaction),
+                    b"COMMIT".to_vec(),
+                ])
+                .await
+            }
+            BarrierEnd::Xa(end) => self.run([end]).await,
+        }
+    }
+
+    async fn rows_of_barrier(&mut self, events: &[Bytes]) -> Result<(), WriteError> {
+        for run in statement_runs(events, self.events_bound) {
+            self.script.clear();
+            super::binlog_statement::append_binlog(&run, self.script.statements.begin());
+            let ran = self.run_script().await?;
+            if let Some(error) = ran.error {
+                return Err(write_error(&error));
+            }
+        }
+        Ok(())
+    }
+
+    /// A statement with what it needs. One that failed on the source must fail here in the same way.
+    async fn statement(&mut self, statement: &Statement) -> Result<(), WriteError> {
+        let event = EventRef::new(&statement.query).map_err(unreadable)?;
+        let query = Query::decode(event).map_err(unreadable)?;
+        let context = SessionContext::decode(&query.status_variables).map_err(unreadable)?;
+        if let Some(unknown) = context.unknown {
+            return Err(refused_by_us(format!(
+                "the statement needs a session variable of a later MySQL version (code {unknown}): {}",
+                query.statement.escape_ascii()
+            )));
+        }
+        if let Some(use_schema) = use_statement(event.header(), &query) {
+            match self.run([use_schema]).await {
+                // The source's session may have stood in a schema that is gone, and not have needed it.
+                Err(WriteError::Refused(refusal)) if refusal.code == code::UNKNOWN_SCHEMA => {}
+                other => other?,
+            }
+        }
+        for variable in &statement.variables {
+            self.variable(variable).await?;
+        }
+        self.run([context_statement(event.header(), &query, &context)])
+            .await?;
+
+        let limit = self.options.statement_limit;
+        let ended = self.connection.query_within(&query.statement, limit).await;
+        match (ended, query.error_code) {
+            (Ok(_), 0) => Ok(()),
+            (Err(LinkError::Server(error)), expected) if error.code == expected => Ok(()),
+            (Ok(_), expected) => Err(refused_by_us(format!(
+                "the statement failed on its source with error {expected} and did not here: {}",
+                query.statement.escape_ascii()
+            ))),
+            (Err(LinkError::Server(error)), _) => Err(of_statement(&error, &query)),
+            (Err(error), _) => Err(link_error(error)),
+        }?;
+        // The next statement's context is read as UTF-8 again.
+        self.run(["SET NAMES utf8mb4"]).await
+    }
+
+    async fn variable(&mut self, event: &Bytes) -> Result<(), WriteError> {
+        let event = EventRef::new(event).map_err(unreadable)?;
+        let set = match event.event_type() {
+            EventType::IntVar => int_var_statement(&IntVar::decode(event).map_err(unreadable)?),
+            EventType::Rand => rand_statement(&Rand::decode(event).map_err(unreadable)?),
+            _ => {
+                let variable = UserVar::decode(event).map_err(unreadable)?;
+                let collation = match &variable.value {
+                    Some(value) => self.collation(value.collation).await?,
+                    None => None,
+                };
+                let names = collation
+                    .as_ref()
+                    .map(|(set, name)| (set.as_str(), name.as_str()));
+                let mut set = Vec::new();
+                append_user_variable(&variable, names, &mut set).ok_or_else(|| {
+                    let name = variable.name.escape_ascii();
+                    refused_by_us(format!(
+                        "the value of the user variable {name} cannot be read"
+                    ))
+                })?;
+                set
+            }
+        };
+        self.run([set]).await
+    }
+
+    /// The character set and the name of a collation.
+    async fn collation(&mut self, number: u32) -> Result<Option<(String, String)>, WriteError> {
+        let query = format!(
+            "SELECT character_set_name, collation_name FROM information_schema.collations WHERE id = {number}"
+        );
+        let answer = self.connection.query(query).await.map_err(link_error)?;
+        Ok(answer
+            .first()
+            .and_then(|row| Some((row.text_at(0)?.to_owned(), row.text_at(1)?.to_owned()))))
+    }
+
+    /// Makes sure that the transaction's GTID was used: a statement that committed nothing leaves it.
+    async fn gtid_is_taken(&mut self, transaction: &Transaction) -> Result<(), WriteError> {
+        const RELEASE: &str = "SET gtid_next='AUTOMATIC'";
+        match self.run([RELEASE]).await {
+            Err(WriteError::Refused(_)) => {}
+            other => return other,
+        }
+        self.run(["COMMIT"]).await?;
+        self.run([RELEASE]).await?;
+        // Skipped, when it was used.
+        self.run([begin(transaction), b"COMMIT".to_vec(), RELEASE.into()])
+            .await
+    }
+
+    /// Takes back what a barrier has done that failed, as far as it can be.
+    async fn take_back(&mut self, barrier: &Barrier) -> Result<(), WriteError> {
+        match self.connection.execute("ROLLBACK").await {
+            Err(LinkError::Server(error)) if error.code == code::XA_WRONG_STATE => {}
+            other => return other.map(|_| ()).map_err(lost),
+        }
+        let id = barrier.steps.iter().find_map(|step| match step {
+            Step::Statement(statement) => xa_id(&statement.query),
+            Step::Rows(_) => None,
+        });
+        let id = id.unwrap_or_default();
+        // Ended already, when that fails.
+        let ended = self.connection.execute(format!("XA END {id}")).await;
+        if let Err(error) = ended
+            && error.server_code().is_none()
+        {
+            return Err(lost(error));
+        }
+        let back = self.connection.execute(format!("XA ROLLBACK {id}")).await;
+        back.map(|_| ()).map_err(lost)
+    }
+
+    async fn put_back(&mut self) -> Result<(), WriteError> {
+        let mut all = vec!["SET gtid_next='AUTOMATIC'".to_owned()];
+        all.extend(again(self.connection.version(), self.connection.id()));
+        self.run(all)
+            .await
+            .map_err(|error| WriteError::Lost(error.to_string()))
+    }
+
+    /// Runs statements of ours.
+    async fn run<S: AsRef<[u8]>>(
+        &mut self,
+        statements: impl IntoIterator<Item = S>,
+    ) -> Result<(), WriteError> {
+        self.script.clear();
+        for sql in statements {
+            self.script.statements.push(sql);
+        }
+        match self.run_script().await?.error {
+            None => Ok(()),
+            Some(error) => Err(write_error(&error)),
+        }
+    }
+}
+
+fn begin(transaction: &Transaction) -> Vec<u8> {
+    let mut begin = Vec::new();
+    // Where it came into being matters to a statement whether or not it is logged here.
+    append_begin(transaction, true, &mut begin);
+    begin
+}
+
+/// The id in an XA START statement.
+fn xa_id(query: &Bytes) -> Option<String> {
+    let query = Query::decode(EventRef::new(query).ok()?).ok()?;
+    let id = query.statement.strip_prefix(b"XA START ")?;
+    Some(String::from_utf8_lossy(id).into_owned())
+}
+
+fn lost(error: LinkError) -> WriteError {
+    WriteError::Lost(error.to_string())
+}
+
+fn unreadable(error: binlog_format::DecodeError) -> WriteError {
+    refused_by_us(format!(
+        "an event of the transaction cannot be read: {error}"
+    ))
+}
+
+/// A statement that fails and did not on its source, with its text.
+fn of_statement(error: &ServerError, query: &Query<'_>) -> WriteError {
+    const SHOWN: usize = 500;
+    if failing(error) != Failing::Refused {
+        return write_error(error);
+    }
+    let text = query.statement.get(..SHOWN).unwrap_or(&query.statement);
+    let mut refused = write_error(error);
+    if let WriteError::Refused(refusal) = &mut refused {
+        refusal.words = format!("{}; the statement: {}", refusal.words, text.escape_ascii());
+    }
+    refused
+}

@@ -1,0 +1,33 @@
+//! A MySQL server as it ships: transactions reach it over ordinary connections.
+//!
+//! ```text
+//! SET gtid_next='…' ; BINLOG '<table maps and rows in base64>' ; COMMIT        one packet, one or many transactions
+//! ```
+//!
+//! `BINLOG` is the server's own row applier, without SQL to parse and exact in every type; `gtid_next` keeps the identifier.
+//! All of it goes as statements of one packet, because the server stops at the first that fails: a COMMIT in a packet of its
+//! own would commit what a failed BINLOG left (`docs/mysqld-facts.md`).
+
+mod account;
+mod backend;
+mod barrier;
+mod binlog_statement;
+mod blockers;
+mod culprit;
+mod decimal;
+
+mod options;
+mod outcome;
+mod preparation;
+mod quoting;
+mod row_run;
+mod script;
+mod session;
+mod snapshot;
+mod statement_context;
+mod table_shape;
+mod user_variable;
+
+pub use backend::MysqlBackend;
+pub use options::MysqlOptions;
+pub use session::MysqlSession;

@@ -1,0 +1,170 @@
+//! What an error of the server means for what was being applied. Pure.
+
+use mysql_link::{LinkError, ServerError};
+
+use crate::backend::{BackendError, Refusal, WriteError};
+use crate::schema::TableName;
+
+/// Error numbers on which something is decided here.
+pub(super) mod code {
+    pub(crate) const UNKNOWN_SCHEMA: u16 = 1049;
+    pub(crate) const UNKNOWN_ERROR: u16 = 1105;
+    pub(crate) const XA_WRONG_STATE: u16 = 1399;
+}
+
+/// How a transaction failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failing {
+    /// It may be applied again as it is.
+    Again,
+    /// The session is over.
+    Lost,
+    /// It would fail again.
+    Refused,
+}
+
+/// What an error means.
+pub(super) fn failing(error: &ServerError) -> Failing {
+    match error.code {
+        // Lock wait timeout, deadlock; the same of XA; a killed statement; a "temporary" error; too many transactions.
+        1205 | 1213 | 1613 | 1614 | 1317 | 1297 | 1637 => Failing::Again,
+        // Shutdown; the connection is killed, idle for too long, or broken.
+        1053 | 1158..=1161 | 1184 | 1927 | 3169 | 4031 => Failing::Lost,
+        _ => Failing::Refused,
+    }
+}
+
+/// A failure of a transaction without more to say of where it was.
+pub(super) fn write_error(error: &ServerError) -> WriteError {
+    match failing(error) {
+        Failing::Again => WriteError::Again(error.to_string()),
+        Failing::Lost => WriteError::Lost(error.to_string()),
+        Failing::Refused => refused(error, None, None),
+    }
+}
+
+/// A refusal in the server's words, with what helps where they do not say it.
+pub(super) fn refused(
+    error: &ServerError,
+    table: Option<TableName>,
+    row: Option<usize>,
+) -> WriteError {
+    let mut words = error.to_string();
+    if let Some(advice) = advice(error.code) {
+        words.push_str(". ");
+        words.push_str(advice);
+    }
+    WriteError::Refused(Box::new(Refusal {
+        table,
+        row: row.map(|row| row + 1),
+        code: error.code,
+        words,
+    }))
+}
+
+/// A refusal of ours: the server has not been asked, or has not objected.
+pub(super) fn refused_by_us(words: String) -> WriteError {
+    WriteError::Refused(Box::new(Refusal {
+        table: None,
+        row: None,
+        code: 0,
+        words,
+    }))
+}
+
+fn advice(code: u16) -> Option<&'static str> {
+    Some(match code {
+        code::UNKNOWN_ERROR => {
+            "The server tells its error log more than its client; most often the account lacks a right on the table: \
+             GRANT INSERT, UPDATE, DELETE ON *.* TO it"
+        }
+        1032 => {
+            "The row that the log changes is not there: the target's data is not what the log was written on"
+        }
+        1290 | 1836 => {
+            "With super_read_only = ON nobody can write; with read_only = ON an account with CONNECTION_ADMIN can: \
+             SET GLOBAL super_read_only = OFF leaves read_only as it is"
+        }
+        1044 | 1142 | 1227 | 1370 | 1410 => "Grant the account what is missing",
+        _ => return None,
+    })
+}
+
+/// What a failure of the connection means for a transaction.
+pub(super) fn link_error(error: LinkError) -> WriteError {
+    match error {
+        LinkError::Server(error) => write_error(&error),
+        other => WriteError::Lost(other.to_string()),
+    }
+}
+
+/// What a failure means for a question.
+pub(super) fn backend_error(error: LinkError) -> BackendError {
+    match &error {
+        LinkError::Server(server) | LinkError::Refused { error: server, .. } => {
+            // Too many connections, or of this user.
+            let busy = matches!(server.code, 1040 | 1203 | 1226);
+            match failing(server) {
+                Failing::Refused if !busy => BackendError::Refused(error.to_string()),
+                _ => BackendError::Unreachable(error.to_string()),
+            }
+        }
+        LinkError::Unreachable { .. }
+        | LinkError::Timeout { .. }
+        | LinkError::Closed { .. }
+        | LinkError::GivenUp { .. } => BackendError::Unreachable(error.to_string()),
+        _ => BackendError::Refused(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(code: u16) -> ServerError {
+        ServerError {
+            code,
+            sqlstate: "HY000".to_owned(),
+            message: "words".to_owned(),
+        }
+    }
+
+    #[test]
+    fn only_what_may_go_away_is_tried_again() {
+        for (code, expected) in [
+            (1213, Failing::Again),
+            (1205, Failing::Again),
+            (1317, Failing::Again),
+            (1053, Failing::Lost),
+            (3169, Failing::Lost),
+            (1062, Failing::Refused),
+            (1032, Failing::Refused),
+            (1452, Failing::Refused),
+            (1290, Failing::Refused),
+        ] {
+            assert_eq!(failing(&server(code)), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_where_and_what_helps() {
+        let table = TableName {
+            schema: "d".into(),
+            table: "t".into(),
+        };
+        let refused = refused(&server(1032), Some(table), Some(4)).to_string();
+        assert!(refused.starts_with("d.t, row 5 of the transaction: words (MySQL error 1032"));
+        assert!(refused.contains("is not there"));
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_may_come_back() {
+        let busy = backend_error(LinkError::Refused {
+            endpoint: mysql_link::Endpoint::tcp("h", 1),
+            error: server(1040),
+        });
+        assert!(matches!(busy, BackendError::Unreachable(_)));
+        let denied = backend_error(LinkError::Server(server(1142)));
+        assert!(matches!(denied, BackendError::Refused(_)));
+    }
+}

@@ -1,0 +1,174 @@
+//! Some rows of a transaction as events that one BINLOG statement applies. Pure.
+//!
+//! The server opens the tables of a statement at its first rows event, so that all table maps come before it, and ends the
+//! statement at the event that says so, so that the last one does and no other.
+
+use std::ops::Range;
+
+use binlog_format::event::{EventType, HEADER_LEN};
+use binlog_format::events::Rows;
+use bytes::Bytes;
+
+use crate::transaction::{RowChanges, RowsEvent};
+
+/// Where the type stands in an event's header.
+const TYPE: usize = 4;
+/// Where the size stands in an event's header.
+const SIZE: Range<usize> = 9..13;
+/// Where the flags of a rows event stand, behind the table's number of six bytes.
+const FLAGS: Range<usize> = HEADER_LEN + 6..HEADER_LEN + 8;
+
+/// The first rows of `rows` that go into one BINLOG statement of at most `bound` bytes of events, table maps aside: at
+/// least one row. Rows events that differ in their flags (`foreign_key_checks` and the like) do not share a statement,
+/// because the server looks at those of the first one only.
+pub(super) fn first_run(changes: &RowChanges, rows: Range<usize>, bound: usize) -> Range<usize> {
+    let start = rows.start;
+    let mut end = start;
+    let mut bytes = 0_usize;
+    let mut flags = None;
+    while end < rows.end {
+        let Some((event, inside)) = event_at(changes, end) else {
+            break;
+        };
+        let of_event = statement_flags(event);
+        if *flags.get_or_insert(of_event) != of_event {
+            break;
+        }
+        let of_event_end = inside.end.min(rows.end);
+        if bytes + event.event.len() <= bound {
+            bytes += event.event.len();
+            end = of_event_end;
+            continue;
+        }
+        // The event does not fit as a whole: as many of its rows as do.
+        bytes += event.images_at as usize;
+        while end < of_event_end {
+            let images = images(changes, end);
+            bytes += images.len();
+            if bytes > bound && end > start {
+                return start..end;
+            }
+            end += 1;
+        }
+    }
+    // A row that no event has is left out by its encoding; going on behind it ends every loop over runs.
+    start..end.max((start + 1).min(rows.end))
+}
+
+/// Appends the events of some rows, which must be one run of [`first_run`], to `out`: the maps of their tables, then rows
+/// events. Whole ones are taken as they are, of others the header and the images.
+pub(super) fn append_run(changes: &RowChanges, rows: Range<usize>, out: &mut Vec<u8>) {
+    append_maps(changes, rows.clone(), out);
+    let mut last = None;
+    let mut at = rows.start;
+    while at < rows.end {
+        let Some((event, inside)) = event_at(changes, at) else {
+            break;
+        };
+        let end = inside.end.min(rows.end);
+        let begin = out.len();
+        if inside.start == at && inside.end == end {
+            out.extend_from_slice(&event.event);
+        } else {
+            let head = event.event.get(..event.images_at as usize);
+            out.extend_from_slice(head.unwrap_or_default());
+            let (first, last) = (images(changes, at), images(changes, end - 1));
+            let cut = event.event.get(first.start..last.end);
+            out.extend_from_slice(cut.unwrap_or_default());
+            // Not larger than the event that it is a part of.
+            let size = (out.len() - begin) as u32;
+            overwrite(out, begin, SIZE, &size.to_le_bytes());
+        }
+        set_end_of_statement(out, begin, false);
+        last = Some(begin);
+        at = end;
+    }
+    if let Some(begin) = last {
+        set_end_of_statement(out, begin, true);
+    }
+}
+
+/// The events of a statement (table maps, then rows events, as a source wrote them) as those of one BINLOG statement or
+/// several of at most about `bound` bytes, each with the maps and an end of its own.
+pub(super) fn statement_runs(events: &[Bytes], bound: usize) -> Vec<Vec<u8>> {
+    let is_map = |event: &&Bytes| event.get(TYPE) == Some(&EventType::TableMap.code());
+    let maps = events
+        .iter()
+        .filter(is_map)
+        .fold(Vec::new(), |mut maps, map| {
+            maps.extend_from_slice(map);
+            maps
+        });
+    let mut runs: Vec<Vec<u8>> = Vec::new();
+    let mut last = 0;
+    for event in events.iter().filter(|event| !is_map(event)) {
+        let fits = runs
+            .last()
+            .is_some_and(|run| run.len() + event.len() <= bound);
+        if !fits {
+            runs.push(maps.clone());
+        }
+        if let Some(run) = runs.last_mut() {
+            if fits {
+                set_end_of_statement(run, last, false);
+            }
+            last = run.len();
+            run.extend_from_slice(event);
+            set_end_of_statement(run, last, true);
+        }
+    }
+    runs
+}
+
+fn append_maps(changes: &RowChanges, rows: Range<usize>, out: &mut Vec<u8>) {
+    let mut at = rows.start;
+    // Most transactions have a few tables; one with hundreds is slow anyway.
+    let mut mapped: Vec<u32> = Vec::new();
+    while at < rows.end {
+        let Some((event, inside)) = event_at(changes, at) else {
+            break;
+        };
+        if !mapped.contains(&event.table) {
+            mapped.push(event.table);
+            let table = changes.tables.get(event.table as usize);
+            out.extend_from_slice(table.map_or(&[][..], |table| &table.map));
+        }
+        at = inside.end;
+    }
+}
+
+/// The event of a row, and its rows.
+fn event_at(changes: &RowChanges, row: usize) -> Option<(&RowsEvent, Range<usize>)> {
+    let event = changes.events.get(changes.rows.get(row)?.event as usize)?;
+    let rows = event.rows.start as usize..event.rows.end as usize;
+    rows.contains(&row).then_some((event, rows))
+}
+
+/// Where the images of a row stand in its event.
+fn images(changes: &RowChanges, row: usize) -> Range<usize> {
+    changes.rows.get(row).map_or(0..0, |row| {
+        row.images.start as usize..row.images.end as usize
+    })
+}
+
+/// The flags of a rows event that hold for its whole statement.
+fn statement_flags(event: &RowsEvent) -> u16 {
+    match event.event.get(FLAGS) {
+        Some([low, high]) => u16::from_le_bytes([*low, *high]) & !Rows::END_OF_STATEMENT,
+        _ => 0,
+    }
+}
+
+fn set_end_of_statement(out: &mut [u8], event: usize, ends: bool) {
+    let low_byte = event + FLAGS.start;
+    if let Some(flags) = out.get_mut(low_byte) {
+        let bit = Rows::END_OF_STATEMENT as u8;
+        *flags = if ends { *flags | bit } else { *flags & !bit };
+    }
+}
+
+fn overwrite(out: &mut [u8], event: usize, place: Range<usize>, bytes: &[u8]) {
+    if let Some(room) = out.get_mut(event + place.start..event + place.end) {
+        room.copy_from_slice(bytes);
+    }
+}

@@ -1,0 +1,250 @@
+//! A connection that transactions are applied over.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use mysql_link::{Connection, Ran, ServerError};
+
+use super::backend::OpenSessions;
+use super::binlog_statement::events_within;
+use super::options::MysqlOptions;
+use super::outcome::{link_error, refused_by_us, write_error};
+use super::script::{Mark, Script};
+use crate::backend::{Session, SessionId, Then, WriteError};
+use crate::transaction::{Body, RowChanges, Transaction};
+
+/// Bytes of events in one BINLOG statement, unless a row has more: the server holds a statement several times.
+const STATEMENT_BYTES: usize = 1 << 20;
+/// Statements above this are sent before more are written.
+pub(super) const FLUSH_AT: usize = 4 << 20;
+
+/// A connection to a MySQL that transactions are applied over. `autocommit` is off, so that the first statement behind
+/// `SET gtid_next` begins a transaction, and a lost connection ends it.
+#[derive(Debug)]
+pub struct MysqlSession {
+    pub(super) connection: Connection,
+    pub(super) options: Arc<MysqlOptions>,
+    pub(super) script: Script,
+    /// Bytes of events that one statement may have.
+    pub(super) events_bound: usize,
+    /// Whether the transaction at hand has been begun.
+    begun: bool,
+    open: Arc<OpenSessions>,
+}
+
+/// A packet that was not run to its end.
+struct Stopped {
+    /// What the statement was for.
+    mark: Option<Mark>,
+    error: ServerError,
+}
+
+impl MysqlSession {
+    pub(super) fn new(
+        connection: Connection,
+        packet_limit: usize,
+        options: Arc<MysqlOptions>,
+        open: Arc<OpenSessions>,
+    ) -> Self {
+        open.add(SessionId(u64::from(connection.id())));
+        Self {
+            connection,
+            options,
+            script: Script::default(),
+            events_bound: STATEMENT_BYTES.min(events_within(packet_limit / 2)),
+            begun: false,
+            open,
+        }
+    }
+
+    /// Sends what the script has.
+    pub(super) async fn run_script(&mut self) -> Result<Ran, WriteError> {
+        let limit = self.options.rows_limit;
+        let run = self.connection.run_all(&mut self.script.statements, limit);
+        run.await.map_err(link_error)
+    }
+
+    /// Sends what the script has, and begins a new one. Adds the commits that were done.
+    async fn flush(&mut self, committed: &mut usize) -> Result<Result<(), Stopped>, WriteError> {
+        if self.script.statements.is_empty() {
+            return Ok(Ok(()));
+        }
+        let Ran { done, error } = self.run_script().await?;
+        let marks = self.script.marks.iter().take(done);
+        *committed += marks
+            .filter(|mark| matches!(mark, Mark::Commit { .. }))
+            .count();
+        let mark = self.script.marks.get(done).cloned();
+        self.script.clear();
+        Ok(match error {
+            None => Ok(()),
+            Some(error) => Err(Stopped { mark, error }),
+        })
+    }
+
+    /// Writes the statements of some rows, and sends what becomes too much.
+    async fn put_rows(
+        &mut self,
+        at: usize,
+        changes: &RowChanges,
+        rows: Range<usize>,
+        committed: &mut usize,
+    ) -> Result<Result<(), Stopped>, WriteError> {
+        let mut next = rows.start;
+        while next < rows.end {
+            if self.script.statements.bytes() > FLUSH_AT
+                && let Err(stopped) = self.flush(committed).await?
+            {
+                return Ok(Err(stopped));
+            }
+            let run = self
+                .script
+                .rows(at, changes, next..rows.end, self.events_bound);
+            next = run.end;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Some rows of one transaction, and perhaps its commit.
+    async fn put(
+        &mut self,
+        transaction: &Transaction,
+        rows: Range<usize>,
+        then: Then,
+    ) -> Result<Result<(), Stopped>, WriteError> {
+        let Body::Rows(changes) = &transaction.body else {
+            return Err(refused_by_us(
+                "a barrier has no rows to be written one by one".to_owned(),
+            ));
+        };
+        self.script.clear();
+        if !self.begun {
+            self.script
+                .begin(0, transaction, self.options.target_binlog);
+            self.begun = true;
+        }
+        let mut committed = 0;
+        if let Err(stopped) = self.put_rows(0, changes, rows, &mut committed).await? {
+            return Ok(Err(stopped));
+        }
+        if then == Then::Commit {
+            self.script.commit(0);
+        }
+        let sent = self.flush(&mut committed).await?;
+        if sent.is_ok() && then == Then::Commit {
+            self.begun = false;
+        }
+        Ok(sent)
+    }
+
+    /// Whole transactions until the first that fails: its place among them, and why.
+    async fn put_all(
+        &mut self,
+        transactions: &[Arc<Transaction>],
+        committed: &mut usize,
+    ) -> Result<Result<(), Stopped>, WriteError> {
+        self.script.clear();
+        for (at, transaction) in transactions.iter().enumerate() {
+            let changes = match &transaction.body {
+                Body::Rows(changes) => changes,
+                Body::Barrier(_) => {
+                    if let Err(stopped) = self.flush(committed).await? {
+                        return Ok(Err(stopped));
+                    }
+                    self.run_barrier(transaction).await?;
+                    *committed += 1;
+                    continue;
+                }
+            };
+            self.script
+                .begin(at, transaction, self.options.target_binlog);
+            let rows = 0..changes.rows.len();
+            if let Err(stopped) = self.put_rows(at, changes, rows, committed).await? {
+                return Ok(Err(stopped));
+            }
+            self.script.commit(at);
+        }
+        self.flush(committed).await
+    }
+
+    /// Takes the transaction back that failed, and says why it did.
+    async fn failure(&mut self, transaction: &Transaction, stopped: Stopped) -> WriteError {
+        if let Err(lost) = self.rolled_back().await {
+            return lost;
+        }
+        match stopped.mark {
+            Some(Mark::Rows { rows, .. }) => self.refusal(transaction, rows, &stopped.error).await,
+            _ => write_error(&stopped.error),
+        }
+    }
+
+    pub(super) async fn rolled_back(&mut self) -> Result<(), WriteError> {
+        self.begun = false;
+        self.script.clear();
+        let back = self.connection.execute("ROLLBACK").await;
+        // A session that cannot take a transaction back is of no use.
+        back.map(|_| ())
+            .map_err(|error| WriteError::Lost(error.to_string()))
+    }
+}
+
+impl Session for MysqlSession {
+    fn id(&self) -> SessionId {
+        SessionId(u64::from(self.connection.id()))
+    }
+
+    async fn write(
+        &mut self,
+        transaction: &Arc<Transaction>,
+        rows: Range<usize>,
+        then: Then,
+    ) -> Result<(), WriteError> {
+        match self.put(transaction, rows, then).await? {
+            Ok(()) => Ok(()),
+            Err(stopped) => Err(self.failure(transaction, stopped).await),
+        }
+    }
+
+    async fn commit(&mut self, transaction: &Arc<Transaction>) -> Result<(), WriteError> {
+        self.write(transaction, 0..0, Then::Commit).await
+    }
+
+    async fn apply(
+        &mut self,
+        transactions: &[Arc<Transaction>],
+    ) -> (usize, Result<(), WriteError>) {
+        let mut committed = 0;
+        let outcome = match self.put_all(transactions, &mut committed).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(stopped)) => match transactions.get(committed) {
+                Some(transaction) => {
+                    let transaction = Arc::clone(transaction);
+                    Err(self.failure(&transaction, stopped).await)
+                }
+                None => Err(write_error(&stopped.error)),
+            },
+            Err(error) => Err(error),
+        };
+        (committed, outcome)
+    }
+
+    async fn run_barrier(&mut self, transaction: &Arc<Transaction>) -> Result<(), WriteError> {
+        match &transaction.body {
+            Body::Barrier(barrier) => self.barrier(transaction, barrier).await,
+            Body::Rows(changes) => {
+                let rows = 0..changes.rows.len();
+                self.write(transaction, rows, Then::Commit).await
+            }
+        }
+    }
+
+    async fn roll_back(&mut self) -> Result<(), WriteError> {
+        self.rolled_back().await
+    }
+}
+
+impl Drop for MysqlSession {
+    fn drop(&mut self) {
+        self.open.remove(self.id());
+    }
+}

@@ -1,0 +1,240 @@
+//! A table's shape from `information_schema`: one query, and its rows read without I/O.
+//!
+//! Row images hold the columns that `information_schema.columns` lists, in its order: invisible and generated ones too, and
+//! not the hidden ones of functional keys. (An invisible primary key that the server made is listed when the session asks.)
+
+use mysql_link::Row;
+
+use super::quoting::text_literal;
+use crate::keys::Fold;
+use crate::schema::{ColumnShape, KeyPart, KeyShape, ParentShape, TableName, TableShape};
+
+/// The query: rows of different kinds with the same columns, in order of kind, name and place.
+pub(super) fn shape_query(name: &TableName) -> String {
+    let (schema, table) = (text_literal(&name.schema), text_literal(&name.table));
+    let this = format!("table_schema = {schema} AND table_name = {table}");
+    format!(
+        "WITH RECURSIVE constraint_rows AS (\
+           SELECT constraint_schema AS child_schema, table_name AS child, unique_constraint_schema AS parent_schema, \
+             referenced_table_name AS parent, \
+             update_rule NOT IN ('NO ACTION', 'RESTRICT') OR delete_rule NOT IN ('NO ACTION', 'RESTRICT') AS cascades \
+           FROM information_schema.referential_constraints), \
+         reached AS (\
+           SELECT child_schema, child FROM constraint_rows WHERE cascades AND parent_schema = {schema} AND parent = {table} \
+           UNION \
+           SELECT further.child_schema, further.child FROM reached JOIN constraint_rows AS further \
+             ON further.cascades AND further.parent_schema = reached.child_schema AND further.parent = reached.child) \
+         SELECT 'column' AS kind, NULL AS name, ordinal_position AS place, column_name AS a, data_type AS b, \
+           collation_name AS c FROM information_schema.columns WHERE {this} \
+         UNION ALL SELECT 'key', index_name, seq_in_index, column_name, sub_part, NULL \
+           FROM information_schema.statistics WHERE non_unique = 0 AND {this} \
+         UNION ALL SELECT 'parent', constraint_name, ordinal_position, column_name, \
+           CONCAT(HEX(referenced_table_schema), '.', HEX(referenced_table_name)), referenced_column_name \
+           FROM information_schema.key_column_usage WHERE referenced_table_name IS NOT NULL AND {this} \
+         UNION ALL SELECT 'child', CONCAT(HEX(table_schema), '.', HEX(table_name), '.', HEX(constraint_name)), \
+           ordinal_position, referenced_column_name, table_schema, table_name \
+           FROM information_schema.key_column_usage \
+           WHERE referenced_table_schema = {schema} AND referenced_table_name = {table} \
+         UNION ALL SELECT 'cascade', NULL, 0, child_schema, child, NULL FROM reached \
+         ORDER BY 1, 2, 3"
+    )
+}
+
+/// Reads the query's rows; `None` when there is no such table.
+pub(super) fn read_shape(name: &TableName, rows: &[Row]) -> Option<TableShape> {
+    let mut listed = Listed::default();
+    for row in rows {
+        listed.take(row);
+    }
+    listed.columns.sort_by_key(|(place, _)| *place);
+    let columns: Vec<ColumnShape> = listed
+        .columns
+        .into_iter()
+        .map(|(_, column)| column)
+        .collect();
+    if columns.is_empty() {
+        return None;
+    }
+    let place = |name: &str| {
+        columns
+            .iter()
+            .position(|column| same_name(&column.name, name))
+    };
+
+    let (mut primary_key, mut unique_keys) = (None, Vec::new());
+    for key in &listed.keys {
+        // A part without a column is an expression.
+        let parts: Option<Vec<KeyPart>> = key
+            .parts
+            .iter()
+            .map(|part| {
+                Some(KeyPart {
+                    column: place(part.a.as_deref()?)?,
+                    prefix: part.b.as_deref().and_then(|length| length.parse().ok()),
+                })
+            })
+            .collect();
+        let shape = KeyShape {
+            parts: parts.unwrap_or_default(),
+        };
+        match key.name.as_str() {
+            "PRIMARY" => primary_key = Some(shape),
+            _ => unique_keys.push(shape),
+        }
+    }
+
+    let parents = listed.parents.iter().filter_map(|key| {
+        let texts = |pick: fn(&Part) -> Option<&str>| {
+            key.parts.iter().map(pick).collect::<Option<Vec<_>>>()
+        };
+        let columns = texts(|part| part.a.as_deref())?.into_iter().map(place);
+        Some(ParentShape {
+            columns: columns.collect::<Option<_>>()?,
+            table: from_hex(key.parts.first()?.b.as_deref()?)?,
+            referenced: texts(|part| part.c.as_deref())?
+                .into_iter()
+                .map(Box::from)
+                .collect(),
+        })
+    });
+    let parents = parents.collect();
+
+    let (mut referenced, mut children) = (Vec::<KeyShape>::new(), Vec::new());
+    for key in &listed.children {
+        if let Some(Part {
+            b: Some(schema),
+            c: Some(table),
+            ..
+        }) = key.parts.first()
+        {
+            push_new(&mut children, table_name(schema, table));
+        }
+        let parts = key.parts.iter().map(|part| {
+            Some(KeyPart {
+                column: place(part.a.as_deref()?)?,
+                prefix: None,
+            })
+        });
+        if let Some(parts) = parts.collect() {
+            let shape = KeyShape { parts };
+            if !primary_key
+                .iter()
+                .chain(&unique_keys)
+                .any(|key| *key == shape)
+            {
+                push_new(&mut referenced, shape);
+            }
+        }
+    }
+    Some(TableShape {
+        name: name.clone(),
+        columns,
+        primary_key,
+        unique_keys,
+        parents,
+        referenced,
+        children,
+        cascades_to: listed.cascades_to,
+    })
+}
+
+/// The query's rows by their kind.
+#[derive(Default)]
+struct Listed {
+    columns: Vec<(u32, ColumnShape)>,
+    keys: Vec<Named>,
+    parents: Vec<Named>,
+    children: Vec<Named>,
+    cascades_to: Vec<TableName>,
+}
+
+/// Parts of one name, in their order.
+struct Named {
+    name: String,
+    parts: Vec<Part>,
+}
+
+struct Part {
+    place: u32,
+    a: Option<String>,
+    b: Option<String>,
+    c: Option<String>,
+}
+
+impl Listed {
+    fn take(&mut self, row: &Row) {
+        let text = |column| row.text(column).map(str::to_owned);
+        let place = row
+            .text("place")
+            .and_then(|place| place.parse().ok())
+            .unwrap_or(0);
+        let part = Part {
+            place,
+            a: text("a"),
+            b: text("b"),
+            c: text("c"),
+        };
+        match row.text("kind") {
+            Some("column") => {
+                let fold = Fold::of_column(row.text("b").unwrap_or_default(), row.text("c"));
+                let name = row.text("a").unwrap_or_default().into();
+                self.columns.push((place, ColumnShape { name, fold }));
+            }
+            Some("key") => add(&mut self.keys, row, part),
+            Some("parent") => add(&mut self.parents, row, part),
+            Some("child") => add(&mut self.children, row, part),
+            Some("cascade") => {
+                if let (Some(schema), Some(table)) = (row.text("a"), row.text("b")) {
+                    push_new(&mut self.cascades_to, table_name(schema, table));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn add(all: &mut Vec<Named>, row: &Row, part: Part) {
+    let name = row.text("name").unwrap_or_default();
+    let at = all.iter().position(|named| named.name == name);
+    let at = at.unwrap_or_else(|| {
+        all.push(Named {
+            name: name.to_owned(),
+            parts: Vec::new(),
+        });
+        all.len() - 1
+    });
+    if let Some(named) = all.get_mut(at) {
+        named.parts.push(part);
+        named.parts.sort_by_key(|part| part.place);
+    }
+}
+
+fn push_new<T: PartialEq>(all: &mut Vec<T>, one: T) {
+    if !all.contains(&one) {
+        all.push(one);
+    }
+}
+
+fn table_name(schema: &str, table: &str) -> TableName {
+    TableName {
+        schema: schema.into(),
+        table: table.into(),
+    }
+}
+
+/// Column names are equal whatever their case; constraints may write them otherwise than columns do.
+fn same_name(one: &str, other: &str) -> bool {
+    one == other || one.to_lowercase() == other.to_lowercase()
+}
+
+/// Two names in hexadecimal with a point between them, which names may have themselves.
+fn from_hex(text: &str) -> Option<TableName> {
+    let (schema, table) = text.split_once('.')?;
+    let decoded = |hex: &str| {
+        let bytes: Option<Vec<u8>> = (0..hex.len() / 2)
+            .map(|at| u8::from_str_radix(hex.get(at * 2..at * 2 + 2)?, 16).ok())
+            .collect();
+        String::from_utf8(bytes?).ok()
+    };
+    Some(table_name(&decoded(schema)?, &decoded(table)?))
+}
