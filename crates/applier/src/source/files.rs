@@ -17,8 +17,8 @@ pub struct FileSource {
     waiting: VecDeque<PathBuf>,
     open: Option<EventFile>,
     framer: TransactionFramer,
-    /// What the target has, and what was read since.
-    seen: GtidSet,
+    /// What the target has, and what was read since; `None` when nobody applies what is read.
+    seen: Option<GtidSet>,
     /// Whether the file that is open says that its server did not close it.
     in_use: bool,
     read: ReadBytes,
@@ -44,6 +44,25 @@ impl FileSource {
         executed: GtidSet,
         max_transaction_bytes: u64,
     ) -> Result<Self, SourceError> {
+        Self::open_files(files, Some(executed), max_transaction_bytes).await
+    }
+
+    /// Files in their order, for a reader that applies nothing: transactions may be missing before them and between them.
+    ///
+    /// # Errors
+    /// When a file is not there or cannot be read.
+    pub async fn open_to_look_at(
+        files: Vec<PathBuf>,
+        max_transaction_bytes: u64,
+    ) -> Result<Self, SourceError> {
+        Self::open_files(files, None, max_transaction_bytes).await
+    }
+
+    async fn open_files(
+        files: Vec<PathBuf>,
+        seen: Option<GtidSet>,
+        max_transaction_bytes: u64,
+    ) -> Result<Self, SourceError> {
         let mut total = 0;
         for file in &files {
             let mut file = EventFile::open(file).await?;
@@ -53,7 +72,7 @@ impl FileSource {
             waiting: files.into(),
             open: None,
             framer: TransactionFramer::new(ChecksumAlgorithm::Crc32, max_transaction_bytes),
-            seen: executed,
+            seen,
             in_use: false,
             read: ReadBytes { done: 0, total },
         })
@@ -100,10 +119,10 @@ impl FileSource {
 
     /// What an event between transactions means.
     fn note(&mut self, item: &StreamItem, path: &Path) -> Result<(), SourceError> {
-        let StreamItem::PreviousGtids(previous) = item else {
+        let (StreamItem::PreviousGtids(previous), Some(seen)) = (item, &self.seen) else {
             return Ok(());
         };
-        let missing = previous.difference(&self.seen);
+        let missing = previous.difference(seen);
         if missing.is_empty() {
             return Ok(());
         }
@@ -142,7 +161,9 @@ impl Source for FileSource {
             let item = framed.map_err(|error| file.damaged(&error))?;
             match item {
                 Some(StreamItem::Transaction(transaction)) => {
-                    self.seen.add(transaction.gtid);
+                    if let Some(seen) = &mut self.seen {
+                        seen.add(transaction.gtid);
+                    }
                     return Ok(Some(transaction));
                 }
                 Some(item) => {

@@ -6,6 +6,7 @@ mod event_line;
 mod find;
 mod follow;
 mod list;
+mod parallelism;
 mod purge;
 mod show;
 mod target;
@@ -28,6 +29,8 @@ pub(crate) enum LogCommand {
     Verify(TargetArgs),
     /// Where the logs of two members part
     Diff(diff::DiffArgs),
+    /// How parallel binlog files can be applied, by their own dependency information and by their rows
+    Parallelism(parallelism::ParallelismArgs),
     /// Show entries as a running member writes them
     Follow(follow::FollowArgs),
     /// Remove old files of a running member's log, as far as the ring does not need them
@@ -45,6 +48,7 @@ pub(crate) fn run(command: &LogCommand, format: Format) -> Result<(), Failure> {
         LogCommand::Find(args) => find::run(args, format),
         LogCommand::Verify(args) => verify::run(args, format),
         LogCommand::Diff(args) => diff::run(args, format),
+        LogCommand::Parallelism(args) => parallelism::run(args, format),
         LogCommand::Follow(args) => follow::run(args, format),
         LogCommand::Purge(args) => purge::run(args, format),
     }

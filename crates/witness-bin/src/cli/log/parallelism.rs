@@ -1,0 +1,155 @@
+//! `witness log parallelism`: how parallel binlog files, a mysqld's or a member's, can be applied.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use applier::analysis::{Analysis, Groups, Report};
+use applier::source::{FileSource, Source};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::terminal::{Failure, Format, Table, print_json, print_text};
+
+/// Arguments of `witness log parallelism`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ParallelismArgs {
+    /// Binlog files, in their order
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Transactions with more bytes are refused
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
+    max_transaction_bytes: u64,
+}
+
+/// Runs `witness log parallelism`.
+///
+/// # Errors
+/// When a file cannot be read.
+pub(super) fn run(args: &ParallelismArgs, format: Format) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let report = runtime.block_on(look_at(args))?;
+    match format {
+        Format::Json => print_json(&report),
+        Format::Table => print_text(&text(&report)),
+    }
+}
+
+async fn look_at(args: &ParallelismArgs) -> Result<Report, Failure> {
+    let failure = |error: applier::source::SourceError| Failure::error(error.to_string());
+    let limit = args.max_transaction_bytes;
+    let opened = FileSource::open_to_look_at(args.files.clone(), limit).await;
+    let mut source = opened.map_err(failure)?;
+    let mut analysis = Analysis::new(limit);
+    let bar = bar();
+    while let Some(transaction) = source.next().await.map_err(failure)? {
+        let added = analysis.add(&transaction);
+        added.map_err(|error| Failure::error(error.to_string()))?;
+        let read = source.read();
+        bar.set_length(read.total);
+        bar.set_position(read.done);
+    }
+    bar.finish_and_clear();
+    Ok(analysis.report())
+}
+
+fn text(report: &Report) -> String {
+    let mut text = format!(
+        "{} transactions, {} of them applied alone; {} row writes\n\n",
+        report.transactions, report.barriers, report.row_writes
+    );
+    put_groups(
+        &mut text,
+        "Commit groups by the log (last_committed, sequence_number)",
+        &report.by_log,
+    );
+    put_groups(
+        &mut text,
+        "Groups by the rows that transactions write (policy transactions)",
+        &report.by_writesets,
+    );
+    text.push_str(
+        "Longest chain of row writes that wait for each other, with any number of workers\n",
+    );
+    let mut table = Table::new(&["Policy", "Row_writes", "Parallelism"]);
+    for chain in &report.chains {
+        table.row(vec![
+            chain.policy.into(),
+            chain.row_writes.to_string(),
+            format!("{:.2}", chain.parallelism),
+        ]);
+    }
+    put_table(&mut text, &table);
+    put_notes(&mut text, report);
+    text
+}
+
+fn put_groups(text: &mut String, title: &str, groups: &Groups) {
+    let _ = writeln!(
+        text,
+        "{title}: {:.2} transactions on average",
+        groups.average_size
+    );
+    let mut table = Table::new(&[
+        "Group_size",
+        "Transactions",
+        "%_of_transactions",
+        "Groups",
+        "%_of_groups",
+    ]);
+    for size in &groups.sizes {
+        table.row(vec![
+            size.size.to_string(),
+            size.transactions.to_string(),
+            format!("{:.1}", size.percent_of_transactions),
+            size.groups.to_string(),
+            format!("{:.1}", size.percent_of_groups),
+        ]);
+    }
+    put_table(text, &table);
+    text.push('\n');
+}
+
+fn put_table(text: &mut String, table: &Table) {
+    for line in table.lines() {
+        text.push_str(&line);
+        text.push('\n');
+    }
+}
+
+fn put_notes(text: &mut String, report: &Report) {
+    text.push_str(
+        "\nUnique keys besides the primary one, and foreign keys, are not in the log: what they make wait is not counted.\n",
+    );
+    let mut note = |tables: &[String], words: &str| {
+        if !tables.is_empty() {
+            let _ = writeln!(text, "{words}: {}", tables.join(", "));
+        }
+    };
+    note(
+        &report.tables_without_primary_key,
+        "Without a primary key, written one row after the other",
+    );
+    note(
+        &report.tables_with_unknown_primary_key,
+        "The log does not say which primary key these have, so that they count as having none \
+         (set binlog_row_metadata=FULL on the source)",
+    );
+    if report.forgotten_keys > 0 {
+        let _ = writeln!(
+            text,
+            "{} keys were forgotten to save memory: the figures of transactions and rows are rather too low",
+            report.forgotten_keys
+        );
+    }
+}
+
+fn bar() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    match ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
