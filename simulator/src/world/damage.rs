@@ -6,20 +6,23 @@ use std::path::{Path, PathBuf};
 use raft_types::MemberId;
 
 use super::World;
+use super::slot::Slot;
 use crate::faults::Crash;
 
 /// Where the log's files of a member stand on its disk.
 const LOG_DIR: &str = "data/log";
 
 impl World {
-    /// The members whose loss leaves a majority of every voter set in force and of the voters of every region, and a
+    /// The members whose loss leaves a majority of every voter set in any log and of the voters of every region, and a
     /// database member that can lead.
     pub(super) fn may_rot(&self) -> Vec<MemberId> {
-        let leader = self.leader().and_then(|id| self.slots.get(&id)?.process());
-        let Some(leader) = leader.filter(|_| !self.removals) else {
+        if self.removals || self.leader().is_none() {
             return Vec::new();
-        };
-        let mut sets = leader.with(|member| member.status().ring_view.voter_sets);
+        }
+        // Of every log: a leader's last step may never be committed, and then the one before it decides.
+        let running = self.slots.values().filter_map(Slot::process);
+        let views = running.map(|process| process.with(|member| member.status().ring_view));
+        let mut sets: Vec<_> = views.flat_map(|view| view.voter_sets).collect();
         for slot in self.slots.values() {
             let region = &slot.seat.record.region;
             let voters = self.slots.iter().filter(|(_, other)| {
@@ -43,7 +46,7 @@ impl World {
     }
 
     /// The log's files but the last one, which may end in a torn write.
-    fn closed_files(&self, slot: &super::Slot) -> Vec<PathBuf> {
+    fn closed_files(&self, slot: &Slot) -> Vec<PathBuf> {
         let files = slot.seat.disk.files(Path::new(LOG_DIR));
         let numbered = files.into_iter().filter(|file| {
             file.extension()
