@@ -6,7 +6,8 @@
 //! byte by byte, whatever the collation of their columns.
 //!
 //! It can be either kind of database ([`Finished`]): one whose rows have versions by their places in the log, as C5 wants it,
-//! or one that locks rows until the commit, as MySQL does.
+//! or one that locks rows until the commit, as MySQL does. The first kind keeps what is committed behind its current prefix
+//! as long as a session is open, and loses it with the last one.
 
 mod commits;
 mod crash;
@@ -15,7 +16,7 @@ mod session;
 mod table;
 mod versions;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -64,9 +65,12 @@ struct Shared {
     versions: Versions,
     tables: Mutex<Tables>,
     commits: Mutex<Commits>,
-    /// Transactions that were rolled back, by their stamps.
-    rolled_back: Mutex<HashSet<u64>>,
+    /// Rows that transactions wrote before they were to begin again, by their stamps.
+    kept: Mutex<HashMap<u64, usize>>,
+    /// Numbers given to sessions.
     sessions: AtomicU64,
+    /// Sessions that there are.
+    open_sessions: AtomicU64,
     crashes: Crashes,
     down: AtomicBool,
 }
@@ -108,8 +112,9 @@ impl MemoryBackend {
                 versions: Versions::new(),
                 tables: Mutex::default(),
                 commits: Mutex::new(Commits::new(options.finished)),
-                rolled_back: Mutex::default(),
+                kept: Mutex::default(),
                 sessions: AtomicU64::new(0),
+                open_sessions: AtomicU64::new(0),
                 crashes: Crashes::default(),
                 down: AtomicBool::new(false),
             }),
@@ -206,11 +211,24 @@ impl Shared {
 
     fn crash(&self) {
         let _life = self.crashes.end_life();
-        let kept = locked(&self.commits).lose();
-        self.versions.lose_behind(kept);
-        locked(&self.rolled_back).clear();
+        self.lose_what_is_no_prefix();
         let down = self.options.finished == Finished::AtWrite;
         self.down.store(down, SeqCst);
+    }
+
+    fn close_session(&self) {
+        if self.open_sessions.fetch_sub(1, SeqCst) == 1
+            && self.options.finished == Finished::AtWrite
+        {
+            let _life = self.crashes.end_life();
+            self.lose_what_is_no_prefix();
+        }
+    }
+
+    fn lose_what_is_no_prefix(&self) {
+        let kept = locked(&self.commits).lose();
+        self.versions.lose_behind(kept);
+        locked(&self.kept).clear();
     }
 }
 
@@ -269,6 +287,7 @@ impl Backend for MemoryBackend {
                     .to_owned(),
             ));
         }
+        self.shared.open_sessions.fetch_add(1, SeqCst);
         Ok(MemorySession {
             id: SessionId(self.shared.sessions.fetch_add(1, SeqCst) + 1),
             life: *self.shared.crashes.life(),

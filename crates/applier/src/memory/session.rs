@@ -31,6 +31,8 @@ pub struct MemorySession {
 pub(super) struct Open {
     stamp: u64,
     keys: Vec<Key>,
+    /// So many of its rows are written.
+    rows: usize,
 }
 
 /// What is wrong, and where.
@@ -92,7 +94,8 @@ impl MemorySession {
             return Err(Complaint::CannotDo("a barrier has no rows to write one by one").into());
         };
         let writer = self.begin(transaction);
-        let mut row = rows.start;
+        let written = self.open.as_ref().map_or(0, |open| open.rows);
+        let mut row = rows.start.max(written);
         while row < rows.end {
             row = self.write_event(changes, row, rows.end, writer)?;
         }
@@ -131,6 +134,9 @@ impl MemorySession {
             rows.images = event.event.get(images).unwrap_or_default().into();
             self.write_images(&table, &rows, &columns, writer)
                 .map_err(|complaint| wrong(at, complaint))?;
+            if let Some(open) = &mut self.open {
+                open.rows = at + 1;
+            }
         }
         Ok(end)
     }
@@ -164,14 +170,15 @@ impl MemorySession {
             Finished::AtWrite => transaction.seq.0,
             Finished::AtCommit => UNCOMMITTED,
         };
+        let shared = &self.shared;
         self.open.get_or_insert_with(|| Open {
             stamp,
             keys: Vec::new(),
+            rows: locked(&shared.kept).remove(&stamp).unwrap_or_default(),
         });
         Writer {
             session: self.id,
             stamp,
-            again: locked(&self.shared.rolled_back).contains(&stamp),
             horizon: self.shared.horizon(),
         }
     }
@@ -186,13 +193,27 @@ impl MemorySession {
         });
     }
 
-    pub(super) fn take_back(&mut self) {
+    /// The open transaction begins again, or never. Where rows have versions, those that it has written stay: later ones
+    /// may have gone on from them, and nobody sees them before it is committed.
+    fn take_back(&mut self) {
         let Some(open) = self.open.take() else { return };
+        if open.stamp == UNCOMMITTED {
+            self.undo(&open);
+        } else {
+            locked(&self.shared.kept).insert(open.stamp, open.rows);
+        }
+    }
+
+    /// What runs alone leaves nothing behind.
+    fn give_up(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.undo(&open);
+        }
+    }
+
+    fn undo(&self, open: &Open) {
         for key in &open.keys {
             self.shared.versions.take_back(key, open.stamp);
-        }
-        if open.stamp != UNCOMMITTED {
-            locked(&self.shared.rolled_back).insert(open.stamp);
         }
     }
 
@@ -227,7 +248,7 @@ impl MemorySession {
             }
         }
         if barrier.end == BarrierEnd::Rollback {
-            self.take_back();
+            self.give_up();
         }
         Ok(())
     }
@@ -322,6 +343,9 @@ impl Session for MemorySession {
                 Body::Barrier(barrier) => session.do_barrier(transaction, barrier),
                 Body::Rows(changes) => session.write_rows(transaction, 0..changes.rows.len()),
             };
+            if result.is_err() {
+                session.give_up();
+            }
             session.or_take_back(result)?;
             session.commit_now(transaction);
             Ok(())
@@ -345,6 +369,7 @@ impl Drop for MemorySession {
             session.take_back();
             Ok(())
         });
+        self.shared.close_session();
     }
 }
 

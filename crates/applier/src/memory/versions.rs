@@ -61,8 +61,6 @@ impl Complaint {
 pub(super) struct Writer {
     pub(super) session: SessionId,
     pub(super) stamp: u64,
-    /// Its transaction was rolled back before, so that later ones may have written already.
-    pub(super) again: bool,
     /// Nobody reads what was before this stamp.
     pub(super) horizon: u64,
 }
@@ -276,7 +274,7 @@ impl Chain {
             .versions
             .last()
             .is_some_and(|last| last.stamp > writer.stamp);
-        if is_late && !writer.again {
+        if is_late {
             return Err(Complaint::OutOfOrder);
         }
         let row = decide(self.at(writer.stamp))?;
@@ -306,7 +304,6 @@ mod tests {
         Writer {
             session: SessionId(1),
             stamp,
-            again: false,
             horizon,
         }
     }
@@ -329,12 +326,6 @@ mod tests {
         );
         let late = versions.write(&key, writer(4, 0), |_| Ok(None));
         assert_eq!(late, Err(Complaint::OutOfOrder));
-        let again = Writer {
-            again: true,
-            ..writer(4, 0)
-        };
-        versions.write(&key, again, |was| Ok(was.cloned())).unwrap();
-        assert_eq!(at(4), Some(row("3")));
     }
 
     #[test]

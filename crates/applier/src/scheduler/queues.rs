@@ -48,6 +48,9 @@ impl Queues {
     }
 }
 
+/// 2^64 divided by the golden ratio.
+const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// Keys are hashes already: this only spreads them, for hashes that are small numbers.
 #[derive(Debug, Default)]
 struct KeyHasher(u64);
@@ -64,8 +67,27 @@ impl Hasher for KeyHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // The golden ratio's multiplier, folded, so that high and low bits both depend on all of it.
-        let product = u128::from(self.0 ^ number) * 0x9e37_79b9_7f4a_7c15_f39c_0c9b;
+        // The product, folded, so that high and low bits both depend on all of it.
+        let product = u128::from(self.0 ^ number) * u128::from(GOLDEN_RATIO);
         self.0 = (product as u64) ^ ((product >> 64) as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_number_may_be_a_key() {
+        let hash = |number: u64| {
+            let mut hasher = KeyHasher::default();
+            hasher.write_u64(number);
+            hasher.finish()
+        };
+        let hashes = [0, 1, 2, u64::MAX, u64::MAX / 2].map(hash);
+        let mut different = hashes.to_vec();
+        different.sort_unstable();
+        different.dedup();
+        assert_eq!(different.len(), hashes.len());
     }
 }

@@ -1,0 +1,326 @@
+//! A database whose sessions wait for permission at every call. Permissions come one by one, at the choice of a seed, and only
+//! when nothing else is left to do: which worker goes next depends on the seed alone.
+//!
+//! It also does what databases do: deadlocks, locks on more than a row (so that a later transaction can hold up an earlier
+//! one), connections that break before or behind a commit.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use applier::backend::{Backend, BackendError, Finished, Session, SessionId, Then, WriteError};
+use applier::memory::{MemoryBackend, MemorySession};
+use applier::schema::{TableName, TableShape};
+use applier::transaction::Transaction;
+use binlog_format::gtid::GtidSet;
+use fastrand::Rng;
+use tokio::sync::{Notify, oneshot};
+
+/// What may go wrong, out of a thousand calls.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Faults {
+    pub(crate) again: u32,
+    pub(crate) lost: u32,
+    /// So many wide locks there are; 0 for none. Every third transaction takes one at its first row.
+    pub(crate) wide_locks: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    session: SessionId,
+    pass: oneshot::Sender<()>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    random: Rng,
+    waiting: Vec<Waiting>,
+    /// What was let pass, for comparison.
+    trace: Vec<u64>,
+    /// The most that waited at once.
+    most: usize,
+    wide: HashMap<u64, SessionId>,
+    /// Sessions that wait for a wide lock.
+    blocked: HashMap<SessionId, u64>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    inner: Mutex<Inner>,
+    freed: Notify,
+    faults: Faults,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct GatedBackend {
+    pub(crate) memory: MemoryBackend,
+    pub(crate) gate: Arc<Gate>,
+}
+
+#[derive(Debug)]
+pub(crate) struct GatedSession {
+    memory: Option<MemorySession>,
+    id: SessionId,
+    gate: Arc<Gate>,
+}
+
+/// What becomes of a call.
+enum Luck {
+    Good,
+    Again,
+    LostBefore,
+    LostBehind,
+}
+
+impl Gate {
+    pub(crate) fn new(seed: u64, faults: Faults) -> Arc<Self> {
+        Arc::new(Self {
+            inner: Mutex::new(Inner {
+                random: Rng::with_seed(seed),
+                waiting: Vec::new(),
+                trace: Vec::new(),
+                most: 0,
+                wide: HashMap::new(),
+                blocked: HashMap::new(),
+            }),
+            freed: Notify::new(),
+            faults,
+        })
+    }
+
+    /// Lets one after the other pass. In paused time a sleep ends when all tasks wait.
+    pub(crate) async fn choose(&self) {
+        loop {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let chosen = {
+                let mut inner = self.inner.lock().unwrap();
+                inner.waiting.retain(|one| !one.pass.is_closed());
+                let count = inner.waiting.len();
+                inner.most = inner.most.max(count);
+                if count == 0 {
+                    continue;
+                }
+                let place = inner.random.usize(0..count);
+                let chosen = inner.waiting.remove(place);
+                inner.trace.push(chosen.session.0);
+                chosen
+            };
+            let _ = chosen.pass.send(());
+        }
+    }
+
+    pub(crate) fn trace(&self) -> Vec<u64> {
+        self.inner.lock().unwrap().trace.clone()
+    }
+
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.inner.lock().unwrap().most
+    }
+
+    async fn pass(&self, session: SessionId) -> Luck {
+        let (pass, passed) = oneshot::channel();
+        self.inner
+            .lock()
+            .unwrap()
+            .waiting
+            .push(Waiting { session, pass });
+        passed.await.expect("the chooser goes on");
+        let mut inner = self.inner.lock().unwrap();
+        let throw = inner.random.u32(0..1000);
+        let behind = inner.random.bool();
+        match throw {
+            throw if throw < self.faults.again => Luck::Again,
+            throw if throw < self.faults.again + self.faults.lost => match behind {
+                true => Luck::LostBehind,
+                false => Luck::LostBefore,
+            },
+            _ => Luck::Good,
+        }
+    }
+
+    /// Waits until nobody else has the transaction's wide lock, and takes it.
+    async fn lock(&self, session: SessionId, transaction: &Transaction) {
+        let number = transaction.gtid.gno.get();
+        if self.faults.wide_locks == 0 || !number.is_multiple_of(3) {
+            return;
+        }
+        let lock = number / 3 % self.faults.wide_locks;
+        loop {
+            let freed = self.freed.notified();
+            {
+                let mut inner = self.inner.lock().unwrap();
+                let owner = *inner.wide.entry(lock).or_insert(session);
+                if owner == session {
+                    inner.blocked.remove(&session);
+                    return;
+                }
+                inner.blocked.insert(session, lock);
+            }
+            freed.await;
+        }
+    }
+
+    fn unlock(&self, session: SessionId) {
+        let mut inner = self.inner.lock().unwrap();
+        inner.blocked.remove(&session);
+        inner.wide.retain(|_, owner| *owner != session);
+        drop(inner);
+        self.freed.notify_waiters();
+    }
+}
+
+fn lost() -> WriteError {
+    WriteError::Lost("the connection broke".to_owned())
+}
+
+impl GatedSession {
+    fn memory(&mut self) -> Result<&mut MemorySession, WriteError> {
+        self.memory.as_mut().ok_or_else(lost)
+    }
+
+    /// Waits for permission, and for the wide lock of a transaction that begins.
+    async fn enter(&mut self, begins: Option<&Transaction>) -> Result<Luck, WriteError> {
+        self.memory()?;
+        let luck = self.gate.pass(self.id).await;
+        if let Some(transaction) = begins {
+            self.gate.lock(self.id, transaction).await;
+        }
+        if let Luck::Again = luck {
+            self.memory()?.roll_back().await?;
+            self.gate.unlock(self.id);
+            return Err(WriteError::Again("deadlock".to_owned()));
+        }
+        if let Luck::LostBefore = luck {
+            self.lose();
+            return Err(lost());
+        }
+        Ok(luck)
+    }
+
+    fn lose(&mut self) {
+        self.memory = None;
+        self.gate.unlock(self.id);
+    }
+
+    /// Ends a call: `open` says whether the transaction stays open when it succeeded.
+    fn leave(
+        &mut self,
+        luck: &Luck,
+        result: Result<(), WriteError>,
+        open: bool,
+    ) -> Result<(), WriteError> {
+        if let Luck::LostBehind = luck {
+            self.lose();
+            return Err(lost());
+        }
+        if !open || result.is_err() {
+            self.gate.unlock(self.id);
+        }
+        result
+    }
+}
+
+impl Drop for GatedSession {
+    fn drop(&mut self) {
+        self.gate.unlock(self.id);
+    }
+}
+
+impl Session for GatedSession {
+    fn id(&self) -> SessionId {
+        self.id
+    }
+
+    async fn write(
+        &mut self,
+        transaction: &Arc<Transaction>,
+        rows: Range<usize>,
+        then: Then,
+    ) -> Result<(), WriteError> {
+        let begins = (rows.start == 0).then_some(transaction);
+        let luck = self.enter(begins.map(Arc::as_ref)).await?;
+        let result = self.memory()?.write(transaction, rows, then).await;
+        self.leave(&luck, result, then == Then::StayOpen)
+    }
+
+    async fn commit(&mut self, transaction: &Arc<Transaction>) -> Result<(), WriteError> {
+        let luck = self.enter(None).await?;
+        let result = self.memory()?.commit(transaction).await;
+        self.leave(&luck, result, false)
+    }
+
+    async fn apply(
+        &mut self,
+        transactions: &[Arc<Transaction>],
+    ) -> (usize, Result<(), WriteError>) {
+        let mut rest: VecDeque<_> = transactions.iter().collect();
+        let mut committed = 0;
+        while let Some(transaction) = rest.pop_front() {
+            let result = async {
+                let luck = self.enter(Some(transaction)).await?;
+                let (_, result) = self
+                    .memory()?
+                    .apply(std::slice::from_ref(transaction))
+                    .await;
+                self.leave(&luck, result, false)
+            };
+            if let Err(error) = result.await {
+                return (committed, Err(error));
+            }
+            committed += 1;
+        }
+        (committed, Ok(()))
+    }
+
+    async fn run_barrier(&mut self, transaction: &Arc<Transaction>) -> Result<(), WriteError> {
+        let luck = self.enter(None).await?;
+        let result = self.memory()?.run_barrier(transaction).await;
+        self.leave(&luck, result, false)
+    }
+
+    async fn roll_back(&mut self) -> Result<(), WriteError> {
+        self.memory()?.roll_back().await?;
+        self.gate.unlock(self.id);
+        Ok(())
+    }
+}
+
+impl Backend for GatedBackend {
+    type Session = GatedSession;
+
+    fn finished(&self) -> Finished {
+        self.memory.finished()
+    }
+
+    async fn open(&self) -> Result<GatedSession, BackendError> {
+        let memory = self.memory.open().await?;
+        Ok(GatedSession {
+            id: memory.id(),
+            memory: Some(memory),
+            gate: Arc::clone(&self.gate),
+        })
+    }
+
+    async fn executed(&self) -> Result<GtidSet, BackendError> {
+        self.memory.executed().await
+    }
+
+    async fn table(&self, name: &TableName) -> Result<Option<TableShape>, BackendError> {
+        self.memory.table(name).await
+    }
+
+    async fn at_prefix_point(&self) -> Result<(), BackendError> {
+        self.memory.at_prefix_point().await
+    }
+
+    async fn blockers(&self, waiting: SessionId) -> Result<Vec<SessionId>, BackendError> {
+        let inner = self.gate.inner.lock().unwrap();
+        let owner = inner
+            .blocked
+            .get(&waiting)
+            .and_then(|lock| inner.wide.get(lock));
+        Ok(owner.copied().into_iter().collect())
+    }
+}

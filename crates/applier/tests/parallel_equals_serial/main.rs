@@ -1,0 +1,316 @@
+//! Whatever the policy, the commit order, the workers, the window, and whatever breaks meanwhile: the target ends as the log
+//! says, nothing is applied twice or left out, and readers see prefixes only, never an earlier one after a later one.
+//!
+//! Every seed is a log, a configuration, a database (one that keeps versions by places in the log, or one that locks rows),
+//! and a chain of faults; in paused time on one thread, a gate lets one call of a session pass at a time. A seed that fails
+//! prints itself; `APPLIER_SEED=<seed> cargo test -p applier --test parallel_equals_serial` runs it alone, and
+//! `APPLIER_SEEDS=<count>` another number of them.
+
+mod gate;
+mod log;
+mod readers;
+mod tables;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use applier::backend::{Backend, Finished};
+use applier::memory::{CrashPoint, MemoryBackend, MemoryOptions};
+use applier::run::{
+    ApplyError, BatchSize, CommitOrder, Control, Ended, Options, Progress, Steering, WindowSize,
+    apply,
+};
+use applier::scheduler::Policy;
+use applier::source::{Source, SourceError};
+use binlog_format::framing::FramedTransaction;
+use binlog_format::gtid::GtidSet;
+use fastrand::Rng;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use gate::{Faults, Gate, GatedBackend};
+use log::{ALTER, Log};
+use readers::Reader;
+
+/// A log that is there from the beginning to the end.
+struct WholeLog {
+    log: Arc<Log>,
+    next: usize,
+}
+
+impl Source for WholeLog {
+    async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
+        let transaction = self.log.transactions.get(self.next).cloned();
+        self.next += 1;
+        Ok(transaction)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.next >= self.log.transactions.len()
+    }
+}
+
+/// How a run is interrupted.
+#[derive(Debug, Clone, Copy)]
+enum Interruption {
+    None,
+    /// Cancelled after so many milliseconds.
+    Cancel(u64),
+    /// Dropped as it is.
+    Abort(u64),
+    /// Paused for a while.
+    Pause(u64),
+}
+
+#[derive(Debug)]
+struct Case {
+    options: Options,
+    finished: Finished,
+    faults: Faults,
+    crashes: u32,
+}
+
+impl Case {
+    fn random(random: &mut Rng) -> Self {
+        let finished = match random.bool() {
+            true => Finished::AtWrite,
+            false => Finished::AtCommit,
+        };
+        let commit_order = match random.bool() {
+            true => CommitOrder::Log,
+            false => CommitOrder::Snapshot {
+                interval: Duration::from_millis(random.u64(1..30)),
+            },
+        };
+        let options = Options {
+            policy: Policy::ALL[random.usize(0..3)],
+            workers: random.usize(1..7),
+            commit_order,
+            window: WindowSize {
+                rows: random.usize(1..60),
+                bytes: 1 << random.u32(10..24),
+            },
+            batch: BatchSize {
+                transactions: random.usize(1..6),
+                bytes: 1 << random.u32(8..20),
+            },
+            stall_after: Duration::from_millis(20),
+            reopen_for: Duration::from_secs(5),
+            max_transaction_bytes: 1 << 24,
+        };
+        let locks = finished == Finished::AtCommit;
+        let rough = random.bool();
+        let faults = Faults {
+            again: if rough { random.u32(0..80) } else { 0 },
+            lost: if rough && locks { random.u32(0..40) } else { 0 },
+            wide_locks: if locks && random.bool() {
+                random.u64(1..4)
+            } else {
+                0
+            },
+        };
+        Self {
+            options,
+            finished,
+            faults,
+            crashes: if rough { random.u32(0..3) } else { 0 },
+        }
+    }
+}
+
+/// What a seed went through.
+#[derive(Debug, PartialEq, Eq)]
+struct Passage {
+    trace: Vec<u64>,
+    most_at_once: usize,
+    runs: usize,
+    step_backs: u64,
+    retries: u64,
+}
+
+fn interruption(random: &mut Rng) -> Interruption {
+    let after = random.u64(1..60);
+    match random.u8(0..5) {
+        0 => Interruption::Cancel(after),
+        1 => Interruption::Abort(after),
+        2 => Interruption::Pause(after),
+        _ => Interruption::None,
+    }
+}
+
+async fn pass(seed: u64) -> Passage {
+    let mut random = Rng::with_seed(seed);
+    let case = Case::random(&mut random);
+    let log = Arc::new(log::random(&mut random));
+    let memory = MemoryBackend::new(MemoryOptions {
+        finished: case.finished,
+        ..MemoryOptions::default()
+    });
+    for model in tables::all() {
+        memory.put_table(model.shape);
+    }
+    memory.on_statement(ALTER, tables::late_behind_the_statement());
+    let gate = Gate::new(random.u64(..), case.faults);
+    let chooser = {
+        let gate = Arc::clone(&gate);
+        tokio::spawn(async move { gate.choose().await })
+    };
+    let mut reader = Reader {
+        memory: memory.clone(),
+        order: case.options.commit_order,
+        log: Arc::clone(&log),
+        window_rows: case.options.window.rows,
+        seen: 0,
+    };
+    let mut crashes = case.crashes;
+    let (mut runs, mut step_backs, mut retries) = (0, 0, 0);
+    loop {
+        runs += 1;
+        if crashes > 0 {
+            crashes -= 1;
+            memory.crash_at(Some(CrashPoint {
+                call: memory.calls() + random.u64(1..80),
+                behind: random.bool(),
+            }));
+        }
+        let (control, commands) = watch::channel(Control::default());
+        let steering = Steering {
+            control: commands,
+            cancel: CancellationToken::new(),
+            progress: Arc::new(Progress::new()),
+        };
+        let (cancel, progress) = (steering.cancel.clone(), Arc::clone(&steering.progress));
+        let interruption = match runs {
+            1..20 => interruption(&mut random),
+            _ => Interruption::None,
+        };
+        let source = WholeLog {
+            log: Arc::clone(&log),
+            next: 0,
+        };
+        let backend = Arc::new(GatedBackend {
+            memory: memory.clone(),
+            gate: Arc::clone(&gate),
+        });
+        let interrupts = async {
+            match interruption {
+                Interruption::None => std::future::pending().await,
+                Interruption::Cancel(after) => {
+                    tokio::time::sleep(Duration::from_millis(after)).await;
+                    cancel.cancel();
+                    std::future::pending().await
+                }
+                Interruption::Abort(after) => {
+                    tokio::time::sleep(Duration::from_millis(after)).await;
+                }
+                Interruption::Pause(after) => {
+                    tokio::time::sleep(Duration::from_millis(after)).await;
+                    let paused = Control {
+                        paused: true,
+                        ..Control::default()
+                    };
+                    control.send_replace(paused);
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                    let slow = Control {
+                        paused: false,
+                        max_transactions_per_second: Some(100.0),
+                    };
+                    control.send_replace(slow);
+                    std::future::pending().await
+                }
+            }
+        };
+        let ended = tokio::select! {
+            biased;
+            ended = apply(source, backend, &case.options, steering) => Some(ended),
+            () = interrupts => None,
+            () = reader.poll(&progress) => None,
+            () = tokio::time::sleep(Duration::from_secs(3600)) => panic!("it stands still: {case:?}"),
+        };
+        step_backs += progress.step_backs();
+        retries += progress.retries();
+        // A run that was dropped leaves tasks behind that end by and by.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        reader.look_once();
+        match ended {
+            Some(Ok(Ended::WithTheLog)) => break,
+            Some(Ok(Ended::Cancelled)) => assert!(matches!(interruption, Interruption::Cancel(_))),
+            None => assert!(matches!(interruption, Interruption::Abort(_))),
+            // A crash, of the kind of database that does not survive one.
+            Some(Err(ApplyError::Database(_))) => assert_eq!(case.finished, Finished::AtWrite),
+            Some(Err(error)) => panic!("{error}: {case:?}"),
+        }
+        memory.restart();
+        assert!(runs < 100, "it does not get on: {case:?}");
+    }
+    chooser.abort();
+    let all: GtidSet = log.transactions.iter().map(|one| one.gtid).collect();
+    assert_eq!(memory.executed().await.unwrap(), all);
+    reader.look_once();
+    assert_eq!(
+        reader.seen as usize,
+        log.transactions.len(),
+        "readers see the end"
+    );
+    assert_eq!(memory.statements(), log.statements);
+    Passage {
+        trace: gate.trace(),
+        most_at_once: gate.most_at_once(),
+        runs,
+        step_backs,
+        retries,
+    }
+}
+
+fn play(seed: u64) -> Passage {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(pass(seed))
+}
+
+fn play_or_say_which(seed: u64) -> Passage {
+    match catch_unwind(AssertUnwindSafe(|| play(seed))) {
+        Ok(passage) => passage,
+        Err(panic) => {
+            eprintln!(
+                "seed {seed} failed: APPLIER_SEED={seed} cargo test -p applier --test parallel_equals_serial"
+            );
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn whatever_happens_the_target_ends_as_the_log_says_and_readers_see_prefixes() {
+    if let Ok(seed) = std::env::var("APPLIER_SEED") {
+        let passage = play(seed.parse().expect("APPLIER_SEED is a number"));
+        eprintln!("{passage:?}");
+        return;
+    }
+    let seeds =
+        std::env::var("APPLIER_SEEDS").map_or(1500, |count| count.parse().expect("a number"));
+    let passages: Vec<Passage> = (0..seeds).map(play_or_say_which).collect();
+    // It is not that nothing happened.
+    let count = |what: fn(&Passage) -> bool| passages.iter().filter(|one| what(one)).count();
+    let parallel = count(|one| one.most_at_once >= 3);
+    let restarted = count(|one| one.runs >= 2);
+    let stepped_back = count(|one| one.step_backs > 0);
+    let retried = count(|one| one.retries > 0);
+    eprintln!(
+        "{parallel} with three workers at once or more, {restarted} restarted, {stepped_back} with step-backs, {retried} with \
+         retries"
+    );
+    let share = passages.len() / 20;
+    assert!(parallel > share && restarted > share && stepped_back > share && retried > share);
+}
+
+#[test]
+fn a_seed_is_reproducible() {
+    for seed in [3, 17, 40] {
+        assert_eq!(play(seed), play(seed), "seed {seed}");
+    }
+}

@@ -1,0 +1,127 @@
+//! The tables of a random log, and what is in them while it is made.
+
+use applier::keys::Fold;
+use applier::memory::Row;
+use applier::schema::{ColumnShape, KeyPart, KeyShape, ParentShape, TableName, TableShape};
+use binlog_format::events::TableId;
+use binlog_format::synthesis::{Column, ColumnType, Table, Value};
+
+/// A table with its content.
+#[derive(Debug, Clone)]
+pub(crate) struct Model {
+    pub(crate) table: Table,
+    pub(crate) shape: TableShape,
+    pub(crate) rows: Vec<Vec<Value>>,
+}
+
+pub(crate) fn name(table: &str) -> TableName {
+    TableName {
+        schema: "s".into(),
+        table: table.into(),
+    }
+}
+
+fn key(columns: &[usize]) -> KeyShape {
+    let part = |column: &usize| KeyPart {
+        column: *column,
+        prefix: None,
+    };
+    KeyShape {
+        parts: columns.iter().map(part).collect(),
+    }
+}
+
+impl Model {
+    /// A table of such columns, `?` behind those that may be NULL: `big`, `int`, `text`.
+    fn new(id: u64, table: &str, columns: &str, primary: &[usize], unique: &[usize]) -> Self {
+        let column = |word: &str| Column {
+            column_type: match word.trim_end_matches('?') {
+                "big" => ColumnType::BigInt,
+                "int" => ColumnType::Int,
+                _ => ColumnType::Varchar { max_bytes: 40 },
+            },
+            nullable: word.ends_with('?'),
+        };
+        let columns: Vec<Column> = columns.split(' ').map(column).collect();
+        let shapes = (0..columns.len()).map(|at| ColumnShape {
+            name: format!("c{at}").into(),
+            fold: Fold::Bytes,
+        });
+        Self {
+            shape: TableShape {
+                name: name(table),
+                columns: shapes.collect(),
+                primary_key: (!primary.is_empty()).then(|| key(primary)),
+                unique_keys: unique.iter().map(|column| key(&[*column])).collect(),
+                parents: Vec::new(),
+                referenced: Vec::new(),
+                children: Vec::new(),
+                cascades_to: Vec::new(),
+            },
+            table: Table {
+                id: TableId(id),
+                schema: "s".to_owned(),
+                name: table.to_owned(),
+                columns,
+            },
+            rows: Vec::new(),
+        }
+    }
+
+    /// The content as the in-memory database shows it.
+    pub(crate) fn content(&self) -> Vec<Row> {
+        let mut rows: Vec<Row> = self.rows.iter().map(|row| as_logged(row)).collect();
+        rows.sort_unstable();
+        rows
+    }
+}
+
+/// What a log may write to: rows of their own, unique values, a key of two columns, counters that everybody writes, rows
+/// without a key, children of the first, and a table that a statement changes.
+pub(crate) fn all() -> Vec<Model> {
+    let mut child = Model::new(16, "child", "big big?", &[0], &[]);
+    child.shape.parents.push(ParentShape {
+        columns: vec![1],
+        table: name("plain"),
+        referenced: vec!["c0".into()],
+    });
+    let mut plain = Model::new(11, "plain", "big int", &[0], &[]);
+    plain.shape.children.push(name("child"));
+    vec![
+        plain,
+        Model::new(12, "unique", "big big? int", &[0], &[1]),
+        Model::new(13, "pair", "int text int?", &[0, 1], &[]),
+        Model::new(14, "counter", "big big", &[0], &[]),
+        Model::new(15, "bag", "int int", &[], &[]),
+        child,
+        late(),
+    ]
+}
+
+pub(crate) const PLAIN: usize = 0;
+pub(crate) const UNIQUE: usize = 1;
+pub(crate) const PAIR: usize = 2;
+pub(crate) const COUNTER: usize = 3;
+pub(crate) const BAG: usize = 4;
+pub(crate) const CHILD: usize = 5;
+pub(crate) const LATE: usize = 6;
+
+/// Before the statement there is no unique key in it.
+fn late() -> Model {
+    Model::new(17, "late", "big big?", &[0], &[])
+}
+
+pub(crate) fn late_behind_the_statement() -> TableShape {
+    Model::new(17, "late", "big big?", &[0], &[1]).shape
+}
+
+fn as_logged(row: &[Value]) -> Row {
+    let bytes = |value: &Value| match value {
+        Value::Null => None,
+        Value::Int(number) => Some(number.to_le_bytes().to_vec()),
+        Value::BigInt(number) => Some(number.to_le_bytes().to_vec()),
+        Value::Text(text) => Some(text.clone().into_bytes()),
+    };
+    let values: Vec<Option<Vec<u8>>> = row.iter().map(bytes).collect();
+    Row::of(values.iter().map(Option::as_deref))
+}
