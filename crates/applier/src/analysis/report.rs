@@ -108,7 +108,7 @@ impl Analysis {
             let (shape, primary_key) = shape_of(table).map_err(|error| DecodeFailure {
                 gtid: parsed.gtid(),
                 table: Some(table.name.clone()),
-                cause: DecodeCause::Unreadable(error),
+                cause: Box::new(DecodeCause::Unreadable(error)),
             })?;
             let named = match primary_key {
                 PrimaryKey::Logged => None,

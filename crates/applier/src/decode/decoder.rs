@@ -46,7 +46,7 @@ impl Decoder {
         self.read(framed).map_err(|cause| DecodeFailure {
             gtid: framed.gtid,
             table: None,
-            cause,
+            cause: Box::new(cause),
         })
     }
 

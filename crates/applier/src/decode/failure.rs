@@ -21,7 +21,7 @@ pub struct DecodeFailure {
     /// The table that it is about, if it is about one.
     pub table: Option<TableName>,
     /// What is wrong.
-    pub cause: DecodeCause,
+    pub cause: Box<DecodeCause>,
 }
 
 /// What is wrong with a transaction.

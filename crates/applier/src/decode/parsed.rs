@@ -119,9 +119,15 @@ impl Parsed {
         } = self.head;
         let (body, more) = match self.content {
             Content::Barrier(barrier) => (Body::Barrier(barrier), 0),
-            Content::Rows(parts) => parts
-                .finish(lookup, self.max_key_bytes)
-                .map_err(|(table, cause)| DecodeFailure { gtid, table, cause })?,
+            Content::Rows(parts) => {
+                parts
+                    .finish(lookup, self.max_key_bytes)
+                    .map_err(|(table, cause)| DecodeFailure {
+                        gtid,
+                        table,
+                        cause: Box::new(cause),
+                    })?
+            }
         };
         Ok(Transaction {
             seq: Seq::default(),

@@ -1,0 +1,298 @@
+//! Transactions of our own making: what becomes of their rows, and why some are refused.
+
+use std::sync::Arc;
+
+use applier::decode::{DecodeFailure, Decoder};
+use applier::keys::Fold;
+use applier::schema::TableShape;
+use applier::transaction::{BarrierEnd, Body, RowChanges, Step, Transaction};
+use binlog_format::canonical::CanonicalEvents;
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::event::EventType;
+use binlog_format::events::{
+    CommitTimestamp, Compression, EncodeEvent, EventOrigin, LogicalClock, Rows, ServerVersion,
+    TableId, TransactionPayload,
+};
+use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
+use binlog_format::synthesis::{
+    Column, ColumnType, RowTransaction, Table, TransactionHead, Value, statement_transaction,
+};
+use bytes::Bytes;
+
+use crate::shapes::{key, table};
+
+const GTID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562:7";
+
+pub(crate) fn head() -> TransactionHead {
+    TransactionHead {
+        gtid: GTID.parse().unwrap(),
+        server_id: 1,
+        thread_id: 1,
+        commit: CommitTimestamp(1_700_000_000_000_001),
+        version: ServerVersion(90_700),
+        clock: LogicalClock {
+            last_committed: 3,
+            sequence_number: 4,
+        },
+        xid: 1,
+    }
+}
+
+/// The one transaction that a payload is.
+pub(crate) fn framed(payload: &Bytes) -> FramedTransaction {
+    let mut framer = TransactionFramer::new(ChecksumAlgorithm::None, 1 << 30);
+    for event in CanonicalEvents::new(payload.clone()) {
+        if let Some(StreamItem::Transaction(framed)) = framer.push(&event.unwrap()).unwrap() {
+            return framed;
+        }
+    }
+    panic!("no whole transaction");
+}
+
+/// A table of an INT and a VARCHAR, in the log.
+pub(crate) fn logged(id: u64, name: &str) -> Table {
+    let column = |column_type| Column {
+        column_type,
+        nullable: true,
+    };
+    Table {
+        id: TableId(id),
+        schema: "d".into(),
+        name: name.into(),
+        columns: vec![
+            column(ColumnType::Int),
+            column(ColumnType::Varchar { max_bytes: 80 }),
+        ],
+    }
+}
+
+/// The same table on the target.
+pub(crate) fn shape(name: &str) -> Arc<TableShape> {
+    Arc::new(TableShape {
+        primary_key: Some(key(&[0])),
+        ..table(name, &[("id", Fold::Bytes), ("text", Fold::AsciiCase)])
+    })
+}
+
+fn row(id: i32, text: &str) -> Vec<Value> {
+    vec![Value::Int(id), Value::Text(text.into())]
+}
+
+/// Two tables, three kinds of change, six rows.
+fn mixed_rows() -> Bytes {
+    let (one, other) = (logged(1, "one"), logged(2, "other"));
+    let mut transaction = RowTransaction::begin(head());
+    transaction
+        .insert(&one, &[row(1, "a"), row(2, "b")])
+        .unwrap();
+    transaction
+        .update(&other, &[(row(3, "c"), row(4, "c"))])
+        .unwrap();
+    transaction
+        .delete(&one, &[row(1, "a"), row(2, "b"), row(5, "e")])
+        .unwrap();
+    transaction.commit()
+}
+
+fn decode(payload: &Bytes, limit: u64) -> Result<Transaction, DecodeFailure> {
+    let parsed = Decoder::new(limit).parse(&framed(payload))?;
+    parsed.finish(|name| Some(shape(&name.table)))
+}
+
+fn rows_of(transaction: &Transaction) -> &RowChanges {
+    match &transaction.body {
+        Body::Rows(changes) => changes,
+        Body::Barrier(barrier) => panic!("{barrier:?}"),
+    }
+}
+
+/// The same transaction in one compressed event.
+fn compressed(payload: &Bytes, uncompressed_size: Option<u64>) -> Bytes {
+    let mut events = CanonicalEvents::new(payload.clone());
+    let gtid = events.next().unwrap().unwrap();
+    let rest = &payload[gtid.bytes().len()..];
+    let block = zstd::bulk::compress(rest, 3).unwrap();
+    let event = TransactionPayload {
+        compression: Compression::Zstd,
+        uncompressed_size,
+        block: block.into(),
+    };
+    let mut gtid = binlog_format::events::GtidEvent::decode(gtid.canonical()).unwrap();
+    let event = event.encode(EventOrigin::default());
+    let mut out = Vec::new();
+    // The length that is in it decides its own length.
+    for _ in 0..3 {
+        out = gtid.encode(EventOrigin::default());
+        out.extend_from_slice(&event);
+        gtid.transaction_length = Some(out.len() as u64);
+    }
+    out.into()
+}
+
+fn check_mixed_rows(transaction: &Transaction) {
+    assert_eq!(transaction.gtid.to_string(), GTID);
+    assert_eq!(
+        transaction.immediate_commit,
+        Some(CommitTimestamp(1_700_000_000_000_001))
+    );
+    assert_eq!(transaction.original_commit, transaction.immediate_commit);
+    assert_eq!(transaction.original_version, Some(ServerVersion(90_700)));
+    let changes = rows_of(transaction);
+    let tables: Vec<_> = changes
+        .tables
+        .iter()
+        .map(|table| table.shape.name.to_string())
+        .collect();
+    assert_eq!(tables, ["d.one", "d.other"]);
+    let of_events: Vec<_> = changes
+        .events
+        .iter()
+        .map(|event| (event.table, event.rows.clone()))
+        .collect();
+    assert_eq!(of_events, [(0, 0..2), (1, 2..3), (0, 3..6)]);
+    // Each event's rows are its images, one after the other.
+    for (number, event) in changes.events.iter().enumerate() {
+        let mut end = event.images_at;
+        for row in &changes.rows[event.rows.start as usize..event.rows.end as usize] {
+            assert_eq!((row.event as usize, row.images.start), (number, end));
+            end = row.images.end;
+        }
+        assert_eq!(end as usize, event.event.len());
+        let rows =
+            Rows::decode(binlog_format::event::EventRef::new(&event.event).unwrap()).unwrap();
+        assert_eq!(&event.event[event.images_at as usize..], &*rows.images);
+    }
+    // The update takes two values of the primary key; everything else one, and the table.
+    let counts: Vec<_> = (0..6).map(|row| changes.keys_of(row).len()).collect();
+    assert_eq!(counts, [2, 2, 3, 2, 2, 2]);
+    // The same row, inserted and deleted; another table's row of the same number.
+    assert_eq!(changes.keys_of(0), changes.keys_of(3));
+    assert_ne!(changes.keys_of(0)[1].key, changes.keys_of(2)[1].key);
+    assert!(transaction.bytes > 500);
+    assert_eq!(changes.tables_without_primary_key().count(), 0);
+}
+
+#[test]
+fn rows_come_apart_with_their_keys() {
+    check_mixed_rows(&decode(&mixed_rows(), 1 << 20).unwrap());
+}
+
+#[test]
+fn compressed_rows_come_apart_all_the_same() {
+    let payload = mixed_rows();
+    let size = payload.len() as u64;
+    check_mixed_rows(&decode(&compressed(&payload, Some(size)), 1 << 20).unwrap());
+    check_mixed_rows(&decode(&compressed(&payload, None), 1 << 20).unwrap());
+    let refusal = decode(&compressed(&payload, Some(1 << 40)), 1 << 20)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        refusal,
+        format!(
+            "transaction {GTID} cannot be applied: its compressed payload has more than max_transaction_bytes (1048576): \
+             raise that limit"
+        )
+    );
+    // One that lies about its size takes no more than the limit, either.
+    let lies = decode(&compressed(&payload, Some(100)), 1 << 20)
+        .unwrap_err()
+        .to_string();
+    assert!(lies.contains("larger than it says"), "{lies}");
+}
+
+#[test]
+fn a_transaction_of_too_many_rows_to_note_is_applied_alone() {
+    let table = logged(1, "one");
+    let mut transaction = RowTransaction::begin(head());
+    let rows: Vec<_> = (0..100).map(|id| row(id, "")).collect();
+    transaction.insert(&table, &rows).unwrap();
+    transaction.insert(&logged(2, "other"), &rows).unwrap();
+    let payload = transaction.commit();
+    // A row has 6 bytes here, and notes of about 50.
+    let limit = payload.len() as u64;
+    let decoded = decode(&payload, limit).unwrap();
+    let Body::Barrier(barrier) = &decoded.body else {
+        panic!("{:?}", decoded.body);
+    };
+    assert_eq!(
+        (&barrier.end, barrier.changes_schema),
+        (&BarrierEnd::Commit, false)
+    );
+    let types: Vec<Vec<EventType>> = barrier
+        .steps
+        .iter()
+        .map(|step| match step {
+            Step::Rows(events) => events
+                .iter()
+                .map(|event| {
+                    binlog_format::event::EventRef::new(event)
+                        .unwrap()
+                        .event_type()
+                })
+                .collect(),
+            Step::Statement(_) => panic!("a statement"),
+        })
+        .collect();
+    assert_eq!(types, [[EventType::TableMap, EventType::WriteRows]; 2]);
+    assert_eq!(rows_of(&decode(&payload, 1 << 20).unwrap()).rows.len(), 200);
+}
+
+#[test]
+fn an_empty_transaction_has_no_rows() {
+    let decoded = decode(&RowTransaction::begin(head()).commit(), 1 << 20).unwrap();
+    assert_eq!(rows_of(&decoded).rows.len(), 0);
+}
+
+#[test]
+fn refusals_name_the_transaction_and_the_table_and_say_what_to_do() {
+    let payload = mixed_rows();
+    let parsed = Decoder::new(1 << 20).parse(&framed(&payload)).unwrap();
+    let tables: Vec<_> = parsed.tables().map(ToString::to_string).collect();
+    assert_eq!(tables, ["d.one", "d.other"]);
+    let finish = |shape: Option<TableShape>| {
+        let shape = shape.map(Arc::new);
+        let failure = parsed.clone().finish(|name| {
+            if &*name.table == "other" {
+                shape.clone()
+            } else {
+                Some(self::shape("one"))
+            }
+        });
+        failure.unwrap_err().to_string()
+    };
+    assert_eq!(
+        finish(None),
+        format!(
+            "transaction {GTID} cannot be applied: d.other: the target has no such table: create it as the source has it, or \
+             provision the target with a copy of the source"
+        )
+    );
+    let wide = TableShape {
+        primary_key: Some(key(&[2])),
+        ..table(
+            "other",
+            &[("a", Fold::Bytes), ("b", Fold::Bytes), ("c", Fold::Bytes)],
+        )
+    };
+    assert_eq!(
+        finish(Some(wide)),
+        format!(
+            "transaction {GTID} cannot be applied: d.other: column c of a key of the target's table is not among the 2 columns \
+             of the log's rows; give the target's table the source's columns, in the same order"
+        )
+    );
+}
+
+#[test]
+fn a_statement_alone_is_a_barrier_that_commits_by_itself() {
+    let payload = statement_transaction(head(), "d", "CREATE TABLE t (a INT)");
+    let decoded = decode(&payload, 1 << 20).unwrap();
+    let Body::Barrier(barrier) = &decoded.body else {
+        panic!("rows");
+    };
+    assert_eq!(barrier.end, BarrierEnd::ByItself);
+    assert!(barrier.changes_schema);
+    assert!(
+        matches!(&barrier.steps[..], [Step::Statement(statement)] if statement.variables.is_empty())
+    );
+}
