@@ -2,7 +2,7 @@
 //! server to itself and its outcome decides what follows.
 
 use binlog_format::event::{EventRef, EventType};
-use binlog_format::events::{IntVar, Query, Rand, SessionContext, UserVar};
+use binlog_format::events::{IntVar, Query, Rand, SessionContext, StatementKind, UserVar};
 use bytes::Bytes;
 use mysql_link::{LinkError, ServerError};
 
@@ -67,20 +67,8 @@ impl MysqlSession {
         }
         match &barrier.end {
             BarrierEnd::Commit => self.run(["COMMIT"]).await,
-            // What is left of it is its GTID.
-            BarrierEnd::Rollback => {
-                self.run(["ROLLBACK".into(), begin(transaction), "COMMIT".into()])
-                    .await
-            }
+            BarrierEnd::Rollback => self.run(["ROLLBACK"]).await,
             BarrierEnd::ByItself => Ok(()),
-            BarrierEnd::Xa(end) if end.to_ascii_uppercase().starts_with("XA ROLLBACK") => {
-                self.run([
-                    end.clone().into_bytes(),
-                    begin(transaction),
-                    b"COMMIT".to_vec(),
-                ])
-                .await
-            }
             BarrierEnd::Xa(end) => self.run([end]).await,
         }
     }
@@ -108,6 +96,9 @@ impl MysqlSession {
                 query.statement.escape_ascii()
             )));
         }
+        // The context is in UTF-8, whatever the statement before was in. (Nothing may stand between a CREATE TABLE …
+        // START TRANSACTION and its rows, so that this is not done behind one.)
+        self.run(["SET NAMES utf8mb4"]).await?;
         if let Some(use_schema) = use_statement(event.header(), &query) {
             match self.run([use_schema]).await {
                 // The source's session may have stood in a schema that is gone, and not have needed it.
@@ -126,15 +117,20 @@ impl MysqlSession {
         match (ended, query.error_code) {
             (Ok(_), 0) => Ok(()),
             (Err(LinkError::Server(error)), expected) if error.code == expected => Ok(()),
+            // It was rolled back here before, and then the session was lost.
+            (Err(LinkError::Server(error)), _)
+                if error.code == code::XA_UNKNOWN
+                    && StatementKind::of(&query.statement) == StatementKind::XaRollback =>
+            {
+                Ok(())
+            }
             (Ok(_), expected) => Err(refused_by_us(format!(
                 "the statement failed on its source with error {expected} and did not here: {}",
                 query.statement.escape_ascii()
             ))),
             (Err(LinkError::Server(error)), _) => Err(of_statement(&error, &query)),
             (Err(error), _) => Err(link_error(error)),
-        }?;
-        // The next statement's context is read as UTF-8 again.
-        self.run(["SET NAMES utf8mb4"]).await
+        }
     }
 
     async fn variable(&mut self, event: &Bytes) -> Result<(), WriteError> {
@@ -175,16 +171,15 @@ impl MysqlSession {
             .and_then(|row| Some((row.text_at(0)?.to_owned(), row.text_at(1)?.to_owned()))))
     }
 
-    /// Makes sure that the transaction's GTID was used: a statement that committed nothing leaves it.
+    /// Makes sure that the transaction's GTID is executed. A statement that committed nothing still has it; `XA ROLLBACK`
+    /// and `ROLLBACK` give it back unused.
     async fn gtid_is_taken(&mut self, transaction: &Transaction) -> Result<(), WriteError> {
         const RELEASE: &str = "SET gtid_next='AUTOMATIC'";
         match self.run([RELEASE]).await {
-            Err(WriteError::Refused(_)) => {}
-            other => return other,
+            Err(WriteError::Refused(_)) => self.run(["COMMIT", RELEASE]).await?,
+            other => other?,
         }
-        self.run(["COMMIT"]).await?;
-        self.run([RELEASE]).await?;
-        // Skipped, when it was used.
+        // An empty transaction, which the server skips when it has the GTID.
         self.run([begin(transaction), b"COMMIT".to_vec(), RELEASE.into()])
             .await
     }

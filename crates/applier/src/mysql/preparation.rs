@@ -19,6 +19,7 @@ const INVISIBLE_PRIMARY_KEYS_FROM: ServerVersion = ServerVersion::new(8, 0, 30);
 const REQUIRED_PRIMARY_KEYS_FROM: ServerVersion = ServerVersion::new(8, 0, 13);
 const ORIGINAL_VERSION_FROM: ServerVersion = ServerVersion::new(8, 0, 14);
 const TABLE_ENCRYPTION_FROM: ServerVersion = ServerVersion::new(8, 0, 16);
+const CASCADE_TRIGGERS_FROM: ServerVersion = ServerVersion::new(9, 7, 0);
 const STANDARD_FOREIGN_KEYS_FROM: ServerVersion = ServerVersion::new(8, 4, 0);
 
 /// The statements that make a new connection a session, in order. None of them needs to be run again but those of
@@ -99,6 +100,7 @@ pub(super) fn again(version: ServerVersion, connection: u32) -> Vec<String> {
             INVISIBLE_PRIMARY_KEYS_FROM,
             ",sql_generate_invisible_primary_key=0",
         ),
+        (CASCADE_TRIGGERS_FROM, ",enable_cascade_triggers=DEFAULT"),
         (
             STANDARD_FOREIGN_KEYS_FROM,
             ",restrict_fk_on_non_standard_key=0",

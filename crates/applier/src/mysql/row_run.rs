@@ -172,3 +172,6 @@ fn overwrite(out: &mut [u8], event: usize, place: Range<usize>, bytes: &[u8]) {
         room.copy_from_slice(bytes);
     }
 }
+
+#[cfg(test)]
+mod tests;

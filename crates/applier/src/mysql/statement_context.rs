@@ -54,6 +54,9 @@ pub(super) fn context_statement(
     if let Some(encryption) = context.default_table_encryption {
         set.put("default_table_encryption", u8::from(encryption));
     }
+    if let Some(triggers) = context.enable_cascade_triggers {
+        set.put("enable_cascade_triggers", u8::from(triggers));
+    }
     let utf8mb4 = context.default_collation_for_utf8mb4;
     set.put(
         "default_collation_for_utf8mb4",
@@ -186,6 +189,7 @@ mod tests {
             default_collation_for_utf8mb4: Some(255),
             sql_require_primary_key: Some(true),
             default_table_encryption: Some(false),
+            enable_cascade_triggers: Some(true),
             ..SessionContext::default()
         };
         let all = context_statement(&header(EventFlags::THREAD_SPECIFIC), &query, &context);
@@ -194,7 +198,7 @@ mod tests {
             "SET timestamp=1700000000.001234,pseudo_thread_id=9,foreign_key_checks=0,unique_checks=1,sql_auto_is_null=1,\
              sql_mode=2097152,auto_increment_increment=10,auto_increment_offset=3,lc_time_names=4,\
              time_zone=_utf8mb4 X'2b30323a3030',explicit_defaults_for_timestamp=0,sql_require_primary_key=1,\
-             default_table_encryption=0,default_collation_for_utf8mb4=255,collation_database=63,\
+             default_table_encryption=0,enable_cascade_triggers=1,default_collation_for_utf8mb4=255,collation_database=63,\
              collation_connection=255,collation_server=45,character_set_client=8"
         );
     }

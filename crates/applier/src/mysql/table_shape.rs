@@ -13,6 +13,60 @@ use crate::schema::{ColumnShape, KeyPart, KeyShape, ParentShape, TableName, Tabl
 pub(super) fn shape_query(name: &TableName) -> String {
     let (schema, table) = (text_literal(&name.schema), text_literal(&name.table));
     let this = format!("table_schema = {schema} AND table_name = {table}");
+    // The names of constraints, keys and tables have different collations.
+    let text = |column: &str| format!("CONVERT({column} USING utf8mb4) COLLATE utf8mb4_bin");
+    let kinds = [
+        (
+            "'column'",
+            "NULL",
+            "ordinal_position",
+            ["column_name", "data_type", "collation_name"],
+            format!("information_schema.columns WHERE {this}"),
+        ),
+        (
+            "'key'",
+            "index_name",
+            "seq_in_index",
+            ["column_name", "sub_part", "NULL"],
+            format!("information_schema.statistics WHERE non_unique = 0 AND {this}"),
+        ),
+        (
+            "'parent'",
+            "constraint_name",
+            "ordinal_position",
+            [
+                "column_name",
+                "CONCAT(HEX(referenced_table_schema), '.', HEX(referenced_table_name))",
+                "referenced_column_name",
+            ],
+            format!(
+                "information_schema.key_column_usage WHERE referenced_table_name IS NOT NULL AND {this}"
+            ),
+        ),
+        (
+            "'child'",
+            "CONCAT(HEX(table_schema), '.', HEX(table_name), '.', HEX(constraint_name))",
+            "ordinal_position",
+            ["referenced_column_name", "table_schema", "table_name"],
+            format!(
+                "information_schema.key_column_usage WHERE referenced_table_schema = {schema} AND \
+                 referenced_table_name = {table}"
+            ),
+        ),
+        (
+            "'cascade'",
+            "NULL",
+            "0",
+            ["child_schema", "child", "NULL"],
+            "reached".to_owned(),
+        ),
+    ];
+    let selects = kinds.map(|(kind, name, place, [a, b, c], from)| {
+        let (kind, name, a, b, c) = (text(kind), text(name), text(a), text(b), text(c));
+        format!(
+            "SELECT {kind} AS kind, {name} AS name, {place} AS place, {a} AS a, {b} AS b, {c} AS c FROM {from}"
+        )
+    });
     format!(
         "WITH RECURSIVE constraint_rows AS (\
            SELECT constraint_schema AS child_schema, table_name AS child, unique_constraint_schema AS parent_schema, \
@@ -24,19 +78,8 @@ pub(super) fn shape_query(name: &TableName) -> String {
            UNION \
            SELECT further.child_schema, further.child FROM reached JOIN constraint_rows AS further \
              ON further.cascades AND further.parent_schema = reached.child_schema AND further.parent = reached.child) \
-         SELECT 'column' AS kind, NULL AS name, ordinal_position AS place, column_name AS a, data_type AS b, \
-           collation_name AS c FROM information_schema.columns WHERE {this} \
-         UNION ALL SELECT 'key', index_name, seq_in_index, column_name, sub_part, NULL \
-           FROM information_schema.statistics WHERE non_unique = 0 AND {this} \
-         UNION ALL SELECT 'parent', constraint_name, ordinal_position, column_name, \
-           CONCAT(HEX(referenced_table_schema), '.', HEX(referenced_table_name)), referenced_column_name \
-           FROM information_schema.key_column_usage WHERE referenced_table_name IS NOT NULL AND {this} \
-         UNION ALL SELECT 'child', CONCAT(HEX(table_schema), '.', HEX(table_name), '.', HEX(constraint_name)), \
-           ordinal_position, referenced_column_name, table_schema, table_name \
-           FROM information_schema.key_column_usage \
-           WHERE referenced_table_schema = {schema} AND referenced_table_name = {table} \
-         UNION ALL SELECT 'cascade', NULL, 0, child_schema, child, NULL FROM reached \
-         ORDER BY 1, 2, 3"
+         {}",
+        selects.join(" UNION ALL ")
     )
 }
 

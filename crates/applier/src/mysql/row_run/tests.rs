@@ -1,0 +1,283 @@
+//! Rows cut anywhere and put together again are the same rows, in statements that the server can apply.
+
+use std::sync::Arc;
+
+use binlog_format::canonical::CanonicalEvents;
+use binlog_format::event::EventRef;
+use binlog_format::events::{
+    CommitTimestamp, LogicalClock, RowsChange, ServerVersion, TableId, TableMap,
+};
+use binlog_format::framing::{FramedTransaction, SourcePosition, TransactionEnd};
+use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
+use binlog_format::row_image::{Columns, RowReader};
+use binlog_format::synthesis::{Column, ColumnType, RowTransaction, Table, TransactionHead, Value};
+use proptest::prelude::*;
+
+use super::*;
+use crate::decode::Decoder;
+use crate::keys::Fold;
+use crate::schema::{ColumnShape, TableName, TableShape};
+use crate::transaction::{Body, Transaction};
+
+/// One row of the log: what happened to it in which table, and its images.
+type Logged = (u64, RowsChange, Vec<u8>);
+
+fn table(number: u64) -> Table {
+    let text = ColumnType::Varchar { max_bytes: 400 };
+    let column = |column_type| Column {
+        column_type,
+        nullable: true,
+    };
+    Table {
+        id: TableId(100 + number),
+        schema: "s".to_owned(),
+        name: format!("t{number}"),
+        columns: vec![column(ColumnType::BigInt), column(text)],
+    }
+}
+
+fn shape(name: &TableName) -> Option<Arc<TableShape>> {
+    let column = |name: &str| ColumnShape {
+        name: name.into(),
+        fold: Fold::Opaque,
+    };
+    Some(Arc::new(TableShape {
+        name: name.clone(),
+        columns: vec![column("id"), column("text")],
+        primary_key: None,
+        unique_keys: Vec::new(),
+        parents: Vec::new(),
+        referenced: Vec::new(),
+        children: Vec::new(),
+        cascades_to: Vec::new(),
+    }))
+}
+
+/// A change of one table: its kind, and the lengths of its rows' texts.
+type Change = (u64, u8, Vec<u16>);
+
+fn transaction(changes: &[Change]) -> Transaction {
+    let gtid = Gtid {
+        source: SourceId::from_bytes([1; 16]),
+        tag: Tag::NONE,
+        gno: Gno::MIN,
+    };
+    let mut built = RowTransaction::begin(TransactionHead {
+        gtid,
+        server_id: 1,
+        thread_id: 1,
+        commit: CommitTimestamp(1),
+        version: ServerVersion(90_704),
+        clock: LogicalClock::default(),
+        xid: 1,
+    });
+    let mut number = 0;
+    for (of_table, kind, lengths) in changes {
+        let table = table(*of_table);
+        let mut row = |length: u16| {
+            number += 1;
+            vec![
+                Value::BigInt(number),
+                Value::Text("x".repeat(usize::from(length))),
+            ]
+        };
+        let added = match kind {
+            0 => built.insert(
+                &table,
+                &lengths
+                    .iter()
+                    .map(|length| row(*length))
+                    .collect::<Vec<_>>(),
+            ),
+            1 => built.delete(
+                &table,
+                &lengths
+                    .iter()
+                    .map(|length| row(*length))
+                    .collect::<Vec<_>>(),
+            ),
+            _ => {
+                let pairs: Vec<_> = lengths
+                    .iter()
+                    .map(|length| (row(3), row(*length)))
+                    .collect();
+                built.update(&table, &pairs)
+            }
+        };
+        added.unwrap();
+    }
+    let payload = built.commit();
+    let framed = FramedTransaction {
+        gtid,
+        event_count: CanonicalEvents::new(payload.clone()).count() as u32,
+        payload,
+        end_position: SourcePosition::default(),
+        end: TransactionEnd::Xid,
+        server_id: 1,
+        timestamp: 0,
+        immediate_commit: None,
+        original_commit: None,
+        clock: LogicalClock::default(),
+    };
+    let parsed = Decoder::new(1 << 30).parse(&framed).unwrap();
+    parsed.finish(shape).unwrap()
+}
+
+fn rows_of(transaction: &Transaction) -> &RowChanges {
+    match &transaction.body {
+        Body::Rows(changes) => changes,
+        Body::Barrier(_) => panic!("only rows"),
+    }
+}
+
+/// What a BINLOG statement's events do, checked to be what the server can apply.
+fn read_statement(mut events: &[u8]) -> Vec<Logged> {
+    let mut maps: Vec<TableMap<'_>> = Vec::new();
+    let (mut logged, mut flags) = (Vec::new(), Vec::new());
+    while let Some(event) = EventRef::split_from(&mut events).unwrap() {
+        if event.event_type() == EventType::TableMap {
+            assert!(flags.is_empty(), "a map behind rows");
+            let map = TableMap::decode(event).unwrap();
+            assert!(
+                maps.iter().all(|known| known.table_id != map.table_id),
+                "mapped twice"
+            );
+            maps.push(map);
+            continue;
+        }
+        let rows = Rows::decode(event).unwrap();
+        flags.push(rows.flags);
+        let map = maps
+            .iter()
+            .find(|map| map.table_id == rows.table_id)
+            .unwrap();
+        let columns = Columns::of(map).unwrap();
+        let mut reader = RowReader::new(&rows, &columns).unwrap();
+        while let Some(row) = reader.next_row().unwrap() {
+            logged.push((
+                rows.table_id.0,
+                rows.change,
+                rows.images[row.range].to_vec(),
+            ));
+        }
+    }
+    let (last, others) = flags.split_last().expect("rows");
+    assert!(
+        last & Rows::END_OF_STATEMENT != 0
+            && others
+                .iter()
+                .all(|flags| flags & Rows::END_OF_STATEMENT == 0)
+    );
+    let used: Vec<u64> = logged.iter().map(|(table, ..)| *table).collect();
+    assert!(
+        maps.iter().all(|map| used.contains(&map.table_id.0)),
+        "a table that is not changed"
+    );
+    logged
+}
+
+/// The rows of a range, through statements of at most `bound` bytes.
+fn through_statements(changes: &RowChanges, rows: Range<usize>, bound: usize) -> Vec<Logged> {
+    let (mut next, mut all) = (rows.start, Vec::new());
+    while next < rows.end {
+        let run = first_run(changes, next..rows.end, bound);
+        assert!(run.start == next && run.end > next && run.end <= rows.end);
+        let mut events = Vec::new();
+        append_run(changes, run.clone(), &mut events);
+        let maps: usize = changes.tables.iter().map(|table| table.map.len()).sum();
+        assert!(
+            run.len() == 1 || events.len() <= bound + maps,
+            "{} bytes",
+            events.len()
+        );
+        let logged = read_statement(&events);
+        assert_eq!(logged.len(), run.len());
+        all.extend(logged);
+        next = run.end;
+    }
+    all
+}
+
+fn original(transaction: &Transaction) -> Vec<Logged> {
+    let changes = rows_of(transaction);
+    let mut all = Vec::new();
+    for row in &changes.rows {
+        let event = &changes.events[row.event as usize];
+        let rows = Rows::decode(EventRef::new(&event.event).unwrap()).unwrap();
+        let images = event.event[row.images.start as usize..row.images.end as usize].to_vec();
+        all.push((rows.table_id.0, rows.change, images));
+    }
+    all
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    prop::collection::vec(
+        (0..3_u64, 0..3_u8, prop::collection::vec(0..300_u16, 1..8)),
+        1..8,
+    )
+}
+
+proptest! {
+    #[test]
+    fn cut_anywhere_and_put_together_the_rows_are_the_same(
+        changes in changes(),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        bound in 1_usize..4000,
+    ) {
+        let transaction = transaction(&changes);
+        let rows = rows_of(&transaction);
+        let count = rows.rows.len();
+        let mut borders: Vec<usize> = cuts.iter().map(|cut| cut.index(count + 1)).chain([0, count]).collect();
+        borders.sort_unstable();
+        let pieces = borders.windows(2).flat_map(|ends| through_statements(rows, ends[0]..ends[1], bound));
+        prop_assert_eq!(pieces.collect::<Vec<_>>(), original(&transaction));
+    }
+
+    #[test]
+    fn the_statements_of_a_barrier_have_all_rows_too(changes in changes(), bound in 1_usize..4000) {
+        let transaction = transaction(&changes);
+        let rows = rows_of(&transaction);
+        let maps = rows.tables.iter().map(|table| table.map.clone());
+        let events: Vec<Bytes> = maps.chain(rows.events.iter().map(|event| event.event.clone())).collect();
+        let mut all = Vec::new();
+        for run in statement_runs(&events, bound) {
+            // It has all maps, needed or not.
+            let mut rest = run.as_slice();
+            let (mut needed, mut maps) = (Vec::new(), Vec::new());
+            while let Some(event) = EventRef::split_from(&mut rest).unwrap() {
+                match event.event_type() {
+                    EventType::TableMap => maps.push(event),
+                    _ => needed.push(event),
+                }
+            }
+            let used: Vec<_> = needed.iter().map(|event| Rows::decode(*event).unwrap().table_id).collect();
+            let kept = maps.iter().filter(|map| used.contains(&TableMap::decode(**map).unwrap().table_id));
+            let events: Vec<u8> = kept.chain(&needed).flat_map(|event| event.bytes().to_vec()).collect();
+            all.extend(read_statement(&events));
+        }
+        prop_assert_eq!(all, original(&transaction));
+    }
+}
+
+#[test]
+fn events_with_other_flags_begin_another_statement() {
+    let transaction = transaction(&[(0, 0, vec![1, 1]), (0, 0, vec![1]), (1, 0, vec![1])]);
+    let mut rows = rows_of(&transaction).clone();
+    let mut unchecked = rows.events[1].event.to_vec();
+    // Without foreign key checks.
+    unchecked[FLAGS.start] |= 2;
+    rows.events[1].event = unchecked.into();
+    assert_eq!(first_run(&rows, 0..4, 10_000), 0..2);
+    assert_eq!(first_run(&rows, 1..4, 10_000), 1..2);
+    assert_eq!(first_run(&rows, 2..4, 10_000), 2..3);
+    assert_eq!(first_run(&rows, 3..4, 10_000), 3..4);
+}
+
+#[test]
+fn rows_that_are_not_there_end() {
+    let changes = RowChanges::default();
+    assert_eq!(first_run(&changes, 0..3, 100), 0..1);
+    let mut events = Vec::new();
+    append_run(&changes, 0..3, &mut events);
+    assert!(events.is_empty());
+}

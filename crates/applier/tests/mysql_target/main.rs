@@ -1,0 +1,15 @@
+//! A real mysqld as a target: what another one has written is applied to it through the backend, and then both are equal.
+
+#![allow(clippy::unwrap_used, reason = "all of this is test")]
+
+mod blockers_and_readers;
+mod chained_targets;
+mod columns_of_every_type;
+mod interruptions;
+mod keys_and_statements;
+mod pair;
+mod refusals;
+mod rights;
+mod sizes;
+mod table_shapes;
+mod what_mysqld_does;

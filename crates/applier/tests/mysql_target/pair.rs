@@ -1,0 +1,337 @@
+//! A source that writes and a target that follows.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use applier::backend::{Backend, Session, Then, WriteError};
+use applier::decode::Decoder;
+use applier::mysql::{MysqlBackend, MysqlOptions, MysqlSession};
+use applier::schema::{TableName, TableShape};
+use applier::source::{FileSource, Source};
+use applier::transaction::{Body, Transaction};
+use bytes::Bytes;
+use mysql_link::{ConnectOptions, Connection, Endpoint};
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::{Mysqld, MysqldOptions};
+
+const MAX_BYTES: u64 = 1 << 30;
+
+/// Two servers, and what it takes to lead the one after the other.
+pub(crate) struct Pair {
+    pub(crate) source: Mysqld,
+    pub(crate) target: Mysqld,
+    pub(crate) backend: MysqlBackend,
+    shapes: HashMap<TableName, Arc<TableShape>>,
+}
+
+/// How rows are brought to the target.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Way {
+    /// So many whole transactions at once.
+    Batches(usize),
+    /// A few rows of a transaction at a time; the commit sometimes with the last of them, sometimes behind.
+    Pieces(u64),
+}
+
+/// A transaction that was refused, and why.
+#[derive(Debug)]
+pub(crate) struct Stop {
+    pub(crate) gtid: String,
+    pub(crate) error: WriteError,
+}
+
+pub(crate) fn options(server: &Mysqld) -> MysqlOptions {
+    MysqlOptions::new(connect(server, "root"))
+}
+
+pub(crate) fn connect(server: &Mysqld, user: &str) -> ConnectOptions {
+    let mut options = ConnectOptions::new(Endpoint::unix(server.socket()), user, "");
+    options.timeouts.statement = std::time::Duration::from_secs(60);
+    options.max_packet_bytes = 512 << 20;
+    options
+}
+
+pub(crate) fn server(id: u32, arguments: &[&str]) -> Result<Mysqld> {
+    let options = MysqldOptions::with_server_id(id).with_arguments(arguments.iter().copied());
+    Mysqld::launch_with(&MysqlTree::require(), options)
+}
+
+impl Pair {
+    pub(crate) async fn new() -> Result<Self> {
+        Self::with(&[], &[], |_| {}).await
+    }
+
+    pub(crate) async fn with(
+        of_source: &[&str],
+        of_target: &[&str],
+        change: impl Fn(&mut MysqlOptions),
+    ) -> Result<Self> {
+        let (source, target) = (server(1, of_source)?, server(2, of_target)?);
+        let mut options = options(&target);
+        change(&mut options);
+        let backend = MysqlBackend::connect(options).await?;
+        Ok(Self {
+            source,
+            target,
+            backend,
+            shapes: HashMap::new(),
+        })
+    }
+
+    /// Statements on the source.
+    pub(crate) fn write(&self, statements: &str) -> Result<()> {
+        self.source.client().sql(statements).map(|_| ())
+    }
+
+    /// Statements on the target that nobody logs.
+    pub(crate) fn tamper(&self, statements: &str) -> Result<()> {
+        let unlogged = format!("SET sql_log_bin = 0; {statements}");
+        self.target.client().sql(&unlogged).map(|_| ())
+    }
+
+    /// What the source has and the target has not.
+    pub(crate) async fn missing(&self) -> Result<FileSource> {
+        let executed = self.backend.executed().await?;
+        Ok(FileSource::open(self.source.binlog_files()?, executed, MAX_BYTES).await?)
+    }
+
+    /// The next transaction, as the target's tables are now.
+    pub(crate) async fn next(&mut self, from: &mut FileSource) -> Result<Option<Arc<Transaction>>> {
+        let Some(framed) = from.next().await? else {
+            return Ok(None);
+        };
+        let parsed = Decoder::new(MAX_BYTES).parse(&framed)?;
+        for name in parsed.tables() {
+            if !self.shapes.contains_key(name) {
+                let shape = self.backend.table(name).await?;
+                let shape = shape.with_context(|| format!("the target lacks {name}"))?;
+                self.shapes.insert(name.clone(), Arc::new(shape));
+            }
+        }
+        let transaction = parsed.finish(|name| self.shapes.get(name).cloned())?;
+        Ok(Some(Arc::new(transaction)))
+    }
+
+    /// Forgets the target's tables, which may look different now.
+    pub(crate) fn forget_shapes(&mut self) {
+        self.shapes.clear();
+    }
+
+    /// Applies what is missing, up to the first refusal.
+    pub(crate) async fn follow(&mut self, way: Way) -> Result<Result<(), Stop>> {
+        let mut session = self.backend.open().await?;
+        let mut from = self.missing().await?;
+        self.lead(&mut session, &mut from, way).await
+    }
+
+    pub(crate) async fn lead(
+        &mut self,
+        session: &mut MysqlSession,
+        from: &mut FileSource,
+        way: Way,
+    ) -> Result<Result<(), Stop>> {
+        let mut dice = fastrand::Rng::with_seed(match way {
+            Way::Pieces(seed) => seed,
+            Way::Batches(_) => 0,
+        });
+        let mut batch: Vec<Arc<Transaction>> = Vec::new();
+        loop {
+            let next = self.next(from).await?;
+            let full = matches!(way, Way::Batches(size) if batch.len() >= size);
+            let alone = next
+                .as_ref()
+                .is_none_or(|next| matches!(next.body, Body::Barrier(_)));
+            if full || alone {
+                if let Err(stop) = apply(session, &batch).await {
+                    return Ok(Err(stop));
+                }
+                batch.clear();
+            }
+            let Some(next) = next else {
+                return Ok(Ok(()));
+            };
+            let done = match &next.body {
+                Body::Barrier(barrier) => {
+                    let done = session.run_barrier(&next).await;
+                    if barrier.changes_schema {
+                        self.forget_shapes();
+                    }
+                    done
+                }
+                Body::Rows(rows) => match way {
+                    Way::Batches(_) => {
+                        batch.push(Arc::clone(&next));
+                        Ok(())
+                    }
+                    Way::Pieces(_) => pieces(session, &next, rows.rows.len(), &mut dice).await,
+                },
+            };
+            if let Err(error) = done {
+                let gtid = next.gtid.to_string();
+                return Ok(Err(Stop { gtid, error }));
+            }
+        }
+    }
+
+    /// Applies what is missing, and compares.
+    pub(crate) async fn equal_after(&mut self, way: Way, schemas: &[&str]) -> Result<()> {
+        if let Err(stop) = self.follow(way).await? {
+            bail!("{}: {}", stop.gtid, stop.error);
+        }
+        self.compare(schemas).await
+    }
+
+    /// Both servers have the same, row by row and by checksum, and executed the same.
+    pub(crate) async fn compare(&self, schemas: &[&str]) -> Result<()> {
+        let (source, target) = (self.source.client(), self.target.client());
+        ensure!(
+            source.gtid_executed()? == target.gtid_executed()?,
+            "executed: {} and {}",
+            source.gtid_executed()?,
+            target.gtid_executed()?
+        );
+        for schema in schemas {
+            let (source, target) = tokio::try_join!(
+                contents(&self.source, schema),
+                contents(&self.target, schema)
+            )?;
+            let names = |tables: &Contents| tables.keys().cloned().collect::<Vec<_>>();
+            ensure!(names(&source) == names(&target), "{source:?} {target:?}");
+            for (name, source) in &source {
+                let target = &target[name];
+                ensure!(
+                    source.definition == target.definition,
+                    "{source:?} {target:?}"
+                );
+                ensure!(
+                    source.rows.len() == target.rows.len(),
+                    "{name}: {} and {} rows",
+                    source.rows.len(),
+                    target.rows.len()
+                );
+                let differing = source
+                    .rows
+                    .iter()
+                    .zip(&target.rows)
+                    .find(|(one, other)| one != other);
+                ensure!(differing.is_none(), "{name}: {differing:?}");
+                ensure!(
+                    source.checksum == target.checksum,
+                    "{name}: CHECKSUM TABLE differs"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The tables of a schema.
+type Contents = BTreeMap<String, Table>;
+
+#[derive(Debug)]
+struct Table {
+    definition: String,
+    /// Sorted, with all columns.
+    rows: Vec<Vec<Option<Bytes>>>,
+    /// `None` for a table with hidden columns: CHECKSUM TABLE then says something else each time.
+    checksum: Option<String>,
+}
+
+async fn contents(server: &Mysqld, schema: &str) -> Result<Contents> {
+    let mut connection = Connection::open(&connect(server, "root")).await?;
+    connection
+        .execute(
+            "SET NAMES utf8mb4, character_set_results = binary, group_concat_max_len = 1000000",
+        )
+        .await?;
+    let tables = connection
+        .query(format!(
+            "SELECT table_name AS name, (SELECT GROUP_CONCAT('`', REPLACE(column_name, '`', '``'), '`' ORDER BY ordinal_position) \
+             FROM information_schema.columns AS c WHERE c.table_schema = t.table_schema AND c.table_name = t.table_name) AS columns, \
+             (SELECT COUNT(expression) FROM information_schema.statistics AS s WHERE s.table_schema = t.table_schema AND \
+             s.table_name = t.table_name) AS hidden \
+             FROM information_schema.tables AS t WHERE table_schema = '{schema}' AND table_type = 'BASE TABLE'"
+        ))
+        .await?;
+    let mut contents = Contents::new();
+    for table in &tables.rows {
+        let name = table.text("name").unwrap();
+        let quoted = [schema, name]
+            .map(|name| format!("`{}`", name.replace('`', "``")))
+            .join(".");
+        let definition = connection
+            .query(format!("SHOW CREATE TABLE {quoted}"))
+            .await?;
+        let definition = without_counter(definition.first().unwrap().text_at(1).unwrap());
+        let columns = table.text("columns").unwrap();
+        let rows = connection
+            .query(format!("SELECT {columns} FROM {quoted}"))
+            .await?;
+        let mut rows: Vec<_> = rows.rows.iter().map(|row| row.values().to_vec()).collect();
+        rows.sort();
+        let mut checksum = None;
+        if table.text("hidden") == Some("0") {
+            let answer = connection.query(format!("CHECKSUM TABLE {quoted}")).await?;
+            checksum = answer.first().unwrap().text_at(1).map(str::to_owned);
+        }
+        contents.insert(
+            name.to_owned(),
+            Table {
+                definition,
+                rows,
+                checksum,
+            },
+        );
+    }
+    Ok(contents)
+}
+
+/// Rows that a transaction did not insert by itself do not move the counter of an auto-increment column.
+fn without_counter(definition: &str) -> String {
+    match definition.split_once(" AUTO_INCREMENT=") {
+        Some((before, behind)) => {
+            let behind = behind.trim_start_matches(|digit: char| digit.is_ascii_digit());
+            format!("{before}{behind}")
+        }
+        None => definition.to_owned(),
+    }
+}
+
+/// Whole transactions at once.
+pub(crate) async fn apply(
+    session: &mut MysqlSession,
+    batch: &[Arc<Transaction>],
+) -> Result<(), Stop> {
+    let (committed, outcome) = session.apply(batch).await;
+    outcome.map_err(|error| Stop {
+        gtid: batch
+            .get(committed)
+            .map_or_else(String::new, |next| next.gtid.to_string()),
+        error,
+    })
+}
+
+async fn pieces(
+    session: &mut MysqlSession,
+    transaction: &Arc<Transaction>,
+    rows: usize,
+    dice: &mut fastrand::Rng,
+) -> Result<(), WriteError> {
+    let mut at = 0;
+    while at < rows {
+        let end = (at + 1 + dice.usize(..1 + rows / 3)).min(rows);
+        let with_commit = end == rows && dice.bool();
+        let then = if with_commit {
+            Then::Commit
+        } else {
+            Then::StayOpen
+        };
+        session.write(transaction, at..end, then).await?;
+        if with_commit {
+            return Ok(());
+        }
+        at = end;
+    }
+    session.commit(transaction).await
+}
