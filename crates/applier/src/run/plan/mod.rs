@@ -75,6 +75,7 @@ pub struct Plan {
     begin_upto: Option<Seq>,
     /// Nothing more comes in.
     ended: bool,
+    stopped: bool,
     refused: Option<(Seq, Box<Refusal>)>,
     mishaps: Mishaps,
 }
@@ -97,6 +98,7 @@ impl Plan {
             last_commit: before,
             begin_upto: None,
             ended: false,
+            stopped: false,
             refused: None,
             mishaps: Mishaps::default(),
         }
@@ -127,10 +129,10 @@ impl Plan {
         self.begin_upto = Some(self.last_begun);
     }
 
-    /// Nothing new begins at all.
+    /// Nothing new begins at all, and what cannot be committed without that is taken back.
     pub fn stop(&mut self) {
         self.begin_upto = Some(Seq(0));
-        self.ended = true;
+        self.stopped = true;
     }
 
     /// Beginning goes on.
@@ -146,13 +148,16 @@ impl Plan {
     /// What is to be done now.
     pub fn orders(&mut self, now: Duration) -> Vec<(WorkerId, Order)> {
         let mut orders = Vec::new();
+        let lost_from = self.lost_from();
+        for worker in (0..self.hands.len()).map(WorkerId) {
+            let order = match lost_from {
+                Some(from) if self.holds_from(worker, from) => self.leave_off(worker, now),
+                _ => self.go_on(worker, now),
+            };
+            orders.extend(order.map(|order| (worker, order)));
+        }
         if self.refused.is_some() {
             return orders;
-        }
-        for worker in (0..self.hands.len()).map(WorkerId) {
-            if let Some(order) = self.go_on(worker, now) {
-                orders.push((worker, order));
-            }
         }
         while let Some((worker, begun)) = self.begin(now) {
             let order = match begun {
@@ -233,6 +238,29 @@ impl Plan {
     /// What went on besides, so far.
     pub fn mishaps(&self) -> Mishaps {
         self.mishaps
+    }
+
+    /// From here on nothing can be committed any more: a transaction is refused, or the run is stopped and does not begin one.
+    fn lost_from(&self) -> Option<Seq> {
+        match &self.refused {
+            Some((seq, _)) => Some(*seq),
+            None if self.stopped => self.first_waiting().map(|waiting| waiting.seq),
+            None => None,
+        }
+    }
+
+    fn holds_from(&self, worker: WorkerId, from: Seq) -> bool {
+        let held = self.hands.get(worker.0).and_then(|hand| hand.held.as_ref());
+        held.is_some_and(|held| held.seq >= from)
+    }
+
+    /// Takes back what is open. It may be in the way of a call that is to end.
+    fn leave_off(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
+        let hand = self.hands.get(worker.0)?;
+        let is_open = hand.held.as_ref().is_some_and(|held| held.written > 0);
+        (is_open && hand.running.is_none())
+            .then(|| self.run(worker, Call::RollBack, now))
+            .flatten()
     }
 
     /// The next step of a transaction that a worker has in hand.

@@ -302,6 +302,8 @@ fn what_is_refused_is_tried_once_more_when_all_before_it_is_committed() {
     table.reported(1, refused(0), &[]);
     assert_eq!(table.plan.refused().map(|(seq, _)| seq), Some(Seq(2)));
     table.done(0, &[]);
+    table.orders("0:r");
+    table.done(0, &[]);
     table.orders("");
     assert!(!table.plan.is_busy());
 }
@@ -337,6 +339,27 @@ fn held_back_only_what_the_begun_ones_need_begins() {
     table.orders("");
     table.plan.resume();
     table.orders("0:W5[0..1]");
+}
+
+#[test]
+fn stopped_what_needs_one_that_is_not_begun_is_taken_back() {
+    let mut table = Table::new(4, |options| options.batch.transactions = 1);
+    table.admit(&["a", "a", "b", "c", "d"]);
+    table.orders("0:W1[0..1] 1:w3[0..1] 2:w4[0..1] 3:w5[0..1]");
+    table.done(1, &[]);
+    table.plan.stop();
+    // What is at its call may wait for what is open.
+    table.orders("1:r");
+    table.done(2, &[]);
+    table.done(0, &[1]);
+    table.orders("2:r");
+    table.done(1, &[]);
+    table.done(2, &[]);
+    table.done(3, &[]);
+    table.orders("3:r");
+    table.done(3, &[]);
+    table.orders("");
+    assert!(!table.plan.is_busy());
 }
 
 #[test]
