@@ -86,6 +86,7 @@ impl<B: Backend> Driver<B> {
         steering: Steering,
         executed: GtidSet,
     ) -> Self {
+        steering.progress.set_drained(false);
         let first = Seq(u64::try_from(executed.count()).unwrap_or(u64::MAX / 2)).next();
         let (to_self, events) = mpsc::channel(options.workers * 2 + 4);
         let (to_driver, items) = mpsc::channel(ITEMS);
@@ -187,6 +188,10 @@ impl<B: Backend> Driver<B> {
     /// Does what the plan says.
     fn act(&mut self) {
         let now = self.now();
+        // In this order: what was read before the source was found empty is in the channel, or in the plan.
+        if self.progress.is_drained() && self.items.is_empty() && self.plan.depth() == 0 {
+            self.plan.caught_up();
+        }
         if !self.at_prefix_point && self.plan.prefix_point(now) {
             self.at_prefix_point = true;
             let (backend, answer) = (Arc::clone(&self.backend), self.to_self.clone());
@@ -231,7 +236,7 @@ impl<B: Backend> Driver<B> {
             });
         }
         if self.cancelled {
-            return Ok(Some(Ended::Cancelled));
+            return Ok((!self.plan.must_go_on()).then_some(Ended::Cancelled));
         }
         if self.plan.depth() > 0 {
             return Ok(None);

@@ -129,9 +129,11 @@ impl Plan {
         self.begin_upto = Some(self.last_begun);
     }
 
-    /// Nothing new begins at all, and what cannot be committed without that is taken back.
+    /// Comes to an end: nothing new begins, and what cannot be committed without that is taken back. Where commits are free,
+    /// those begin that are before a commit that was asked for, so that the target ends at a prefix of the log.
     pub fn stop(&mut self) {
-        self.begin_upto = Some(Seq(0));
+        self.begin_upto = Some(self.turns.stop(self.last_commit).unwrap_or_default());
+        self.pace = Pace::new();
         self.stopped = true;
     }
 
@@ -186,8 +188,8 @@ impl Plan {
 
     /// Whether the readers' snapshots are to be taken now; [`Self::prefix_point_taken`] is to follow.
     pub fn prefix_point(&mut self, now: Duration) -> bool {
-        let end = self.ended && self.entries.is_empty();
         let base = self.scheduler.base();
+        let end = self.ended && self.entries.is_empty();
         match &mut self.turns {
             Turns::Log => false,
             Turns::Snapshot(points) => points.due(now, base, self.last_commit, end),
@@ -204,6 +206,20 @@ impl Plan {
     /// The transactions that were begun since the last call; one that fails within a batch may be begun more than once.
     pub fn take_begun(&mut self) -> Vec<Seq> {
         std::mem::take(&mut self.begun)
+    }
+
+    /// All that the source has came in and is committed.
+    pub fn caught_up(&mut self) {
+        let base = self.scheduler.base();
+        if let Turns::Snapshot(points) = &mut self.turns {
+            points.caught_up(base);
+        }
+    }
+
+    /// Whether something is to be committed before a stop, so that the target ends at a prefix of the log.
+    pub fn must_go_on(&self) -> bool {
+        let upto = self.begin_upto.unwrap_or_default();
+        self.refused.is_none() && self.stopped && self.scheduler.base() <= upto
     }
 
     /// Whether a worker is at something.
@@ -244,8 +260,11 @@ impl Plan {
     fn lost_from(&self) -> Option<Seq> {
         match &self.refused {
             Some((seq, _)) => Some(*seq),
-            None if self.stopped => self.first_waiting().map(|waiting| waiting.seq),
-            None => None,
+            None if !self.stopped => None,
+            None => match self.turns {
+                Turns::Log => self.first_waiting().map(|waiting| waiting.seq),
+                Turns::Snapshot(_) => self.begin_upto.map(Seq::next),
+            },
         }
     }
 

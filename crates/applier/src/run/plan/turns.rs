@@ -13,11 +13,23 @@ pub(super) enum Turns {
 }
 
 impl Turns {
+    /// `first` is the first transaction of the run.
     pub(super) fn new(order: CommitOrder, first: Seq) -> Self {
         match order {
             CommitOrder::Log => Self::Log,
             CommitOrder::Snapshot { interval } => {
                 Self::Snapshot(PrefixPoints::new(interval, first))
+            }
+        }
+    }
+
+    /// Nothing is committed behind the last commit that was asked for. Returns the last transaction that may be.
+    pub(super) fn stop(&mut self, commits: Seq) -> Option<Seq> {
+        match self {
+            Self::Log => None,
+            Self::Snapshot(points) => {
+                points.next = points.next.min(commits.max(points.last));
+                Some(points.next)
             }
         }
     }
@@ -31,6 +43,9 @@ impl Turns {
     }
 }
 
+/// The most transactions that a prefix point is ahead of the last one that is committed with all before it.
+const MOST_AHEAD: u64 = 1 << 16;
+
 /// Where the prefix points of `commit_order = "snapshot"` are.
 ///
 /// ```text
@@ -41,6 +56,10 @@ impl Turns {
 ///
 /// C5-MyRocks chooses the next point ahead, by an estimate of what will be committed until it is due. When it is reached too
 /// early, it is moved further on; when it is due and far away, it is moved back to the last commit that was begun.
+///
+/// A run that was killed leaves transactions out that are before committed ones. The next run cannot tell from a set of
+/// GTIDs whether that is so, but there are no more of them than a point is ahead: as long as it has neither committed that
+/// many nor all that the source has, what is committed need not be a prefix of the log, and no point is taken.
 #[derive(Debug)]
 pub(super) struct PrefixPoints {
     interval: Duration,
@@ -53,6 +72,8 @@ pub(super) struct PrefixPoints {
     taking: bool,
     /// Transactions in an interval.
     estimate: u64,
+    /// No point is taken before everything up to here is committed.
+    not_before: Seq,
 }
 
 impl PrefixPoints {
@@ -65,6 +86,11 @@ impl PrefixPoints {
             next: last.next(),
             taking: false,
             estimate: 1,
+            not_before: match last {
+                // Nothing was there before.
+                Seq(0) => last,
+                Seq(last) => Seq(last.saturating_add(MOST_AHEAD)),
+            },
         }
     }
 
@@ -79,7 +105,11 @@ impl PrefixPoints {
             return false;
         }
         let done = Seq(base.0.saturating_sub(1));
-        if now < self.last_at.saturating_add(self.interval) && !end {
+        if end {
+            self.not_before = self.not_before.min(done);
+        }
+        let early = now < self.last_at.saturating_add(self.interval) && !end;
+        if early || done < self.not_before {
             if done >= self.next {
                 self.next = Seq(done.0.saturating_add(self.estimate));
             }
@@ -98,11 +128,16 @@ impl PrefixPoints {
         let passed = now.saturating_sub(self.last_at).max(self.interval);
         let count = (self.next.0 - self.last.0) as f64;
         let rate = count * self.interval.as_secs_f64() / passed.as_secs_f64();
-        self.estimate = (self.estimate.saturating_add(rate as u64) / 2).max(1);
+        self.estimate = (self.estimate.saturating_add(rate as u64) / 2).clamp(1, MOST_AHEAD);
         self.taking = false;
         self.last = self.next;
         self.last_at = now;
         self.next = Seq(self.last.0.saturating_add(self.estimate));
+    }
+
+    /// All that the source has is committed: a prefix, whatever was left out before.
+    pub(super) fn caught_up(&mut self, base: Seq) {
+        self.not_before = self.not_before.min(Seq(base.0.saturating_sub(1)));
     }
 
     /// When to look again, if something is committed that no snapshot has.
@@ -172,6 +207,19 @@ mod tests {
             "{}",
             points.estimate
         );
+    }
+
+    #[test]
+    fn a_run_that_goes_on_takes_no_point_before_what_was_left_out_must_be_there() {
+        let mut points = PrefixPoints::new(MS(10), Seq(100));
+        assert!(!points.due(MS(50), Seq(103), Seq(102), false));
+        assert!(points.may_commit(Seq(103)));
+        points.caught_up(Seq(104));
+        assert!(points.due(MS(51), Seq(104), Seq(103), false));
+        let mut points = PrefixPoints::new(MS(10), Seq(100));
+        let base = Seq(100 + MOST_AHEAD);
+        points.next = Seq(base.0 - 1);
+        assert!(points.due(MS(50), base, points.next, false));
     }
 
     #[test]
