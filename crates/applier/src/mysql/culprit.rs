@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use mysql_link::{Ran, ServerError};
 
-use super::outcome::{Failing, failing, refused, write_error};
+use super::outcome::{Failing, code, failing, refused, write_error};
 use super::script::Mark;
 use super::session::{FLUSH_AT, MysqlSession};
 use crate::backend::WriteError;
@@ -33,9 +33,10 @@ impl MysqlSession {
         if let (_, Err(lost)) | (Err(lost), _) = (&found, &taken_back) {
             return lost.clone();
         }
+        let error = &self.in_full(error).await;
         match found {
             Ok(Some((row, same))) if same.code == error.code => {
-                refused(&same, table_of(changes, row..row + 1), Some(row))
+                refused(error, table_of(changes, row..row + 1), Some(row))
             }
             // It went through this time, or failed elsewhere: one of these rows it was.
             _ => refused(
@@ -44,6 +45,39 @@ impl MysqlSession {
                 Some(suspects.start),
             ),
         }
+    }
+
+    /// The error in more words, where the server tells its error log more than its client: the lack of a right on a table,
+    /// and columns that differ. That log is read if the account may.
+    async fn in_full(&mut self, error: &ServerError) -> ServerError {
+        let mut error = error.clone();
+        if error.code != code::UNKNOWN_ERROR {
+            return error;
+        }
+        let query = format!(
+            "SELECT data FROM performance_schema.error_log WHERE thread_id = {} AND subsystem = 'Repl' \
+             ORDER BY logged DESC LIMIT 1",
+            self.connection.id()
+        );
+        let released = self.connection.execute("SET gtid_next='AUTOMATIC'").await;
+        let logged = match released {
+            Ok(_) => self.connection.query(query).await.ok(),
+            Err(_) => None,
+        };
+        let logged = logged
+            .as_ref()
+            .and_then(|answer| answer.first()?.text_at(0));
+        error.message = match logged {
+            Some(words) => format!("{} ({words})", error.message),
+            None => format!(
+                "{} (the server's error log says more; most often the account lacks INSERT, UPDATE or DELETE on the table, \
+                 or its columns are of other types than the source's)",
+                error.message
+            ),
+        };
+        // The question has begun a transaction. A session that is lost is noticed by the next one who uses it.
+        let _ = self.connection.execute("ROLLBACK").await;
+        error
     }
 
     /// The first row that fails by itself, and how.

@@ -75,10 +75,6 @@ pub(super) fn refused_by_us(words: String) -> WriteError {
 
 fn advice(code: u16) -> Option<&'static str> {
     Some(match code {
-        code::UNKNOWN_ERROR => {
-            "The server tells its error log more than its client; most often the account lacks a right on the table: \
-             GRANT INSERT, UPDATE, DELETE ON *.* TO it"
-        }
         1032 => {
             "The row that the log changes is not there: the target's data is not what the log was written on"
         }
@@ -86,7 +82,7 @@ fn advice(code: u16) -> Option<&'static str> {
             "With super_read_only = ON nobody can write; with read_only = ON an account with CONNECTION_ADMIN can: \
              SET GLOBAL super_read_only = OFF leaves read_only as it is"
         }
-        1044 | 1142 | 1227 | 1370 | 1410 => "Grant the account what is missing",
+        1044 | 1142 | 1143 | 1227 | 1370 | 1410 => "Grant the account what is missing",
         _ => return None,
     })
 }

@@ -1,1 +1,106 @@
-//! To come.
+//! Who holds up whom, and readers that see a prefix of the log.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use applier::backend::{Backend, Session, Then};
+use applier::mysql::{MysqlBackend, MysqlOptions};
+
+use crate::pair::{Pair, Way, connect};
+
+#[tokio::test]
+async fn mysqld_tells_who_holds_a_lock_to_who_may_ask() -> Result<()> {
+    let mut pair = Pair::new().await?;
+    pair.write("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); INSERT INTO d.t VALUES (1, 1), (2, 2)")?;
+    pair.equal_after(Way::Batches(2), &["d"]).await?;
+    pair.write("UPDATE d.t SET v = 5 WHERE id = 1; UPDATE d.t SET v = 6 WHERE id = 1; UPDATE d.t SET v = 7 WHERE id = 2")?;
+    let mut missing = pair.missing().await?;
+    let (first, second, third) = (
+        pair.next(&mut missing).await?.unwrap(),
+        pair.next(&mut missing).await?.unwrap(),
+        pair.next(&mut missing).await?.unwrap(),
+    );
+    pair.tamper(
+        "CREATE USER limited@localhost; GRANT INSERT, UPDATE, DELETE, REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO limited@localhost",
+    )?;
+    let unaware =
+        MysqlBackend::connect(MysqlOptions::new(connect(&pair.target, "limited"))).await?;
+    for (backend, aware) in [(&pair.backend, true), (&unaware, false)] {
+        let (mut early, mut late, mut beside) = (
+            backend.open().await?,
+            backend.open().await?,
+            backend.open().await?,
+        );
+        late.write(&second, 0..1, Then::StayOpen).await?;
+        beside.write(&third, 0..1, Then::StayOpen).await?;
+        let (waiting, holder) = (early.id(), late.id());
+        let first = Arc::clone(&first);
+        let write = tokio::spawn(async move {
+            let done = early.write(&first, 0..1, Then::StayOpen).await;
+            (early, done)
+        });
+        let mut blockers = Vec::new();
+        for _ in 0..200 {
+            blockers = backend.blockers(waiting).await?;
+            if blockers.contains(&holder) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        if aware {
+            assert_eq!(blockers, [holder]);
+            assert_eq!(backend.blockers(holder).await?, []);
+        } else {
+            // Everybody may be the one.
+            let mut others = vec![holder, beside.id()];
+            others.sort();
+            assert_eq!(blockers, others);
+        }
+        // The one in the way steps back, and the other goes on.
+        late.roll_back().await?;
+        let (mut early, done) = write.await?;
+        done?;
+        early.roll_back().await?;
+        beside.roll_back().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn readers_of_mysqld_get_a_prefix_and_keep_it() -> Result<()> {
+    let mut pair = Pair::new().await?;
+    pair.write("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); INSERT INTO d.t VALUES (1, 1)")?;
+    pair.equal_after(Way::Batches(2), &["d"]).await?;
+    pair.write("UPDATE d.t SET v = 2")?;
+    let backend = Arc::new(std::mem::replace(
+        &mut pair.backend,
+        MysqlBackend::connect(crate::pair::options(&pair.target)).await?,
+    ));
+    // Two wait, and one gives up.
+    let readers: Vec<_> = (0..3)
+        .map(|_| {
+            let backend = Arc::clone(&backend);
+            tokio::spawn(async move { backend.snapshot_reader().await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    readers[2].abort();
+    ensure!(
+        readers.iter().take(2).all(|reader| !reader.is_finished()),
+        "nobody waits for nothing"
+    );
+    backend.at_prefix_point().await?;
+    pair.equal_after(Way::Batches(2), &["d"]).await?;
+    for reader in readers.into_iter().take(2) {
+        let mut reader = reader.await??;
+        let seen = reader.query("SELECT v FROM d.t").await?;
+        assert_eq!(seen.first().unwrap().text_at(0), Some("1"));
+        ensure!(
+            reader.execute("DELETE FROM d.t").await.is_err(),
+            "a reader writes"
+        );
+    }
+    backend.at_prefix_point().await?;
+    Ok(())
+}

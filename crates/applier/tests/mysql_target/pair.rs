@@ -10,6 +10,7 @@ use applier::mysql::{MysqlBackend, MysqlOptions, MysqlSession};
 use applier::schema::{TableName, TableShape};
 use applier::source::{FileSource, Source};
 use applier::transaction::{Body, Transaction};
+use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use mysql_link::{ConnectOptions, Connection, Endpoint};
 use testkit::mysql_tree::MysqlTree;
@@ -22,7 +23,13 @@ pub(crate) struct Pair {
     pub(crate) source: Mysqld,
     pub(crate) target: Mysqld,
     pub(crate) backend: MysqlBackend,
-    shapes: HashMap<TableName, Arc<TableShape>>,
+    pub(crate) shapes: HashMap<TableName, Arc<TableShape>>,
+}
+
+/// The source's log, of which the target has a part.
+pub(crate) struct Missing {
+    files: FileSource,
+    executed: GtidSet,
 }
 
 /// How rows are brought to the target.
@@ -91,15 +98,23 @@ impl Pair {
     }
 
     /// What the source has and the target has not.
-    pub(crate) async fn missing(&self) -> Result<FileSource> {
+    pub(crate) async fn missing(&self) -> Result<Missing> {
         let executed = self.backend.executed().await?;
-        Ok(FileSource::open(self.source.binlog_files()?, executed, MAX_BYTES).await?)
+        let files = self.source.binlog_files()?;
+        Ok(Missing {
+            files: FileSource::open(files, executed.clone(), MAX_BYTES).await?,
+            executed,
+        })
     }
 
     /// The next transaction, as the target's tables are now.
-    pub(crate) async fn next(&mut self, from: &mut FileSource) -> Result<Option<Arc<Transaction>>> {
-        let Some(framed) = from.next().await? else {
-            return Ok(None);
+    pub(crate) async fn next(&mut self, from: &mut Missing) -> Result<Option<Arc<Transaction>>> {
+        let framed = loop {
+            match from.files.next().await? {
+                Some(framed) if from.executed.contains(&framed.gtid) => {}
+                Some(framed) => break framed,
+                None => return Ok(None),
+            }
         };
         let parsed = Decoder::new(MAX_BYTES).parse(&framed)?;
         for name in parsed.tables() {
@@ -128,7 +143,7 @@ impl Pair {
     pub(crate) async fn lead(
         &mut self,
         session: &mut MysqlSession,
-        from: &mut FileSource,
+        from: &mut Missing,
         way: Way,
     ) -> Result<Result<(), Stop>> {
         let mut dice = fastrand::Rng::with_seed(match way {

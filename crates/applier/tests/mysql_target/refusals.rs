@@ -1,1 +1,317 @@
-//! To come.
+//! What the target refuses, and how it is told: which table, which row, in the server's words; and that nothing of the
+//! transaction stays.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use applier::backend::{Backend, Refusal, Session, Then, WriteError};
+use applier::mysql::MysqlSession;
+use applier::transaction::Transaction;
+
+use crate::pair::{Pair, Stop, Way, apply};
+
+fn refusal(error: &WriteError) -> &Refusal {
+    match error {
+        WriteError::Refused(refusal) => refusal,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Table, row and error number of a refusal.
+fn place(stop: &Stop) -> (Option<String>, Option<usize>, u16) {
+    let refusal = refusal(&stop.error);
+    (
+        refusal.table.as_ref().map(ToString::to_string),
+        refusal.row,
+        refusal.code,
+    )
+}
+
+async fn tables() -> Result<Pair> {
+    let mut pair = Pair::with(&[], &[], |options| {
+        options.lock_wait = Duration::from_secs(1)
+    })
+    .await?;
+    pair.write(
+        "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, v INT, UNIQUE (v)); CREATE TABLE child (id INT PRIMARY KEY, t INT, \
+         FOREIGN KEY (t) REFERENCES t (id)); CREATE TABLE keyless (a INT); INSERT INTO t VALUES (1, 1), (2, 2), (3, 3), (4, 4); INSERT INTO keyless VALUES (1), (2)",
+    )?;
+    pair.equal_after(Way::Batches(1), &["d"]).await?;
+    Ok(pair)
+}
+
+#[tokio::test]
+async fn a_stop_says_where_and_goes_on_when_the_cause_is_gone_from_mysqld() -> Result<()> {
+    let mut pair = tables().await?;
+    let six = "BEGIN; UPDATE d.t SET v = v + 10 WHERE id IN (1, 2); INSERT INTO d.child VALUES (1, 1), (2, 2); UPDATE d.t SET v = 33 WHERE id = 3; DELETE FROM d.t WHERE id = 4; COMMIT";
+    // What is wrong with the target, what the source does, where the target refuses, and what puts it right.
+    let cases = [
+        (
+            "DELETE FROM d.t WHERE id = 3",
+            six,
+            (Some("d.t"), Some(5), 1032),
+            "INSERT INTO d.t VALUES (3, 3)",
+        ),
+        (
+            "DELETE FROM d.t WHERE id = 3",
+            "DELETE FROM d.t WHERE id = 3",
+            (Some("d.t"), Some(1), 1032),
+            "INSERT INTO d.t VALUES (3, 33)",
+        ),
+        (
+            "INSERT INTO d.t VALUES (7, 70)",
+            "INSERT INTO d.t VALUES (5, 50), (6, 60), (7, 7), (8, 80)",
+            (Some("d.t"), Some(3), 1062),
+            "DELETE FROM d.t WHERE id = 7",
+        ),
+        (
+            "INSERT INTO d.t VALUES (99, 100)",
+            "INSERT INTO d.t VALUES (9, 100)",
+            (Some("d.t"), Some(1), 1062),
+            "DELETE FROM d.t WHERE id = 99",
+        ),
+        (
+            "DELETE FROM d.t WHERE id = 9",
+            "INSERT INTO d.child VALUES (9, 9)",
+            (Some("d.child"), Some(1), 1452),
+            "INSERT INTO d.t VALUES (9, 100)",
+        ),
+        (
+            "DELETE FROM d.keyless WHERE a = 1",
+            "UPDATE d.keyless SET a = a + 10 WHERE a = 1",
+            (Some("d.keyless"), Some(1), 1032),
+            "INSERT INTO d.keyless VALUES (1)",
+        ),
+        (
+            "RENAME TABLE d.keyless TO d.other",
+            "INSERT INTO d.keyless VALUES (5)",
+            (Some("d.keyless"), Some(1), 1146),
+            "RENAME TABLE d.other TO d.keyless",
+        ),
+        (
+            "ALTER TABLE d.keyless MODIFY a VARCHAR(3)",
+            "INSERT INTO d.keyless VALUES (6)",
+            (Some("d.keyless"), Some(1), 1105),
+            "ALTER TABLE d.keyless MODIFY a INT",
+        ),
+    ];
+    // Rows that are not there are refused whatever the server's own replica would do.
+    pair.tamper("SET GLOBAL replica_exec_mode = IDEMPOTENT")?;
+    for (number, (harm, write, (table, row, code), mend)) in cases.into_iter().enumerate() {
+        let ways = [Way::Batches(8), Way::Batches(1), Way::Pieces(number as u64)];
+        pair.write("INSERT INTO d.keyless VALUES (100)")?;
+        pair.tamper(harm)?;
+        pair.write(write)?;
+        pair.write("INSERT INTO d.keyless VALUES (200)")?;
+        for way in ways {
+            let before = pair.target.client().value("SELECT CONCAT((SELECT COUNT(*) FROM d.t), '.', (SELECT SUM(v) FROM d.t), '.', (SELECT COUNT(*) FROM d.child))")?;
+            let stop = pair.follow(way).await?.expect_err(write);
+            let found = place(&stop);
+            ensure!(
+                found.0.as_deref() == table && found.2 == code,
+                "{write}: {}",
+                stop.error
+            );
+            // Where the server tells its error log more than its client, it is told from there.
+            ensure!(
+                code != 1105
+                    || stop
+                        .error
+                        .to_string()
+                        .contains("cannot be converted from type"),
+                "{}",
+                stop.error
+            );
+            // In pieces, what was written before is not looked at again.
+            ensure!(found.1 == row, "{write} by {way:?}: {}", stop.error);
+            ensure!(!pair.backend.executed().await?.to_string().is_empty());
+            let after = pair.target.client().value("SELECT CONCAT((SELECT COUNT(*) FROM d.t), '.', (SELECT SUM(v) FROM d.t), '.', (SELECT COUNT(*) FROM d.child))")?;
+            ensure!(before == after, "{write}: a part of it stayed");
+            ensure!(
+                pair.target
+                    .client()
+                    .value("SELECT @@GLOBAL.gtid_owned")?
+                    .is_empty()
+            );
+            ensure!(!pair.target.client().gtid_executed()?.ends_with(&stop.gtid));
+        }
+        pair.tamper(&format!("SET foreign_key_checks = 0; {mend}"))?;
+        pair.equal_after(ways[number % 3], &["d"]).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn statements_that_mysqld_refuses_leave_a_session_that_goes_on() -> Result<()> {
+    let mut pair = tables().await?;
+    let mut session = pair.backend.open().await?;
+    let cases = [
+        (
+            "CREATE TABLE d.there (i INT)",
+            "CREATE TABLE d.there (j INT)",
+            1050,
+            "DROP TABLE d.there",
+        ),
+        (
+            "ALTER TABLE d.t DROP INDEX v",
+            "ALTER TABLE d.t DROP INDEX v",
+            1091,
+            "ALTER TABLE d.t ADD UNIQUE (v)",
+        ),
+        (
+            "DELETE FROM d.t WHERE id = 1",
+            "XA START 'q'; UPDATE d.t SET v = 11 WHERE id = 1; XA END 'q'; XA PREPARE 'q'; XA COMMIT 'q'",
+            1032,
+            "INSERT INTO d.t VALUES (1, 1)",
+        ),
+        (
+            "DELETE FROM d.t WHERE id = 2",
+            "SET binlog_format = MIXED; BEGIN; UPDATE d.t SET v = UUID_SHORT() % 100 + 200 WHERE id = 2; INSERT INTO d.keyless VALUES (9); COMMIT",
+            1032,
+            "INSERT INTO d.t VALUES (2, 2)",
+        ),
+        (
+            "INSERT INTO d.keyless VALUES (77)",
+            "CREATE TABLE d.copied (a INT PRIMARY KEY) SELECT a FROM d.keyless WHERE a < 5",
+            0,
+            "DELETE FROM d.keyless WHERE a = 77",
+        ),
+    ];
+    for (harm, write, code, mend) in cases {
+        pair.tamper(harm)?;
+        pair.write(write)?;
+        let mut missing = pair.missing().await?;
+        pair.forget_shapes();
+        let led = pair
+            .lead(&mut session, &mut missing, Way::Batches(4))
+            .await?;
+        if code != 0 {
+            let stop = led.expect_err(write);
+            ensure!(refusal(&stop.error).code == code, "{write}: {}", stop.error);
+        }
+        ensure!(pair.target.client().sql("XA RECOVER")?.0.is_empty());
+        pair.tamper(mend)?;
+        // The same session takes it when the cause is gone.
+        let mut missing = pair.missing().await?;
+        if let Err(stop) = pair
+            .lead(&mut session, &mut missing, Way::Batches(4))
+            .await?
+        {
+            panic!("{write}: {}", stop.error);
+        }
+        pair.compare(&["d"]).await?;
+    }
+    // A statement that failed on its source has to fail here.
+    pair.write("CREATE TABLE d.m (i INT PRIMARY KEY) ENGINE = MyISAM; INSERT INTO d.m VALUES (1)")?;
+    pair.equal_after(Way::Batches(4), &["d"]).await?;
+    pair.tamper("DELETE FROM d.m")?;
+    let failed = pair.write("SET binlog_format = STATEMENT; INSERT INTO d.m VALUES (5), (1), (6)");
+    ensure!(failed.is_err());
+    let stop = pair
+        .follow(Way::Batches(4))
+        .await?
+        .expect_err("it did not fail");
+    ensure!(
+        stop.error
+            .to_string()
+            .contains("with error 1062 and did not here"),
+        "{}",
+        stop.error
+    );
+    Ok(())
+}
+
+/// What a source has done since, as transactions.
+async fn transactions(pair: &mut Pair, statements: &str) -> Result<Vec<Arc<Transaction>>> {
+    pair.write(statements)?;
+    let mut missing = pair.missing().await?;
+    let mut all = Vec::new();
+    while let Some(next) = pair.next(&mut missing).await? {
+        all.push(next);
+    }
+    Ok(all)
+}
+
+fn is_again(outcome: &Result<(), WriteError>) -> bool {
+    matches!(outcome, Err(WriteError::Again(_)))
+}
+
+#[tokio::test]
+async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Result<()> {
+    let mut pair = tables().await?;
+    let both = transactions(
+        &mut pair,
+        "BEGIN; UPDATE d.t SET v = 10 WHERE id = 1; UPDATE d.t SET v = 20 WHERE id = 2; COMMIT;
+         BEGIN; UPDATE d.t SET v = 200 WHERE id = 2; UPDATE d.t SET v = 100 WHERE id = 1; COMMIT; INSERT INTO d.keyless VALUES (3)",
+    )
+    .await?;
+    let [one, other, third] = &both[..] else {
+        panic!("three");
+    };
+    let mut first: MysqlSession = pair.backend.open().await?;
+    let mut second: MysqlSession = pair.backend.open().await?;
+
+    // A lock that somebody else holds.
+    let client = pair.target.client();
+    let holder = client.start_sql("SET sql_log_bin = 0; BEGIN; SELECT * FROM d.t WHERE id = 2 FOR UPDATE; DO SLEEP(2.5); COMMIT")?;
+    while client
+        .value("SELECT COUNT(*) FROM performance_schema.data_locks WHERE lock_type = 'RECORD'")?
+        == "0"
+    {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    ensure!(is_again(&first.write(one, 0..2, Then::Commit).await));
+    // Nothing of it stays, and the session takes something else at once.
+    ensure!(client.value("SELECT v FROM d.t WHERE id = 1")? == "1");
+    let (committed, outcome) = first.apply(&[Arc::clone(third), Arc::clone(one)]).await;
+    ensure!(
+        committed == 1 && is_again(&outcome),
+        "{committed} {outcome:?}"
+    );
+    holder.finish(Duration::from_secs(20))?;
+
+    // A deadlock: one of both has to come again, and the other goes on.
+    first.write(one, 0..1, Then::StayOpen).await?;
+    second.write(other, 0..1, Then::StayOpen).await?;
+    let outcomes = tokio::join!(
+        first.write(one, 1..2, Then::Commit),
+        second.write(other, 1..2, Then::StayOpen)
+    );
+    ensure!(
+        is_again(&outcomes.0) != is_again(&outcomes.1),
+        "{outcomes:?}"
+    );
+    second.roll_back().await?;
+    if outcomes.0.is_err() {
+        first.write(one, 0..2, Then::Commit).await?;
+    }
+    second.write(other, 0..2, Then::Commit).await?;
+    pair.compare(&["d"]).await?;
+
+    // A statement that somebody kills comes again; a connection that is killed is lost.
+    let more = transactions(&mut pair, "UPDATE d.t SET v = 3000 WHERE id = 3").await?;
+    for (kill, again) in [("KILL QUERY", true), ("KILL", false)] {
+        let holder = client.start_sql("SET sql_log_bin = 0; BEGIN; SELECT * FROM d.t WHERE id = 3 FOR UPDATE; DO SLEEP(1.5); COMMIT")?;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let id = first.id().0;
+        let killer = async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            pair.target.client().sql(&format!("{kill} {id}"))
+        };
+        let (outcome, killed) = tokio::join!(first.write(&more[0], 0..1, Then::Commit), killer);
+        killed?;
+        match &outcome {
+            Err(WriteError::Again(_)) => ensure!(again),
+            Err(WriteError::Lost(_)) => ensure!(!again),
+            other => panic!("{other:?}"),
+        }
+        holder.finish(Duration::from_secs(20))?;
+    }
+    let lost = first.write(&more[0], 0..1, Then::Commit).await;
+    ensure!(matches!(lost, Err(WriteError::Lost(_))), "{lost:?}");
+    if let Err(stop) = apply(&mut second, &more).await {
+        panic!("{}", stop.error);
+    }
+    pair.compare(&["d"]).await
+}

@@ -1,1 +1,133 @@
-//! To come.
+//! What an account needs, and how it is told what it lacks.
+
+use anyhow::{Context, Result, ensure};
+use applier::backend::BackendError;
+use applier::mysql::{MysqlBackend, MysqlOptions};
+use testkit::mysqld::Mysqld;
+
+use crate::pair::{Pair, Way, connect, server};
+
+fn limited(server: &Mysqld) -> MysqlOptions {
+    MysqlOptions::new(connect(server, "limited"))
+}
+
+/// Connects, and gives the account what it is told to lack until nothing is lacking. How often that was.
+async fn granted_one_by_one(target: &Mysqld) -> Result<Vec<String>> {
+    let mut granted = Vec::new();
+    loop {
+        match MysqlBackend::connect(limited(target)).await {
+            Ok(_) => return Ok(granted),
+            Err(error) => {
+                let words = error.to_string();
+                let grant = words.split_once("GRANT ").with_context(|| words.clone())?.1;
+                let grant = grant.split(" (").next().unwrap_or_default();
+                ensure!(
+                    !granted.iter().any(|known| known == grant),
+                    "asked for twice: {words}"
+                );
+                target
+                    .client()
+                    .sql(&format!("SET sql_log_bin = 0; GRANT {grant}"))?;
+                granted.push(grant.to_owned());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_account_is_told_what_to_be_granted_by_mysqld() -> Result<()> {
+    let mut pair = Pair::new().await?;
+    pair.tamper("CREATE USER limited@localhost")?;
+    let to = " ON *.* TO 'limited'@'localhost'";
+    assert_eq!(
+        granted_one_by_one(&pair.target).await?,
+        [
+            "INSERT, UPDATE, DELETE",
+            "REPLICATION_APPLIER",
+            "SESSION_VARIABLES_ADMIN"
+        ]
+        .map(|one| format!("{one}{to}"))
+    );
+    pair.target.client().sql("SET GLOBAL read_only = ON")?;
+    assert_eq!(
+        granted_one_by_one(&pair.target).await?,
+        [format!("CONNECTION_ADMIN{to}")]
+    );
+
+    // With these, rows are applied, under read_only too; statements need what they need.
+    pair.tamper(
+        "CREATE DATABASE d; CREATE TABLE d.t (i INT PRIMARY KEY); CREATE TABLE d.u (i INT)",
+    )?;
+    pair.source.client().sql("SET sql_log_bin = 0; CREATE DATABASE d; CREATE TABLE d.t (i INT PRIMARY KEY); CREATE TABLE d.u (i INT)")?;
+    pair.backend = MysqlBackend::connect(limited(&pair.target)).await?;
+    pair.write("INSERT INTO d.t VALUES (1), (2); UPDATE d.t SET i = 3 WHERE i = 1; DELETE FROM d.t WHERE i = 2")?;
+    pair.equal_after(Way::Batches(2), &["d"]).await?;
+    pair.write("ALTER TABLE d.t ADD COLUMN j INT")?;
+    let stop = pair
+        .follow(Way::Batches(2))
+        .await?
+        .expect_err("no right to ALTER");
+    let words = stop.error.to_string();
+    ensure!(
+        words.contains("ALTER command denied") && words.contains("ADD COLUMN j"),
+        "{words}"
+    );
+    pair.tamper(
+        "GRANT ALTER, SELECT ON d.* TO limited@localhost; REVOKE INSERT ON *.* FROM limited@localhost; GRANT INSERT ON d.u TO limited@localhost",
+    )?;
+    pair.backend = MysqlBackend::connect(limited(&pair.target)).await?;
+    pair.write("INSERT INTO d.t VALUES (5, 5)")?;
+    let stop = pair
+        .follow(Way::Batches(2))
+        .await?
+        .expect_err("no right to INSERT");
+    ensure!(
+        stop.error
+            .to_string()
+            .contains("lacks INSERT, UPDATE or DELETE"),
+        "{}",
+        stop.error
+    );
+    pair.tamper("GRANT SELECT ON performance_schema.* TO limited@localhost")?;
+    let stop = pair
+        .follow(Way::Batches(2))
+        .await?
+        .expect_err("no right to INSERT");
+    ensure!(
+        stop.error.to_string().contains("INSERT command denied"),
+        "{}",
+        stop.error
+    );
+    pair.tamper("GRANT INSERT ON d.* TO limited@localhost")?;
+    pair.equal_after(Way::Batches(2), &["d"]).await
+}
+
+#[tokio::test]
+async fn a_mysqld_that_cannot_be_applied_to_is_told_before_anything_is_applied() -> Result<()> {
+    let target = server(2, &[])?;
+    let refused = async |options: MysqlOptions| match MysqlBackend::connect(options).await {
+        Err(BackendError::Refused(words)) => words,
+        other => panic!("{other:?}"),
+    };
+    let root = || MysqlOptions::new(connect(&target, "root"));
+    target.client().sql("SET GLOBAL super_read_only = ON")?;
+    let words = refused(root()).await;
+    ensure!(
+        words.contains("SET GLOBAL super_read_only = OFF"),
+        "{words}"
+    );
+    // It leaves read_only, under which root may.
+    target.client().sql("SET GLOBAL super_read_only = OFF")?;
+    MysqlBackend::connect(root()).await?;
+    target
+        .client()
+        .sql("SET GLOBAL gtid_mode = ON_PERMISSIVE")?;
+    let words = refused(root()).await;
+    ensure!(words.contains("gtid_mode is ON_PERMISSIVE"), "{words}");
+    let without_log = server(3, &["--skip-log-bin"])?;
+    let mut with_binlog = MysqlOptions::new(connect(&without_log, "root"));
+    with_binlog.target_binlog = true;
+    let words = refused(with_binlog).await;
+    ensure!(words.contains("target_binlog = false"), "{words}");
+    Ok(())
+}

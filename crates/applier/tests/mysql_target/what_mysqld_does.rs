@@ -1,1 +1,262 @@
-//! To come.
+//! Facts about mysqld on which the target rests. If one of these fails with a later version, look at the design before the
+//! test.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use applier::backend::Backend;
+use applier::transaction::{Body, Transaction};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use binlog_format::canonical::stamp;
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::events::{EncodeEvent, EventOrigin, FormatDescription};
+use mysql_link::{Connection, LinkError, Ran, Statements};
+use testkit::mysqld::Mysqld;
+
+use crate::pair::{Pair, Way, connect};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn binlog(events: &[u8]) -> String {
+    format!("BINLOG '{}'", STANDARD.encode(events))
+}
+
+/// A connection that knows that events come without checksums.
+async fn applying(server: &Mysqld, user: &str) -> Result<Connection> {
+    let mut options = connect(server, user);
+    options.several_statements = true;
+    let mut connection = Connection::open(&options).await?;
+    let description = FormatDescription {
+        checksum: ChecksumAlgorithm::None,
+        ..FormatDescription::built_in("9.7.4")
+    };
+    let mut events = Vec::new();
+    stamp(&description.encode(EventOrigin::default()), 0, &mut events)?;
+    connection.execute(binlog(&events)).await?;
+    connection.execute("SET sql_log_bin = 0").await?;
+    Ok(connection)
+}
+
+/// The statement that applies a transaction of one rows event.
+fn rows(transaction: &Transaction) -> String {
+    let Body::Rows(rows) = &transaction.body else {
+        panic!("rows");
+    };
+    binlog(&[&rows.tables[0].map[..], &rows.events[0].event].concat())
+}
+
+fn begin(transaction: &Transaction) -> String {
+    format!("SET gtid_next = '{}'", transaction.gtid)
+}
+
+async fn run(connection: &mut Connection, statements: &[&str]) -> Result<Ran> {
+    let mut list = Statements::new();
+    statements.iter().for_each(|sql| list.push(sql));
+    Ok(connection.run_all(&mut list, LIMIT).await?)
+}
+
+/// A pair with a table of rows 1 and 2, and a source that has inserted 3, 4 and 5 since.
+async fn three_inserts() -> Result<(Pair, Vec<std::sync::Arc<Transaction>>)> {
+    let mut pair = Pair::new().await?;
+    pair.write(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1), (2)",
+    )?;
+    pair.equal_after(Way::Batches(1), &["d"]).await?;
+    pair.write(
+        "INSERT INTO d.t VALUES (3); INSERT INTO d.t VALUES (4); INSERT INTO d.t VALUES (5)",
+    )?;
+    let mut missing = pair.missing().await?;
+    let mut inserts = Vec::new();
+    while let Some(next) = pair.next(&mut missing).await? {
+        inserts.push(next);
+    }
+    assert_eq!(inserts.len(), 3);
+    Ok((pair, inserts))
+}
+
+fn ids(pair: &Pair) -> Result<String> {
+    pair.target
+        .client()
+        .value("SELECT GROUP_CONCAT(id ORDER BY id) FROM d.t")
+}
+
+/// Why rows and COMMIT go in one packet, and why its answers are counted.
+#[tokio::test]
+async fn mysqld_stops_a_packet_at_a_binlog_statement_that_fails() -> Result<()> {
+    let (pair, inserts) = three_inserts().await?;
+    let mut connection = applying(&pair.target, "root").await?;
+    let [third, fourth, fifth] = &inserts[..] else {
+        panic!("three");
+    };
+    let both = [
+        begin(third),
+        "BEGIN".into(),
+        rows(third),
+        "COMMIT".into(),
+        begin(fourth),
+        "BEGIN".into(),
+        rows(fourth),
+        "COMMIT".into(),
+    ];
+    let both: Vec<&str> = both.iter().map(String::as_str).collect();
+    assert_eq!(
+        run(&mut connection, &both).await?,
+        Ran {
+            done: 8,
+            error: None
+        }
+    );
+    assert_eq!(ids(&pair)?, "1,2,3,4");
+
+    // A duplicate key: nothing behind it is run, and no GTID is used.
+    let executed = pair.backend.executed().await?;
+    let failing = [
+        begin(fifth),
+        "BEGIN".into(),
+        rows(fifth),
+        rows(third),
+        "COMMIT".into(),
+    ];
+    let failing: Vec<&str> = failing.iter().map(String::as_str).collect();
+    let ran = run(&mut connection, &failing).await?;
+    assert_eq!(
+        (ran.done, ran.error.map(|error| error.code)),
+        (3, Some(1062))
+    );
+    assert_eq!(run(&mut connection, &["ROLLBACK"]).await?.error, None);
+    assert_eq!(
+        (ids(&pair)?.as_str(), pair.backend.executed().await?),
+        ("1,2,3,4", executed)
+    );
+
+    // As a packet of its own, the COMMIT commits what the failed one left, under the GTID.
+    let without_commit = failing.split_last().unwrap().1;
+    assert_eq!(run(&mut connection, without_commit).await?.done, 3);
+    assert_eq!(run(&mut connection, &["COMMIT"]).await?.error, None);
+    assert_eq!(ids(&pair)?, "1,2,3,4,5");
+    assert!(pair.backend.executed().await?.contains(&fifth.gtid));
+    Ok(())
+}
+
+#[tokio::test]
+async fn mysqld_says_of_a_binlog_statement_that_nothing_follows_it() -> Result<()> {
+    let (pair, inserts) = three_inserts().await?;
+    let mut connection = applying(&pair.target, "root").await?;
+    connection.execute(begin(&inserts[0])).await?;
+    // A client that believes the flag takes the answer of the first statement for the only one.
+    connection
+        .execute(format!("{};DO 1", rows(&inserts[0])))
+        .await?;
+    let mut connection = applying(&pair.target, "root").await?;
+    let told = connection.execute("DO 1;DO 1").await;
+    assert!(matches!(told, Err(LinkError::Protocol { .. })), "{told:?}");
+    Ok(())
+}
+
+/// Why `autocommit` is off.
+#[tokio::test]
+async fn mysqld_commits_a_binlog_statement_without_its_gtid_under_autocommit() -> Result<()> {
+    let (pair, inserts) = three_inserts().await?;
+    let mut connection = applying(&pair.target, "root").await?;
+    let executed = pair.backend.executed().await?;
+    let third = &inserts[0];
+    assert_eq!(
+        run(&mut connection, &[&begin(third), &rows(third)])
+            .await?
+            .error,
+        None
+    );
+    assert_eq!(ids(&pair)?, "1,2,3");
+    assert_eq!(pair.backend.executed().await?, executed);
+    drop(connection);
+    // With autocommit off, no BEGIN is needed, and both come together.
+    let mut connection = applying(&pair.target, "root").await?;
+    let fourth = &inserts[1];
+    let statements = [
+        "SET autocommit = 0",
+        &begin(fourth),
+        &rows(fourth),
+        "COMMIT",
+    ];
+    assert_eq!(run(&mut connection, &statements).await?.error, None);
+    assert!(pair.backend.executed().await?.contains(&fourth.gtid));
+    Ok(())
+}
+
+/// Why a target's binlog must not be served when its transactions were not to go there.
+#[tokio::test]
+async fn mysqld_writes_empty_transactions_for_gtids_that_are_not_to_be_logged() -> Result<()> {
+    let (mut pair, inserts) = three_inserts().await?;
+    let client = pair.target.client();
+    client.sql("FLUSH BINARY LOGS")?;
+    pair.follow(Way::Batches(3)).await?.expect("applied");
+    let last = pair.target.binlog_files()?.pop().unwrap();
+    let last = last.file_name().unwrap().to_str().unwrap();
+    let events = client.sql(&format!("SHOW BINLOG EVENTS IN '{last}'"))?;
+    let types: Vec<&str> = events
+        .0
+        .iter()
+        .skip(2)
+        .map(|event| event[2].as_str())
+        .collect();
+    assert_eq!(types, ["Gtid", "Query", "Query"].repeat(3), "{events:?}");
+    assert_eq!(events.0.last().unwrap()[5], "COMMIT");
+
+    // What makes such a server one to follow: its own binlog begins behind them, and they count as purged.
+    client.sql("FLUSH BINARY LOGS")?;
+    let newest = pair.target.binlog_files()?.pop().unwrap();
+    client.sql(&format!(
+        "PURGE BINARY LOGS TO '{}'",
+        newest.file_name().unwrap().to_str().unwrap()
+    ))?;
+    let purged = client.variable("gtid_purged")?;
+    let purged: binlog_format::gtid::GtidSet = purged.replace("\\n", "").parse()?;
+    assert!(inserts.iter().all(|insert| purged.contains(&insert.gtid)));
+    Ok(())
+}
+
+/// What lets a follower apply while it is closed to others.
+#[tokio::test]
+async fn mysqld_takes_rows_under_read_only_from_who_has_connection_admin_and_never_under_super_read_only()
+-> Result<()> {
+    let (pair, inserts) = three_inserts().await?;
+    pair.tamper(
+        "CREATE USER plain@localhost, admin@localhost; GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO plain@localhost, admin@localhost;
+         GRANT INSERT, CREATE ON *.* TO plain@localhost, admin@localhost; GRANT CONNECTION_ADMIN ON *.* TO admin@localhost",
+    )?;
+    let mut answers = Vec::new();
+    for (setting, value) in [
+        ("read_only", "OFF"),
+        ("read_only", "ON"),
+        ("super_read_only", "ON"),
+    ] {
+        pair.target
+            .client()
+            .sql(&format!("SET GLOBAL {setting} = {value}"))?;
+        for user in ["plain", "admin"] {
+            let mut connection = applying(&pair.target, user).await?;
+            run(&mut connection, &["SET autocommit = 0"]).await?;
+            let code = |ran: Ran| ran.error.map_or(0, |error| error.code);
+            let insert =
+                code(run(&mut connection, &[&begin(&inserts[0]), &rows(&inserts[0])]).await?);
+            run(&mut connection, &["ROLLBACK"]).await?;
+            let name = format!("CREATE TABLE d.{user}_{setting}_{value} (i INT)");
+            run(&mut connection, &["SET gtid_next = 'AUTOMATIC'"]).await?;
+            let ddl = code(run(&mut connection, &[&name]).await?);
+            answers.push((setting, value, user, insert, ddl));
+        }
+    }
+    assert_eq!(
+        answers,
+        [
+            ("read_only", "OFF", "plain", 0, 0),
+            ("read_only", "OFF", "admin", 0, 0),
+            ("read_only", "ON", "plain", 1290, 1290),
+            ("read_only", "ON", "admin", 0, 0),
+            ("super_read_only", "ON", "plain", 1290, 1290),
+            ("super_read_only", "ON", "admin", 1290, 1290),
+        ]
+    );
+    Ok(())
+}
