@@ -3,8 +3,10 @@
 
 mod acked_writers;
 mod agreement;
+mod applied;
 mod scene;
 
 pub use acked_writers::{AckedWriters, Commit, WrittenRows};
 pub use agreement::{assert_nothing_lost_or_doubled, ring_gtids};
+pub use applied::Pair;
 pub use scene::Scene;

@@ -1,5 +1,6 @@
 //! The command line: what can be asked for, and how each answer ends.
 
+mod apply;
 mod check;
 mod config_args;
 mod demo;
@@ -12,6 +13,7 @@ mod quorum;
 mod run;
 mod session;
 mod status;
+mod stop_signals;
 mod tracing_setup;
 
 pub use config_args::ConfigArgs;
@@ -56,6 +58,8 @@ enum Command {
     /// Look at a log on disk, whether or not its member runs
     #[command(subcommand)]
     Log(log::LogCommand),
+    /// Apply a log to a mysqld, in parallel by rows
+    Apply(Box<apply::ApplyArgs>),
     /// Show a ring under load: members crash and come back, nothing acknowledged is lost
     Demo(demo::DemoArgs),
     /// Check a configuration and name every mistake with its line
@@ -86,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::MockElection(args) => mock_election::run(&args, format),
         Command::Quorum(command) => quorum::run(&command, format),
         Command::Log(command) => log::run(&command, format),
+        Command::Apply(args) => apply::run(&args, format),
         Command::Demo(args) => demo::run(&args, format),
         Command::Check(args) => check::run(&args, format),
     };

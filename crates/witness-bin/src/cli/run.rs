@@ -1,9 +1,9 @@
 //! `witness run`: one member, until it is told to stop or cannot go on.
 
 use consensus::IdentityError;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::config_args::ConfigArgs;
+use super::stop_signals::StopSignals;
 use super::tracing_setup::start_log;
 use crate::node::{IdentityFileError, LockError, Node, NodeError};
 use crate::terminal::{Exit, Failure};
@@ -88,28 +88,6 @@ async fn live(node: &Node, bootstrap: bool, stop: &mut StopSignals) -> Result<()
     ended.and(stopped).map_err(|error| failure(&error))?;
     tracing::info!("stopped");
     Ok(())
-}
-
-/// SIGTERM and SIGINT.
-struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        }
-    }
 }
 
 /// The exit code and the advice for what stopped a member.

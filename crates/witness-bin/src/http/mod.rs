@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::status::{Question, ViewSource, answer};
 
+pub(crate) use metrics::CONTENT_TYPE as METRICS_CONTENT_TYPE;
 pub use metrics::{FlushMetrics, registry};
 
 /// What the endpoints are served from.

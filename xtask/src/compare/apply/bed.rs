@@ -207,7 +207,7 @@ impl Bed {
     /// A run of this applier, in a process of its own.
     fn own(&self, target: &Mysqld, witness: &Path, policy: &str, workers: u32) -> Result<Applied> {
         let mut command = Command::new(witness);
-        command.args(["--output", "json", "apply", "--user", "root"]);
+        command.args(["--output", "json", "apply", "--to-user", "root"]);
         command.arg("--to").arg(target.socket());
         command.args(["--policy", policy, "--workers", &workers.to_string()]);
         if self.target_binlog {

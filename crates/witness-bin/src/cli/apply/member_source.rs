@@ -1,0 +1,122 @@
+//! A member's log as the applier reads it. A connection that breaks is opened again where the log was left.
+
+use std::time::Duration;
+
+use applier::source::{Source, SourceError};
+use binlog_format::canonical::CanonicalEvents;
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
+use binlog_format::gtid::GtidSet;
+use bytes::Bytes;
+use tokio::time::Instant;
+use transport::{AdminClient, AdminError, LogPiece, LogPieces};
+
+/// The first pause before a connection is opened again; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// See the module.
+pub(super) struct MemberSource {
+    client: AdminClient,
+    /// What the target had, and what was given out since.
+    have: GtidSet,
+    /// How long the member may be away before it is given up.
+    patience: Duration,
+    max_transaction_bytes: u64,
+    pieces: Option<LogPieces>,
+    drained: bool,
+}
+
+impl MemberSource {
+    pub(super) fn new(
+        client: AdminClient,
+        have: GtidSet,
+        patience: Duration,
+        max_transaction_bytes: u64,
+    ) -> Self {
+        Self {
+            client,
+            have,
+            patience,
+            max_transaction_bytes,
+            pieces: None,
+            drained: false,
+        }
+    }
+
+    async fn open(&self) -> Result<LogPieces, SourceError> {
+        let until = Instant::now() + self.patience;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let have = self.have.to_string();
+            let opened = self.client.read_log(have, self.max_transaction_bytes);
+            let error = match opened.await {
+                Ok(pieces) => return Ok(pieces),
+                Err(error @ AdminError::Unreachable { .. }) => error,
+                Err(error) => return Err(SourceError::Refused(error.to_string())),
+            };
+            if Instant::now() + pause > until {
+                return Err(SourceError::Unreachable(error.to_string()));
+            }
+            tracing::warn!(%error, ?pause, "the member's log cannot be read; trying again");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn framed(&self, payload: Bytes) -> Result<FramedTransaction, SourceError> {
+        let no_meaning = |error: &dyn std::fmt::Display| {
+            SourceError::Refused(format!(
+                "the member sends a transaction that has no meaning: {error}"
+            ))
+        };
+        let mut framer =
+            TransactionFramer::new(ChecksumAlgorithm::None, self.max_transaction_bytes);
+        let mut last = None;
+        for event in CanonicalEvents::new(payload) {
+            let event = event.map_err(|error| no_meaning(&error))?;
+            last = framer.push(&event).map_err(|error| no_meaning(&error))?;
+        }
+        match last {
+            Some(StreamItem::Transaction(transaction)) => Ok(transaction),
+            _ => Err(no_meaning(&"it has no end")),
+        }
+    }
+}
+
+impl Source for MemberSource {
+    async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
+        loop {
+            let pieces = match &mut self.pieces {
+                Some(pieces) => pieces,
+                None => {
+                    let opened = self.open().await?;
+                    self.drained = false;
+                    self.pieces.insert(opened)
+                }
+            };
+            match pieces.next().await {
+                Ok(Some(LogPiece::Transaction(payload))) => {
+                    let transaction = self.framed(payload)?;
+                    self.have.add(transaction.gtid);
+                    self.drained = false;
+                    return Ok(Some(transaction));
+                }
+                Ok(Some(LogPiece::CaughtUp)) => self.drained = true,
+                Ok(None) => {
+                    tracing::warn!("the member stops; opening its log again");
+                    self.pieces = None;
+                }
+                Err(error @ AdminError::Unreachable { .. }) => {
+                    tracing::warn!(%error, "the member's log broke off; opening it again");
+                    self.pieces = None;
+                }
+                Err(error) => return Err(SourceError::Refused(error.to_string())),
+            }
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.drained
+    }
+}

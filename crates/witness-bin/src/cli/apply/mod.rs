@@ -1,0 +1,246 @@
+//! `witness apply`: applies a log to a mysqld, with a progress bar for people and a report at the end.
+
+mod login;
+mod member_source;
+mod origin;
+mod page;
+mod report;
+mod screen;
+mod until;
+mod watched;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use applier::backend::Backend;
+use applier::mysql::{MysqlBackend, MysqlOptions};
+use applier::run::{
+    ApplyError, CommitOrder, Control, Options, Progress, Steering, WindowSize, apply,
+};
+use applier::scheduler::Policy;
+use applier::source::{SourceError, Until, UntilSource};
+use clap::ValueEnum;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::config_args::ConfigArgs;
+use super::stop_signals::StopSignals;
+use super::tracing_setup::start_log;
+use crate::config::{LoggingSettings, bytes_of, duration_of};
+use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+
+use login::TargetLogin;
+use origin::{OriginArgs, Reading};
+use page::Page;
+use report::Report;
+use screen::Screen;
+use watched::{ReadSoFar, Watched};
+
+/// Arguments of `witness apply`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ApplyArgs {
+    #[command(flatten)]
+    origin: OriginArgs,
+    #[command(flatten)]
+    target: TargetLogin,
+    /// Sessions that write
+    #[arg(long, value_name = "NUMBER", default_value_t = Options::default().workers)]
+    workers: usize,
+    /// What may run beside what
+    #[arg(long, value_enum, default_value_t = PolicyName::Rows)]
+    policy: PolicyName,
+    /// In which order transactions become visible
+    #[arg(long, value_enum, default_value_t = OrderName::Log)]
+    commit_order: OrderName,
+    /// With --commit-order snapshot: about so long between two prefix points
+    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = duration_of)]
+    snapshot_interval: Duration,
+    /// End there: a GTID set, or a time such as 2026-11-20T10:00:00Z
+    #[arg(long, value_name = "GTIDS|TIME", value_parser = until::parse)]
+    until: Option<Until>,
+    /// Transactions a second, at most
+    #[arg(long, value_name = "NUMBER", value_parser = rate)]
+    rate: Option<f64>,
+    /// Row writes in memory, at most
+    #[arg(long, value_name = "NUMBER", default_value_t = Options::default().window.rows)]
+    window_rows: usize,
+    /// Bytes in memory, at most
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = bytes_of)]
+    window_bytes: u64,
+    /// The largest transaction that is taken
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = bytes_of)]
+    max_transaction_bytes: u64,
+    /// The target writes what is applied into its own binlog; needed when it has replicas
+    #[arg(long)]
+    target_binlog: bool,
+    /// How long a source or target that is away is tried to be reached again
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration_of)]
+    patience: Duration,
+    /// Serve metrics and controls over HTTP at this address (nobody is asked who they are)
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// [`Policy`] on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PolicyName {
+    /// Row by row
+    Rows,
+    /// Transaction by transaction, as MySQL's replica (WRITESET)
+    Transactions,
+    /// One after the other
+    Serial,
+}
+
+/// [`CommitOrder`] on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OrderName {
+    /// As in the log
+    Log,
+    /// Freely between prefix points
+    Snapshot,
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text
+        .parse()
+        .map_err(|_| format!("`{text}` is not a number of transactions"))?;
+    match rate.is_finite() && rate > 0.0 {
+        true => Ok(rate),
+        false => Err("write a number above 0".to_owned()),
+    }
+}
+
+/// Runs `witness apply`.
+///
+/// # Errors
+/// Exit 2 for arguments that cannot be, 4 when the target, the log or a missing right stops it, 1 when a server is away.
+pub(crate) fn run(args: &ApplyArgs, format: Format) -> Result<(), Failure> {
+    let options = args.options();
+    options.validate().map_err(|error| {
+        Failure::new(Exit::Usage, error.to_string(), "see `witness apply --help`")
+    })?;
+    start_log(&LoggingSettings {
+        json: false,
+        level: "warn".to_owned(),
+    })?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(args.apply(&options, format))
+}
+
+impl ApplyArgs {
+    fn options(&self) -> Options {
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        Options {
+            policy: match self.policy {
+                PolicyName::Rows => Policy::Rows,
+                PolicyName::Transactions => Policy::Transactions,
+                PolicyName::Serial => Policy::Serial,
+            },
+            workers: self.workers,
+            commit_order: match self.commit_order {
+                OrderName::Log => CommitOrder::Log,
+                OrderName::Snapshot => CommitOrder::Snapshot {
+                    interval: self.snapshot_interval,
+                },
+            },
+            window: WindowSize {
+                rows: self.window_rows,
+                bytes: bytes(self.window_bytes),
+            },
+            reopen_for: self.patience,
+            max_transaction_bytes: bytes(self.max_transaction_bytes),
+            ..Options::default()
+        }
+    }
+
+    async fn apply(&self, options: &Options, format: Format) -> Result<(), Failure> {
+        let mysql = MysqlOptions {
+            target_binlog: self.target_binlog,
+            ..MysqlOptions::new(self.target.options()?)
+        };
+        let backend = MysqlBackend::connect(mysql).await;
+        let backend = Arc::new(backend.map_err(|error| backend_failure(&error))?);
+        let executed = backend.executed().await;
+        let executed = executed.map_err(|error| backend_failure(&error))?;
+        let reading = Reading {
+            executed: executed.clone(),
+            patience: self.patience,
+            max_transaction_bytes: self.max_transaction_bytes,
+        };
+        let origin = self.origin.open(&self.config, reading).await?;
+        let read = Arc::new(ReadSoFar::default());
+        let source = Watched::new(origin, read.clone());
+        let source = UntilSource::new(source, self.until.clone(), &executed);
+
+        let (sender, control) = watch::channel(Control {
+            paused: false,
+            max_transactions_per_second: self.rate,
+        });
+        let progress = Arc::new(Progress::new());
+        let steering = Steering {
+            control,
+            cancel: CancellationToken::new(),
+            progress: progress.clone(),
+        };
+        let stop = steering.cancel.clone();
+        let page = Page::new(progress.clone(), Arc::new(sender));
+        if let Some(address) = self.listen {
+            page.serve(address, stop.clone()).await?;
+        }
+        let shows = self.origin.ends().then(|| read.clone());
+        let screen = Screen::new(format, progress.clone(), shows);
+        let showing = tokio::spawn(screen.run(stop.clone()));
+        let mut signals = StopSignals::new()?;
+        let asked = stop.clone();
+        let listening = tokio::spawn(async move {
+            let name = signals.next().await;
+            tracing::warn!("{name}: ending in good order");
+            asked.cancel();
+            // The second signal of an operator who does not want to wait: nothing is lost by that either.
+            signals.next().await;
+            std::process::exit(i32::from(Exit::Error as u8));
+        });
+        let began = Instant::now();
+        let ended = apply(source, backend, options, steering).await;
+        let took = began.elapsed();
+        stop.cancel();
+        listening.abort();
+        // It only shows.
+        let _ = showing.await;
+        let ended = ended.map_err(|error| failure(&error))?;
+        let report = Report::new(ended, &progress, took);
+        match format {
+            Format::Json => print_json(&report),
+            Format::Table => print_text(&report.text()),
+        }
+    }
+}
+
+fn backend_failure(error: &applier::backend::BackendError) -> Failure {
+    use applier::backend::BackendError;
+    let exit = match error {
+        BackendError::Unreachable(_) => Exit::Error,
+        BackendError::Refused(_) => Exit::Refused,
+    };
+    Failure::new(exit, error.to_string(), "")
+}
+
+fn failure(error: &ApplyError) -> Failure {
+    let exit = match error {
+        ApplyError::Options(_) => Exit::Usage,
+        ApplyError::Refused { .. }
+        | ApplyError::Decode(_)
+        | ApplyError::Database(_)
+        | ApplyError::Source(SourceError::Refused(_)) => Exit::Refused,
+        ApplyError::Source(SourceError::Unreachable(_))
+        | ApplyError::Unreachable { .. }
+        | ApplyError::Broken(_) => Exit::Error,
+    };
+    Failure::new(exit, error.to_string(), "")
+}

@@ -1,0 +1,221 @@
+//! The applier over HTTP: its progress and metrics, and what an operator may change while it runs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use applier::run::{Control, Progress, StageName};
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::http::METRICS_CONTENT_TYPE;
+use crate::terminal::{Exit, Failure};
+
+/// See the module.
+#[derive(Clone)]
+pub(super) struct Page {
+    progress: Arc<Progress>,
+    control: Arc<watch::Sender<Control>>,
+    registry: Arc<Registry>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Rate {
+    per_second: f64,
+}
+
+impl Page {
+    pub(super) fn new(progress: Arc<Progress>, control: Arc<watch::Sender<Control>>) -> Self {
+        let mut registry = Registry::with_prefix("witness_apply");
+        registry.register_collector(Box::new(Metrics(progress.clone())));
+        Self {
+            progress,
+            control,
+            registry: Arc::new(registry),
+        }
+    }
+
+    /// Serves until `stop`.
+    pub(super) async fn serve(
+        &self,
+        address: SocketAddr,
+        stop: CancellationToken,
+    ) -> Result<(), Failure> {
+        let listener = TcpListener::bind(address).await.map_err(|error| {
+            Failure::new(
+                Exit::Usage,
+                format!("cannot listen at {address}: {error}"),
+                "give another address with --listen",
+            )
+        })?;
+        let router = Router::new()
+            .route("/status", get(status))
+            .route("/metrics", get(metrics))
+            .route("/pause", post(pause))
+            .route("/resume", post(resume))
+            .route("/rate", post(rate))
+            .fallback(unknown)
+            .with_state(self.clone());
+        let served = axum::serve(listener, router);
+        let served = served.with_graceful_shutdown(stop.cancelled_owned());
+        tokio::spawn(async move {
+            if let Err(error) = served.await {
+                tracing::error!(%error, "HTTP is not served any more");
+            }
+        });
+        Ok(())
+    }
+
+    fn view(&self) -> Value {
+        let stage = |stage: StageName| {
+            let passed = self.progress.passed(stage);
+            json!({
+                "transactions": passed.transactions,
+                "rows": passed.rows,
+                "bytes": passed.bytes,
+                "last": passed.last.map(|last| last.to_string()),
+                "lag_ms": self.progress.lag_ms(stage),
+            })
+        };
+        let control = *self.control.borrow();
+        json!({
+            "paused": control.paused,
+            "max_transactions_per_second": control.max_transactions_per_second,
+            "received": stage(StageName::Received),
+            "scheduled": stage(StageName::Scheduled),
+            "committed": stage(StageName::Committed),
+            "skipped": self.progress.skipped(),
+            "retries": self.progress.retries(),
+            "step_backs": self.progress.step_backs(),
+            "window_transactions": self.progress.window_transactions(),
+            "window_waits": self.progress.window_waits(),
+        })
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Control)) -> Response {
+        self.control.send_modify(change);
+        Json(self.view()).into_response()
+    }
+}
+
+async fn status(State(page): State<Page>) -> Response {
+    Json(page.view()).into_response()
+}
+
+async fn pause(State(page): State<Page>) -> Response {
+    page.change(|control| control.paused = true)
+}
+
+async fn resume(State(page): State<Page>) -> Response {
+    page.change(|control| control.paused = false)
+}
+
+async fn rate(State(page): State<Page>, Query(rate): Query<Rate>) -> Response {
+    if !rate.per_second.is_finite() || rate.per_second < 0.0 {
+        let reason = "per_second has to be a number of 0 (no limit) or more";
+        return (StatusCode::BAD_REQUEST, Json(json!({ "reason": reason }))).into_response();
+    }
+    let limit = (rate.per_second > 0.0).then_some(rate.per_second);
+    page.change(|control| control.max_transactions_per_second = limit)
+}
+
+async fn metrics(State(page): State<Page>) -> Response {
+    let mut text = String::new();
+    match encode(&mut text, &page.registry) {
+        Ok(()) => ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn unknown() -> Response {
+    let known = "GET /status /metrics, POST /pause /resume /rate?per_second=N";
+    (
+        StatusCode::NOT_FOUND,
+        Json(json!({ "reason": format!("no such page; there are {known}") })),
+    )
+        .into_response()
+}
+
+#[derive(Debug)]
+struct Metrics(Arc<Progress>);
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let progress = &self.0;
+        let passed = |stage: StageName| progress.passed(stage);
+        type Read = fn(applier::run::Passed) -> u64;
+        let counters: [(&str, &str, Read); 3] = [
+            ("transactions", "Transactions by stage", |passed| {
+                passed.transactions
+            }),
+            ("rows", "Row writes by stage", |passed| passed.rows),
+            ("bytes", "Bytes of transactions by stage", |passed| {
+                passed.bytes
+            }),
+        ];
+        for (name, help, read) in counters {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for stage in StageName::ALL {
+                let labels = [("stage", stage.name())];
+                let mut family = metric.encode_family(&labels)?;
+                family.encode_counter::<NoLabelSet, _, f64>(&read(passed(stage)), None)?;
+            }
+        }
+        let help = "Lag by commit timestamps, by stage; missing before the first transaction";
+        let mut metric =
+            encoder.encode_descriptor("lag_milliseconds", help, None, MetricType::Gauge)?;
+        for stage in StageName::ALL {
+            if let Some(lag) = progress.lag_ms(stage) {
+                metric
+                    .encode_family(&[("stage", stage.name())])?
+                    .encode_gauge(&(lag as f64))?;
+            }
+        }
+        let others = [
+            (
+                "skipped",
+                "Transactions that the target had already",
+                progress.skipped(),
+            ),
+            (
+                "retries",
+                "Transactions begun again after a lock or a lost session",
+                progress.retries(),
+            ),
+            (
+                "step_backs",
+                "Transactions taken back for an earlier one",
+                progress.step_backs(),
+            ),
+            (
+                "window_waits",
+                "Times that reading waited for room",
+                progress.window_waits(),
+            ),
+        ];
+        for (name, help, value) in others {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            metric.encode_counter::<NoLabelSet, _, f64>(&value, None)?;
+        }
+        encoder
+            .encode_descriptor(
+                "window_transactions",
+                "Transactions in memory",
+                None,
+                MetricType::Gauge,
+            )?
+            .encode_gauge(&(progress.window_transactions() as f64))
+    }
+}

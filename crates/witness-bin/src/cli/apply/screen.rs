@@ -1,0 +1,200 @@
+//! What a person sees while a log is applied, on standard error: for files a bar with the time to go, for a log without an end
+//! the lag, the rate, and how long catching up will take.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use applier::run::{Progress, StageName};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio_util::sync::CancellationToken;
+
+use super::watched::ReadSoFar;
+use crate::terminal::Format;
+
+/// How often it is drawn.
+const PERIOD: Duration = Duration::from_millis(250);
+/// A rate is that of about this long.
+const RATE_OVER: Duration = Duration::from_secs(3);
+
+/// See the module.
+pub(super) struct Screen {
+    bar: ProgressBar,
+    progress: Arc<Progress>,
+    files: Option<Arc<ReadSoFar>>,
+    pace: Pace,
+}
+
+impl Screen {
+    /// With `files`, they have an end.
+    pub(super) fn new(
+        format: Format,
+        progress: Arc<Progress>,
+        files: Option<Arc<ReadSoFar>>,
+    ) -> Self {
+        let bar = match format == Format::Table && std::io::stderr().is_terminal() {
+            true => ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
+            false => ProgressBar::hidden(),
+        };
+        let template = match files {
+            Some(_) => "{bar:30} {bytes}/{total_bytes} {msg}, {eta} to go",
+            None => "{spinner} {msg}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self {
+            bar,
+            progress,
+            files,
+            pace: Pace::default(),
+        }
+    }
+
+    /// Draws until it is told to stop.
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        while tokio::time::timeout(PERIOD, stop.cancelled())
+            .await
+            .is_err()
+        {
+            self.draw();
+        }
+        self.bar.finish_and_clear();
+    }
+
+    fn draw(&mut self) {
+        let committed = self.progress.passed(StageName::Committed);
+        let lag = self.progress.lag_ms(StageName::Committed);
+        self.pace.look(Instant::now(), committed.transactions, lag);
+        let rate = self.pace.rate();
+        if let Some(files) = &self.files {
+            let (done, total) = place(files, &self.progress);
+            self.bar.set_length(total);
+            self.bar.set_position(done);
+            self.bar.set_message(format!("{rate:.0} transactions/s"));
+            return;
+        }
+        let lag_of = |stage| {
+            let lag = self.progress.lag_ms(stage);
+            lag.map_or_else(|| "-".to_owned(), |lag| format!("{lag} ms"))
+        };
+        let to_go = match self.pace.to_go() {
+            Some(time) => format!(", caught up in {}", HumanDuration(time)),
+            None => String::new(),
+        };
+        self.bar.set_message(format!(
+            "{} transactions, {rate:.0}/s; lag: received {}, scheduled {}, committed {}{to_go}",
+            committed.transactions,
+            lag_of(StageName::Received),
+            lag_of(StageName::Scheduled),
+            lag_of(StageName::Committed),
+        ));
+        self.bar.tick();
+    }
+}
+
+/// Bytes that are committed, and all of them: what is read and not committed yet counts as not done.
+fn place(files: &ReadSoFar, progress: &Progress) -> (u64, u64) {
+    let given = files.given.load(Relaxed);
+    let received = progress.passed(StageName::Received).bytes;
+    let committed = progress.passed(StageName::Committed).bytes;
+    let unread = files
+        .file_total
+        .load(Relaxed)
+        .saturating_sub(files.file_done.load(Relaxed));
+    let open = received.saturating_sub(committed);
+    (given.saturating_sub(open), given + unread)
+}
+
+/// The rate of the last few seconds, and what follows from it.
+#[derive(Debug, Default)]
+struct Pace {
+    looks: std::collections::VecDeque<Look>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    at: Instant,
+    transactions: u64,
+    lag_ms: Option<u64>,
+}
+
+impl Pace {
+    fn look(&mut self, at: Instant, transactions: u64, lag_ms: Option<u64>) {
+        self.looks.push_back(Look {
+            at,
+            transactions,
+            lag_ms,
+        });
+        let old = |look: &Look| at.saturating_duration_since(look.at) > RATE_OVER;
+        while self.looks.len() > 2 && self.looks.front().is_some_and(old) {
+            self.looks.pop_front();
+        }
+    }
+
+    /// The first and the last look, and the seconds between them.
+    fn span(&self) -> Option<(Look, Look, f64)> {
+        let (first, last) = (*self.looks.front()?, *self.looks.back()?);
+        let seconds = (last.at - first.at).as_secs_f64();
+        (seconds > 0.0).then_some((first, last, seconds))
+    }
+
+    /// Transactions a second.
+    fn rate(&self) -> f64 {
+        match self.span() {
+            Some((first, last, seconds)) => {
+                last.transactions.saturating_sub(first.transactions) as f64 / seconds
+            }
+            None => 0.0,
+        }
+    }
+
+    /// Until the lag is gone; `None` while it does not shrink, or is small.
+    fn to_go(&self) -> Option<Duration> {
+        const SMALL_MS: u64 = 1_000;
+        let (first, last, seconds) = self.span()?;
+        let (then, now) = (first.lag_ms?, last.lag_ms?);
+        if now < SMALL_MS || then <= now {
+            return None;
+        }
+        let shrinks = (then - now) as f64 / seconds;
+        Duration::try_from_secs_f64(now as f64 / shrinks).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(looks: &[(u64, u64, u64)]) -> Pace {
+        let begun = Instant::now();
+        let mut pace = Pace::default();
+        for &(at_ms, transactions, lag_ms) in looks {
+            let at = begun + Duration::from_millis(at_ms);
+            pace.look(at, transactions, Some(lag_ms));
+        }
+        pace
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_last_seconds() {
+        assert_eq!(pace(&[(0, 0, 0)]).rate(), 0.0);
+        assert_eq!(pace(&[(0, 0, 0), (1_000, 500, 0)]).rate(), 500.0);
+        let slower = pace(&[
+            (0, 0, 0),
+            (1_000, 5_000, 0),
+            (2_000, 5_010, 0),
+            (4_500, 5_060, 0),
+        ]);
+        assert_eq!(slower.rate(), 20.0);
+    }
+
+    #[test]
+    fn catching_up_takes_as_long_as_the_lag_shrinks() {
+        let shrinks = pace(&[(0, 0, 60_000), (2_000, 1, 40_000)]);
+        assert_eq!(shrinks.to_go(), Some(Duration::from_secs(4)));
+        assert_eq!(pace(&[(0, 0, 10_000), (1_000, 1, 10_000)]).to_go(), None);
+        assert_eq!(pace(&[(0, 0, 10_000), (1_000, 1, 900)]).to_go(), None);
+    }
+}

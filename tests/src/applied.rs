@@ -1,0 +1,134 @@
+//! A source whose binlogs are applied to a second server by `witness apply`, a process of its own.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use testkit::bounded_run;
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::{Mysqld, MysqldOptions};
+use testkit::ring::{Profile, witness_binary};
+use testkit::workload::{Load, Workload};
+
+/// One run of the applier takes at most this long.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A server that has written, and one that is to follow.
+pub struct Pair {
+    /// Has the transactions.
+    pub source: Mysqld,
+    /// Gets them.
+    pub target: Mysqld,
+    witness: PathBuf,
+}
+
+impl Pair {
+    /// Two empty servers.
+    ///
+    /// # Errors
+    /// When one does not start, or the binary does not compile.
+    pub fn new() -> Result<Self> {
+        let tree = MysqlTree::require();
+        let server = |id| Mysqld::launch_with(&tree, MysqldOptions::with_server_id(id));
+        Ok(Self {
+            source: server(1)?,
+            target: server(2)?,
+            witness: witness_binary(Profile::Dev)?,
+        })
+    }
+
+    /// A pair whose source has played a workload.
+    ///
+    /// # Errors
+    /// As [`Pair::new`], or with the server's message.
+    pub fn after(workload: Workload, load: Load) -> Result<Self> {
+        let pair = Self::new()?;
+        workload.prepare(&pair.source)?;
+        workload.run(&pair.source, load)?;
+        Ok(pair)
+    }
+
+    /// `witness apply` from the source's files to the target, with further arguments.
+    ///
+    /// # Errors
+    /// When the source's files are not known.
+    pub fn command(&self, arguments: &[&str]) -> Result<Command> {
+        let mut command = self.command_without_files(arguments);
+        command.args(self.source.binlog_files()?);
+        Ok(command)
+    }
+
+    /// The same from somewhere else.
+    #[must_use]
+    pub fn command_without_files(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.witness);
+        command.args(["--output", "json", "apply", "--to-user", "root", "--to"]);
+        command.arg(self.target.socket()).args(arguments);
+        command
+    }
+
+    /// Applies the source's files to their end.
+    ///
+    /// # Errors
+    /// With what the applier said when it failed.
+    pub fn apply(&self, arguments: &[&str]) -> Result<serde_json::Value> {
+        let done = self.run(arguments)?;
+        let said = String::from_utf8_lossy(&done.stderr);
+        ensure!(done.status.success(), "{}: {said}", done.status);
+        serde_json::from_slice(&done.stdout).with_context(|| format!("unexpected report: {said}"))
+    }
+
+    /// The same, however it ends.
+    ///
+    /// # Errors
+    /// When it cannot be started, or hangs.
+    pub fn run(&self, arguments: &[&str]) -> Result<Output> {
+        let done = bounded_run::run("witness apply", self.command(arguments)?, Vec::new(), LIMIT)?;
+        Ok(Output {
+            status: done.status,
+            stdout: done.stdout,
+            stderr: done.stderr,
+        })
+    }
+
+    /// Starts it and kills it after a while, unless it has ended before; whether it had.
+    ///
+    /// # Errors
+    /// When it cannot be started, or failed before it was killed.
+    pub fn apply_and_kill(&self, arguments: &[&str], after: Duration) -> Result<bool> {
+        let mut command = self.command(arguments)?;
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child: Child = command.spawn()?;
+        let until = Instant::now() + after;
+        while Instant::now() < until {
+            if let Some(status) = child.try_wait()? {
+                ensure!(status.success(), "it ended by itself: {status}");
+                return Ok(true);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        child.kill()?;
+        child.wait()?;
+        Ok(false)
+    }
+
+    /// Checks that the target has what the source has, table by table and GTID by GTID.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn compare(&self, schema: &str) -> Result<()> {
+        let (source, target) = (self.source.client(), self.target.client());
+        let (written, applied) = (source.gtid_executed()?, target.gtid_executed()?);
+        ensure!(written == applied, "written {written}, applied {applied}");
+        let (written, applied) = (
+            source.table_checksums(schema)?,
+            target.table_checksums(schema)?,
+        );
+        ensure!(
+            written == applied,
+            "written {written:?}, applied {applied:?}"
+        );
+        Ok(())
+    }
+}

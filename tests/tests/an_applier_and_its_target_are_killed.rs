@@ -1,0 +1,81 @@
+//! `witness apply` and the mysqld that it applies to are killed again and again, on every workload, policy and commit order.
+//! In the end the target has every transaction once: its GTIDs and the checksums of its tables are the source's.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::time::Duration;
+
+use testkit::workload::{Load, Workload};
+use witness_tests::Pair;
+
+const LOAD: Load = Load {
+    transactions: 1_500,
+    clients: 6,
+    seed: 7,
+};
+/// After so many milliseconds, one after the other.
+const KILLS: [u64; 6] = [60, 25, 140, 90, 200, 40];
+
+fn kill_and_finish(workload: Workload, arguments: &[&str]) {
+    let mut pair = Pair::after(workload, LOAD).unwrap();
+    let mut killed = 0;
+    for (at, after) in KILLS.into_iter().enumerate() {
+        let after = Duration::from_millis(after);
+        killed += u32::from(!pair.apply_and_kill(arguments, after).unwrap());
+        if at % 2 == 1 {
+            pair.target.kill().unwrap();
+            pair.target.start().unwrap();
+        }
+    }
+    assert!(killed > 0, "it was always too fast to be killed");
+    let report = pair.apply(arguments).unwrap();
+    println!("{}, killed {killed} times: {report}", workload.key());
+    pair.compare(workload.schema()).unwrap();
+    // There is nothing left to do.
+    assert_eq!(pair.apply(arguments).unwrap()["transactions"], 0);
+}
+
+#[test]
+fn oltp_write_only_in_the_logs_order() {
+    kill_and_finish(Workload::OltpWriteOnly, &["--workers", "4"]);
+}
+
+#[test]
+fn adversarial_in_the_logs_order() {
+    kill_and_finish(Workload::Adversarial, &["--workers", "4"]);
+}
+
+#[test]
+fn new_order_payment_between_snapshots() {
+    let arguments = ["--workers", "4", "--commit-order", "snapshot"];
+    kill_and_finish(Workload::NewOrderPayment, &arguments);
+}
+
+#[test]
+fn insert_only_by_transactions_with_a_binlog() {
+    let arguments = [
+        "--workers",
+        "4",
+        "--policy",
+        "transactions",
+        "--target-binlog",
+    ];
+    kill_and_finish(Workload::InsertOnly, &arguments);
+}
+
+/// The target dies under the applier, which waits for it and goes on.
+#[test]
+fn a_target_that_comes_back_is_gone_on_with() {
+    let workload = Workload::NewOrderPayment;
+    let mut pair = Pair::after(workload, LOAD).unwrap();
+    let mut command = pair.command(&["--workers", "4", "--rate", "1000"]).unwrap();
+    let mut applier = command.spawn().unwrap();
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_millis(400));
+        pair.target.kill().unwrap();
+        pair.target.start().unwrap();
+    }
+    let ended = testkit::bounded_run::wait_within(&mut applier, Duration::from_secs(60)).unwrap();
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+    pair.compare(workload.schema()).unwrap();
+}
