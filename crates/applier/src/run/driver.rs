@@ -55,6 +55,8 @@ pub(super) struct Driver<B> {
     reader: JoinSet<()>,
     /// How the log ended, when it has.
     log_end: Option<Result<(), ApplyError>>,
+    /// The reader found nothing more.
+    drained: bool,
     cancelled: bool,
     at_prefix_point: bool,
     asks_blockers: bool,
@@ -98,6 +100,7 @@ impl<B: Backend> Driver<B> {
             window: Window::new(options.window),
             progress: Arc::clone(&steering.progress),
             items: to_driver,
+            drained: false,
         };
         reader.spawn(reading.read());
         let mut tasks = JoinSet::new();
@@ -131,6 +134,7 @@ impl<B: Backend> Driver<B> {
             tasks,
             reader,
             log_end: None,
+            drained: false,
             cancelled: false,
             at_prefix_point: false,
             asks_blockers: false,
@@ -188,8 +192,7 @@ impl<B: Backend> Driver<B> {
     /// Does what the plan says.
     fn act(&mut self) {
         let now = self.now();
-        // In this order: what was read before the source was found empty is in the channel, or in the plan.
-        if self.progress.is_drained() && self.items.is_empty() && self.plan.depth() == 0 {
+        if self.drained && self.plan.depth() == 0 {
             self.plan.caught_up();
         }
         if !self.at_prefix_point && self.plan.prefix_point(now) {
@@ -303,9 +306,11 @@ impl<B: Backend> Driver<B> {
                     _place: place,
                     done,
                 };
+                self.drained = false;
                 self.in_flight.insert(transaction.seq, in_flight);
                 self.plan.admit(transaction);
             }
+            Some(Item::Drained) => self.drained = true,
             Some(Item::End(end)) => self.log_ends(end),
             None => self.log_ends(Err(ApplyError::Broken("the reader".to_owned()))),
         }

@@ -27,6 +27,8 @@ pub(super) enum Item {
         /// To be told when it is committed, if the reader waits for that.
         done: Option<oneshot::Sender<()>>,
     },
+    /// The feed has nothing more at the moment.
+    Drained,
     /// Nothing more comes, or not without another run.
     End(Result<(), ApplyError>),
 }
@@ -39,6 +41,7 @@ pub(super) struct Reader<F> {
     pub(super) window: Window,
     pub(super) progress: Arc<Progress>,
     pub(super) items: mpsc::Sender<Item>,
+    pub(super) drained: bool,
 }
 
 impl<F: Feed> Reader<F> {
@@ -52,7 +55,7 @@ impl<F: Feed> Reader<F> {
     async fn read_all(&mut self) -> Result<(), ApplyError> {
         loop {
             let Ok(next) = timeout(IDLE, self.feed.next(&mut self.seen)).await else {
-                self.progress.set_drained(self.feed.is_drained());
+                self.look_whether_drained().await;
                 continue;
             };
             let Some(mut transaction) = next? else {
@@ -62,10 +65,21 @@ impl<F: Feed> Reader<F> {
             transaction.seq = self.next;
             self.next = self.next.next();
             self.progress.pass(StageName::Received, &transaction);
+            self.drained = false;
             if !self.hand_over(transaction).await {
                 return Ok(());
             }
-            self.progress.set_drained(self.feed.is_drained());
+            self.look_whether_drained().await;
+        }
+    }
+
+    /// Tells when the feed has nothing more; the driver has everything before, then.
+    async fn look_whether_drained(&mut self) {
+        let before = std::mem::replace(&mut self.drained, self.feed.is_drained());
+        self.progress.set_drained(self.drained);
+        if self.drained && !before {
+            // A driver that is gone wants to know nothing.
+            let _ = self.items.send(Item::Drained).await;
         }
     }
 

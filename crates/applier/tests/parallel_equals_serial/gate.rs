@@ -312,6 +312,8 @@ impl Backend for GatedBackend {
     }
 
     async fn at_prefix_point(&self) -> Result<(), BackendError> {
+        // Whatever is committed now, and until the snapshots are taken, is in them.
+        self.gate.pass(SessionId(0)).await;
         self.memory.at_prefix_point().await
     }
 

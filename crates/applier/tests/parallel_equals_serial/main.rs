@@ -5,6 +5,13 @@
 //! and a chain of faults; in paused time on one thread, a gate lets one call of a session pass at a time. A seed that fails
 //! prints itself; `APPLIER_SEED=<seed> cargo test -p applier --test parallel_equals_serial` runs it alone, and
 //! `APPLIER_SEEDS=<count>` another number of them.
+//!
+//! Broken on purpose, one at a time, each of these was found within 1,500 seeds: a key in seven forgotten by the scheduler's
+//! queues; a commit one place ahead of its turn, two places behind a prefix point, or while snapshots are taken; rows of a
+//! locking database finished at their write; what is behind a barrier decoded before it is committed, or with the tables of
+//! before; a lost session's commit applied again; what the target has not skipped. A prefix point taken before what a
+//! killed run left out is there took 40,000 seeds. Shared uses of a key do not show here, since the in-memory database
+//! checks no foreign keys: the scheduler's own tests have them.
 
 mod gate;
 mod log;

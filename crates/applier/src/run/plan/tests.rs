@@ -219,8 +219,10 @@ fn commits_are_free_up_to_a_prefix_point_and_none_is_behind_it() {
         options.batch.transactions = 1;
         options.commit_order = CommitOrder::Snapshot { interval: MS(10) };
     });
+    assert!(table.plan.prefix_point(MS(0)));
+    table.plan.prefix_point_taken(MS(0));
     table.admit(&["a", "b", "c", "d"]);
-    // The first point is chosen before anything is known: it moves on when it is reached.
+    // The next point is chosen before anything is known: it moves on when it is reached.
     table.orders("0:W1[0..1] 1:w2[0..1]");
     table.done(0, &[1]);
     assert!(!table.plan.prefix_point(MS(1)));
@@ -241,6 +243,8 @@ fn between_prefix_points_neighbours_go_together() {
     let mut table = Table::new(2, |options| {
         options.commit_order = CommitOrder::Snapshot { interval: MS(10) };
     });
+    assert!(table.plan.prefix_point(MS(0)));
+    table.plan.prefix_point_taken(MS(0));
     table.admit(&["a"]);
     table.orders("0:W1[0..1]");
     table.done(0, &[1]);

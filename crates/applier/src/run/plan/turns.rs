@@ -70,6 +70,8 @@ pub(super) struct PrefixPoints {
     next: Seq,
     /// The backend is at the point.
     taking: bool,
+    /// There are snapshots. The first ones do not wait for their time, nor for anything new.
+    begun: bool,
     /// Transactions in an interval.
     estimate: u64,
     /// No point is taken before everything up to here is committed.
@@ -85,6 +87,7 @@ impl PrefixPoints {
             last_at: Duration::ZERO,
             next: last.next(),
             taking: false,
+            begun: false,
             estimate: 1,
             not_before: match last {
                 // Nothing was there before.
@@ -108,14 +111,14 @@ impl PrefixPoints {
         if end {
             self.not_before = self.not_before.min(done);
         }
-        let early = now < self.last_at.saturating_add(self.interval) && !end;
+        let early = self.begun && now < self.last_at.saturating_add(self.interval) && !end;
         if early || done < self.not_before {
             if done >= self.next {
                 self.next = Seq(done.0.saturating_add(self.estimate));
             }
             return false;
         }
-        if done <= self.last && commits <= self.last {
+        if self.begun && done <= self.last && commits <= self.last {
             return false;
         }
         self.next = self.next.min(commits.max(done));
@@ -130,6 +133,7 @@ impl PrefixPoints {
         let rate = count * self.interval.as_secs_f64() / passed.as_secs_f64();
         self.estimate = (self.estimate.saturating_add(rate as u64) / 2).clamp(1, MOST_AHEAD);
         self.taking = false;
+        self.begun = true;
         self.last = self.next;
         self.last_at = now;
         self.next = Seq(self.last.0.saturating_add(self.estimate));
@@ -154,7 +158,20 @@ mod tests {
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     fn points() -> PrefixPoints {
-        PrefixPoints::new(MS(10), Seq(1))
+        let mut points = PrefixPoints::new(MS(10), Seq(1));
+        assert!(points.due(MS(0), Seq(1), Seq(0), false));
+        points.taken(MS(0));
+        points
+    }
+
+    #[test]
+    fn the_first_point_is_taken_at_once_whatever_is_there() {
+        let mut points = PrefixPoints::new(MS(10), Seq(5));
+        points.caught_up(Seq(5));
+        assert!(points.due(MS(0), Seq(5), Seq(4), false));
+        points.taken(MS(0));
+        assert_eq!(points.last, Seq(4));
+        assert!(!points.due(MS(50), Seq(5), Seq(4), false));
     }
 
     #[test]
