@@ -1,8 +1,7 @@
 //! Transactions that are changes of rows and nothing else.
 
-use binlog_format::event::{EventType, RawEvent};
+use binlog_format::event::{EventRef, EventType, HEADER_LEN, RawEvent};
 use binlog_format::events::{Query, Rows, StatementKind, TableId, TableMap};
-use bytes::Bytes;
 
 use super::barrier::BarrierParts;
 use super::decoder::misplaced;
@@ -82,7 +81,7 @@ impl RowParts {
             .iter()
             .find(|table| table.id == map.table_id);
         if let Some(known) = known {
-            return match body(&known.map) == body(event.bytes()) {
+            return match is_same_table(&known.map, event.bytes(), &map)? {
                 true => Ok(()),
                 false => Err(DecodeCause::DoubleTable(map.table_id)),
             };
@@ -128,9 +127,16 @@ fn kind(event: &RawEvent) -> Result<Option<StatementKind>, DecodeCause> {
     Ok(Some(StatementKind::of(&statement)))
 }
 
-/// What follows the header: headers of the same map differ in their time.
-fn body(event: &Bytes) -> &[u8] {
-    event
-        .get(binlog_format::event::HEADER_LEN..)
-        .unwrap_or_default()
+/// Whether a table map names the table of an earlier one. Flags and optional metadata depend on variables that may change within
+/// a transaction.
+fn is_same_table(known: &[u8], event: &[u8], map: &TableMap<'_>) -> Result<bool, DecodeCause> {
+    // What follows the header is nearly always the same; headers differ in their time.
+    if known.get(HEADER_LEN..) == event.get(HEADER_LEN..) {
+        return Ok(true);
+    }
+    let known = TableMap::decode(EventRef::new(known)?)?;
+    Ok(known.schema == map.schema
+        && known.table == map.table
+        && known.column_types == map.column_types
+        && known.metadata == map.metadata)
 }

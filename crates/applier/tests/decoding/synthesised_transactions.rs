@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use applier::decode::{DecodeFailure, Decoder};
+use applier::decode::{DecodeCause, DecodeFailure, Decoder};
 use applier::keys::Fold;
 use applier::schema::TableShape;
 use applier::transaction::{BarrierEnd, Body, RowChanges, Step, Transaction};
@@ -10,8 +10,8 @@ use binlog_format::canonical::CanonicalEvents;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::EventType;
 use binlog_format::events::{
-    CommitTimestamp, Compression, EncodeEvent, EventOrigin, LogicalClock, Rows, ServerVersion,
-    TableId, TransactionPayload,
+    CommitTimestamp, Compression, EncodeEvent, EventOrigin, GtidEvent, LogicalClock, Rows,
+    ServerVersion, TableId, TableMap, TransactionPayload,
 };
 use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
 use binlog_format::synthesis::{
@@ -117,7 +117,7 @@ fn compressed(payload: &Bytes, uncompressed_size: Option<u64>) -> Bytes {
         uncompressed_size,
         block: block.into(),
     };
-    let mut gtid = binlog_format::events::GtidEvent::decode(gtid.canonical()).unwrap();
+    let mut gtid = GtidEvent::decode(gtid.canonical()).unwrap();
     let event = event.encode(EventOrigin::default());
     let mut out = Vec::new();
     // The length that is in it decides its own length.
@@ -294,5 +294,60 @@ fn a_statement_alone_is_a_barrier_that_commits_by_itself() {
     assert!(barrier.changes_schema);
     assert!(
         matches!(&barrier.steps[..], [Step::Statement(statement)] if statement.variables.is_empty())
+    );
+}
+
+/// A transaction that inserts a row under each of these maps.
+fn with_maps(maps: &[TableMap<'_>]) -> Bytes {
+    let plain = {
+        let mut transaction = RowTransaction::begin(head());
+        transaction
+            .insert(&logged(1, "one"), &[row(1, "a")])
+            .unwrap();
+        transaction.commit()
+    };
+    let events: Vec<_> = CanonicalEvents::new(plain).map(Result::unwrap).collect();
+    let mut body = events[1].bytes().to_vec();
+    for map in maps {
+        map.encode_into(EventOrigin::default(), &mut body);
+        body.extend_from_slice(events[3].bytes());
+    }
+    body.extend_from_slice(events[4].bytes());
+    let mut gtid = GtidEvent::decode(events[0].canonical()).unwrap();
+    gtid.transaction_length = None;
+    let mut out = gtid.encode(EventOrigin::default());
+    out.extend_from_slice(&body);
+    out.into()
+}
+
+#[test]
+fn a_table_may_be_mapped_again_with_other_flags_and_no_other_table_by_its_number() {
+    let mut transaction = RowTransaction::begin(head());
+    transaction
+        .insert(&logged(1, "one"), &[row(1, "a")])
+        .unwrap();
+    let map = CanonicalEvents::new(transaction.commit())
+        .map(Result::unwrap)
+        .nth(2)
+        .unwrap();
+    let map = TableMap::decode(map.canonical()).unwrap();
+    let other_flags = TableMap {
+        flags: map.flags | 4,
+        optional_metadata: Default::default(),
+        ..map.clone()
+    };
+    let decoded = decode(&with_maps(&[map.clone(), other_flags]), 1 << 20).unwrap();
+    assert_eq!(
+        (rows_of(&decoded).tables.len(), rows_of(&decoded).rows.len()),
+        (1, 2)
+    );
+    let other_table = TableMap {
+        table: b"other"[..].into(),
+        ..map.clone()
+    };
+    let refusal = decode(&with_maps(&[map, other_table]), 1 << 20).unwrap_err();
+    assert!(
+        matches!(*refusal.cause, DecodeCause::DoubleTable(TableId(1))),
+        "{refusal}"
     );
 }
