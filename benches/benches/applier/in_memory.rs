@@ -1,0 +1,168 @@
+//! How many rows a second go from a log in memory into the in-memory database: decoder, keys, scheduler, workers, versions,
+//! commits. Four rows a transaction, three of them new and one of 64 that are counted up.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use applier::keys::Fold;
+use applier::memory::{MemoryBackend, MemoryOptions};
+use applier::run::{CommitOrder, Ended, Options, StageName, Steering, apply};
+use applier::scheduler::Policy;
+use applier::schema::{ColumnShape, KeyPart, KeyShape, TableName, TableShape};
+use applier::source::{Source, SourceError};
+use binlog_format::canonical::CanonicalEvents;
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::events::{CommitTimestamp, LogicalClock, ServerVersion, TableId};
+use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
+use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
+use binlog_format::synthesis::{Column, ColumnType, RowTransaction, Table, TransactionHead, Value};
+
+/// Sessions that write.
+pub(crate) const WORKERS: [usize; 4] = [1, 2, 4, 8];
+
+const COUNTERS: i64 = 64;
+const ROWS: usize = 4;
+
+/// A log, made once for all runs.
+pub(crate) struct Log {
+    transactions: Arc<Vec<FramedTransaction>>,
+}
+
+struct FromMemory {
+    transactions: Arc<Vec<FramedTransaction>>,
+    next: usize,
+}
+
+impl Source for FromMemory {
+    async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
+        let transaction = self.transactions.get(self.next).cloned();
+        self.next += 1;
+        Ok(transaction)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.next >= self.transactions.len()
+    }
+}
+
+fn table() -> Table {
+    let column = Column {
+        column_type: ColumnType::BigInt,
+        nullable: false,
+    };
+    Table {
+        id: TableId(1),
+        schema: "s".to_owned(),
+        name: "t".to_owned(),
+        columns: vec![column; 2],
+    }
+}
+
+fn shape() -> TableShape {
+    let column = |name: &str| ColumnShape {
+        name: name.into(),
+        fold: Fold::Bytes,
+    };
+    let part = KeyPart {
+        column: 0,
+        prefix: None,
+    };
+    TableShape {
+        name: TableName {
+            schema: "s".into(),
+            table: "t".into(),
+        },
+        columns: vec![column("id"), column("v")],
+        primary_key: Some(KeyShape { parts: vec![part] }),
+        unique_keys: Vec::new(),
+        parents: Vec::new(),
+        referenced: Vec::new(),
+        children: Vec::new(),
+        cascades_to: Vec::new(),
+    }
+}
+
+impl Log {
+    /// The first transaction makes the counters.
+    pub(crate) fn make(transactions: usize) -> Result<Self> {
+        let table = table();
+        let row = |id: i64, value: i64| vec![Value::BigInt(id), Value::BigInt(value)];
+        let mut log = Vec::with_capacity(transactions + 1);
+        let mut first = RowTransaction::begin(head(1)?);
+        let counters: Vec<_> = (0..COUNTERS).map(|counter| row(counter, 0)).collect();
+        first.insert(&table, &counters)?;
+        log.push(framed(first)?);
+        let mut next = COUNTERS;
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut counted = vec![0; COUNTERS as usize];
+        for number in 0..transactions {
+            let mut transaction = RowTransaction::begin(head(number as u64 + 2)?);
+            let new: Vec<_> = (next..).take(ROWS - 1).map(|id| row(id, id)).collect();
+            next += new.len() as i64;
+            transaction.insert(&table, &new)?;
+            let counter = random.usize(0..counted.len());
+            let (from, to) = (counted[counter], counted[counter] + 1);
+            counted[counter] = to;
+            let change = (row(counter as i64, from), row(counter as i64, to));
+            transaction.update(&table, &[change])?;
+            log.push(framed(transaction)?);
+        }
+        Ok(Self {
+            transactions: Arc::new(log),
+        })
+    }
+
+    /// Rows a second of one run.
+    pub(crate) async fn rows_per_second(&self, policy: Policy, workers: usize) -> Result<f64> {
+        let backend = MemoryBackend::new(MemoryOptions::default());
+        backend.put_table(shape());
+        let options = Options {
+            policy,
+            workers,
+            commit_order: CommitOrder::Snapshot {
+                interval: Duration::from_millis(10),
+            },
+            ..Options::default()
+        };
+        let source = FromMemory {
+            transactions: Arc::clone(&self.transactions),
+            next: 0,
+        };
+        let steering = Steering::unattended();
+        let progress = Arc::clone(&steering.progress);
+        let begin = Instant::now();
+        let ended = apply(source, Arc::new(backend), &options, steering).await?;
+        let seconds = begin.elapsed().as_secs_f64();
+        ensure!(ended == Ended::WithTheLog, "the run was cancelled");
+        Ok(progress.passed(StageName::Committed).rows as f64 / seconds)
+    }
+}
+
+fn head(number: u64) -> Result<TransactionHead> {
+    Ok(TransactionHead {
+        gtid: Gtid {
+            source: SourceId::from_bytes([1; SourceId::LEN]),
+            tag: Tag::NONE,
+            gno: Gno::new(number).context("no such GTID")?,
+        },
+        server_id: 1,
+        thread_id: 1,
+        commit: CommitTimestamp(number),
+        version: ServerVersion(90_704),
+        clock: LogicalClock::default(),
+        xid: number,
+    })
+}
+
+fn framed(transaction: RowTransaction) -> Result<FramedTransaction> {
+    let mut framer = TransactionFramer::new(ChecksumAlgorithm::None, 1 << 30);
+    let mut last = None;
+    for event in CanonicalEvents::new(transaction.commit()) {
+        last = framer.push(&event?)?;
+    }
+    match last {
+        Some(StreamItem::Transaction(framed)) => Ok(framed),
+        _ => anyhow::bail!("no whole transaction"),
+    }
+}

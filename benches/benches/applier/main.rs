@@ -1,0 +1,159 @@
+//! How fast the applier's parts are: its scheduler alone, the whole way from a log in memory into the in-memory database, and
+//! C5's adversarial workload beside its primary, in virtual time (see `virtual_time`).
+//!
+//! `cargo bench --bench applier` prints tables, writes `target/figures/applier.json`, and draws `docs/img/applier.svg`. With
+//! `-- --quick` it is short, for a look, and writes nothing.
+
+mod in_memory;
+mod picture;
+mod report;
+mod scheduler_alone;
+mod virtual_time;
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use applier::scheduler::Policy;
+use testkit::figures::{Figures, Spread};
+
+use in_memory::{Log, WORKERS};
+use report::{Adversarial, InMemory, Report, SchedulerSpeed};
+use virtual_time::{COMMITS, Costs, INSERTS};
+
+/// How much is measured.
+struct Plan {
+    rounds: usize,
+    /// Row writes of a round of the scheduler alone.
+    scheduler_rows: usize,
+    /// Transactions of a run into the in-memory database.
+    in_memory: usize,
+    /// Transactions of the adversarial workload.
+    adversarial: usize,
+}
+
+const WHOLE: Plan = Plan {
+    rounds: 5,
+    scheduler_rows: 2_000_000,
+    in_memory: 50_000,
+    adversarial: 4_000,
+};
+const QUICK: Plan = Plan {
+    rounds: 1,
+    scheduler_rows: 20_000,
+    in_memory: 1_000,
+    adversarial: 1_000,
+};
+
+fn scheduler_alone(plan: &Plan) -> Result<Vec<SchedulerSpeed>> {
+    let mut speeds = Vec::new();
+    for policy in Policy::ALL {
+        for rows in [1, 4, 16, 64] {
+            let transactions = plan.scheduler_rows / rows;
+            let samples: Vec<f64> = (0..plan.rounds)
+                .map(|_| scheduler_alone::transactions_per_second(policy, rows, transactions))
+                .collect();
+            speeds.push(SchedulerSpeed {
+                policy: policy.name(),
+                rows,
+                tps: Spread::of(&samples).context("nothing was measured")?,
+            });
+        }
+    }
+    Ok(speeds)
+}
+
+async fn into_memory(plan: &Plan) -> Result<Vec<InMemory>> {
+    let log = Log::make(plan.in_memory)?;
+    let setups: Vec<(Policy, usize)> = Policy::ALL
+        .iter()
+        .flat_map(|policy| WORKERS.map(|workers| (*policy, workers)))
+        .collect();
+    let mut samples = vec![Vec::new(); setups.len()];
+    // Rounds are interleaved.
+    for _ in 0..plan.rounds {
+        for ((policy, workers), samples) in setups.iter().zip(&mut samples) {
+            samples.push(log.rows_per_second(*policy, *workers).await?);
+        }
+    }
+    let all = setups.iter().zip(&samples);
+    all.map(|((policy, workers), samples)| {
+        Ok(InMemory {
+            policy: policy.name(),
+            workers: *workers,
+            rows_per_second: Spread::of(samples).context("nothing was measured")?,
+        })
+    })
+    .collect()
+}
+
+fn adversarial(plan: &Plan) -> Result<Vec<Adversarial>> {
+    let mut all = Vec::new();
+    for commit_in_writes in COMMITS {
+        let costs = Costs {
+            commit: commit_in_writes,
+        };
+        for inserts in INSERTS {
+            let primary = virtual_time::primary(inserts, costs, plan.adversarial)?;
+            for policy in Policy::ALL {
+                let backup = virtual_time::backup(policy, inserts, costs, plan.adversarial)?;
+                all.push(Adversarial {
+                    policy: policy.name(),
+                    commit_in_writes,
+                    inserts,
+                    ratio_to_primary: backup / primary,
+                });
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// What must come out whatever the machine is.
+fn check(report: &Report) -> Result<()> {
+    for commit in COMMITS {
+        for (inserts, ratio) in report.line("rows", commit) {
+            ensure!(
+                ratio > 1.0 - 1e-9,
+                "rows is at {ratio} of the primary with {inserts} inserts and c = {commit} w"
+            );
+        }
+    }
+    let transactions = report.line("transactions", COMMITS[0]);
+    let falls = transactions.is_sorted_by(|one, other| one.1 >= other.1);
+    let last = transactions.last().map_or(1.0, |(_, ratio)| *ratio);
+    ensure!(
+        falls && (0.35..0.45).contains(&last),
+        "transactions does not fall to 0.4: {transactions:?}"
+    );
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    // `cargo test` runs benches, too: then it shows that all of it works, and measures nothing of worth.
+    let short = ["--test", "--quick"];
+    let quick = std::env::args().any(|argument| short.contains(&argument.as_str()));
+    let plan = if quick { QUICK } else { WHOLE };
+    let mut figures = Figures::new("applier", "cargo bench --bench applier")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let report = Report {
+        scheduler: scheduler_alone(&plan)?,
+        in_memory: runtime.block_on(into_memory(&plan))?,
+        adversarial: adversarial(&plan)?,
+    };
+    print!("{}", report.tables());
+    check(&report)?;
+    if quick {
+        return Ok(());
+    }
+    report.put_into(&mut figures)?;
+    println!("figures: {}", figures.write()?.display());
+    let folder = testkit::checkout().join("docs/img");
+    fs::create_dir_all(&folder)?;
+    let picture = folder.join("applier.svg");
+    fs::write(&picture, picture::draw(&report))?;
+    println!("picture: {}", picture.display());
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! The tables and the figures. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use applier::scheduler::Policy;
+use serde::Serialize;
+use testkit::figures::{Figures, Spread};
+
+use super::virtual_time::{COMMITS, INSERTS, THREADS};
+
+/// The scheduler alone.
+pub(crate) struct SchedulerSpeed {
+    pub(crate) policy: &'static str,
+    pub(crate) rows: usize,
+    pub(crate) tps: Spread,
+}
+
+/// The whole way into the in-memory database.
+pub(crate) struct InMemory {
+    pub(crate) policy: &'static str,
+    pub(crate) workers: usize,
+    pub(crate) rows_per_second: Spread,
+}
+
+/// A backup beside its primary in virtual time.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Adversarial {
+    pub(crate) policy: &'static str,
+    pub(crate) commit_in_writes: u64,
+    pub(crate) inserts: usize,
+    pub(crate) ratio_to_primary: f64,
+}
+
+/// All of it.
+pub(crate) struct Report {
+    pub(crate) scheduler: Vec<SchedulerSpeed>,
+    pub(crate) in_memory: Vec<InMemory>,
+    pub(crate) adversarial: Vec<Adversarial>,
+}
+
+/// Rows in a transaction of the one figure that stands for the scheduler's speed.
+const ROWS_OF_SCHEDULER_TPS: usize = 4;
+
+impl Report {
+    /// The ratios of one line, by inserts.
+    pub(crate) fn line(&self, policy: &str, commit: u64) -> Vec<(usize, f64)> {
+        let all = self.adversarial.iter();
+        let line = all.filter(|one| one.policy == policy && one.commit_in_writes == commit);
+        line.map(|one| (one.inserts, one.ratio_to_primary))
+            .collect()
+    }
+
+    /// For the terminal.
+    pub(crate) fn tables(&self) -> String {
+        let mut text = String::from("scheduler alone, transactions/s\n");
+        for one in &self.scheduler {
+            let _ = writeln!(
+                text,
+                "  {:<13}{:>4} rows {:>12.0} [{:.0} {:.0}]",
+                one.policy, one.rows, one.tps.median, one.tps.min, one.tps.max
+            );
+        }
+        text.push_str("log to in-memory database, rows/s\n");
+        for one in &self.in_memory {
+            let rows = one.rows_per_second;
+            let _ = writeln!(
+                text,
+                "  {:<13}{:>4} workers {:>12.0} [{:.0} {:.0}]",
+                one.policy, one.workers, rows.median, rows.min, rows.max
+            );
+        }
+        let _ = write!(
+            text,
+            "throughput ÷ primary's, {THREADS} threads, virtual time; inserts and one hot row\n  {:<14}{:>7}",
+            "policy", "c / w"
+        );
+        for inserts in INSERTS {
+            let _ = write!(text, "{inserts:>8}");
+        }
+        text.push('\n');
+        for commit in COMMITS {
+            for policy in Policy::ALL.map(Policy::name) {
+                let _ = write!(text, "  {policy:<14}{commit:>7}");
+                for (_, ratio) in self.line(policy, commit) {
+                    let _ = write!(text, "{ratio:>8.3}");
+                }
+                text.push('\n');
+            }
+        }
+        text
+    }
+
+    /// Sets the entries of the figures.
+    pub(crate) fn put_into(&self, figures: &mut Figures) -> Result<()> {
+        let rows_policy = self.scheduler.iter().filter(|one| one.policy == "rows");
+        let by_rows: BTreeMap<usize, Spread> = rows_policy.map(|one| (one.rows, one.tps)).collect();
+        figures.set("scheduler_tps", by_rows.get(&ROWS_OF_SCHEDULER_TPS))?;
+        figures.set("scheduler_tps_rows_in_a_transaction", ROWS_OF_SCHEDULER_TPS)?;
+        let mut by_policy: BTreeMap<_, BTreeMap<usize, Spread>> = BTreeMap::new();
+        for one in &self.scheduler {
+            by_policy
+                .entry(one.policy)
+                .or_default()
+                .insert(one.rows, one.tps);
+        }
+        figures.set("scheduler_tps_by_policy_and_rows", by_policy)?;
+        let mut rows_per_second: BTreeMap<_, BTreeMap<usize, Spread>> = BTreeMap::new();
+        for one in &self.in_memory {
+            let of_policy = rows_per_second.entry(one.policy).or_default();
+            of_policy.insert(one.workers, one.rows_per_second);
+        }
+        figures.set("rows_per_second", rows_per_second)?;
+        let ratios: BTreeMap<&str, BTreeMap<usize, f64>> = Policy::ALL
+            .map(|policy| {
+                let line = self.line(policy.name(), COMMITS[0]);
+                (policy.name(), line.into_iter().collect())
+            })
+            .into();
+        figures.set("adversarial_threads", THREADS)?;
+        figures.set("adversarial_commit_in_writes", COMMITS[0])?;
+        figures.set("adversarial_ratio_to_primary", ratios)?;
+        figures.set("adversarial", &self.adversarial)
+    }
+}

@@ -1,0 +1,194 @@
+//! C5's adversarial workload in virtual time: every transaction inserts n rows of its own and then updates the one row that
+//! all of them update. On both sides m threads, a cost for each row write, and a cost for each commit; nothing else takes time.
+//!
+//! * **The primary** uses two-phase locking: the inserts of m transactions go on beside each other, the update waits for the
+//!   row's lock, first come, first served, and has it until the commit is done. That order is the log's.
+//! * **The backup** is this project's plan, with the real scheduler: what a worker is told to do takes its rows' and its
+//!   commit's time. Commits are in the log's order.
+//!
+//! With w for a write and c for a commit, and the hot row as what limits the primary, its period is w + c. A policy that runs
+//! conflicting transactions one after the other has (n + 1) w + c, so that its share of the primary's throughput is
+//! (w + c) / ((n + 1) w + c), down to 1/m where the primary's cores limit it. All that a machine decides is c / w.
+//! `COMMITS` has what the paper's curves end at: 0.40 with 128 inserts (Figure 11) is c = 84 w, 0.38 with 64 (Figure 7) is
+//! c = 38 w; and c = 0, which is the model of the paper's proof with d = e.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use applier::backend::{Finished, Then};
+use applier::keys::{Access, KeyAccess, KeyHash};
+use applier::run::plan::{Order, Plan, Report, WorkerId};
+use applier::run::{CommitOrder, Options};
+use applier::scheduler::Policy;
+use applier::transaction::{Body, RowChanges, RowWrite, Seq, Transaction};
+use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
+
+/// The paper's m.
+pub(crate) const THREADS: usize = 20;
+/// Inserts in a transaction.
+pub(crate) const INSERTS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+/// What a commit costs, in row writes; the first is the one of the picture.
+pub(crate) const COMMITS: [u64; 3] = [84, 38, 0];
+
+/// A row write takes so long; only ratios matter.
+const WRITE: Duration = Duration::from_micros(1);
+/// Transactions that the backup knows of at once.
+const AHEAD: usize = 400;
+
+/// What takes time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Costs {
+    /// A commit, in row writes.
+    pub(crate) commit: u64,
+}
+
+impl Costs {
+    fn of(self, rows: usize, commits: usize) -> Duration {
+        WRITE * u32::try_from(rows as u64 + commits as u64 * self.commit).unwrap_or(u32::MAX)
+    }
+}
+
+/// Throughput in its steady state, in transactions a second of virtual time, of some commits' moments. Threads that began
+/// together go on in rounds, so that whole rounds are counted.
+fn throughput(commits: &[Duration]) -> Result<f64> {
+    let last = commits.len().saturating_sub(1);
+    let counted = last / 2 / THREADS * THREADS;
+    match (commits.get(last - counted), commits.get(last)) {
+        (Some(first), Some(last)) if last > first => {
+            Ok(counted as f64 / (*last - *first).as_secs_f64())
+        }
+        _ => bail!("too few transactions"),
+    }
+}
+
+/// The primary's throughput.
+pub(crate) fn primary(inserts: usize, costs: Costs, transactions: usize) -> Result<f64> {
+    let mut threads: BinaryHeap<Reverse<Duration>> = (0..THREADS)
+        .map(|_| Reverse(costs.of(inserts, 0)))
+        .collect();
+    let mut free = Duration::ZERO;
+    let mut commits = Vec::new();
+    // Whoever asks for the lock first gets it first, so that it is enough to take them in this order.
+    while commits.len() < transactions
+        && let Some(Reverse(asks)) = threads.pop()
+    {
+        free = free.max(asks) + costs.of(1, 1);
+        commits.push(free);
+        threads.push(Reverse(free + costs.of(inserts, 0)));
+    }
+    throughput(&commits)
+}
+
+/// A call that a worker is at.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Call {
+    ends: Duration,
+    worker: WorkerId,
+    /// The moments of its commits.
+    commits: Vec<Duration>,
+}
+
+/// The throughput of a backup that locks rows until the commit, from a log that is there as a whole.
+pub(crate) fn backup(
+    policy: Policy,
+    inserts: usize,
+    costs: Costs,
+    transactions: usize,
+) -> Result<f64> {
+    let options = Options {
+        policy,
+        workers: THREADS,
+        commit_order: CommitOrder::Log,
+        // Nothing here waits for locks that the scheduler does not know of.
+        stall_after: Duration::from_secs(1_000_000),
+        ..Options::default()
+    };
+    let mut plan = Plan::new(&options, Finished::AtCommit, Seq(1));
+    let mut calls = BinaryHeap::new();
+    let mut now = Duration::ZERO;
+    let mut next = Seq(1);
+    let mut commits = Vec::new();
+    while commits.len() < transactions {
+        while plan.depth() < AHEAD {
+            plan.admit(Arc::new(transaction(next, inserts)?));
+            next = next.next();
+        }
+        for (worker, order) in plan.orders(now) {
+            calls.push(Reverse(call(worker, &order, now, costs)));
+        }
+        let Some(Reverse(call)) = calls.pop() else {
+            bail!("the plan stands still");
+        };
+        now = call.ends;
+        plan.report(call.worker, Report::DONE, now);
+        commits.extend(call.commits);
+    }
+    throughput(&commits)
+}
+
+fn call(worker: WorkerId, order: &Order, now: Duration, costs: Costs) -> Call {
+    let steps: Vec<(usize, bool)> = match order {
+        Order::Write { rows, then, .. } => vec![(rows.len(), *then == Then::Commit)],
+        Order::Commit(_) | Order::Barrier(_) => vec![(0, true)],
+        Order::Apply(all) => all.iter().map(|one| (rows_of(one), true)).collect(),
+        Order::RollBack => Vec::new(),
+    };
+    let mut ends = now;
+    let mut commits = Vec::new();
+    for (rows, commit) in steps {
+        ends += costs.of(rows, usize::from(commit));
+        commits.extend(commit.then_some(ends));
+    }
+    Call {
+        ends,
+        worker,
+        commits,
+    }
+}
+
+fn rows_of(transaction: &Transaction) -> usize {
+    match &transaction.body {
+        Body::Rows(changes) => changes.rows.len(),
+        Body::Barrier(_) => 0,
+    }
+}
+
+/// The hot row's key; those of inserts are above it.
+const HOT: u64 = 1;
+
+fn transaction(seq: Seq, inserts: usize) -> Result<Transaction> {
+    let first = seq.0 * 1_000;
+    let own = (first..).take(inserts);
+    let keys = own.chain([HOT]).map(|key| KeyAccess {
+        key: KeyHash(key),
+        access: Access::Exclusive,
+    });
+    let rows = (0..=inserts as u32).map(|at| RowWrite {
+        event: 0,
+        images: 0..0,
+        keys: at..at + 1,
+    });
+    let Some(gno) = Gno::new(seq.0) else {
+        bail!("no such GTID");
+    };
+    Ok(Transaction {
+        seq,
+        gtid: Gtid {
+            source: SourceId::from_bytes([1; SourceId::LEN]),
+            tag: Tag::NONE,
+            gno,
+        },
+        immediate_commit: None,
+        original_commit: None,
+        original_version: None,
+        bytes: 100,
+        body: Body::Rows(RowChanges {
+            rows: rows.collect(),
+            keys: keys.collect(),
+            ..RowChanges::default()
+        }),
+    })
+}
