@@ -31,11 +31,11 @@ impl MysqlSession {
             Err(error) => Err(error),
         };
         match done {
-            Ok(()) => self.put_back().await,
+            Ok(()) => self.put_back(barrier).await,
             Err(WriteError::Lost(words)) => Err(WriteError::Lost(words)),
             Err(error) => {
                 self.take_back(barrier).await?;
-                self.put_back().await?;
+                self.put_back(barrier).await?;
                 Err(error)
             }
         }
@@ -46,16 +46,15 @@ impl MysqlSession {
         transaction: &Transaction,
         barrier: &Barrier,
     ) -> Result<(), WriteError> {
-        let commits_by_itself = barrier.end == BarrierEnd::ByItself;
-        self.run([
-            format!(
-                "{FOR_STATEMENTS},autocommit={}",
-                u8::from(commits_by_itself)
-            )
-            .into_bytes(),
-            begin(transaction),
-        ])
-        .await?;
+        // Under autocommit, with a BEGIN where it is needed: without it, XA START would use the GTID up on a server without a
+        // binlog.
+        let mut prepare = vec![format!("{FOR_STATEMENTS},autocommit=1").into_bytes()];
+        if is_xa(barrier) && !self.options.target_binlog {
+            // A server with a binlog rolls prepared transactions back after a crash that are not in it.
+            prepare.push(b"SET sql_log_bin=1".to_vec());
+        }
+        prepare.push(begin(transaction));
+        self.run(prepare).await?;
         if matches!(barrier.end, BarrierEnd::Commit | BarrierEnd::Rollback) {
             self.run(["BEGIN"]).await?;
         }
@@ -206,8 +205,11 @@ impl MysqlSession {
         back.map(|_| ()).map_err(lost)
     }
 
-    async fn put_back(&mut self) -> Result<(), WriteError> {
+    async fn put_back(&mut self, barrier: &Barrier) -> Result<(), WriteError> {
         let mut all = vec!["SET gtid_next='AUTOMATIC'".to_owned()];
+        if is_xa(barrier) && !self.options.target_binlog {
+            all.push("SET sql_log_bin=0".to_owned());
+        }
         all.extend(again(self.connection.version(), self.connection.id()));
         self.run(all)
             .await
@@ -235,6 +237,21 @@ fn begin(transaction: &Transaction) -> Vec<u8> {
     // Where it came into being matters to a statement whether or not it is logged here.
     append_begin(transaction, true, &mut begin);
     begin
+}
+
+/// Whether a barrier is a phase of an XA transaction.
+fn is_xa(barrier: &Barrier) -> bool {
+    let begins_so = |statement: &Statement| {
+        let query = EventRef::new(&statement.query).and_then(Query::decode);
+        query.is_ok_and(|query| {
+            let word = query.statement.get(..3);
+            word.is_some_and(|word| word.eq_ignore_ascii_case(b"XA "))
+        })
+    };
+    barrier.steps.iter().any(|step| match step {
+        Step::Statement(statement) => begins_so(statement),
+        Step::Rows(_) => false,
+    })
 }
 
 /// The id in an XA START statement.

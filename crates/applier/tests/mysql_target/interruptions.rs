@@ -150,3 +150,19 @@ async fn a_mysqld_with_a_binlog_that_is_killed_loses_and_repeats_nothing() -> Re
 async fn a_mysqld_without_a_binlog_that_is_killed_loses_and_repeats_nothing() -> Result<()> {
     killed_servers(&["--skip-log-bin"]).await
 }
+
+/// Why XA transactions go into the target's binlog even where others do not.
+#[tokio::test]
+async fn a_prepared_transaction_outlives_a_crash_of_a_mysqld_with_a_binlog() -> Result<()> {
+    let mut pair = prepared(&[], 0).await?;
+    pair.write("XA START 'x'; INSERT INTO d.t VALUES (5, 5); XA END 'x'; XA PREPARE 'x'")?;
+    ensure!(pair.follow(Way::Batches(1)).await?.is_ok());
+    pair.target.kill()?;
+    pair.target.start()?;
+    ensure!(
+        pair.target.client().sql("XA RECOVER")?.0.len() == 1,
+        "it is gone, and its GTID is executed"
+    );
+    pair.write("XA COMMIT 'x'; INSERT INTO d.t VALUES (6, 6)")?;
+    pair.equal_after(Way::Batches(1), &["d"]).await
+}
