@@ -5,12 +5,34 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use applier::backend::Backend;
+use applier::mysql::{MysqlBackend, MysqlOptions};
+use applier::run::{CommitOrder, Control, Ended, Options, Steering, apply};
+use applier::source::FileSource;
+use mysql_link::{ConnectOptions, Endpoint};
 use testkit::bounded_run::wait_within;
+use tokio::sync::watch;
 use witness_tests::Pair;
 
 const TRANSACTIONS: u64 = 3_000;
+
+/// One statement reads at one moment.
+const READ: &str = "SELECT a.n, b.n, r.last, r.count FROM p.a, p.b, \
+                    (SELECT COALESCE(MAX(n), 0) AS last, COUNT(*) AS count FROM p.rows_in_order) AS r";
+
+/// How long the prefix is that a reader saw; it fails when it was none.
+fn prefix(read: &[u64]) -> u64 {
+    let &[a, b, last, count] = read else {
+        panic!("{read:?}");
+    };
+    assert_eq!(a, b, "the two rows differ");
+    assert_eq!(last, count, "a row of the prefix is missing");
+    assert_eq!(a, last / 10 * 10, "not of one moment");
+    last
+}
 
 fn written() -> Pair {
     let pair = Pair::new().unwrap();
@@ -41,22 +63,16 @@ fn readers_see_prefixes_while_commits_are_in_the_logs_order() {
     let target = pair.target.client();
     let mut command = pair.command(&["--workers", "8", "--rate", "1500"]).unwrap();
     let mut applier = command.spawn().unwrap();
-    // One statement reads at one moment.
-    let read = "SELECT a.n, b.n, r.last, r.count FROM p.a, p.b, \
-                (SELECT COALESCE(MAX(n), 0) AS last, COUNT(*) AS count FROM p.rows_in_order) AS r";
     let (mut reads, mut between) = (0, 0);
     let until = Instant::now() + Duration::from_secs(60);
     let status = loop {
         assert!(Instant::now() < until, "it does not end");
-        if let Ok(rows) = target.sql(read)
+        if let Ok(rows) = target.sql(READ)
             && let Some(row) = rows.0.first()
         {
-            let number = |at: usize| row[at].parse::<u64>().unwrap();
-            assert_eq!(number(0), number(1), "the two rows differ");
-            assert_eq!(number(2), number(3), "a row of the prefix is missing");
-            assert_eq!(number(0), number(2) / 10 * 10, "not of one moment");
+            let numbers: Vec<u64> = row.iter().map(|text| text.parse().unwrap()).collect();
             reads += 1;
-            between += u64::from((1..TRANSACTIONS).contains(&number(2)));
+            between += u64::from((1..TRANSACTIONS).contains(&prefix(&numbers)));
         }
         if let Some(status) = wait_within(&mut applier, Duration::ZERO).unwrap() {
             break status;
@@ -66,4 +82,69 @@ fn readers_see_prefixes_while_commits_are_in_the_logs_order() {
     assert!(between >= 10, "{between} of {reads} reads were in between");
     println!("{reads} reads, {between} of them in between");
     pair.compare("p").unwrap();
+}
+
+/// Between prefix points transactions commit in any order; readers have the snapshots that are taken there.
+#[test]
+fn readers_see_prefixes_in_the_snapshots_between_which_commits_are_free() {
+    let pair = written();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let (reads, between) = runtime.block_on(apply_and_read(&pair));
+    assert!(between >= 10, "{between} of {reads} reads were in between");
+    println!("{reads} reads, {between} of them in between");
+    pair.compare("p").unwrap();
+}
+
+async fn apply_and_read(pair: &Pair) -> (u64, u64) {
+    let connect = ConnectOptions::new(Endpoint::unix(pair.target.socket()), "root", "");
+    let backend = MysqlBackend::connect(MysqlOptions::new(connect)).await;
+    let backend = Arc::new(backend.unwrap());
+    let executed = backend.executed().await.unwrap();
+    let files = pair.source.binlog_files().unwrap();
+    let source = FileSource::open(files, executed, 1 << 30).await.unwrap();
+    let options = Options {
+        workers: 8,
+        commit_order: CommitOrder::Snapshot {
+            interval: Duration::from_millis(10),
+        },
+        ..Options::default()
+    };
+    let (_keep, control) = watch::channel(Control {
+        paused: false,
+        max_transactions_per_second: Some(1_500.0),
+    });
+    let steering = Steering {
+        control,
+        ..Steering::unattended()
+    };
+    let target = backend.clone();
+    let applying = tokio::spawn(async move { apply(source, target, &options, steering).await });
+    let (mut reads, mut between, mut last) = (0, 0, 0);
+    while !applying.is_finished() {
+        // The run may end before another prefix point comes.
+        let reader = tokio::time::timeout(Duration::from_millis(500), backend.snapshot_reader());
+        let Ok(Ok(mut reader)) = reader.await else {
+            continue;
+        };
+        let Ok(rows) = reader.query(READ).await else {
+            // The tables are not there yet.
+            continue;
+        };
+        let Some(row) = rows.rows.first() else {
+            continue;
+        };
+        let numbers: Vec<u64> = (0..4)
+            .map(|at| row.text_at(at).unwrap().parse().unwrap())
+            .collect();
+        let now = prefix(&numbers);
+        assert!(now >= last, "a reader went back from {last} to {now}");
+        last = now;
+        reads += 1;
+        between += u64::from((1..TRANSACTIONS).contains(&now));
+    }
+    assert_eq!(applying.await.unwrap().unwrap(), Ended::WithTheLog);
+    (reads, between)
 }

@@ -25,7 +25,7 @@ use member_process::MemberProcess;
 
 pub use binary::{BUILT_VARIABLE, Profile, embedded_member, witness_binary};
 pub use far_ring::{FarMember, FarRing, FarRingOptions};
-pub use http::{HttpAnswer, http_get};
+pub use http::{HttpAnswer, http_get, http_post};
 pub use log_files::{FirstDifference, LogFiles};
 pub use options::{Beside, RingOptions};
 

@@ -32,10 +32,25 @@ impl HttpAnswer {
 /// # Errors
 /// When nobody answers within some seconds.
 pub fn http_get(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
+    request("GET", address, path)
+}
+
+/// A POST request without a body, on a connection of its own.
+///
+/// # Errors
+/// When nobody answers within some seconds.
+pub fn http_post(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
+    request("POST", address, path)
+}
+
+fn request(method: &str, address: SocketAddr, path: &str) -> Result<HttpAnswer> {
     let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
     stream.set_read_timeout(Some(LIMIT))?;
     stream.set_write_timeout(Some(LIMIT))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    write!(
+        stream,
+        "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n"
+    )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     parse(&answer).with_context(|| format!("not an HTTP answer: {answer:?}"))

@@ -47,7 +47,7 @@ pub(super) struct Reading {
 
 /// One of the sources.
 pub(super) enum Origin {
-    Files(FileSource),
+    Files(Box<FileSource>),
     Dump(Box<DumpSource>),
     Member(Box<MemberSource>),
 }
@@ -87,7 +87,7 @@ impl OriginArgs {
         let files = files.await.map_err(|error| {
             Failure::new(Exit::Usage, error.to_string(), "name files that are there")
         })?;
-        Ok(Origin::Files(files))
+        Ok(Origin::Files(Box::new(files)))
     }
 }
 
