@@ -9,8 +9,11 @@
 //! With w for a write and c for a commit, and the hot row as what limits the primary, its period is w + c. A policy that runs
 //! conflicting transactions one after the other has (n + 1) w + c, so that its share of the primary's throughput is
 //! (w + c) / ((n + 1) w + c), down to 1/m where the primary's cores limit it. All that a machine decides is c / w.
-//! `COMMITS` has what the paper's curves end at: 0.40 with 128 inserts (Figure 11) is c = 84 w, 0.38 with 64 (Figure 7) is
-//! c = 38 w; and c = 0, which is the model of the paper's proof with d = e.
+//!
+//! With c = 0, the model of the paper's proof with d = e, that share goes to 1/m = 0.05. The paper measured 0.40 with 128
+//! inserts (Figure 11) and 0.38 with 64 (Figure 7): solved for c, 84 w and 38 w. `COMMITS` has these. So the end of each curve
+//! is given, and its way there and the line of `rows` follow. Figure 7 begins lower (0.70 with one insert), which no cost of a commit
+//! explains.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

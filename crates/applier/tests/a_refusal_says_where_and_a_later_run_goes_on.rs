@@ -1,0 +1,173 @@
+//! A transaction that the database refuses stops the run: everything before it is committed, nothing of it nor behind it; the
+//! error names its GTID, table and row with the database's words. When the cause is gone, another run goes on there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use applier::backend::{Backend, Finished};
+use applier::keys::Fold;
+use applier::memory::{MemoryBackend, MemoryOptions};
+use applier::run::{ApplyError, CommitOrder, Ended, Options, Progress, StageName, Steering, apply};
+use applier::schema::{ColumnShape, KeyPart, KeyShape, TableName, TableShape};
+use applier::source::{Source, SourceError};
+use binlog_format::canonical::CanonicalEvents;
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::events::{CommitTimestamp, LogicalClock, ServerVersion, TableId};
+use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
+use binlog_format::gtid::{Gno, Gtid, GtidSet, SourceId, Tag};
+use binlog_format::synthesis::{Column, ColumnType, RowTransaction, Table, TransactionHead, Value};
+
+struct Given(std::vec::IntoIter<FramedTransaction>);
+
+impl Source for Given {
+    async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
+        Ok(self.0.next())
+    }
+
+    fn is_drained(&self) -> bool {
+        self.0.len() == 0
+    }
+}
+
+const COUNT: u64 = 20;
+const BAD: u64 = 12;
+
+fn gtid(number: u64) -> Gtid {
+    Gtid {
+        source: SourceId::from_bytes([1; SourceId::LEN]),
+        tag: Tag::NONE,
+        gno: Gno::new(number).unwrap(),
+    }
+}
+
+/// Each transaction inserts two rows of its own. The second row of the bad one is one that an earlier transaction inserted.
+fn log(with_the_bad_one: bool) -> Given {
+    let column = Column {
+        column_type: ColumnType::BigInt,
+        nullable: false,
+    };
+    let table = Table {
+        id: TableId(1),
+        schema: "s".to_owned(),
+        name: "t".to_owned(),
+        columns: vec![column],
+    };
+    let one = |number: u64| {
+        let mut transaction = RowTransaction::begin(TransactionHead {
+            gtid: gtid(number),
+            server_id: 1,
+            thread_id: 1,
+            commit: CommitTimestamp(number),
+            version: ServerVersion(90_704),
+            clock: LogicalClock::default(),
+            xid: number,
+        });
+        let second = if number == BAD && with_the_bad_one {
+            6
+        } else {
+            number * 2 + 1
+        };
+        let rows = [number * 2, second].map(|id| vec![Value::BigInt(id as i64)]);
+        transaction.insert(&table, &rows).unwrap();
+        let mut framer = TransactionFramer::new(ChecksumAlgorithm::None, 1 << 20);
+        let mut last = None;
+        for event in CanonicalEvents::new(transaction.commit()) {
+            last = framer.push(&event.unwrap()).unwrap();
+        }
+        match last {
+            Some(StreamItem::Transaction(framed)) => framed,
+            _ => panic!("no whole transaction"),
+        }
+    };
+    Given((1..=COUNT).map(one).collect::<Vec<_>>().into_iter())
+}
+
+fn name() -> TableName {
+    TableName {
+        schema: "s".into(),
+        table: "t".into(),
+    }
+}
+
+fn database(finished: Finished) -> MemoryBackend {
+    let database = MemoryBackend::new(MemoryOptions {
+        finished,
+        ..MemoryOptions::default()
+    });
+    let part = KeyPart {
+        column: 0,
+        prefix: None,
+    };
+    database.put_table(TableShape {
+        name: name(),
+        columns: vec![ColumnShape {
+            name: "id".into(),
+            fold: Fold::Bytes,
+        }],
+        primary_key: Some(KeyShape { parts: vec![part] }),
+        unique_keys: Vec::new(),
+        parents: Vec::new(),
+        referenced: Vec::new(),
+        children: Vec::new(),
+        cascades_to: Vec::new(),
+    });
+    database
+}
+
+async fn play(finished: Finished, commit_order: CommitOrder) {
+    let database = database(finished);
+    let options = Options {
+        workers: 4,
+        commit_order,
+        ..Options::default()
+    };
+    let run = async |source: Given| {
+        let steering = Steering::unattended();
+        let progress: Arc<Progress> = Arc::clone(&steering.progress);
+        let ended = apply(source, Arc::new(database.clone()), &options, steering).await;
+        (ended, progress)
+    };
+    let (ended, _) = run(log(true)).await;
+    let error = ended.unwrap_err();
+    let words = error.to_string();
+    let ApplyError::Refused { gtid: at, refusal } = error else {
+        panic!("{words}");
+    };
+    assert_eq!(at, gtid(BAD));
+    assert_eq!((refusal.table, refusal.row), (Some(name()), Some(2)));
+    for part in [
+        &gtid(BAD).to_string(),
+        "s.t, row 2",
+        "already",
+        "apply again",
+    ] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    let executed = database.executed().await.unwrap();
+    let before: GtidSet = (1..BAD).map(gtid).collect();
+    assert!(executed.contains_set(&before) && !executed.contains(&gtid(BAD)));
+    if commit_order == CommitOrder::Log {
+        assert_eq!(executed, before);
+    }
+    let (ended, progress) = run(log(false)).await;
+    assert_eq!(ended.unwrap(), Ended::WithTheLog);
+    let all: GtidSet = (1..=COUNT).map(gtid).collect();
+    assert_eq!(database.executed().await.unwrap(), all);
+    assert_eq!(database.current().rows(&name()).len() as u64, COUNT * 2);
+    let passed = progress.passed(StageName::Committed);
+    assert_eq!(progress.skipped() + passed.transactions, COUNT);
+    assert_eq!(passed.last, Some(gtid(COUNT)));
+    assert_eq!(progress.lag_ms(StageName::Committed), Some(0));
+}
+
+#[tokio::test]
+async fn a_refusal_says_where_and_a_later_run_goes_on() {
+    let snapshot = CommitOrder::Snapshot {
+        interval: Duration::from_millis(1),
+    };
+    for finished in [Finished::AtWrite, Finished::AtCommit] {
+        for order in [CommitOrder::Log, snapshot] {
+            play(finished, order).await;
+        }
+    }
+}
