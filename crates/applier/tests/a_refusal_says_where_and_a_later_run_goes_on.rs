@@ -1,6 +1,11 @@
 //! A transaction that the database refuses stops the run: everything before it is committed, nothing of it nor behind it; the
 //! error names its GTID, table and row with the database's words. When the cause is gone, another run goes on there.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test whose ground is missing is to fail where it is"
+)]
+
 use std::sync::Arc;
 use std::time::Duration;
 

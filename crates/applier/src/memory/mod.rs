@@ -137,7 +137,7 @@ impl MemoryBackend {
         locked(&self.shared.tables).statements.clone()
     }
 
-    /// What readers see now. Where versions have places in the log, it is always a prefix of it ([C5]'s c).
+    /// What readers see now. Where versions have places in the log, it is always a prefix of it (C5's c).
     pub fn current(&self) -> Snapshot {
         let mut commits = locked(&self.shared.commits);
         let at = commits.current;

@@ -1,6 +1,6 @@
 //! Which row writes are safe to do now. Pure: no clock, no task, no database.
 //!
-//! [C5]'s scheduler: one first-in-first-out queue per key, in the log's order. The write of a row is safe when it is at the
+//! C5's scheduler: one first-in-first-out queue per key, in the log's order. The write of a row is safe when it is at the
 //! head of all its queues and the writes before it are finished. Transactions come in in the log's order, workers report
 //! what they wrote and committed, and the answers name those that can go further. What is committed leaves nothing behind.
 
@@ -23,7 +23,7 @@ use queues::Queues;
 /// What may run beside what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Row by row, as [C5]: a write waits only for the earlier writes of what it writes.
+    /// Row by row, as C5: a write waits only for the earlier writes of what it writes.
     Rows,
     /// Transaction by transaction, as KuaFu and MySQL's WRITESET: one begins when every earlier one that it conflicts with
     /// is finished.

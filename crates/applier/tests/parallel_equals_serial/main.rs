@@ -13,6 +13,11 @@
 //! killed run left out is there took 40,000 seeds. Shared uses of a key do not show here, since the in-memory database
 //! checks no foreign keys: the scheduler's own tests have them.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test whose ground is missing is to fail where it is"
+)]
+
 mod gate;
 mod log;
 mod readers;

@@ -5,6 +5,7 @@
 //! the next to get one, and waits for nothing but the database, so that a run never stands still.
 
 mod batch;
+mod begin;
 mod hand;
 mod reports;
 mod stalls;
@@ -23,8 +24,7 @@ use crate::run::options::{BatchSize, Options};
 use crate::scheduler::Scheduler;
 use crate::transaction::{Body, Seq, Transaction};
 
-use batch::{Neighbour, Occasion};
-use hand::{Call, Hand, Held, Running};
+use hand::{Call, Hand, Running};
 use turns::Turns;
 
 pub use hand::{Failure, Order, Report, WorkerId};
@@ -317,86 +317,6 @@ impl Plan {
             return None;
         };
         self.run(worker, call, now)
-    }
-
-    /// Gives the lowest transaction that may begin to a free worker, with those behind it when it is the first of a batch:
-    /// how many they are then.
-    fn begin(&mut self, now: Duration) -> Option<(WorkerId, (Seq, usize))> {
-        let seq = *self.ready.first()?;
-        let free = self.hands.iter().filter(|hand| hand.is_free()).count();
-        let worker = WorkerId(self.hands.iter().position(Hand::is_free)?);
-        let allowed = self.pace.allowed(now);
-        if allowed == 0 || self.begin_upto.is_some_and(|upto| seq > upto) {
-            return None;
-        }
-        let base = self.scheduler.base();
-        let entry = self.entry(seq)?;
-        let barrier = matches!(entry.transaction.body, Body::Barrier(_));
-        let turn = self.turns.may_commit(seq, base);
-        if barrier && !turn {
-            return None;
-        }
-        let count = if !barrier && turn && self.is_whole(seq) {
-            let mut limit = self.batch;
-            limit.transactions = limit.transactions.min(allowed);
-            let occasion = Occasion {
-                at_front: seq == base,
-                others_free: free - 1,
-                ready: self.ready.len(),
-            };
-            let bytes = entry.transaction.bytes;
-            batch::length(limit, bytes, occasion, self.neighbours(seq))
-        } else {
-            1
-        };
-        self.pace.begin(count);
-        let seqs = (seq.0..seq.0 + count as u64).map(Seq);
-        for seq in seqs {
-            self.ready.remove(&seq);
-            self.last_begun = self.last_begun.max(seq);
-            if let Some(entry) = self.entry_mut(seq) {
-                entry.state = State::Begun;
-            }
-            self.begun.push(seq);
-        }
-        if count == 1 {
-            self.hands[worker.0].held = Some(Held::new(seq));
-        }
-        Some((worker, (seq, count)))
-    }
-
-    /// The transactions behind `first`, as a batch sees them.
-    fn neighbours(&self, first: Seq) -> impl Iterator<Item = Neighbour> {
-        let base = self.scheduler.base();
-        let place = first.0 - base.0 + 1;
-        let behind = self.entries.iter().skip(place as usize);
-        behind.zip(first.0 + 1..).map(move |(entry, seq)| {
-            let seq = Seq(seq);
-            // In the log's order, the turn comes when those before it in the batch are committed.
-            let turn = match &self.turns {
-                Turns::Log => true,
-                Turns::Snapshot(_) => self.turns.may_commit(seq, base),
-            };
-            let held_back = self.begin_upto.is_some_and(|upto| seq > upto);
-            Neighbour {
-                ends: entry.state != State::Waiting
-                    || matches!(entry.transaction.body, Body::Barrier(_))
-                    || !turn
-                    || held_back,
-                whole: self.is_whole(seq),
-                ready: self.ready.contains(&seq),
-                bytes: entry.transaction.bytes,
-            }
-        })
-    }
-
-    /// Whether all rows of a transaction are safe.
-    fn is_whole(&self, seq: Seq) -> bool {
-        self.scheduler.may_begin(seq)
-            && self.entry(seq).is_some_and(|entry| {
-                matches!(&entry.transaction.body,
-                    Body::Rows(changes) if changes.rows.len() == self.scheduler.safe_rows(seq))
-            })
     }
 
     /// Writes down that a worker does something, and makes the order of it.
