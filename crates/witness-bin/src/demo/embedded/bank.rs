@@ -15,6 +15,13 @@ use raft_types::TransactionPayload;
 /// Accounts in the bank.
 const ACCOUNTS: usize = 500;
 const OPENING_BALANCE: i64 = 1_000;
+/// All the money that there is.
+pub(super) const WEALTH: i64 = OPENING_BALANCE * ACCOUNTS as i64;
+/// The tables with their columns: accounts, and transfers.
+pub(super) const TABLES: [(&str, &[&str]); 2] = [
+    ("accounts", &["id", "balance"]),
+    ("transfers", &["id", "payer", "payee", "amount", "note"]),
+];
 /// With it a transfer takes about 500 bytes in the log, as a row of an ordinary application does.
 const NOTE_BYTES: u16 = 160;
 

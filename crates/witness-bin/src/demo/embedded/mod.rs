@@ -7,6 +7,7 @@ mod bank;
 mod clients;
 mod member;
 mod primary;
+mod replay;
 mod script;
 mod stage;
 
@@ -55,5 +56,8 @@ pub(super) async fn demonstrate(
         .map(member::EmbeddedMember::data_dir)
         .collect();
     proof::prove(&mut story, &acknowledged, &data_dirs)?;
+    if let Some(witness) = data_dirs.get(DATABASE + 1) {
+        replay::replay(&mut story, witness).await?;
+    }
     Ok(story)
 }
