@@ -1,7 +1,6 @@
 //! A MySQL as a target.
 
 use std::collections::BTreeSet;
-use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use binlog_format::gtid::GtidSet;
@@ -266,11 +265,9 @@ impl Backend for MysqlBackend {
         Ok(read_shape(name, &answer.rows))
     }
 
-    fn at_prefix_point(&self) -> impl Future<Output = Result<(), BackendError>> + Send {
-        async {
-            self.readers.take_snapshots().await;
-            Ok(())
-        }
+    async fn at_prefix_point(&self) -> Result<(), BackendError> {
+        self.readers.take_snapshots().await;
+        Ok(())
     }
 
     async fn blockers(&self, waiting: SessionId) -> Result<Vec<SessionId>, BackendError> {
