@@ -39,12 +39,12 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 8])]
     workers: Vec<u32>,
     /// Policies of this applier
-    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Policy::Rows, Policy::Transactions])]
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Policy::Rows, Policy::Transactions, Policy::RowsSnapshot])]
     policies: Vec<Policy>,
     /// Workloads (default: all)
     #[arg(long, value_delimiter = ',', value_enum)]
     workloads: Vec<Named>,
-    /// The targets write binlogs of their own
+    /// The targets write what is applied into binlogs of their own; without it they have none
     #[arg(long)]
     target_binlog: bool,
 }

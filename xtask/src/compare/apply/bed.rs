@@ -16,7 +16,7 @@ use testkit::mysqld::{
 };
 use testkit::workload::{Load, Workload};
 
-use super::contender::Contender;
+use super::contender::{Contender, Policy};
 
 /// Settings of source and targets beyond those that the fixture states (`sync_binlog=1`, `innodb_flush_log_at_trx_commit=1`).
 const SETTINGS: [&str; 3] = [
@@ -115,9 +115,9 @@ impl Bed {
     }
 
     fn target(&self, workers: u32) -> Result<Mysqld> {
-        let updates = match self.target_binlog {
+        let binlog = match self.target_binlog {
             true => "--log-replica-updates=ON",
-            false => "--log-replica-updates=OFF",
+            false => "--skip-log-bin",
         };
         let workers = format!("--replica-parallel-workers={workers}");
         let options = MysqldOptions {
@@ -125,7 +125,7 @@ impl Bed {
             ..MysqldOptions::with_server_id(2)
                 .with_arguments(SETTINGS)
                 .with_arguments([
-                    updates,
+                    binlog,
                     &workers,
                     "--replica-preserve-commit-order=ON",
                     "--skip-replica-start",
@@ -140,7 +140,7 @@ impl Bed {
         let (seconds, own_memory) = match contender {
             Contender::Native { .. } => (self.native(&target)?, 0),
             Contender::Own { policy, workers } => {
-                let applied = self.own(&target, witness, policy.key(), workers)?;
+                let applied = self.own(&target, witness, policy, workers)?;
                 ensure!(
                     applied.transactions == self.transactions,
                     "{} of {} transactions were applied",
@@ -205,11 +205,18 @@ impl Bed {
     }
 
     /// A run of this applier, in a process of its own.
-    fn own(&self, target: &Mysqld, witness: &Path, policy: &str, workers: u32) -> Result<Applied> {
+    fn own(
+        &self,
+        target: &Mysqld,
+        witness: &Path,
+        policy: Policy,
+        workers: u32,
+    ) -> Result<Applied> {
         let mut command = Command::new(witness);
         command.args(["--output", "json", "apply", "--to-user", "root"]);
         command.arg("--to").arg(target.socket());
-        command.args(["--policy", policy, "--workers", &workers.to_string()]);
+        command.args(policy.arguments());
+        command.args(["--workers", &workers.to_string()]);
         if self.target_binlog {
             command.arg("--target-binlog");
         }

@@ -10,6 +10,8 @@ pub(crate) enum Policy {
     Rows,
     Transactions,
     Serial,
+    /// Row by row, and commits are free between prefix points.
+    RowsSnapshot,
 }
 
 impl Policy {
@@ -18,7 +20,17 @@ impl Policy {
             Self::Rows => "rows",
             Self::Transactions => "transactions",
             Self::Serial => "serial",
+            Self::RowsSnapshot => "rows_snapshot",
         }
+    }
+
+    /// What `witness apply` is told.
+    pub(super) fn arguments(self) -> [&'static str; 4] {
+        let (policy, order) = match self {
+            Self::RowsSnapshot => (Self::Rows.key(), "snapshot"),
+            other => (other.key(), "log"),
+        };
+        ["--policy", policy, "--commit-order", order]
     }
 }
 
@@ -27,7 +39,7 @@ impl Policy {
 pub(super) enum Contender {
     /// MySQL's replica: commit order preserved, dependencies by WRITESET.
     Native { workers: u32 },
-    /// This applier: commits in the log's order.
+    /// This applier: commits in the log's order, unless the policy says otherwise.
     Own { policy: Policy, workers: u32 },
 }
 

@@ -6,8 +6,12 @@ use crate::transaction::{Body, Seq};
 
 use super::batch::{self, Neighbour, Occasion};
 use super::hand::{Hand, Held, WorkerId};
+use super::tempo::Way;
 use super::turns::Turns;
 use super::{Plan, State};
+
+/// With fewer batches waiting than this, there is nothing to catch up with.
+const BACKLOG_BATCHES: usize = 2;
 
 impl Plan {
     /// Gives the lowest transaction that may begin to a free worker, with those behind it when it is the first of a batch:
@@ -21,6 +25,11 @@ impl Plan {
             return None;
         }
         let base = self.scheduler.base();
+        let alone = self.way(now) == Way::Alone;
+        // The first one is begun whatever the others do: they may wait for it.
+        if alone && free < self.hands.len() && seq != base {
+            return None;
+        }
         let entry = self.entry(seq)?;
         let barrier = matches!(entry.transaction.body, Body::Barrier(_));
         let turn = self.turns.may_commit(seq, base);
@@ -32,7 +41,7 @@ impl Plan {
             limit.transactions = limit.transactions.min(allowed);
             let occasion = Occasion {
                 at_front: seq == base,
-                others_free: free - 1,
+                others_free: if alone { 0 } else { free - 1 },
                 ready: self.ready.len(),
             };
             let bytes = entry.transaction.bytes;
@@ -54,6 +63,17 @@ impl Plan {
             self.hands[worker.0].held = Some(Held::new(seq));
         }
         Some((worker, (seq, count)))
+    }
+
+    /// How the workers go on now.
+    fn way(&mut self, now: Duration) -> Way {
+        match &self.turns {
+            Turns::Log if self.hands.len() > 1 && self.batch.transactions > 1 => {
+                let backlog = self.entries.len() >= self.batch.transactions * BACKLOG_BATCHES;
+                self.tempo.look(now, self.scheduler.base().0, backlog)
+            }
+            _ => Way::Beside,
+        }
     }
 
     /// The transactions behind `first`, as a batch sees them.

@@ -9,6 +9,7 @@ mod begin;
 mod hand;
 mod reports;
 mod stalls;
+mod tempo;
 mod turns;
 
 #[cfg(test)]
@@ -25,6 +26,7 @@ use crate::scheduler::Scheduler;
 use crate::transaction::{Body, Seq, Transaction};
 
 use hand::{Call, Hand, Running};
+use tempo::Tempo;
 use turns::Turns;
 
 pub use hand::{Failure, Order, Report, WorkerId};
@@ -60,6 +62,7 @@ pub struct Plan {
     batch: BatchSize,
     stall_after: Duration,
     pace: Pace,
+    tempo: Tempo,
     /// From the scheduler's base on.
     entries: VecDeque<Entry>,
     /// Waiting transactions that may begin.
@@ -90,6 +93,7 @@ impl Plan {
             batch: options.batch,
             stall_after: options.stall_after,
             pace: Pace::new(),
+            tempo: Tempo::new(),
             entries: VecDeque::new(),
             ready: BTreeSet::new(),
             hands: (0..options.workers).map(|_| Hand::default()).collect(),

@@ -1,0 +1,135 @@
+//! Whether one worker goes ahead alone, with many transactions in each packet, or all workers go on beside each other: whichever
+//! was faster a moment ago.
+//!
+//! In the log's order a commit is asked for when the one before it is answered. Where transactions are small, these answers are
+//! what takes time, and one session with whole batches is faster than several that take turns. Where they are large, or the
+//! database has processors to spare, their rows are what takes time. What it is depends on the machine, its disk and the log, so
+//! it is measured: each way for a short while, then the faster one for a longer while.
+
+use std::time::Duration;
+
+/// How the workers go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// One at the front, with batches.
+    Alone,
+    /// All of them.
+    Beside,
+}
+
+/// How long each way is tried.
+const TRIAL: Duration = Duration::from_millis(150);
+/// How long the faster one is kept before both are tried again.
+const KEPT: Duration = Duration::from_millis(2_700);
+
+/// See the module. Pure: moments are time since the run began.
+#[derive(Debug)]
+pub(super) struct Tempo {
+    phase: Phase,
+    since: Duration,
+    /// What was committed when the phase began.
+    committed: u64,
+    /// Transactions a second while all went on.
+    beside: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    TryBeside,
+    TryAlone,
+    Keep(Way),
+}
+
+impl Tempo {
+    pub(super) fn new() -> Self {
+        Self {
+            phase: Phase::TryBeside,
+            since: Duration::ZERO,
+            committed: 0,
+            beside: 0.0,
+        }
+    }
+
+    /// The way to go now. Without a backlog there is nothing to measure, and all go on: a transaction that comes in begins at
+    /// once.
+    pub(super) fn look(&mut self, now: Duration, committed: u64, backlog: bool) -> Way {
+        if !backlog {
+            self.enter(Phase::TryBeside, now, committed);
+            return Way::Beside;
+        }
+        let gone = now.saturating_sub(self.since);
+        let rate = committed.saturating_sub(self.committed) as f64 / gone.as_secs_f64().max(1e-9);
+        match self.phase {
+            Phase::TryBeside if gone >= TRIAL => {
+                self.beside = rate;
+                self.enter(Phase::TryAlone, now, committed);
+            }
+            Phase::TryAlone if gone >= TRIAL => {
+                let faster = match rate > self.beside {
+                    true => Way::Alone,
+                    false => Way::Beside,
+                };
+                self.enter(Phase::Keep(faster), now, committed);
+            }
+            Phase::Keep(_) if gone >= KEPT => self.enter(Phase::TryBeside, now, committed),
+            _ => {}
+        }
+        match self.phase {
+            Phase::TryBeside => Way::Beside,
+            Phase::TryAlone => Way::Alone,
+            Phase::Keep(way) => way,
+        }
+    }
+
+    fn enter(&mut self, phase: Phase, now: Duration, committed: u64) {
+        (self.phase, self.since, self.committed) = (phase, now, committed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How much of `seconds` goes by alone, with these transactions a second either way.
+    fn share_alone(alone: u64, beside: u64, seconds: u64, backlog: bool) -> f64 {
+        let mut tempo = Tempo::new();
+        let (mut committed, mut by_alone) = (0, 0);
+        for ms in 0..seconds * 1000 {
+            let way = tempo.look(Duration::from_millis(ms), committed / 1000, backlog);
+            match way {
+                Way::Alone => (committed, by_alone) = (committed + alone, by_alone + 1),
+                Way::Beside => committed += beside,
+            }
+        }
+        f64::from(by_alone) / (seconds * 1000) as f64
+    }
+
+    #[test]
+    fn the_faster_way_is_gone_nearly_all_the_time() {
+        let alone = share_alone(5_000, 3_000, 30, true);
+        assert!((0.93..0.96).contains(&alone), "{alone}");
+        let alone = share_alone(3_000, 5_000, 30, true);
+        assert!((0.04..0.07).contains(&alone), "{alone}");
+    }
+
+    #[test]
+    fn without_a_backlog_nobody_waits_for_anybody() {
+        assert_eq!(share_alone(5_000, 3_000, 30, false), 0.0);
+    }
+
+    #[test]
+    fn it_notices_when_the_other_way_becomes_faster() {
+        let mut tempo = Tempo::new();
+        let mut committed = 0;
+        let mut last = Way::Beside;
+        for ms in 0..20_000 {
+            last = tempo.look(Duration::from_millis(ms), committed / 1000, true);
+            let large = ms >= 10_000;
+            committed += match (last, large) {
+                (Way::Alone, false) | (Way::Beside, true) => 4_000,
+                _ => 1_000,
+            };
+        }
+        assert_eq!(last, Way::Beside);
+    }
+}
