@@ -227,15 +227,18 @@ fn commits_are_free_up_to_a_prefix_point_and_none_is_behind_it() {
     table.done(0, &[1]);
     assert!(!table.plan.prefix_point(MS(1)));
     table.done(1, &[]);
-    table.orders("1:c2 0:w3[0..1]");
+    table.orders("1:c2 0:W3[0..1]");
     table.done(1, &[2]);
-    table.now = MS(10);
-    assert!(table.plan.prefix_point(table.now));
-    table.done(0, &[]);
     table.orders("1:w4[0..1]");
-    table.plan.prefix_point_taken(table.now);
     table.done(1, &[]);
-    table.orders("0:c3");
+    table.now = MS(10);
+    assert!(!table.plan.prefix_point(table.now));
+    table.orders("");
+    table.done(0, &[3]);
+    assert!(table.plan.prefix_point(table.now));
+    table.orders("");
+    table.plan.prefix_point_taken(table.now);
+    table.orders("1:c4");
 }
 
 #[test]

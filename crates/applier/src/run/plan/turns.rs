@@ -114,6 +114,8 @@ impl PrefixPoints {
         let early = self.begun && now < self.last_at.saturating_add(self.interval) && !end;
         if early || done < self.not_before {
             if done >= self.next {
+                // The estimate was too low. While no point may be taken at all, nothing else would ever raise it.
+                self.estimate = self.estimate.saturating_mul(2).min(MOST_AHEAD);
                 self.next = Seq(done.0.saturating_add(self.estimate));
             }
             return false;
@@ -186,7 +188,20 @@ mod tests {
         let mut points = points();
         assert!(points.may_commit(Seq(1)) && !points.may_commit(Seq(2)));
         assert!(!points.due(MS(1), Seq(2), Seq(1), false));
-        assert!(points.may_commit(Seq(2)) && !points.may_commit(Seq(3)));
+        assert!(points.may_commit(Seq(3)) && !points.may_commit(Seq(4)));
+    }
+
+    #[test]
+    fn commits_are_free_while_no_point_may_be_taken() {
+        let mut points = PrefixPoints::new(MS(10), Seq(100));
+        let mut looks = 0;
+        let mut done = 99;
+        while done < 10_000 {
+            assert!(!points.due(MS(50), Seq(done + 1), Seq(done), false));
+            done = points.next.0;
+            looks += 1;
+        }
+        assert!(looks < 20, "one after the other: {looks} looks");
     }
 
     #[test]
