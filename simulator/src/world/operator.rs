@@ -53,7 +53,7 @@ impl World {
     /// a heartbeat has promised to wait for a lease, so then the leadership is given to it instead.
     pub(super) fn campaign(&mut self, member: MemberId) {
         let serves = |slot: &Slot| {
-            let outline = slot.process().map(Process::outline);
+            let outline = slot.living().map(Process::outline);
             outline.is_some_and(|outline| outline.leadership.serving_term().is_some())
         };
         if self

@@ -68,6 +68,14 @@ impl Slot {
         }
     }
 
+    /// The process, whether it runs or is stopped where it stands: then it believes what it believed.
+    pub(super) fn living(&self) -> Option<&Process> {
+        match &self.state {
+            State::Running(process) | State::Paused(process) => Some(process),
+            State::Down { .. } | State::Lost => None,
+        }
+    }
+
     pub(super) fn is_running(&self) -> bool {
         matches!(self.state, State::Running(_))
     }
@@ -222,7 +230,7 @@ impl Slot {
 
     /// Remembers up to where its log is settled: committed, and durable here.
     pub(super) fn note_settled(&mut self) {
-        let (State::Running(process) | State::Paused(process)) = &self.state else {
+        let Some(process) = self.living() else {
             return;
         };
         let committed = process.outline().committed.map(|mark| mark.index);
