@@ -15,6 +15,7 @@ pub mod decode;
 pub mod keys;
 pub mod memory;
 pub mod mysql;
+pub mod persistence;
 pub mod run;
 pub mod scheduler;
 pub mod schema;

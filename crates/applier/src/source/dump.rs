@@ -10,11 +10,7 @@ use mysql_link::{
     ConnectOptions, Connection, DumpError, DumpOptions, DumpRefusal, LinkError, ReplicationStream,
 };
 
-use super::{Source, SourceError};
-
-/// The first pause before a connection is opened again; it doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+use super::{Source, SourceError, reopening};
 
 /// Reads a log over the dump protocol.
 #[derive(Debug)]
@@ -75,23 +71,12 @@ impl DumpSource {
     }
 
     async fn open(&self) -> Result<ReplicationStream, SourceError> {
-        let until = tokio::time::Instant::now() + self.patience;
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let error = match self.connect().await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => error,
-            };
-            if !may_pass(&error) {
-                return Err(refused(&error));
-            }
-            if tokio::time::Instant::now() + pause > until {
-                return Err(SourceError::Unreachable(error.to_string()));
-            }
-            tracing::warn!(%error, ?pause, "the source cannot be read; trying again");
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
+        let opening = reopening(self.patience);
+        let opened = opening.ask("the source cannot be read", may_pass, || self.connect());
+        opened.await.map_err(|error| match may_pass(&error) {
+            true => SourceError::Unreachable(error.to_string()),
+            false => refused(&error),
+        })
     }
 }
 

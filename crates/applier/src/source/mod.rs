@@ -10,9 +10,12 @@ pub use files::{FileSource, ReadBytes};
 pub use until::{Until, UntilSource};
 
 use std::future::Future;
+use std::time::Duration;
 
 use binlog_format::framing::FramedTransaction;
 use thiserror::Error;
+
+use crate::persistence::Persistence;
 
 /// A log that is read from front to back.
 pub trait Source: Send {
@@ -27,6 +30,15 @@ pub trait Source: Send {
 
     /// Whether nothing more is there to be read at the moment: everything that the source has was given out.
     fn is_drained(&self) -> bool;
+}
+
+/// How a source that is away is opened again, for at most `patience`.
+pub fn reopening(patience: Duration) -> Persistence {
+    Persistence {
+        within: patience,
+        first_pause: Duration::from_millis(100),
+        longest_pause: Duration::from_secs(5),
+    }
 }
 
 /// Why a source gives no more transactions.

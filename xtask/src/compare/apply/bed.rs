@@ -74,15 +74,25 @@ impl Bed {
         target_binlog: bool,
     ) -> Result<Self> {
         let work = TempDir::new()?;
-        let options = MysqldOptions::with_server_id(1).with_arguments(SETTINGS);
-        let mut source = Mysqld::launch_with(tree, options)?;
-        let client = source.client();
-        client.create_replication_user()?;
-        workload.prepare(&source)?;
-        source.stop()?;
         let template = work.path().join("template");
-        copy_folder(source.data_dir(), &template)?;
-        source.start()?;
+        let mut prepared = Mysqld::launch_with(
+            tree,
+            MysqldOptions {
+                data_dir: Some(template.clone()),
+                ..options(1)
+            },
+        )?;
+        prepared.client().create_replication_user()?;
+        workload.prepare(&prepared)?;
+        prepared.stop()?;
+        let source = Mysqld::launch_with(
+            tree,
+            MysqldOptions {
+                copy_of: Some(template.clone()),
+                ..options(1)
+            },
+        )?;
+        let client = source.client();
         let before = client.gtid_executed()?;
         workload.run(&source, load)?;
         client.sql("FLUSH BINARY LOGS")?;
@@ -122,14 +132,12 @@ impl Bed {
         let workers = format!("--replica-parallel-workers={workers}");
         let options = MysqldOptions {
             copy_of: Some(self.template.clone()),
-            ..MysqldOptions::with_server_id(2)
-                .with_arguments(SETTINGS)
-                .with_arguments([
-                    binlog,
-                    &workers,
-                    "--replica-preserve-commit-order=ON",
-                    "--skip-replica-start",
-                ])
+            ..options(2).with_arguments([
+                binlog,
+                &workers,
+                "--replica-preserve-commit-order=ON",
+                "--skip-replica-start",
+            ])
         };
         Mysqld::launch_with(&self.tree, options)
     }
@@ -252,17 +260,8 @@ fn peak_memory(process: u32) -> Result<u64> {
     Ok(kib * 1024)
 }
 
-fn copy_folder(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        match entry.file_type()?.is_dir() {
-            true => copy_folder(&entry.path(), &target)?,
-            false => drop(fs::copy(entry.path(), target)?),
-        }
-    }
-    Ok(())
+fn options(server_id: u32) -> MysqldOptions {
+    MysqldOptions::with_server_id(server_id).with_arguments(SETTINGS)
 }
 
 #[cfg(test)]

@@ -2,18 +2,13 @@
 
 use std::time::Duration;
 
-use applier::source::{Source, SourceError};
+use applier::source::{Source, SourceError, reopening};
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
-use tokio::time::Instant;
 use transport::{AdminClient, AdminError, LogPiece, LogPieces};
-
-/// The first pause before a connection is opened again; it doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub(super) struct MemberSource {
@@ -45,23 +40,18 @@ impl MemberSource {
     }
 
     async fn open(&self) -> Result<LogPieces, SourceError> {
-        let until = Instant::now() + self.patience;
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let have = self.have.to_string();
-            let opened = self.client.read_log(have, self.max_transaction_bytes);
-            let error = match opened.await {
-                Ok(pieces) => return Ok(pieces),
-                Err(error @ AdminError::Unreachable { .. }) => error,
-                Err(error) => return Err(SourceError::Refused(error.to_string())),
-            };
-            if Instant::now() + pause > until {
-                return Err(SourceError::Unreachable(error.to_string()));
-            }
-            tracing::warn!(%error, ?pause, "the member's log cannot be read; trying again");
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
+        let may_pass = |error: &AdminError| matches!(error, AdminError::Unreachable { .. });
+        let have = self.have.to_string();
+        let open = || {
+            self.client
+                .read_log(have.clone(), self.max_transaction_bytes)
+        };
+        let opening = reopening(self.patience);
+        let opened = opening.ask("the member's log cannot be read", may_pass, open);
+        opened.await.map_err(|error| match may_pass(&error) {
+            true => SourceError::Unreachable(error.to_string()),
+            false => SourceError::Refused(error.to_string()),
+        })
     }
 
     fn framed(&self, payload: Bytes) -> Result<FramedTransaction, SourceError> {

@@ -1,0 +1,51 @@
+//! Asking somebody who may be away for a while, again and again, with pauses that grow.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+/// How long to ask, and how often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Persistence {
+    /// Nothing is asked again later than this.
+    pub within: Duration,
+    /// The first pause; each is twice the one before.
+    pub first_pause: Duration,
+    /// The longest pause.
+    pub longest_pause: Duration,
+}
+
+impl Persistence {
+    /// Asks until there is an answer, or an error that `may_pass` does not hold for. `trouble` says in the log what is wrong
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// The last one.
+    pub async fn ask<T, E, A>(
+        self,
+        trouble: &str,
+        may_pass: impl Fn(&E) -> bool,
+        mut ask: impl FnMut() -> A,
+    ) -> Result<T, E>
+    where
+        E: Display,
+        A: Future<Output = Result<T, E>>,
+    {
+        let until = Instant::now() + self.within;
+        let mut pause = self.first_pause;
+        loop {
+            let error = match ask().await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            if !may_pass(&error) || Instant::now() + pause > until {
+                return Err(error);
+            }
+            tracing::warn!(%error, ?pause, "{trouble}; trying again");
+            sleep(pause).await;
+            pause = (pause * 2).min(self.longest_pause);
+        }
+    }
+}
