@@ -9,7 +9,7 @@ use applier::keys::Fold;
 use applier::memory::{MemoryBackend, MemoryOptions};
 use applier::run::{CommitOrder, Ended, Options, StageName, Steering, apply};
 use applier::scheduler::Policy;
-use applier::schema::{ColumnShape, KeyPart, KeyShape, TableName, TableShape};
+use applier::schema::{ColumnShape, KeyShape, TableName, TableShape};
 use applier::source::{Source, SourceError};
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -64,22 +64,9 @@ fn shape() -> TableShape {
         name: name.into(),
         fold: Fold::Bytes,
     };
-    let part = KeyPart {
-        column: 0,
-        prefix: None,
-    };
     TableShape {
-        name: TableName {
-            schema: "s".into(),
-            table: "t".into(),
-        },
-        columns: vec![column("id"), column("v")],
-        primary_key: Some(KeyShape { parts: vec![part] }),
-        unique_keys: Vec::new(),
-        parents: Vec::new(),
-        referenced: Vec::new(),
-        children: Vec::new(),
-        cascades_to: Vec::new(),
+        primary_key: Some(KeyShape::of(&[0])),
+        ..TableShape::new(TableName::new("s", "t"), vec![column("id"), column("v")])
     }
 }
 

@@ -13,6 +13,16 @@ pub struct TableName {
     pub table: Box<str>,
 }
 
+impl TableName {
+    /// A table in a schema.
+    pub fn new(schema: &str, table: &str) -> Self {
+        Self {
+            schema: schema.into(),
+            table: table.into(),
+        }
+    }
+}
+
 impl fmt::Display for TableName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.schema, self.table)
@@ -42,6 +52,22 @@ pub struct TableShape {
     pub cascades_to: Vec<TableName>,
 }
 
+impl TableShape {
+    /// A table that nothing constrains.
+    pub fn new(name: TableName, columns: Vec<ColumnShape>) -> Self {
+        Self {
+            name,
+            columns,
+            primary_key: None,
+            unique_keys: Vec::new(),
+            parents: Vec::new(),
+            referenced: Vec::new(),
+            children: Vec::new(),
+            cascades_to: Vec::new(),
+        }
+    }
+}
+
 /// A column, as far as keys are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnShape {
@@ -57,6 +83,19 @@ pub struct KeyShape {
     /// Its columns in the key's order. Empty: it is made of something that row images do not show (an expression), so that
     /// its values cannot be told apart.
     pub parts: Vec<KeyPart>,
+}
+
+impl KeyShape {
+    /// A key of whole columns.
+    pub fn of(columns: &[usize]) -> Self {
+        let part = |&column: &usize| KeyPart {
+            column,
+            prefix: None,
+        };
+        Self {
+            parts: columns.iter().map(part).collect(),
+        }
+    }
 }
 
 /// A column of a key.

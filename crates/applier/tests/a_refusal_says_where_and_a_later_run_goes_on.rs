@@ -13,7 +13,7 @@ use applier::backend::{Backend, Finished};
 use applier::keys::Fold;
 use applier::memory::{MemoryBackend, MemoryOptions};
 use applier::run::{ApplyError, CommitOrder, Ended, Options, Progress, StageName, Steering, apply};
-use applier::schema::{ColumnShape, KeyPart, KeyShape, TableName, TableShape};
+use applier::schema::{ColumnShape, KeyShape, TableName, TableShape};
 use applier::source::{Source, SourceError};
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -88,10 +88,7 @@ fn log(with_the_bad_one: bool) -> Given {
 }
 
 fn name() -> TableName {
-    TableName {
-        schema: "s".into(),
-        table: "t".into(),
-    }
+    TableName::new("s", "t")
 }
 
 fn database(finished: Finished) -> MemoryBackend {
@@ -99,22 +96,13 @@ fn database(finished: Finished) -> MemoryBackend {
         finished,
         ..MemoryOptions::default()
     });
-    let part = KeyPart {
-        column: 0,
-        prefix: None,
+    let id = ColumnShape {
+        name: "id".into(),
+        fold: Fold::Bytes,
     };
     database.put_table(TableShape {
-        name: name(),
-        columns: vec![ColumnShape {
-            name: "id".into(),
-            fold: Fold::Bytes,
-        }],
-        primary_key: Some(KeyShape { parts: vec![part] }),
-        unique_keys: Vec::new(),
-        parents: Vec::new(),
-        referenced: Vec::new(),
-        children: Vec::new(),
-        cascades_to: Vec::new(),
+        primary_key: Some(KeyShape::of(&[0])),
+        ..TableShape::new(name(), vec![id])
     });
     database
 }

@@ -46,14 +46,8 @@ pub(super) fn shape_of(table: &LoggedTable) -> Result<(TableShape, PrimaryKey), 
         fold: Fold::of_logged(column, metadata.collation(at)),
     });
     let shape = TableShape {
-        name: table.name.clone(),
-        columns: column_shapes.collect(),
         primary_key: (known == PrimaryKey::Logged).then_some(KeyShape { parts }),
-        unique_keys: Vec::new(),
-        parents: Vec::new(),
-        referenced: Vec::new(),
-        children: Vec::new(),
-        cascades_to: Vec::new(),
+        ..TableShape::new(table.name.clone(), column_shapes.collect())
     };
     Ok((shape, known))
 }

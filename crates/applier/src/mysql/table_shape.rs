@@ -150,7 +150,7 @@ pub(super) fn read_shape(name: &TableName, rows: &[Row]) -> Option<TableShape> {
             ..
         }) = key.parts.first()
         {
-            push_new(&mut children, table_name(schema, table));
+            push_new(&mut children, TableName::new(schema, table));
         }
         let parts = key.parts.iter().map(|part| {
             Some(KeyPart {
@@ -228,7 +228,7 @@ impl Listed {
             Some("child") => add(&mut self.children, row, part),
             Some("cascade") => {
                 if let (Some(schema), Some(table)) = (row.text("a"), row.text("b")) {
-                    push_new(&mut self.cascades_to, table_name(schema, table));
+                    push_new(&mut self.cascades_to, TableName::new(schema, table));
                 }
             }
             _ => {}
@@ -258,13 +258,6 @@ fn push_new<T: PartialEq>(all: &mut Vec<T>, one: T) {
     }
 }
 
-fn table_name(schema: &str, table: &str) -> TableName {
-    TableName {
-        schema: schema.into(),
-        table: table.into(),
-    }
-}
-
 /// Column names are equal whatever their case; constraints may write them otherwise than columns do.
 fn same_name(one: &str, other: &str) -> bool {
     one == other || one.to_lowercase() == other.to_lowercase()
@@ -279,5 +272,5 @@ fn from_hex(text: &str) -> Option<TableName> {
             .collect();
         String::from_utf8(bytes?).ok()
     };
-    Some(table_name(&decoded(schema)?, &decoded(table)?))
+    Some(TableName::new(&decoded(schema)?, &decoded(table)?))
 }

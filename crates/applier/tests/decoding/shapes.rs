@@ -1,13 +1,10 @@
 //! Tables for the tests.
 
 use applier::keys::Fold;
-use applier::schema::{ColumnShape, KeyPart, KeyShape, ParentShape, TableName, TableShape};
+use applier::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
 
 pub(crate) fn name(table: &str) -> TableName {
-    TableName {
-        schema: "d".into(),
-        table: table.into(),
-    }
+    TableName::new("d", table)
 }
 
 /// A table without keys, of these columns.
@@ -16,27 +13,12 @@ pub(crate) fn table(table: &str, columns: &[(&str, Fold)]) -> TableShape {
         name: (*name).into(),
         fold: *fold,
     });
-    TableShape {
-        name: name(table),
-        columns: columns.collect(),
-        primary_key: None,
-        unique_keys: Vec::new(),
-        parents: Vec::new(),
-        referenced: Vec::new(),
-        children: Vec::new(),
-        cascades_to: Vec::new(),
-    }
+    TableShape::new(name(table), columns.collect())
 }
 
 /// A key over whole columns.
 pub(crate) fn key(columns: &[usize]) -> KeyShape {
-    let parts = columns.iter().map(|column| KeyPart {
-        column: *column,
-        prefix: None,
-    });
-    KeyShape {
-        parts: parts.collect(),
-    }
+    KeyShape::of(columns)
 }
 
 /// A foreign key.

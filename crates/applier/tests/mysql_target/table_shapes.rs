@@ -8,23 +8,6 @@ use applier::schema::{KeyPart, KeyShape, TableName, TableShape};
 
 use crate::pair::{options, server};
 
-fn name(schema: &str, table: &str) -> TableName {
-    TableName {
-        schema: schema.into(),
-        table: table.into(),
-    }
-}
-
-fn key(columns: &[usize]) -> KeyShape {
-    let part = |column: &usize| KeyPart {
-        column: *column,
-        prefix: None,
-    };
-    KeyShape {
-        parts: columns.iter().map(part).collect(),
-    }
-}
-
 fn columns(shape: &TableShape) -> Vec<(&str, Fold)> {
     shape
         .columns
@@ -55,7 +38,7 @@ async fn a_table_of_mysqld_is_seen_with_everything_that_constrains_its_rows() ->
     let backend = MysqlBackend::connect(options(&target)).await?;
     let shape = async |table: TableName| backend.table(&table).await.map(|shape| shape.unwrap());
 
-    let plain = shape(name("d", "plain")).await?;
+    let plain = shape(TableName::new("d", "plain")).await?;
     assert_eq!(
         columns(&plain),
         [
@@ -66,7 +49,7 @@ async fn a_table_of_mysqld_is_seen_with_everything_that_constrains_its_rows() ->
             ("t", Fold::Opaque)
         ]
     );
-    assert_eq!(plain.primary_key, Some(key(&[1, 0])));
+    assert_eq!(plain.primary_key, Some(KeyShape::of(&[1, 0])));
     let part = |column, prefix| KeyPart { column, prefix };
     assert_eq!(
         plain.unique_keys,
@@ -80,7 +63,7 @@ async fn a_table_of_mysqld_is_seen_with_everything_that_constrains_its_rows() ->
         ]
     );
 
-    let made = shape(name("d", "made")).await?;
+    let made = shape(TableName::new("d", "made")).await?;
     assert_eq!(
         columns(&made)
             .iter()
@@ -88,41 +71,60 @@ async fn a_table_of_mysqld_is_seen_with_everything_that_constrains_its_rows() ->
             .collect::<Vec<_>>(),
         ["a", "v", "j", "z"]
     );
-    assert_eq!(made.unique_keys, [key(&[]), key(&[1]), key(&[]), key(&[])]);
+    assert_eq!(
+        made.unique_keys,
+        [
+            KeyShape::of(&[]),
+            KeyShape::of(&[1]),
+            KeyShape::of(&[]),
+            KeyShape::of(&[])
+        ]
+    );
     assert_eq!(made.primary_key, None);
 
-    let unseen = shape(name("d", "unseen")).await?;
+    let unseen = shape(TableName::new("d", "unseen")).await?;
     assert_eq!(columns(&unseen)[0].0, "my_row_id");
-    assert_eq!(unseen.primary_key, Some(key(&[0])));
+    assert_eq!(unseen.primary_key, Some(KeyShape::of(&[0])));
 
-    let odd = name("o`d'd \"ä.", "c.h\\ild");
-    let parent = shape(name("d", "parent")).await?;
+    let odd = TableName::new("o`d'd \"ä.", "c.h\\ild");
+    let parent = shape(TableName::new("d", "parent")).await?;
     // By its primary key, and by columns that are no key of it.
-    assert_eq!(parent.referenced, [key(&[2, 3])]);
+    assert_eq!(parent.referenced, [KeyShape::of(&[2, 3])]);
     let mut children = parent.children.clone();
     children.sort();
-    assert_eq!(children, [name("d", "child"), odd.clone()]);
+    assert_eq!(children, [TableName::new("d", "child"), odd.clone()]);
     let mut reached = parent.cascades_to.clone();
     reached.sort();
-    assert_eq!(reached, [name("d", "child"), name("d", "grandchild")]);
+    assert_eq!(
+        reached,
+        [
+            TableName::new("d", "child"),
+            TableName::new("d", "grandchild")
+        ]
+    );
 
-    let child = shape(name("d", "child")).await?;
+    let child = shape(TableName::new("d", "child")).await?;
     assert_eq!(child.parents.len(), 1);
     assert_eq!(child.parents[0].columns, [1]);
-    assert_eq!(child.parents[0].table, name("d", "parent"));
+    assert_eq!(child.parents[0].table, TableName::new("d", "parent"));
     assert_eq!(child.parents[0].referenced[0].to_lowercase(), "id");
     assert!(child.referenced.is_empty());
     assert_eq!(child.children.len(), 2);
-    assert_eq!(child.cascades_to, [name("d", "grandchild")]);
+    assert_eq!(child.cascades_to, [TableName::new("d", "grandchild")]);
 
     let odd = shape(odd).await?;
     assert_eq!(odd.parents[0].columns, [2, 1]);
     assert_eq!(*odd.parents[0].referenced, ["k1".into(), "k2".into()]);
-    let tree = shape(name("d", "tree")).await?;
-    assert_eq!(tree.cascades_to, [name("d", "tree")]);
-    assert_eq!(tree.children, [name("d", "tree")]);
+    let tree = shape(TableName::new("d", "tree")).await?;
+    assert_eq!(tree.cascades_to, [TableName::new("d", "tree")]);
+    assert_eq!(tree.children, [TableName::new("d", "tree")]);
 
-    assert_eq!(backend.table(&name("d", "no such")).await?, None);
-    assert_eq!(backend.table(&name("x' OR '1'='1", "plain")).await?, None);
+    assert_eq!(backend.table(&TableName::new("d", "no such")).await?, None);
+    assert_eq!(
+        backend
+            .table(&TableName::new("x' OR '1'='1", "plain"))
+            .await?,
+        None
+    );
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use applier::keys::Fold;
 use applier::memory::Row;
-use applier::schema::{ColumnShape, KeyPart, KeyShape, ParentShape, TableName, TableShape};
+use applier::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
 use binlog_format::events::TableId;
 use binlog_format::synthesis::{Column, ColumnType, Table, Value};
 
@@ -15,20 +15,7 @@ pub(crate) struct Model {
 }
 
 pub(crate) fn name(table: &str) -> TableName {
-    TableName {
-        schema: "s".into(),
-        table: table.into(),
-    }
-}
-
-fn key(columns: &[usize]) -> KeyShape {
-    let part = |column: &usize| KeyPart {
-        column: *column,
-        prefix: None,
-    };
-    KeyShape {
-        parts: columns.iter().map(part).collect(),
-    }
+    TableName::new("s", table)
 }
 
 impl Model {
@@ -49,14 +36,12 @@ impl Model {
         });
         Self {
             shape: TableShape {
-                name: name(table),
-                columns: shapes.collect(),
-                primary_key: (!primary.is_empty()).then(|| key(primary)),
-                unique_keys: unique.iter().map(|column| key(&[*column])).collect(),
-                parents: Vec::new(),
-                referenced: Vec::new(),
-                children: Vec::new(),
-                cascades_to: Vec::new(),
+                primary_key: (!primary.is_empty()).then(|| KeyShape::of(primary)),
+                unique_keys: unique
+                    .iter()
+                    .map(|&column| KeyShape::of(&[column]))
+                    .collect(),
+                ..TableShape::new(name(table), shapes.collect())
             },
             table: Table {
                 id: TableId(id),

@@ -41,16 +41,8 @@ fn shape(name: &TableName) -> Option<Arc<TableShape>> {
         name: name.into(),
         fold: Fold::Opaque,
     };
-    Some(Arc::new(TableShape {
-        name: name.clone(),
-        columns: vec![column("id"), column("text")],
-        primary_key: None,
-        unique_keys: Vec::new(),
-        parents: Vec::new(),
-        referenced: Vec::new(),
-        children: Vec::new(),
-        cascades_to: Vec::new(),
-    }))
+    let columns = vec![column("id"), column("text")];
+    Some(Arc::new(TableShape::new(name.clone(), columns)))
 }
 
 /// A change of one table: its kind, and the lengths of its rows' texts.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use applier::keys::Fold;
 use applier::memory::{MemoryBackend, MemoryOptions, Snapshot};
 use applier::run::{Options, Steering, apply};
-use applier::schema::{ColumnShape, KeyPart, KeyShape, TableName, TableShape};
+use applier::schema::{ColumnShape, KeyShape, TableName, TableShape};
 use applier::source::FileSource;
 use binlog_format::gtid::GtidSet;
 use binlog_store::LogDirectory;
@@ -97,10 +97,7 @@ fn what_is_wrong(seen: &Snapshot) -> Option<String> {
 }
 
 fn table_name(table: &str) -> TableName {
-    TableName {
-        schema: "bank".into(),
-        table: table.into(),
-    }
+    TableName::new("bank", table)
 }
 
 /// The first column is the primary key; all keys are numbers.
@@ -110,18 +107,7 @@ fn shape(name: &str, columns: &[&str]) -> TableShape {
         fold: Fold::Bytes,
     };
     TableShape {
-        name: table_name(name),
-        columns: columns.iter().map(column).collect(),
-        primary_key: Some(KeyShape {
-            parts: vec![KeyPart {
-                column: 0,
-                prefix: None,
-            }],
-        }),
-        unique_keys: Vec::new(),
-        parents: Vec::new(),
-        referenced: Vec::new(),
-        children: Vec::new(),
-        cascades_to: Vec::new(),
+        primary_key: Some(KeyShape::of(&[0])),
+        ..TableShape::new(table_name(name), columns.iter().map(column).collect())
     }
 }
