@@ -29,11 +29,19 @@ impl Pair {
     /// # Errors
     /// When one does not start, or the binary does not compile.
     pub fn new() -> Result<Self> {
+        Self::with_target_arguments([])
+    }
+
+    /// Two empty servers, the target with further arguments.
+    ///
+    /// # Errors
+    /// As [`Pair::new`].
+    pub fn with_target_arguments<const N: usize>(arguments: [&str; N]) -> Result<Self> {
         let tree = MysqlTree::require();
-        let server = |id| Mysqld::launch_with(&tree, MysqldOptions::with_server_id(id));
+        let target = MysqldOptions::with_server_id(2).with_arguments(arguments);
         Ok(Self {
-            source: server(1)?,
-            target: server(2)?,
+            source: Mysqld::launch_with(&tree, MysqldOptions::with_server_id(1))?,
+            target: Mysqld::launch_with(&tree, target)?,
             witness: witness_binary(Profile::Dev)?,
         })
     }

@@ -79,3 +79,32 @@ fn a_target_that_comes_back_is_gone_on_with() {
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
     pair.compare(workload.schema()).unwrap();
 }
+
+/// A target without a binlog that forces its log once in a while loses its last commits when the power goes, and their GTIDs
+/// with them: it is applied to again from there.
+#[test]
+fn a_target_that_lost_its_last_commits_gets_them_again() {
+    let workload = Workload::OltpWriteOnly;
+    let lazy = [
+        "--skip-log-bin",
+        "--innodb-flush-log-at-trx-commit=2",
+        "--innodb-flush-log-at-timeout=600",
+    ];
+    let mut pair = Pair::with_target_arguments(lazy).unwrap();
+    workload.prepare(&pair.source).unwrap();
+    workload.run(&pair.source, LOAD).unwrap();
+    let arguments = ["--workers", "4"];
+    let mut lost = 0;
+    for after in KILLS.into_iter().take(4) {
+        let after = Duration::from_millis(after);
+        pair.apply_and_kill(&arguments, after).unwrap();
+        let before = pair.target.client().gtid_executed().unwrap();
+        pair.target.cut_power().unwrap();
+        pair.target.start().unwrap();
+        let missing = format!("SELECT GTID_SUBTRACT('{before}', @@GLOBAL.gtid_executed) <> ''");
+        lost += u32::from(pair.target.client().value(&missing).unwrap() == "1");
+    }
+    assert!(lost > 0, "nothing was ever lost");
+    pair.apply(&arguments).unwrap();
+    pair.compare(workload.schema()).unwrap();
+}

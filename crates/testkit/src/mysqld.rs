@@ -7,6 +7,7 @@ mod client;
 mod contents;
 mod data_dir;
 mod options;
+mod power_cut;
 mod replication;
 
 use std::fs::{self, File};

@@ -18,7 +18,7 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::ring::{Profile, witness_binary};
 use testkit::workload::{Load, Workload};
 
-use bed::Bed;
+use bed::{Bed, Targets};
 use contender::{Contender, Policy};
 use summary::{Sample, Summary};
 
@@ -47,6 +47,9 @@ pub(crate) struct Options {
     /// The targets write what is applied into binlogs of their own; without it they have none
     #[arg(long)]
     target_binlog: bool,
+    /// The targets force their logs once a second, and not at each commit: for a follower whose log is safe elsewhere
+    #[arg(long)]
+    relaxed: bool,
 }
 
 /// A workload on the command line.
@@ -94,7 +97,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
             clients: options.clients,
             seed: 1,
         };
-        let bed = Bed::make(&tree, workload, load, options.target_binlog)?;
+        let bed = Bed::make(&tree, workload, load, options.targets())?;
         for round in 0..options.rounds as usize {
             let mut order = contenders.clone();
             order.rotate_left(round % contenders.len().max(1));
@@ -118,6 +121,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     figures.set("transactions", options.transactions)?;
     figures.set("clients", options.clients)?;
     figures.set("target_binlog", options.target_binlog)?;
+    figures.set("relaxed", options.relaxed)?;
     figures.set("settings", settings)?;
     figures.set("workloads", summary.figures())?;
     figures.set("ratio_to_native", summary.ratios())?;
@@ -127,6 +131,13 @@ pub(super) fn run(options: &Options) -> Result<()> {
 }
 
 impl Options {
+    fn targets(&self) -> Targets {
+        Targets {
+            binlog: self.target_binlog,
+            relaxed: self.relaxed,
+        }
+    }
+
     /// Everybody: for each number of workers the native replica beside this applier.
     fn contenders(&self) -> Vec<Contender> {
         let of = |&workers: &u32| {

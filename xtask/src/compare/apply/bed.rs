@@ -35,6 +35,15 @@ const RECORDED_SETTINGS: [&str; 5] = [
     "version",
 ];
 
+/// How the targets are set up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Targets {
+    /// They write what is applied into binlogs of their own.
+    pub(super) binlog: bool,
+    /// They force their logs once a second.
+    pub(super) relaxed: bool,
+}
+
 /// The source of a log, and what its targets start from.
 pub(super) struct Bed {
     workload: Workload,
@@ -45,7 +54,7 @@ pub(super) struct Bed {
     gtids: String,
     transactions: u64,
     checksums: TableChecksums,
-    target_binlog: bool,
+    targets: Targets,
     _work: TempDir,
 }
 
@@ -71,7 +80,7 @@ impl Bed {
         tree: &MysqlTree,
         workload: Workload,
         load: Load,
-        target_binlog: bool,
+        targets: Targets,
     ) -> Result<Self> {
         let work = TempDir::new()?;
         let template = work.path().join("template");
@@ -108,7 +117,7 @@ impl Bed {
             gtids,
             checksums,
             source,
-            target_binlog,
+            targets,
             _work: work,
         })
     }
@@ -125,19 +134,25 @@ impl Bed {
     }
 
     fn target(&self, workers: u32) -> Result<Mysqld> {
-        let binlog = match self.target_binlog {
+        let binlog = match self.targets.binlog {
             true => "--log-replica-updates=ON",
             false => "--skip-log-bin",
         };
         let workers = format!("--replica-parallel-workers={workers}");
+        let forced: &[&str] = match self.targets.relaxed {
+            true => &["--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0"],
+            false => &[],
+        };
         let options = MysqldOptions {
             copy_of: Some(self.template.clone()),
-            ..options(2).with_arguments([
-                binlog,
-                &workers,
-                "--replica-preserve-commit-order=ON",
-                "--skip-replica-start",
-            ])
+            ..options(2)
+                .with_arguments([
+                    binlog,
+                    &workers,
+                    "--replica-preserve-commit-order=ON",
+                    "--skip-replica-start",
+                ])
+                .with_arguments(forced.iter().copied())
         };
         Mysqld::launch_with(&self.tree, options)
     }
@@ -225,7 +240,7 @@ impl Bed {
         command.arg("--to").arg(target.socket());
         command.args(policy.arguments());
         command.args(["--workers", &workers.to_string()]);
-        if self.target_binlog {
+        if self.targets.binlog {
             command.arg("--target-binlog");
         }
         command.args(self.source.binlog_files()?);
