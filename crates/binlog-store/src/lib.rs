@@ -5,6 +5,7 @@
 //! hold: an acknowledged entry or vote survives any crash, the log never has a gap, equal logs are
 //! equal files byte for byte, and damage is never silent.
 
+mod committed_files;
 mod cut_tail;
 mod directory;
 mod disk_budget;
@@ -28,6 +29,7 @@ mod stats;
 mod store;
 mod writer;
 
+pub use committed_files::{FileSize, FileWithin};
 pub use cut_tail::{CutPart, CutTail};
 pub use directory::{
     DirectoryError, EntryCursor, EntryRecord, FileDifference, FileListing, Followed, Follower,
@@ -41,6 +43,7 @@ pub use format::{
     MARKER_VERSION, Marker, MarkerError, MarkerKind,
 };
 pub use handle::{CurrentFile, LogHandle};
+pub use log::LogPlace;
 pub use meta_store::MetaStore;
 pub use options::{
     Durability, OptionsError, ProgressCallback, StoreOptions, VerifyAtStart, VerifyProgress,

@@ -129,6 +129,9 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
         self.check()?;
         let mut view = self.shared.view.lock();
         view.committed = committed.map(OpId::from);
+        if let Some(committed) = view.committed {
+            view.tail.settle(committed.index);
+        }
         drop(view);
         self.shared.nudge();
         Ok(())

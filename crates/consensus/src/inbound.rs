@@ -264,6 +264,11 @@ impl Inbound {
                 let reason = "this member does not serve as the leader".to_owned();
                 Ok(Answer::PurgeFloor(floor.ok_or(CallError(reason))?))
             }
+            Question::Committed => {
+                let committed = self.seat.committed_now();
+                let reason = "this member does not serve as the leader".to_owned();
+                Ok(Answer::Committed(committed.ok_or(CallError(reason))?))
+            }
         }
     }
 

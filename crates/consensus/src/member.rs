@@ -15,6 +15,7 @@ use thiserror::Error;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 
+mod asking;
 mod founding;
 mod orders;
 mod purging;

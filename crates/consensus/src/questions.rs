@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use raft_types::{MemberId, MemberRecord};
+use raft_types::{MemberId, MemberRecord, OpId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -35,6 +35,8 @@ pub enum Question {
         /// How long a member that is away still counts.
         absent_after: Duration,
     },
+    /// To the leader: up to where is the log committed?
+    Committed,
 }
 
 /// The answer to a [`Question`]; each has its own.
@@ -53,6 +55,8 @@ pub enum Answer {
     Agreement(Agreement),
     /// Up to where the log is not needed any more.
     PurgeFloor(PurgeFloor),
+    /// Up to where the log is committed; none before the first entry.
+    Committed(Option<OpId>),
 }
 
 /// Asks other members. The transport implements it.

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use raft_types::MemberId;
+use raft_types::{MemberId, OpId};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
@@ -142,6 +142,12 @@ impl Seat {
         let term = self.leadership().serving_term()?;
         let led_for = self.reign.led_for(term, Instant::now());
         Some(purge_floor(&self.ring_view(), led_for, absent_after))
+    }
+
+    /// Up to where the ring's log is committed now; none where this member does not serve as the leader.
+    pub(crate) fn committed_now(&self) -> Option<Option<OpId>> {
+        self.leadership().serving_term()?;
+        Some(self.mark.get())
     }
 
     pub(crate) fn started_transfer(&self) -> Option<StartedTransfer> {

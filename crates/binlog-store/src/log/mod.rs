@@ -6,9 +6,12 @@ mod memberships;
 mod recent;
 mod term_runs;
 mod view;
+mod written_tail;
 
 pub(crate) use file_index::{FileIndex, LogFile, Place, Point, Points};
 pub(crate) use memberships::Memberships;
 pub(crate) use recent::RecentEntries;
 pub(crate) use term_runs::TermRuns;
 pub(crate) use view::{DiskRead, LogView, ReadHint, ReadPlan, SharedView};
+pub use written_tail::LogPlace;
+pub(crate) use written_tail::WrittenTail;

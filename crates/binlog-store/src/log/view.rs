@@ -10,7 +10,9 @@ use crate::error::StoreError;
 use crate::format::{FileHeader, FileNumber, InvalidEntry, PreparedContent, PreparedEntry};
 use crate::hard_state::PurgeFloor;
 
-use super::{FileIndex, LogFile, Memberships, Place, Point, RecentEntries, TermRuns};
+use super::{
+    FileIndex, LogFile, LogPlace, Memberships, Place, Point, RecentEntries, TermRuns, WrittenTail,
+};
 
 /// The log as it is known in memory.
 pub(crate) struct LogView {
@@ -28,6 +30,8 @@ pub(crate) struct LogView {
     pub(crate) terms: TermRuns,
     /// All GTIDs of the log, of the newest entries and of purged ones, too.
     pub(crate) gtids: GtidSet,
+    /// Where in the files the committed part ends.
+    pub(crate) tail: WrittenTail,
     /// Counts truncations: what was read from a file before one may be gone.
     pub(crate) generation: u64,
     /// Why the store does nothing more.
@@ -99,7 +103,55 @@ impl LogView {
         if let Some(gtid) = prepared.gtid() {
             self.gtids.add(gtid);
         }
+        self.tail.append(prepared.op_id.index, prepared.gtid());
         self.recent.push(entry, prepared.memory);
+    }
+
+    /// The files that are not purged, oldest first. A hold may keep purged ones for whoever reads them.
+    pub(crate) fn unpurged_files(&self) -> impl DoubleEndedIterator<Item = &LogFile> {
+        let floor = self.floor_op_id().map(|floor| floor.index);
+        let purged = move |file: &&LogFile| {
+            let before = file.header.before.map(|before| before.index);
+            floor.is_some() && before < floor
+        };
+        self.files.files().filter(move |file| !purged(file))
+    }
+
+    /// The end of what is committed, as far as the engine's word or `mark` says, and written here.
+    pub(crate) fn committed_end(&mut self, mark: Option<OpId>) -> LogPlace {
+        if let Some(committed) = mark.max(self.committed) {
+            self.tail.settle(committed.index);
+        }
+        let settled = self.tail.settled().map(|(_, place)| place);
+        // Behind a rotate entry the log goes on with the next file's header.
+        let next = self.files.files().find(|file| match settled {
+            Some(place) => {
+                file.number() >= place.file
+                    && (file.number() > place.file || file.end > place.offset || !file.closed)
+            }
+            None => true,
+        });
+        match (settled, next) {
+            (Some(place), Some(next)) if next.number() == place.file => place,
+            (_, Some(next)) => LogPlace {
+                file: next.number(),
+                offset: next.header.end,
+            },
+            (settled, None) => settled.unwrap_or(LogPlace {
+                file: crate::format::FileNumber::FIRST,
+                offset: 0,
+            }),
+        }
+    }
+
+    /// The GTIDs of what [`Self::committed_end`] covers.
+    pub(crate) fn committed_gtids(&mut self, mark: Option<OpId>) -> GtidSet {
+        self.committed_end(mark);
+        let mut gtids = self.gtids.clone();
+        for gtid in self.tail.unsettled() {
+            gtids.remove(gtid);
+        }
+        gtids
     }
 
     /// Drops the entries with an index of `from` or more from all but the files.
@@ -108,6 +160,7 @@ impl LogView {
         self.terms.truncate(from);
         self.memberships.truncate(from);
         self.recent.truncate(from);
+        self.tail.truncate(from);
         if self.durable.is_some_and(|durable| durable.index >= from) {
             self.durable = self.last();
         }
@@ -119,6 +172,8 @@ impl LogView {
         self.terms.purge(index);
         self.memberships.purge(index);
         self.recent.purge(index);
+        self.tail.settle(index);
+        self.tail.purge(index);
         if self.durable.is_none_or(|durable| durable.index < index) {
             self.durable = Some(floor.op_id);
         }
@@ -135,6 +190,7 @@ impl LogView {
             self.memberships.push(membership.clone());
         }
         self.gtids = header.previous_gtids.clone();
+        self.tail = WrittenTail::default();
         self.durable = Some(floor.op_id);
         self.committed = self.committed.max(Some(floor.op_id));
         self.floor = Some(floor);

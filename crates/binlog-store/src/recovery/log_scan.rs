@@ -4,13 +4,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use binlog_format::gtid::GtidSet;
+use binlog_format::gtid::{Gtid, GtidSet};
 use raft_types::{OpId, Rotate};
 
 use crate::error::OpenError;
 use crate::file_system::StorageFile;
 use crate::format::{FileEnd, FileHeader, FileNumber, wrong_part};
-use crate::log::{FileIndex, LogFile, Memberships, Points, TermRuns};
+use crate::log::{FileIndex, LogFile, LogPlace, Memberships, Points, TermRuns, WrittenTail};
 use crate::options::{ProgressCallback, VerifyAtStart, VerifyProgress};
 use crate::scan::{
     Depth, EntryScanner, Fault, FaultKind, ScanError, ScannedContent, Window, find_entry_after,
@@ -28,6 +28,7 @@ pub(super) struct ScannedLog {
     pub(super) terms: TermRuns,
     pub(super) memberships: Memberships,
     pub(super) gtids: GtidSet,
+    pub(super) written: WrittenTail,
     pub(super) tail: TailState,
     /// The rotate entry at the end, where there is one and the next file is not whole.
     pub(super) rotate: Option<Rotate>,
@@ -55,6 +56,7 @@ struct LogScan<'a> {
     dir: &'a Path,
     log: ScannedLog,
     floor: Option<OpId>,
+    committed: Option<OpId>,
     progress: Option<&'a ProgressCallback>,
     done_bytes: u64,
     total_bytes: u64,
@@ -82,6 +84,7 @@ pub(super) fn scan_log(
         terms: TermRuns::default(),
         memberships: Memberships::default(),
         gtids: GtidSet::new(),
+        written: WrittenTail::default(),
         tail: TailState::NoFiles,
         rotate: None,
         tail_fault: None,
@@ -93,6 +96,7 @@ pub(super) fn scan_log(
         dir,
         log,
         floor,
+        committed: survey.saved.committed,
         progress,
         done_bytes: 0,
         total_bytes,
@@ -250,13 +254,16 @@ impl LogScan<'_> {
             log_file.note(entry.op_id, entry.offset, entry.end);
             self.log.terms.push(entry.op_id);
             self.log.verified_entries += 1;
+            let gtid = match &entry.content {
+                ScannedContent::Transaction { gtid } => *gtid,
+                _ => None,
+            };
+            self.note_written(entry.op_id, gtid, file.number, entry.end);
+            end.gtids.extend(gtid);
             match entry.content {
                 ScannedContent::Membership(logged) => self.log.memberships.push(logged),
-                ScannedContent::Transaction { gtid: Some(gtid) } => {
-                    end.gtids.add(gtid);
-                }
                 ScannedContent::Rotate(rotate) => end.rotate = Some(rotate),
-                ScannedContent::Blank | ScannedContent::Transaction { gtid: None } => {}
+                ScannedContent::Blank | ScannedContent::Transaction { .. } => {}
             }
             if entry.end >= told + PROGRESS_EVERY_BYTES {
                 told = entry.end;
@@ -267,6 +274,15 @@ impl LogScan<'_> {
         self.done_bytes += file.size;
         self.tell_progress(0);
         Ok(end)
+    }
+
+    fn note_written(&mut self, op_id: OpId, gtid: Option<Gtid>, file: FileNumber, end: u64) {
+        let written = &mut self.log.written;
+        written.append(op_id.index, gtid);
+        written.written(op_id.index, LogPlace { file, offset: end });
+        if let Some(committed) = self.committed {
+            written.settle(committed.index);
+        }
     }
 
     fn tell_progress(&self, in_file: u64) {

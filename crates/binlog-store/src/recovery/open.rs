@@ -294,6 +294,7 @@ fn start(
         memberships: log.memberships,
         terms: log.terms,
         gtids: log.gtids,
+        tail: log.written,
         generation: 0,
         failure: None,
         holds: Default::default(),

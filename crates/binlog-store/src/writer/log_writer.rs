@@ -18,7 +18,7 @@ use crate::file_handles::FileHandles;
 use crate::file_system::{FileSystem, StorageFile};
 use crate::format::{FileHeader, FileNumber, PreparedEntry};
 use crate::hard_state::{DurableMark, HardState};
-use crate::log::SharedView;
+use crate::log::{LogPlace, SharedView};
 use crate::options::{Durability, StoreOptions};
 use crate::stats::{Counters, FlushSample, StoreObserver};
 
@@ -224,9 +224,15 @@ impl LogWriter {
         let mut bytes = 0;
         for staged in &self.staged {
             bytes += staged.end - staged.offset;
-            if let Some(file) = view.files.current_mut() {
-                file.note(staged.op_id, staged.offset, staged.end);
-            }
+            let Some(file) = view.files.current_mut() else {
+                continue;
+            };
+            file.note(staged.op_id, staged.offset, staged.end);
+            let end = LogPlace {
+                file: file.number(),
+                offset: staged.end,
+            };
+            view.tail.written(staged.op_id.index, end);
         }
         if let Some(last) = self.staged.last() {
             view.durable = Some(last.op_id);

@@ -12,7 +12,7 @@ use crate::error::StoreError;
 use crate::file_system::StorageFile;
 use crate::format::FileNumber;
 use crate::hard_state::DurableMark;
-use crate::log::{FileIndex, LogFile};
+use crate::log::{FileIndex, LogFile, LogPlace};
 use crate::scan::{Corruption, Depth, EntryScanner, ScanError, Scanned, ScannedContent, Window};
 
 use super::log_writer::LogWriter;
@@ -180,6 +180,11 @@ impl LogWriter {
             view.files.truncate_current(from, part.last, part.end);
         }
         view.gtids = part.gtids.clone();
+        let end = LogPlace {
+            file: plan.keep,
+            offset: part.end,
+        };
+        view.tail.cut_back(from, end);
         drop(view);
         self.state.file = file;
         self.state.end = part.end;

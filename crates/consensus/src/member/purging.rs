@@ -58,19 +58,10 @@ impl Member {
         if let Some(floor) = seat.purge_floor(absent_after) {
             return Ok(floor);
         }
-        let role = seat.role();
-        let leader = role.leader.filter(|leader| *leader != seat.id);
-        let known = leader.and_then(|leader| {
-            let record = role.membership.get_node(&leader)?;
-            Some((leader, record))
-        });
-        let Some((leader, record)) = known else {
-            return Err(CallError("no leader is known".to_owned()));
-        };
-        let question = Question::PurgeFloor { absent_after };
-        let deadline = seat.timers.lease;
-        let answer = self.0.calls.ask(leader, record, question, deadline).await?;
-        match answer {
+        match self
+            .ask_leader(Question::PurgeFloor { absent_after })
+            .await?
+        {
             Answer::PurgeFloor(floor) => Ok(floor),
             other => Err(CallError(format!("it answers something else: {other:?}"))),
         }

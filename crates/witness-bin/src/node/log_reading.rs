@@ -1,15 +1,14 @@
 //! The member's log for readers outside of the ring: the committed transactions that a reader lacks, in the log's order,
 //! from memory where they are recent.
 
-use binlog_format::MAGIC;
-use binlog_format::event::{EventRef, EventType};
-use binlog_format::events::{GtidEvent, PreviousGtids};
+use binlog_format::event::EventRef;
+use binlog_format::events::GtidEvent;
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use openraft::RaftLogReader;
-use raft_types::{AppEntry, EntryPayload, FileStarts, OpId};
+use raft_types::{AppEntry, EntryPayload, OpId};
 use tokio::sync::watch;
 use transport::{LogPiece, LogSource};
 
@@ -38,7 +37,7 @@ impl LogSource for ReadableLog {
             let have: GtidSet = have.parse().map_err(|error| {
                 format!("the transactions that are not wanted are no GTID set: {error}")
             })?;
-            Reading::begin(ring, have).await
+            Reading::begin(ring, have)
         };
         let pieces = stream::once(begin).flat_map(|begun| match begun {
             Ok(reading) => stream::unfold(Some(reading), Reading::step).boxed(),
@@ -49,31 +48,16 @@ impl LogSource for ReadableLog {
 }
 
 impl Reading {
-    async fn begin(ring: RingHandle, have: GtidSet) -> Result<Self, String> {
-        let first = ring.log.bounds().map(|(first, _)| first);
-        let mut next = first.map_or(0, |first| first.index);
-        let mut complete = next == 0;
-        // To the last file that follows nothing which the reader lacks. Only a log that is purged begins with a start.
-        let mut from = if complete { first } else { None };
-        loop {
-            let start = ring.log.first_start(from).await;
-            let Some(start) = start.map_err(|error| error.to_string())? else {
-                break;
-            };
-            let previous = previous_gtids(&start.header)?;
-            if !have.contains_set(&previous) {
-                break;
-            }
-            (next, complete) = (start.before.index + 1, true);
-            from = Some(OpId::new(start.before.term, next));
-        }
-        if !complete {
+    fn begin(ring: RingHandle, have: GtidSet) -> Result<Self, String> {
+        let Some(within) = ring.log.last_file_within(&have) else {
+            let first = ring.log.bounds().map(|(first, _)| first);
             return Err(format!(
                 "the member's log begins behind transactions that the reader lacks (its first entry is {}): read from a \
                  member with a longer log, or provision the reader with a copy",
                 first.unwrap_or_default()
             ));
-        }
+        };
+        let next = within.before.map_or(0, |before| before.index + 1);
         Ok(Self {
             committed: ring.member.committed(),
             ring,
@@ -158,18 +142,4 @@ impl Reading {
         let gtid = gtid.map_err(|error| format!("an entry's GTID cannot be read: {error}"))?;
         Ok(self.have.contains(&gtid))
     }
-}
-
-/// The GTIDs of all files before one, from the bytes with which it begins.
-fn previous_gtids(header: &[u8]) -> Result<GtidSet, String> {
-    let unreadable = |error| format!("the begin of a file of the log cannot be read: {error}");
-    let mut rest = header.strip_prefix(&MAGIC).unwrap_or(header);
-    while let Some(event) = EventRef::split_from(&mut rest).map_err(unreadable)? {
-        if event.event_type() == EventType::PreviousGtids {
-            let verified = event.verified(binlog_format::checksum::ChecksumAlgorithm::Crc32);
-            let previous = verified.and_then(PreviousGtids::decode);
-            return Ok(previous.map_err(unreadable)?.gtids);
-        }
-    }
-    Err("a file of the log begins without its previous GTIDs".to_owned())
 }

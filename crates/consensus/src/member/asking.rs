@@ -1,0 +1,39 @@
+//! Asking the leader what only it knows.
+
+use raft_types::OpId;
+
+use super::Member;
+use crate::questions::{Answer, CallError, Question};
+
+impl Member {
+    /// Up to where the ring's log is committed, as its leader knows it at some moment during this call. The own mark
+    /// ([`Member::committed`]) may be behind it.
+    ///
+    /// # Errors
+    /// [`CallError`] when no leader is known, it does not serve, or it does not answer in time.
+    pub async fn committed_in_ring(&self) -> Result<Option<OpId>, CallError> {
+        if let Some(committed) = self.0.seat.committed_now() {
+            return Ok(committed);
+        }
+        match self.ask_leader(Question::Committed).await? {
+            Answer::Committed(committed) => Ok(committed),
+            other => Err(CallError(format!("it answers something else: {other:?}"))),
+        }
+    }
+
+    /// Asks the leader, which is another member.
+    pub(super) async fn ask_leader(&self, question: Question) -> Result<Answer, CallError> {
+        let seat = &self.0.seat;
+        let role = seat.role();
+        let leader = role.leader.filter(|leader| *leader != seat.id);
+        let known = leader.and_then(|leader| {
+            let record = role.membership.get_node(&leader)?;
+            Some((leader, record))
+        });
+        let Some((leader, record)) = known else {
+            return Err(CallError("no leader is known".to_owned()));
+        };
+        let deadline = seat.timers.lease;
+        self.0.calls.ask(leader, record, question, deadline).await
+    }
+}
