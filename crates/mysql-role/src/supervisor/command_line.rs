@@ -58,6 +58,18 @@ impl ServerCommand {
         words
     }
 
+    /// Program and arguments that print the options of its option files; `None` where it reads none.
+    pub(crate) fn print_options_words(&self) -> Option<Vec<String>> {
+        let first = || self.extra_args.iter().filter(|arg| is_first(arg));
+        if first().all(|arg| arg == "--no-defaults") {
+            return None;
+        }
+        let mut words = self.command.clone();
+        words.extend(first().cloned());
+        words.push("--print-defaults".to_owned());
+        Some(words)
+    }
+
     /// Program and arguments that initialise the data directory; `init_file` holds statements to run in it.
     pub(crate) fn initialise_words(&self, init_file: Option<&str>) -> Vec<String> {
         let mut words = self.beginning();

@@ -62,6 +62,8 @@ pub struct Situation {
     pub data_dir: DataDir,
     /// What is wanted.
     pub wanted: Wanted,
+    /// Whether the one that runs is to be killed and another one started.
+    pub anew: bool,
     /// Whether an empty data directory may be initialised.
     pub may_initialise: bool,
     /// After failures: no attempt before this.
@@ -108,6 +110,7 @@ pub fn decide(situation: &Situation, now: Instant) -> Action {
 
 fn keep_running(situation: &Situation, now: Instant) -> Action {
     match situation.found {
+        Found::Known(pid) | Found::Unknown(pid) if situation.anew => return Action::Kill(pid),
         Found::Known(_) => return Action::Wait,
         Found::Unknown(pid) => return Action::Adopt(pid),
         // It belongs to an attempt whose outcome nobody will learn.
@@ -158,6 +161,7 @@ mod tests {
             found: Found::Nothing,
             data_dir: DataDir::Ready,
             wanted: Wanted::Running,
+            anew: false,
             may_initialise: true,
             not_before: Some(now),
             stopping: None,
@@ -228,6 +232,25 @@ mod tests {
             };
             assert_eq!(decide(&situation, now), expected, "{situation:?}");
         }
+    }
+
+    #[test]
+    fn a_server_is_started_anew_without_being_asked_to_stop() {
+        let now = Instant::now();
+        let anew = |found| Situation {
+            found,
+            anew: true,
+            ..situation(now)
+        };
+        // Asked to stop, it would let its waiting commits through.
+        assert_eq!(decide(&anew(Found::Known(PID)), now), Action::Kill(PID));
+        assert_eq!(decide(&anew(Found::Unknown(PID)), now), Action::Kill(PID));
+        assert_eq!(decide(&anew(Found::Nothing), now), Action::Start);
+        let stopped = Situation {
+            wanted: Wanted::Stopped,
+            ..anew(Found::Known(PID))
+        };
+        assert_eq!(decide(&stopped, now), Action::Drain(PID));
     }
 
     #[test]

@@ -12,27 +12,31 @@ use tokio::process::{Child, Command};
 
 use crate::supervisor::command_line::ServerCommand;
 
-const VERSION_LIMIT: Duration = Duration::from_secs(30);
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 impl ServerCommand {
     pub(super) async fn ask_version(&self) -> Result<ServerVersion, String> {
         let words = self.version_words();
-        let (program, arguments) = words.split_first().ok_or("no command is configured")?;
-        let output = Command::new(program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output();
-        let output = match tokio::time::timeout(VERSION_LIMIT, output).await {
-            Ok(output) => output.map_err(|error| format!("`{}`: {error}", words.join(" ")))?,
-            Err(_) => return Err(format!("`{}` does not end", words.join(" "))),
-        };
-        let text = String::from_utf8_lossy(&output.stdout);
+        let text = output_of(&words).await?;
         let version = text.split("Ver ").nth(1).and_then(|rest| rest.parse().ok());
-        version.ok_or_else(|| {
-            let told = String::from_utf8_lossy(&output.stderr);
-            format!("`{}` tells no version: {text}{told}", words.join(" "))
-        })
+        version.ok_or_else(|| format!("`{}` tells no version: {text}", words.join(" ")))
+    }
+
+    /// The options that the server is started with, those of its option files among them, the later ones
+    /// winning.
+    ///
+    /// # Errors
+    /// In words, when it does not say what is in its option files.
+    pub(crate) async fn options_in_force(&self) -> Result<Vec<String>, String> {
+        let Some(words) = self.print_options_words() else {
+            return Ok(self.extra_args.clone());
+        };
+        let text = output_of(&words).await?;
+        // A line of explanation, then the options. Those of the files have no blanks that matter here.
+        let options = text.lines().skip(1).flat_map(str::split_whitespace);
+        let mut options: Vec<String> = options.map(str::to_owned).collect();
+        options.extend(self.extra_args.iter().cloned());
+        Ok(options)
     }
 
     /// In a process group of its own, so that a Ctrl-C at the member's terminal does not reach it.
@@ -87,6 +91,29 @@ impl ServerCommand {
             false => format!("; {} says: {}", file.display(), errors.join(" / ")),
         }
     }
+}
+
+/// What a program that only says something says.
+async fn output_of(words: &[String]) -> Result<String, String> {
+    let (program, arguments) = words.split_first().ok_or("no command is configured")?;
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = match tokio::time::timeout(ANSWER_LIMIT, output).await {
+        Ok(output) => output.map_err(|error| format!("`{}`: {error}", words.join(" ")))?,
+        Err(_) => return Err(format!("`{}` does not end", words.join(" "))),
+    };
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let told = String::from_utf8_lossy(&output.stderr);
+    Err(format!(
+        "`{}` ends with {}: {told}",
+        words.join(" "),
+        output.status
+    ))
 }
 
 /// The last 64 KiB of a file.

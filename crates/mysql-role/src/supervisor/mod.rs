@@ -3,12 +3,14 @@
 //!
 //! mysqld boots `super_read_only` and is opened by the gate. It is asked to stop (SIGTERM) only when
 //! no commit waits for an ACK, because a mysqld that is asked to stop tells waiting clients that
-//! their commits succeeded; when some still wait at the deadline, it is killed.
+//! their commits succeeded; when some still wait at the deadline, it is killed. Before each start a
+//! guard is asked; while it refuses, mysqld stays down.
 
 mod command_line;
 mod data_dir;
 mod decision;
 mod drain;
+mod guard;
 mod launch;
 mod options;
 mod process;
@@ -17,6 +19,7 @@ mod supervisor_task;
 
 pub use command_line::ServerCommand;
 pub use decision::{Action, DataDir, Found, ProcessId, Situation, Stopping, Wanted, decide};
+pub use guard::StartGuard;
 pub use options::SupervisorOptions;
 pub use status::{SupervisorHandle, SupervisorState, SupervisorStatus};
 pub use supervisor_task::Supervisor;

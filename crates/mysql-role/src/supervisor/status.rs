@@ -27,6 +27,11 @@ pub enum SupervisorState {
         /// Why, and what to check.
         cause: String,
     },
+    /// mysqld is down, and may not start yet.
+    Held {
+        /// What is waited for, or what has to be done by hand.
+        cause: String,
+    },
     /// Before a stop: commits finish.
     Draining {
         /// What is waited for.
@@ -56,6 +61,8 @@ pub struct SupervisorStatus {
 #[derive(Debug)]
 pub struct SupervisorHandle {
     pub(super) wanted: watch::Sender<Wanted>,
+    /// How often mysqld was to be started anew.
+    pub(super) anew: watch::Sender<u64>,
     pub(super) status: watch::Receiver<SupervisorStatus>,
 }
 
@@ -70,6 +77,11 @@ impl SupervisorHandle {
     pub async fn stop(&self) {
         self.wanted.send_replace(Wanted::Stopped);
         self.ended().await;
+    }
+
+    /// Kills mysqld and starts it again. What waits for an ACK in it is not let through by that, as it would be in a stop.
+    pub fn kill_and_restart(&self) {
+        self.anew.send_modify(|times| *times += 1);
     }
 
     /// Ends the supervisor and leaves mysqld running, for a member that is about to start again.

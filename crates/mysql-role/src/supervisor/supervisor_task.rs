@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mysql_link::ServerVersion;
@@ -16,16 +17,19 @@ use crate::supervisor::decision::{
     Action, DataDir, Found, ProcessId, Situation, Stopping, Wanted, decide,
 };
 use crate::supervisor::drain::{Drained, drain};
+use crate::supervisor::guard::StartGuard;
 use crate::supervisor::launch::ended_with;
 use crate::supervisor::options::SupervisorOptions;
 use crate::supervisor::process;
 use crate::supervisor::status::{SupervisorHandle, SupervisorState, SupervisorStatus};
 
 /// Runs a mysqld.
-#[derive(Debug)]
 pub struct Supervisor {
     options: SupervisorOptions,
+    guard: Option<Arc<dyn StartGuard>>,
     wanted: watch::Receiver<Wanted>,
+    /// How often mysqld was to be started anew, and how often it was.
+    anew: (watch::Receiver<u64>, u64),
     status: watch::Sender<SupervisorStatus>,
     server: Option<Server>,
     version: Option<ServerVersion>,
@@ -50,10 +54,20 @@ const POLL: Duration = Duration::from_millis(100);
 /// From a look that found nothing to the one that confirms it.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
 
+impl std::fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supervisor")
+            .field("server", &self.server)
+            .field("status", &*self.status.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Supervisor {
     /// A supervisor that is not running yet.
     pub fn new(options: SupervisorOptions) -> (Self, SupervisorHandle) {
         let (wanted, wanted_receiver) = watch::channel(Wanted::Running);
+        let (anew, anew_receiver) = watch::channel(0);
         let beginning = SupervisorStatus {
             state: SupervisorState::Beginning,
             since: Instant::now(),
@@ -63,7 +77,9 @@ impl Supervisor {
         let backoff = Backoff::new(options.retry.0, options.retry.1);
         let supervisor = Self {
             options,
+            guard: None,
             wanted: wanted_receiver,
+            anew: (anew_receiver, 0),
             status,
             server: None,
             version: None,
@@ -75,9 +91,16 @@ impl Supervisor {
             supervisor,
             SupervisorHandle {
                 wanted,
+                anew,
                 status: status_receiver,
             },
         )
+    }
+
+    /// Has a guard asked before each start.
+    pub fn guarded_by(mut self, guard: Arc<dyn StartGuard>) -> Self {
+        self.guard = Some(guard);
+        self
     }
 
     /// Acts until it has stopped mysqld or is told to leave it alone. Dropping it leaves it alone too.
@@ -109,6 +132,10 @@ impl Supervisor {
 
     fn situation(&mut self) -> Result<Situation, String> {
         let found = self.found();
+        let anew = *self.anew.0.borrow_and_update();
+        if found == Found::Nothing {
+            self.anew.1 = anew;
+        }
         let wanted = *self.wanted.borrow_and_update();
         if wanted != Wanted::Stopped {
             self.stopping = None;
@@ -128,6 +155,7 @@ impl Supervisor {
             found,
             data_dir,
             wanted,
+            anew: anew > self.anew.1,
             may_initialise: self.options.may_initialise,
             not_before: self.not_before,
             stopping: self.stopping,
@@ -156,7 +184,9 @@ impl Supervisor {
         };
         let ran = server.since.elapsed();
         self.server = None;
-        if *self.wanted.borrow() == Wanted::Running {
+        if *self.anew.0.borrow() > self.anew.1 {
+            info!("{cause}: it is started anew");
+        } else if *self.wanted.borrow() == Wanted::Running {
             if ran >= IN_ORDER {
                 self.backoff.reset();
             }
@@ -186,6 +216,8 @@ impl Supervisor {
                 // The handle is gone: nobody will ask for anything any more.
                 tokio::time::sleep(POLL).await;
             },
+            // An error means that nobody will ask for it.
+            Ok(()) = self.anew.0.changed() => {}
             () = tokio::time::sleep(POLL) => {}
         }
     }
@@ -198,6 +230,9 @@ impl Supervisor {
             return;
         }
         self.not_before = None;
+        if !self.may_start().await || self.found() != Found::Nothing {
+            return;
+        }
         match self.try_start().await {
             Ok(server) => {
                 info!(pid = server.id.0, "mysqld is started");
@@ -209,6 +244,48 @@ impl Supervisor {
                 self.server = Some(server);
             }
             Err(cause) => self.fail(format!("mysqld cannot be started: {cause}")),
+        }
+    }
+
+    /// Asks the guard. It is asked again at a steady pace: what it waits for may come at any moment.
+    async fn may_start(&mut self) -> bool {
+        let Some(guard) = self.guard.clone() else {
+            return true;
+        };
+        if !matches!(self.status.borrow().state, SupervisorState::Held { .. }) {
+            self.go(SupervisorState::Held {
+                cause: guard.what().to_owned(),
+            });
+        }
+        let unwanted = self.unwanted();
+        let answer = tokio::select! {
+            answer = guard.before_start() => answer,
+            () = unwanted => return false,
+        };
+        let Err(cause) = answer else {
+            return true;
+        };
+        self.not_before = Some(Instant::now() + self.options.retry.0);
+        if self.go(SupervisorState::Held {
+            cause: cause.clone(),
+        }) {
+            warn!("mysqld is not started: {cause}");
+        }
+        false
+    }
+
+    /// Ends when mysqld is not to run any more.
+    fn unwanted(&self) -> impl Future<Output = ()> + use<> {
+        let mut wanted = self.wanted.clone();
+        async move {
+            if wanted
+                .wait_for(|wanted| *wanted != Wanted::Running)
+                .await
+                .is_err()
+            {
+                // The handle is gone: nobody will change their mind.
+                std::future::pending().await
+            }
         }
     }
 
@@ -271,17 +348,7 @@ impl Supervisor {
             .options
             .server
             .initialise_words(has_account.then(|| statements.to_string_lossy()).as_deref());
-        let mut wanted = self.wanted.clone();
-        let unwanted = async move {
-            if wanted
-                .wait_for(|wanted| *wanted != Wanted::Running)
-                .await
-                .is_err()
-            {
-                // The handle is gone: nobody will change their mind.
-                std::future::pending().await
-            }
-        };
+        let unwanted = self.unwanted();
         let limit = self.options.initialise_limit;
         let ended = self
             .options
@@ -359,7 +426,8 @@ impl Supervisor {
         self.options.server.pid_file.with_extension("init.sql")
     }
 
-    fn go(&self, state: SupervisorState) {
+    /// Whether it was in another state.
+    fn go(&self, state: SupervisorState) -> bool {
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
             if changed {
@@ -367,6 +435,6 @@ impl Supervisor {
                 status.since = Instant::now();
             }
             changed
-        });
+        })
     }
 }

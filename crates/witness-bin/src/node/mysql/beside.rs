@@ -8,6 +8,7 @@ use std::time::Instant;
 use mysql_link::ConnectOptions;
 use mysql_role::gate::{Gate, GateOptions, GateState, GateStatus};
 use mysql_role::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
+use mysql_role::role::{FollowOptions, Readiness, Role, RoleInputs, RoleState, RoleStatus};
 use mysql_role::settings::Requirements;
 use mysql_role::supervisor::{Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus};
 use mysql_role::watch::{Protection, WatchOptions, WatchReport, Watcher};
@@ -24,14 +25,18 @@ use crate::status::MysqlView;
 pub(crate) struct Beside {
     parts: Parts,
     gate: Running,
+    role: Option<Running>,
     ingest: Running,
     watcher: Running,
     supervisor: Option<Supervised>,
+    /// Said to the gate; nobody else says more where nothing is applied.
+    _readiness: watch::Sender<Readiness>,
+    handing_over: watch::Sender<bool>,
 }
 
 /// A mysqld that is the member's child.
 struct Supervised {
-    handle: SupervisorHandle,
+    handle: Arc<SupervisorHandle>,
     task: JoinHandle<()>,
 }
 
@@ -52,6 +57,7 @@ struct Parts {
     figures: Arc<IngestFigures>,
     reports: watch::Receiver<WatchReport>,
     gate: watch::Receiver<GateStatus>,
+    role: Option<watch::Receiver<RoleStatus>>,
     supervisor: Option<watch::Receiver<SupervisorStatus>>,
 }
 
@@ -91,6 +97,7 @@ impl Beside {
         let supervisor = supervisor.map(|options| {
             let (supervisor, handle) = Supervisor::new(options);
             let task = tokio::spawn(supervisor.run());
+            let handle = Arc::new(handle);
             Supervised { handle, task }
         });
         let ring = Arc::new(ring);
@@ -100,16 +107,33 @@ impl Beside {
             report_host: config.own.name.clone(),
             ..IngestOptions::new(connect.clone(), requirements.clone())
         };
-        let ingest = Ingest::new(ring.clone(), options);
+        let (readiness, may_lead) = watch::channel(Readiness::Always);
+        let (handing_over, handed_over) = watch::channel(false);
+        let ingest = Ingest::new(ring.clone(), options, may_lead.clone());
         let (ingest_status, figures) = (ingest.status(), ingest.figures());
         let watching = WatchOptions::new(connect.clone(), requirements);
         let (watcher, reports) = Watcher::new(watching, ingest_status.clone());
         let (gate, gate_status) = Gate::new(
-            ring,
-            GateOptions::new(connect),
+            ring.clone(),
+            GateOptions::new(connect.clone()),
             reports.clone(),
             ingest_status.clone(),
+            may_lead,
+            handed_over,
         );
+        let role = settings.apply_workers.map(|workers| {
+            let mut options = FollowOptions::new(connect);
+            options.run.workers = workers;
+            let inputs = RoleInputs {
+                reports: reports.clone(),
+                gate: gate_status.clone(),
+                supervisor: supervisor
+                    .as_ref()
+                    .map(|supervised| supervised.handle.clone()),
+            };
+            Role::new(ring, options, inputs, readiness.clone())
+        });
+        let (role, role_status) = role.unzip();
         Self {
             parts: Parts {
                 mode: settings.mode,
@@ -117,6 +141,7 @@ impl Beside {
                 figures,
                 reports,
                 gate: gate_status,
+                role: role_status,
                 supervisor: supervisor
                     .as_ref()
                     .map(|supervised| supervised.handle.status()),
@@ -125,6 +150,9 @@ impl Beside {
             ingest: Running::start(|stop| ingest.run(stop)),
             watcher: Running::start(|stop| watcher.run(stop)),
             gate: Running::start(|stop| gate.run(stop)),
+            role: role.map(|role| Running::start(|stop| role.run(stop))),
+            _readiness: readiness,
+            handing_over,
         }
     }
 
@@ -137,6 +165,9 @@ impl Beside {
     /// Ends: closes the primary for writes first, so that what is under way can still be
     /// acknowledged while mysqld stops.
     pub(crate) async fn end(self, child: Child) {
+        if let Some(role) = self.role {
+            role.end().await;
+        }
         self.gate.end().await;
         if let Some(Supervised { handle, task }) = self.supervisor {
             match child {
@@ -161,6 +192,7 @@ impl Parts {
             .supervisor
             .as_ref()
             .map(|status| status.borrow().state.clone());
+        let role = self.role.as_ref().map(|status| status.borrow().clone());
         let figures = self.figures.view(now);
         let stale = now.saturating_duration_since(report.looked_at) > LOOKED_AT_RECENTLY;
         MysqlView {
@@ -175,10 +207,16 @@ impl Parts {
             unprotected_because: unprotected_because(&report, stale),
             writable: gate.state == GateState::Open,
             gate: gate_words(&gate.state),
+            role: role_words(role.as_ref()),
+            following: role
+                .as_ref()
+                .is_some_and(|role| role.state == RoleState::Following),
+            lag_ms: role.as_ref().and_then(|role| role.lag_ms),
+            applied_total: role.as_ref().map_or(0, |role| role.applied_total),
             oldest_unacked_seconds: figures.oldest_unacknowledged.map(|age| age.as_secs_f64()),
             acknowledged_total: figures.committed_total,
             acks_total: figures.acks_total,
-            trouble: trouble(supervisor.as_ref(), &ingest, &report, &gate),
+            trouble: trouble(supervisor.as_ref(), &ingest, &report, &gate, role.as_ref()),
         }
     }
 }
@@ -207,12 +245,30 @@ fn gate_words(state: &GateState) -> String {
     }
 }
 
+fn role_words(role: Option<&RoleStatus>) -> String {
+    let Some(role) = role else {
+        return "nothing is applied to it".to_owned();
+    };
+    match &role.state {
+        RoleState::Unknown => "unknown".to_owned(),
+        RoleState::Primary => "primary".to_owned(),
+        RoleState::Following => "following".to_owned(),
+        RoleState::CatchingUp { behind } => {
+            format!("to become the primary, {behind} transactions behind")
+        }
+        RoleState::Waiting { what } => format!("waiting: {what}"),
+        RoleState::Stopped { cause } => format!("stopped: {cause}"),
+        RoleState::Restarting { why } => format!("restarting: {why}"),
+    }
+}
+
 /// What mysqld is doing, as its process and the last look at it tell.
 fn state_words(supervisor: Option<&SupervisorState>, report: &WatchReport) -> &'static str {
     match supervisor {
         Some(SupervisorState::Beginning) => "starting",
         Some(SupervisorState::Initialising) => "initialising",
         Some(SupervisorState::Failed { .. }) => "failed",
+        Some(SupervisorState::Held { .. }) => "held",
         Some(SupervisorState::Draining { .. }) => "draining",
         Some(SupervisorState::Stopping { .. }) => "stopping",
         Some(SupervisorState::Ended) => "stopped",
@@ -233,7 +289,7 @@ fn trouble(
     report: &WatchReport,
     gate: &GateStatus,
 ) -> Option<String> {
-    if let Some(SupervisorState::Failed { cause }) = supervisor {
+    if let Some(SupervisorState::Failed { cause } | SupervisorState::Held { cause }) = supervisor {
         return Some(cause.clone());
     }
     if let IngestState::Failed { cause } = &ingest.state {

@@ -1,0 +1,158 @@
+//! Carries a cut out, in steps that may end anywhere: until the last, the server's file is as it was,
+//! and doing all again gives the same files of the same names.
+//!
+//! ```text
+//! copy the tail ─► name it ─► write its document ─► name that ─► sync the directory ─► cut ─► sync
+//! ```
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use binlog_format::MAGIC;
+use binlog_format::event::{EventFlags, HEADER_LEN};
+
+use super::kept_tail::TrimmedTail;
+use super::plan::FileOffset;
+
+/// One step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The bytes that go, behind the header of their file, durable under a temporary name.
+    CopyTail,
+    /// Its own name.
+    NameTail,
+    /// The document, durable under a temporary name.
+    WriteDocument,
+    /// Its own name.
+    NameDocument,
+    /// Both names durable.
+    SyncDirectory,
+    /// The server's file ends at the cut, durably.
+    Cut,
+}
+
+/// All steps in their order.
+pub(super) const STEPS: [Step; 6] = [
+    Step::CopyTail,
+    Step::NameTail,
+    Step::WriteDocument,
+    Step::NameDocument,
+    Step::SyncDirectory,
+    Step::Cut,
+];
+
+/// One cut.
+pub(super) struct Carrier {
+    directory: PathBuf,
+    header_end: FileOffset,
+    pub(super) tail: TrimmedTail,
+}
+
+impl Carrier {
+    /// A cut of `from` at `at`. Reads what goes, to name it after its content: a tail never takes the name of another one.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub(super) fn new(
+        member_dir: &Path,
+        from: &Path,
+        header_end: FileOffset,
+        at: FileOffset,
+        gtids: String,
+        now: u64,
+    ) -> io::Result<Self> {
+        let mut file = File::open(from)?;
+        file.seek(SeekFrom::Start(at.0))?;
+        let (bytes, checksum) = checksum(file)?;
+        let name = from.file_name().unwrap_or_default().to_string_lossy();
+        Ok(Self {
+            directory: TrimmedTail::directory(member_dir),
+            header_end,
+            tail: TrimmedTail {
+                reason: "the ring had not committed it when mysqld was started again".to_owned(),
+                at: now,
+                from: from.to_owned(),
+                offset: at,
+                bytes,
+                gtids,
+                kept_as: format!("{name}.from-{at}.{checksum:08x}"),
+            },
+        })
+    }
+
+    /// Performs one step; all before it have been.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub(super) fn perform(&self, step: Step) -> io::Result<()> {
+        let tail = self.directory.join(&self.tail.kept_as);
+        let document = self.directory.join(self.tail.document());
+        match step {
+            Step::CopyTail => self.copy(&temporary(&tail)),
+            Step::NameTail => fs::rename(temporary(&tail), tail),
+            Step::WriteDocument => {
+                let mut file = File::create(temporary(&document))?;
+                file.write_all(&serde_json::to_vec_pretty(&self.tail)?)?;
+                file.sync_all()
+            }
+            Step::NameDocument => fs::rename(temporary(&document), document),
+            Step::SyncDirectory => {
+                // Every directory on the way may be new.
+                for directory in self.directory.ancestors().take(3) {
+                    File::open(directory)?.sync_all()?;
+                }
+                Ok(())
+            }
+            Step::Cut => {
+                let file = OpenOptions::new().write(true).open(&self.tail.from)?;
+                file.set_len(self.tail.offset.0)?;
+                file.sync_all()
+            }
+        }
+    }
+
+    fn copy(&self, to: &Path) -> io::Result<()> {
+        fs::create_dir_all(&self.directory)?;
+        let mut from = File::open(&self.tail.from)?;
+        let mut out = File::create(to)?;
+        let mut description = [0; MAGIC.len() + HEADER_LEN];
+        from.read_exact(&mut description)?;
+        // The kept file is closed: nobody writes to it any more. The checksum is that without the flag anyhow.
+        let flags = description.len() - 2;
+        description[flags] &= !(EventFlags::BINLOG_IN_USE.0 as u8);
+        out.write_all(&description)?;
+        let rest = self.header_end.0.saturating_sub(description.len() as u64);
+        copy_exactly(&mut from, &mut out, rest)?;
+        from.seek(SeekFrom::Start(self.tail.offset.0))?;
+        copy_exactly(&mut from, &mut out, self.tail.bytes)?;
+        out.sync_all()
+    }
+}
+
+fn copy_exactly(from: &mut File, to: &mut File, bytes: u64) -> io::Result<()> {
+    if io::copy(&mut from.take(bytes), to)? == bytes {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+fn temporary(path: &Path) -> PathBuf {
+    path.with_added_extension("new")
+}
+
+/// Length and CRC32 of the rest of a file.
+fn checksum(mut file: File) -> io::Result<(u64, u32)> {
+    let mut hasher = crc32fast::Hasher::new();
+    let mut buffer = vec![0; 1 << 20];
+    let mut bytes = 0;
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            return Ok((bytes, hasher.finalize()));
+        }
+        hasher.update(&buffer[..read]);
+        bytes += read as u64;
+    }
+}

@@ -1,0 +1,279 @@
+//! The guard of mysqld's starts: asks the ring, reads, cuts, and writes down that a start follows.
+//! The ring is asked only when there may be something to cut, so that a server that was stopped in good
+//! order starts without a quorum.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use binlog_format::gtid::GtidSet;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use rustix::fs::{FlockOperation, fcntl_lock};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::binlog_place::BinlogPlace;
+use super::carrier::{Carrier, STEPS};
+use super::history::{StartRecord, is_ours};
+use super::kept_tail::TrimmedTail;
+use super::last_file::{Beginning, FileHeader, LastFile};
+use super::plan::{FileOffset, Keep, Plan, Refusal};
+use crate::ingest::{IngestState, IngestStatus};
+use crate::ring::Ring;
+use crate::supervisor::{ServerCommand, StartGuard};
+
+/// What the guard needs to know.
+#[derive(Debug, Clone)]
+pub struct TailTrimOptions {
+    /// The member's data directory: what is cut is kept in its `trimmed/mysqld/`.
+    pub member_dir: PathBuf,
+    /// How mysqld is run, which says where its binlog is.
+    pub server: ServerCommand,
+    /// Bytes of one transaction that are decompressed at most.
+    pub max_transaction_bytes: u64,
+    /// How long one attempt waits for the ring's word.
+    pub ring_limit: Duration,
+}
+
+/// See the module.
+pub struct TailTrim<R: Ring> {
+    ring: Arc<R>,
+    ingest: Option<watch::Receiver<IngestStatus>>,
+    options: TailTrimOptions,
+    /// An attempt that was dropped may still be at work on the disk.
+    at_work: Arc<Mutex<()>>,
+}
+
+const WAITS: &str = "waiting for the ring to say which transactions are committed";
+
+impl<R: Ring> TailTrim<R> {
+    /// A guard. `ingest`, where there is one, has to have let go of the server that ended before the ring
+    /// is asked: what it still proposes would be missing in the answer.
+    pub fn new(
+        ring: Arc<R>,
+        ingest: Option<watch::Receiver<IngestStatus>>,
+        options: TailTrimOptions,
+    ) -> Self {
+        Self {
+            ring,
+            ingest,
+            options,
+            at_work: Arc::default(),
+        }
+    }
+
+    async fn trim(&self) -> Result<(), String> {
+        let server = &self.options.server;
+        let words = server.options_in_force().await?;
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        let words = words.iter().map(String::as_str);
+        let Some(place) = BinlogPlace::of_options(words, &server.data_dir, &host) else {
+            return Ok(());
+        };
+        let survey = self.on_disk(place.clone(), survey).await?;
+        let done = match survey {
+            Survey::Settled(keep) => Done::Kept(keep),
+            Survey::Refused(refusal) => return Err(refusal.to_string()),
+            Survey::Ask => {
+                let committed = self.settled().await?;
+                let limit = self.options.max_transaction_bytes;
+                let work = move |place: &BinlogPlace, member_dir: &Path| {
+                    trim_last(place, member_dir, &committed, limit)
+                };
+                self.on_disk(place.clone(), work).await?
+            }
+        };
+        match done {
+            Done::Kept(keep) => info!("mysqld's binlog stays as it is: {keep}"),
+            Done::Cut(tail) => warn!(
+                file = %tail.from.display(),
+                offset = %tail.offset,
+                bytes = tail.bytes,
+                gtids = %tail.gtids,
+                "transactions that the ring has not committed were cut off mysqld's binlog, and are kept; see `witness log trimmed`"
+            ),
+            Done::Refused(refusal) => return Err(refusal.to_string()),
+        }
+        self.on_disk(place, record_start).await
+    }
+
+    /// What the ring has committed.
+    async fn settled(&self) -> Result<GtidSet, String> {
+        let answer = async {
+            if let Some(ingest) = &self.ingest {
+                let reads = |state: &IngestState| {
+                    matches!(state, IngestState::CatchingUp | IngestState::Attached)
+                };
+                // An error means that it has ended.
+                let _ = ingest
+                    .clone()
+                    .wait_for(|status| !reads(&status.state))
+                    .await;
+            }
+            self.ring.settled().await
+        };
+        match tokio::time::timeout(self.options.ring_limit, answer).await {
+            Ok(Ok(committed)) => Ok(committed),
+            Ok(Err(error)) => Err(format!("{WAITS}: {error}")),
+            Err(_) => Err(WAITS.to_owned()),
+        }
+    }
+
+    /// Does something on the disk, one thing at a time.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        place: BinlogPlace,
+        work: impl FnOnce(&BinlogPlace, &Path) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, String> {
+        let at_work = self.at_work.clone();
+        let member_dir = self.options.member_dir.clone();
+        let index = place.index().to_owned();
+        let done = tokio::task::spawn_blocking(move || {
+            let _alone = at_work.lock().unwrap_or_else(PoisonError::into_inner);
+            work(&place, &member_dir)
+        });
+        let told = |error: &dyn std::fmt::Display| {
+            format!(
+                "mysqld's binlog, as {} lists it, cannot be made ready for a start: {error}",
+                index.display()
+            )
+        };
+        match done.await {
+            Ok(done) => done.map_err(|error| told(&error)),
+            Err(error) => Err(told(&error)),
+        }
+    }
+}
+
+impl<R: Ring> StartGuard for TailTrim<R> {
+    fn what(&self) -> &str {
+        WAITS
+    }
+
+    fn before_start(&self) -> BoxFuture<'_, Result<(), String>> {
+        self.trim().boxed()
+    }
+}
+
+impl<R: Ring> std::fmt::Debug for TailTrim<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TailTrim")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a look shows before the ring is asked.
+enum Survey {
+    /// The ring need not be asked.
+    Settled(Keep),
+    /// It must not start, whatever the ring says.
+    Refused(Refusal),
+    /// There may be something to cut.
+    Ask,
+}
+
+/// What was done.
+enum Done {
+    Kept(Keep),
+    Cut(TrimmedTail),
+    Refused(Refusal),
+}
+
+fn survey(place: &BinlogPlace, member_dir: &Path) -> io::Result<Survey> {
+    let files = place.files()?;
+    let Some(path) = files.last() else {
+        return Ok(Survey::Settled(Keep::NoTransactions));
+    };
+    let record = StartRecord::load(member_dir)?;
+    if !is_ours(record.as_ref(), place, &files)? {
+        return Ok(Survey::Settled(Keep::NotOurStart));
+    }
+    let file = path.display().to_string();
+    Ok(match LastFile::open(path)?.beginning()? {
+        Beginning::Header(header) if header.in_use => Survey::Ask,
+        Beginning::Header(_) => Survey::Settled(Keep::ClosedInOrder),
+        Beginning::Torn => Survey::Settled(Keep::NoTransactions),
+        Beginning::Encrypted => Survey::Refused(Refusal::Encrypted { file }),
+        Beginning::Damaged(at, reason) => Survey::Refused(Refusal::Damaged { file, at, reason }),
+    })
+}
+
+/// Trims the last file, of which a survey has shown that the ring is to be asked.
+fn trim_last(
+    place: &BinlogPlace,
+    member_dir: &Path,
+    committed: &GtidSet,
+    limit: u64,
+) -> io::Result<Done> {
+    if committed.is_empty() {
+        return Ok(Done::Kept(Keep::RingIsEmpty));
+    }
+    let files = place.files()?;
+    let Some(path) = files.last() else {
+        return Ok(Done::Kept(Keep::NoTransactions));
+    };
+    let mut file = LastFile::open(path)?;
+    let Beginning::Header(header) = file.beginning()? else {
+        return Err(io::Error::other(
+            "it has changed; is another mysqld started on it?",
+        ));
+    };
+    match file.plan(&header, committed, limit)? {
+        Plan::Keep(keep) => Ok(Done::Kept(keep)),
+        Plan::Refuse(refusal) => Ok(Done::Refused(refusal)),
+        Plan::Cut { at, gtids } => {
+            let _locked = lock_data(place.data_dir())?;
+            cut(path, member_dir, &header, at, &gtids).map(Done::Cut)
+        }
+    }
+}
+
+fn cut(
+    path: &Path,
+    member_dir: &Path,
+    header: &FileHeader,
+    at: FileOffset,
+    gtids: &GtidSet,
+) -> io::Result<TrimmedTail> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_secs();
+    let gtids = gtids.to_string().replace('\n', "");
+    let carrier = Carrier::new(member_dir, path, header.end, at, gtids, now)?;
+    STEPS.iter().try_for_each(|step| carrier.perform(*step))?;
+    Ok(carrier.tail)
+}
+
+fn record_start(place: &BinlogPlace, member_dir: &Path) -> io::Result<()> {
+    let record = StartRecord {
+        index: place.index().to_owned(),
+        last_file: place.files()?.pop(),
+    };
+    record.store(member_dir)
+}
+
+/// Takes the lock by which InnoDB keeps a second server off its data, until the file is closed; where it
+/// has its data elsewhere, there is none to take.
+fn lock_data(data_dir: &Path) -> io::Result<Option<std::fs::File>> {
+    let path = data_dir.join("ibdata1");
+    let file = match std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path)
+    {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(error) => Err(io::Error::other(format!(
+            "{} is locked ({error}): a mysqld runs on it",
+            path.display()
+        ))),
+    }
+}

@@ -1,0 +1,149 @@
+//! Which starts of mysqld this member knows of. Only in a file that was written after such a start,
+//! and after no other, did every commit wait for the ring: an existing server's earlier transactions,
+//! and those of one that somebody started by hand, did not. A server's first file after a start says
+//! that it is one.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::binlog_place::BinlogPlace;
+use super::last_file::{Beginning, LastFile};
+
+const FILE: &str = "mysqld-start.json";
+
+/// What was there when this member last started mysqld.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StartRecord {
+    /// Its binlog's index.
+    pub(super) index: PathBuf,
+    /// The last file that it listed.
+    pub(super) last_file: Option<PathBuf>,
+}
+
+impl StartRecord {
+    /// The one that is stored.
+    ///
+    /// # Errors
+    /// When it is there and cannot be read.
+    pub(super) fn load(member_dir: &Path) -> io::Result<Option<Self>> {
+        match fs::read(member_dir.join(FILE)) {
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Stores it, durably on return.
+    ///
+    /// # Errors
+    /// What the disk reports; the one that was stored before may be there still.
+    pub(super) fn store(&self, member_dir: &Path) -> io::Result<()> {
+        let temporary = member_dir.join(format!("{FILE}.new"));
+        let mut file = File::create(&temporary)?;
+        file.write_all(&serde_json::to_vec_pretty(self)?)?;
+        file.sync_all()?;
+        fs::rename(&temporary, member_dir.join(FILE))?;
+        File::open(member_dir)?.sync_all()
+    }
+}
+
+/// Whether the last of the files was written after the start on record, and no other start came behind it.
+///
+/// # Errors
+/// When a file cannot be read.
+pub(super) fn is_ours(
+    record: Option<&StartRecord>,
+    place: &BinlogPlace,
+    files: &[PathBuf],
+) -> io::Result<bool> {
+    let Some(since) = record.and_then(|record| since(record, place, files)) else {
+        return Ok(false);
+    };
+    let mut starts = 0;
+    for file in since {
+        let starting = match LastFile::open(file)?.beginning()? {
+            Beginning::Header(header) => header.after_a_start,
+            Beginning::Torn | Beginning::Damaged(..) => false,
+            Beginning::Encrypted => return Ok(true),
+        };
+        starts += u32::from(starting);
+    }
+    Ok(starts <= 1 && !since.is_empty())
+}
+
+/// The files that came after the start on record, pure; `None` where that cannot be told.
+fn since<'a>(
+    record: &StartRecord,
+    place: &BinlogPlace,
+    files: &'a [PathBuf],
+) -> Option<&'a [PathBuf]> {
+    if record.index != place.index() {
+        return None;
+    }
+    let Some(last) = &record.last_file else {
+        return Some(files);
+    };
+    if let Some(at) = files.iter().position(|file| file == last) {
+        return files.get(at + 1..);
+    }
+    // It was purged since; or the numbers began anew.
+    let purged = number(files.first()?)? > number(last)?;
+    purged.then_some(files)
+}
+
+fn number(file: &Path) -> Option<u64> {
+    file.extension()?.to_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(numbers: &[u32]) -> Vec<PathBuf> {
+        let name = |number| PathBuf::from(format!("/d/binlog.{number:06}"));
+        numbers.iter().copied().map(name).collect()
+    }
+
+    #[test]
+    fn files_behind_the_start_on_record() {
+        let place = BinlogPlace::of_options([], Path::new("/d"), "h").unwrap();
+        let table: [(Option<u32>, &[u32], Option<&[u32]>); 6] = [
+            (None, &[1, 2], Some(&[1, 2])),
+            (Some(2), &[1, 2, 3, 4], Some(&[3, 4])),
+            (Some(2), &[1, 2], Some(&[])),
+            // Purged.
+            (Some(2), &[4, 5], Some(&[4, 5])),
+            // Numbered anew.
+            (Some(7), &[1, 2], None),
+            (Some(7), &[], None),
+        ];
+        for (last, listed, expected) in table {
+            let record = StartRecord {
+                index: place.index().to_owned(),
+                last_file: last.map(|number| files(&[number]).remove(0)),
+            };
+            let listed = files(listed);
+            let found = since(&record, &place, &listed).map(<[PathBuf]>::to_vec);
+            assert_eq!(found, expected.map(files), "{last:?} {listed:?}");
+            let elsewhere = BinlogPlace::of_options(["--log-bin=o"], Path::new("/d"), "h").unwrap();
+            assert_eq!(since(&record, &elsewhere, &listed), None);
+        }
+    }
+
+    #[test]
+    fn a_record_is_found_again() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(StartRecord::load(home.path()).unwrap(), None);
+        let record = StartRecord {
+            index: "/d/binlog.index".into(),
+            last_file: Some("/d/binlog.000002".into()),
+        };
+        record.store(home.path()).unwrap();
+        assert_eq!(StartRecord::load(home.path()).unwrap(), Some(record));
+        fs::write(home.path().join(FILE), "{").unwrap();
+        assert!(StartRecord::load(home.path()).is_err());
+    }
+}

@@ -1,0 +1,232 @@
+//! Reads a server's last binlog file, front to back, one event at a time.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::event::{EventFlags, EventHeader, EventType, HEADER_LEN, RawEvent};
+use binlog_format::events::{FormatDescription, GtidEvent, PreviousGtids};
+use binlog_format::gtid::{Gtid, GtidSet};
+use binlog_format::{DecodeError, MAGIC};
+use bytes::Bytes;
+
+use super::plan::{Ending, FileOffset, Plan, Planner, Refusal};
+use super::undo::UndoCheck;
+
+/// How an encrypted binlog begins.
+const ENCRYPTED: [u8; 4] = [0xfd, b'b', b'i', b'n'];
+/// Bytes that one read asks for.
+const READ_BYTES: usize = 1 << 20;
+
+/// What a file begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Beginning {
+    /// A whole header.
+    Header(FileHeader),
+    /// Less than that: there is no transaction in it.
+    Torn,
+    /// It is encrypted.
+    Encrypted,
+    /// It is no binlog file, or was turned into something else.
+    Damaged(FileOffset, String),
+}
+
+/// The header of a binlog file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FileHeader {
+    /// Whether its server did not close it.
+    pub(super) in_use: bool,
+    /// Whether it is the first that its server wrote after a start.
+    pub(super) after_a_start: bool,
+    /// What the files before it hold.
+    pub(super) previous: GtidSet,
+    /// How its events are protected.
+    checksum: ChecksumAlgorithm,
+    /// Where the header ends and the first transaction may begin.
+    pub(super) end: FileOffset,
+}
+
+/// A file that is read.
+pub(super) struct LastFile {
+    name: String,
+    input: BufReader<File>,
+    size: u64,
+    at: FileOffset,
+}
+
+/// What stands at a place.
+enum Next {
+    Event(FileOffset, RawEvent),
+    /// The end, or what was being written when the server ended.
+    End,
+    Damaged(FileOffset, String),
+}
+
+impl LastFile {
+    /// Opens a file.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        Ok(Self {
+            name: path.display().to_string(),
+            size: file.metadata()?.len(),
+            input: BufReader::with_capacity(READ_BYTES, file),
+            at: FileOffset(0),
+        })
+    }
+
+    /// Reads the header.
+    pub(super) fn beginning(&mut self) -> io::Result<Beginning> {
+        let mut magic = [0; MAGIC.len()];
+        if self.size < magic.len() as u64 {
+            return Ok(Beginning::Torn);
+        }
+        self.input.read_exact(&mut magic)?;
+        if magic == ENCRYPTED {
+            return Ok(Beginning::Encrypted);
+        }
+        if magic != MAGIC {
+            let reason = "it does not begin as a binlog file does".to_owned();
+            return Ok(match self.end_or_damage(self.at, FileOffset(0), reason)? {
+                Next::Damaged(at, reason) => Beginning::Damaged(at, reason),
+                _ => Beginning::Torn,
+            });
+        }
+        self.at = FileOffset(magic.len() as u64);
+        // A format description has a CRC32 whatever it says of the others.
+        let first = match self.next(ChecksumAlgorithm::Crc32)? {
+            Next::Event(_, event) => event,
+            Next::End => return Ok(Beginning::Torn),
+            Next::Damaged(at, reason) => return Ok(Beginning::Damaged(at, reason)),
+        };
+        let start = FileOffset(magic.len() as u64);
+        let damaged = |error: DecodeError| Ok(Beginning::Damaged(start, error.to_string()));
+        let read = first.verified(ChecksumAlgorithm::Crc32);
+        let description = match read.and_then(FormatDescription::decode) {
+            Ok(description) => description,
+            Err(error) => return damaged(error),
+        };
+        let checksum = description.checksum;
+        let second = match self.next(checksum)? {
+            Next::Event(_, event) => event,
+            Next::End => return Ok(Beginning::Torn),
+            Next::Damaged(at, reason) => return Ok(Beginning::Damaged(at, reason)),
+        };
+        let read = second.verified(checksum);
+        let previous = match read.and_then(PreviousGtids::decode) {
+            Ok(previous) => previous,
+            Err(error) => return damaged(error),
+        };
+        Ok(Beginning::Header(FileHeader {
+            in_use: first.header().flags.contains(EventFlags::BINLOG_IN_USE),
+            after_a_start: description.created != 0,
+            previous: previous.gtids,
+            checksum,
+            end: self.at,
+        }))
+    }
+
+    /// Reads everything behind the header, and says what to do. At most `limit` bytes of a transaction
+    /// are decompressed.
+    pub(super) fn plan(
+        mut self,
+        header: &FileHeader,
+        committed: &GtidSet,
+        limit: u64,
+    ) -> io::Result<Plan> {
+        let mut planner = Planner::new(committed, &header.previous);
+        // The transaction that goes, while its events are read.
+        let mut going: Option<(Gtid, UndoCheck)> = None;
+        let ending = loop {
+            let (at, event) = match self.next(header.checksum)? {
+                Next::Event(at, event) => (at, event),
+                Next::End => break Ending::WholeOrTorn,
+                Next::Damaged(at, reason) => break self.damaged(at, reason),
+            };
+            let read = match event.verified(header.checksum) {
+                Ok(read) => read,
+                Err(error) => break self.damaged(at, error.to_string()),
+            };
+            match event.event_type() {
+                EventType::Gtid | EventType::GtidTagged => {
+                    let gtid = match GtidEvent::decode(read) {
+                        Ok(decoded) => decoded.gtid,
+                        Err(error) => break self.damaged(at, error.to_string()),
+                    };
+                    let goes = planner.begins(gtid, at);
+                    going = goes.then(|| (gtid, UndoCheck::default()));
+                }
+                EventType::AnonymousGtid => {
+                    let file = self.name;
+                    break Ending::Refused(Refusal::WithoutGtid { file, at });
+                }
+                EventType::Rotate | EventType::Stop => going = None,
+                _ => {
+                    if let Some((gtid, check)) = &mut going
+                        && let Err(reason) = check.take(read, limit)
+                    {
+                        planner.stays(*gtid, reason);
+                    }
+                }
+            }
+        };
+        Ok(planner.finish(ending))
+    }
+
+    fn damaged(self, at: FileOffset, reason: String) -> Ending {
+        let file = self.name;
+        Ending::Refused(Refusal::Damaged { file, at, reason })
+    }
+
+    /// The next event, whole; its checksum is verified only to tell a torn end from damage.
+    fn next(&mut self, checksum: ChecksumAlgorithm) -> io::Result<Next> {
+        let at = self.at;
+        let left = self.size.saturating_sub(at.0);
+        if left < HEADER_LEN as u64 {
+            return Ok(Next::End);
+        }
+        let mut head = [0; HEADER_LEN];
+        self.input.read_exact(&mut head)?;
+        let header = match EventHeader::parse(&head) {
+            Ok(header) => header,
+            Err(error) => return self.end_or_damage(at, at, error.to_string()),
+        };
+        let size = u64::from(header.event_size);
+        if size > left {
+            return Ok(Next::End);
+        }
+        let mut bytes = vec![0; header.event_size as usize];
+        bytes[..HEADER_LEN].copy_from_slice(&head);
+        self.input.read_exact(&mut bytes[HEADER_LEN..])?;
+        self.at = FileOffset(at.0 + size);
+        let event = match RawEvent::new(Bytes::from(bytes)) {
+            Ok(event) => event,
+            Err(error) => return Ok(Next::Damaged(at, error.to_string())),
+        };
+        match event.verified(checksum) {
+            Ok(_) => Ok(Next::Event(at, event)),
+            Err(error) => self.end_or_damage(at, self.at, error.to_string()),
+        }
+    }
+
+    /// What was being written when the power went may be there in part, with zeros where the file had
+    /// grown. Anything else behind it means that it had been written before.
+    fn end_or_damage(
+        &mut self,
+        at: FileOffset,
+        behind: FileOffset,
+        reason: String,
+    ) -> io::Result<Next> {
+        self.input.seek(SeekFrom::Start(behind.0))?;
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            let read = self.input.read(&mut buffer)?;
+            if read == 0 {
+                return Ok(Next::End);
+            }
+            if buffer[..read].iter().any(|byte| *byte != 0) {
+                return Ok(Next::Damaged(at, reason));
+            }
+        }
+    }
+}

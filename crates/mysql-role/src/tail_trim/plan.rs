@@ -1,0 +1,317 @@
+//! What to do with a crashed server's last binlog file, pure. Transactions are given in the file's order.
+//!
+//! ```text
+//! header | committed in the ring … | not committed … | torn
+//!                                  ^ the cut
+//! ```
+
+use std::fmt;
+
+use binlog_format::gtid::{Gtid, GtidSet};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// A place in a file, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FileOffset(pub u64);
+
+impl fmt::Display for FileOffset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Plan {
+    /// Leave the binlog as it is.
+    Keep(Keep),
+    /// Cut the last file here.
+    Cut {
+        /// Where the first transaction that goes begins.
+        at: FileOffset,
+        /// The transactions that go.
+        gtids: GtidSet,
+    },
+    /// Neither: mysqld must not start.
+    Refuse(Refusal),
+}
+
+/// Why nothing is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// There is no binlog, or its last file has no whole header: there is no transaction in it.
+    NoTransactions,
+    /// The ring has never taken anything from any mysqld, so that what this one has does not wait for it.
+    RingIsEmpty,
+    /// The server closed its last file in good order: everything in it is committed in the engines.
+    ClosedInOrder,
+    /// This member has no record of the start after which the file was written, or another one came
+    /// behind it. Whether its commits waited for the ring cannot be known.
+    NotOurStart,
+    /// The ring has committed all that is in the file.
+    AllCommitted,
+}
+
+impl fmt::Display for Keep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoTransactions => "its last binlog file has no transactions",
+            Self::RingIsEmpty => "the ring has not taken anything from any mysqld yet",
+            Self::ClosedInOrder => "it had closed its last binlog file in good order",
+            Self::NotOurStart => {
+                "its last binlog file was not written after a start by this member"
+            }
+            Self::AllCommitted => "the ring has committed all that is in its last binlog file",
+        })
+    }
+}
+
+/// Why mysqld must not start before somebody has looked.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// Transactions in earlier files, which recovery does not undo.
+    #[error(
+        "the binlog has transactions in closed files that the ring has not committed ({gtids}): they are errant, and \
+         cannot be undone; provision this mysqld anew from a copy of another one"
+    )]
+    ErrantInClosedFiles {
+        /// These.
+        gtids: GtidSet,
+    },
+    /// Commits did not wait in order.
+    #[error(
+        "{committed} is committed in the ring and stands behind {uncommitted}, which is not: this server's commits did \
+         not wait for the ring; provision it anew from a copy of another one"
+    )]
+    CommittedBehindUncommitted {
+        /// The one that the ring has.
+        committed: Gtid,
+        /// The first one that it has not.
+        uncommitted: Gtid,
+    },
+    /// Something that is not undone by cutting the binlog.
+    #[error(
+        "{gtid} is not committed in the ring and cannot be undone: {reason}; provision this mysqld anew from a copy of \
+         another one"
+    )]
+    CannotBeUndone {
+        /// The transaction.
+        gtid: Gtid,
+        /// What it holds.
+        reason: String,
+    },
+    /// Encrypted files.
+    #[error(
+        "{file} is encrypted, so that nobody can tell which of its transactions the ring has; set binlog_encryption=OFF"
+    )]
+    Encrypted {
+        /// The file.
+        file: String,
+    },
+    /// A transaction without a GTID.
+    #[error("{file} has a transaction without a GTID at {at}; set gtid_mode=ON")]
+    WithoutGtid {
+        /// The file.
+        file: String,
+        /// Where it is.
+        at: FileOffset,
+    },
+    /// Something else than the torn end of a crash.
+    #[error(
+        "{file} is damaged at {at} ({reason}), in front of its end; look at it with mysqlbinlog, or provision this \
+         mysqld anew from a copy of another one"
+    )]
+    Damaged {
+        /// The file.
+        file: String,
+        /// Where.
+        at: FileOffset,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// How the reading of a file ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// With whole events, or in the middle of what was being written in the crash.
+    WholeOrTorn,
+    /// With a refusal that holds whatever stands behind it.
+    Refused(Refusal),
+}
+
+/// Folds the transactions of the last file into a plan.
+#[derive(Debug)]
+pub(super) struct Planner<'a> {
+    committed: &'a GtidSet,
+    /// The GTIDs of earlier files that the ring lacks.
+    errant: GtidSet,
+    cut: Option<(FileOffset, Gtid)>,
+    gone: GtidSet,
+    refusal: Option<Refusal>,
+}
+
+impl<'a> Planner<'a> {
+    /// `committed` is what the ring has committed, `previous` what the files before this one hold.
+    pub(super) fn new(committed: &'a GtidSet, previous: &GtidSet) -> Self {
+        Self {
+            committed,
+            errant: previous.difference(committed),
+            cut: None,
+            gone: GtidSet::new(),
+            refusal: None,
+        }
+    }
+
+    /// The next transaction begins here. Whether it goes: then the events that it holds matter.
+    pub(super) fn begins(&mut self, gtid: Gtid, at: FileOffset) -> bool {
+        if self.committed.contains(&gtid) {
+            if let Some((_, uncommitted)) = self.cut {
+                self.refuse(Refusal::CommittedBehindUncommitted {
+                    committed: gtid,
+                    uncommitted,
+                });
+            }
+            return false;
+        }
+        self.cut.get_or_insert((at, gtid));
+        self.gone.add(gtid);
+        true
+    }
+
+    /// A transaction that goes holds something that stays.
+    pub(super) fn stays(&mut self, gtid: Gtid, reason: String) {
+        self.refuse(Refusal::CannotBeUndone { gtid, reason });
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        self.refusal.get_or_insert(refusal);
+    }
+
+    /// Everything was read.
+    pub(super) fn finish(mut self, ending: Ending) -> Plan {
+        if let Ending::Refused(refusal) = ending {
+            self.refuse(refusal);
+        }
+        let errant = (self.cut.is_some() && !self.errant.is_empty())
+            .then_some(Refusal::ErrantInClosedFiles { gtids: self.errant });
+        match (errant.or(self.refusal), self.cut) {
+            (Some(refusal), _) => Plan::Refuse(refusal),
+            (None, None) => Plan::Keep(Keep::AllCommitted),
+            (None, Some((at, _))) => Plan::Cut {
+                at,
+                gtids: self.gone,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+
+    fn set(text: &str) -> GtidSet {
+        text.replace("A:", &format!("{A}:")).parse().unwrap()
+    }
+
+    fn gtid(text: &str) -> Gtid {
+        set(text).iter().next().unwrap()
+    }
+
+    fn plan(committed: &str, previous: &str, file: &[&str], ending: Ending) -> Plan {
+        let committed = set(committed);
+        let mut planner = Planner::new(&committed, &set(previous));
+        for (place, text) in file.iter().enumerate() {
+            let goes = planner.begins(gtid(text), FileOffset(1000 + 100 * place as u64));
+            assert_eq!(goes, !committed.contains(&gtid(text)));
+        }
+        planner.finish(ending)
+    }
+
+    fn cut(at: u64, gtids: &str) -> Plan {
+        Plan::Cut {
+            at: FileOffset(at),
+            gtids: set(gtids),
+        }
+    }
+
+    #[test]
+    fn the_first_that_the_ring_lacks_is_the_cut() {
+        let all = Plan::Keep(Keep::AllCommitted);
+        let table = [
+            ("A:1-5", "A:1-3", vec!["A:4", "A:5"], all.clone()),
+            ("A:1-5", "A:1-5", vec![], all.clone()),
+            // The ring may have more: the last ones, torn here, or those of another server.
+            ("A:1-9", "A:1-3", vec!["A:4"], all),
+            (
+                "A:1-4",
+                "A:1-3",
+                vec!["A:4", "A:5", "A:6"],
+                cut(1100, "A:5-6"),
+            ),
+            ("A:1-3", "A:1-3", vec!["A:4"], cut(1000, "A:4")),
+            // Tags, and numbers that were not given in order.
+            (
+                "A:1-4:tag:1",
+                "A:1-3",
+                vec!["A:4", "A:tag:1", "A:tag:2", "A:5"],
+                cut(1200, "A:5:tag:2"),
+            ),
+        ];
+        for (committed, previous, file, expected) in table {
+            let found = plan(committed, previous, &file, Ending::WholeOrTorn);
+            assert_eq!(found, expected, "{committed} {previous} {file:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_proved_is_refused() {
+        let errant = Refusal::ErrantInClosedFiles { gtids: set("A:3") };
+        assert_eq!(
+            plan("A:1-2", "A:1-3", &["A:4"], Ending::WholeOrTorn),
+            Plan::Refuse(errant)
+        );
+        // With nothing to cut, recovery does nothing that was not done before.
+        assert_eq!(
+            plan("A:1-2:4", "A:1-3", &["A:4"], Ending::WholeOrTorn),
+            Plan::Keep(Keep::AllCommitted)
+        );
+        let behind = Refusal::CommittedBehindUncommitted {
+            committed: gtid("A:6"),
+            uncommitted: gtid("A:4"),
+        };
+        assert_eq!(
+            plan(
+                "A:1-3:6",
+                "A:1-3",
+                &["A:4", "A:5", "A:6"],
+                Ending::WholeOrTorn
+            ),
+            Plan::Refuse(behind)
+        );
+        let damaged = Refusal::Damaged {
+            file: "f".to_owned(),
+            at: FileOffset(7),
+            reason: "bits".to_owned(),
+        };
+        for file in [&["A:4"][..], &["A:4", "A:5"]] {
+            let ending = Ending::Refused(damaged.clone());
+            assert_eq!(
+                plan("A:1-4", "A:1-3", file, ending),
+                Plan::Refuse(damaged.clone())
+            );
+        }
+        let committed = set("A:1");
+        let mut planner = Planner::new(&committed, &GtidSet::new());
+        assert!(planner.begins(gtid("A:2"), FileOffset(9)));
+        planner.stays(gtid("A:2"), "it stays".to_owned());
+        assert!(matches!(
+            planner.finish(Ending::WholeOrTorn),
+            Plan::Refuse(Refusal::CannotBeUndone { .. })
+        ));
+    }
+}
