@@ -1,6 +1,6 @@
-//! MySQL's wire protocol. Today its client side: connecting, text queries, and the replication
-//! stream with semi-sync ACKs. What both directions share lives in [`wire`], so that a server side
-//! can stand beside [`client`] and [`replication`] without touching them.
+//! MySQL's wire protocol. Its client side is here: connecting, text queries, and the replication
+//! stream with semi-sync ACKs. What both directions share lives in [`wire`]; the server side is the
+//! crate `binlog-server`.
 //!
 //! Nothing here waits without a bound, and no length from the network is trusted.
 

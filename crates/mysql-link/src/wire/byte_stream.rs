@@ -6,14 +6,14 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
-use tokio_rustls::client::TlsStream;
+use tokio_rustls::TlsStream;
 
 /// A connected transport.
 #[derive(Debug)]
 pub enum ByteStream {
     /// Plain TCP.
     Tcp(TcpStream),
-    /// TCP with TLS.
+    /// TCP with TLS, either side of it.
     Tls(Box<TlsStream<TcpStream>>),
     /// A unix socket.
     Unix(UnixStream),

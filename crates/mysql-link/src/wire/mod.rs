@@ -7,6 +7,5 @@ mod packet_io;
 
 pub use byte_stream::{ByteReader, ByteStream, ByteWriter};
 pub use lenenc::FieldReader;
-pub(crate) use packet_decoder::encode_packet;
-pub use packet_decoder::{MAX_CHUNK, Packet, PacketDecoder};
+pub use packet_decoder::{MAX_CHUNK, Packet, PacketDecoder, encode_packet};
 pub use packet_io::{PacketReader, PacketWriter, WireError};

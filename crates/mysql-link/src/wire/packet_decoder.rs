@@ -127,7 +127,7 @@ impl PacketDecoder {
 }
 
 /// Appends a packet's chunks to `out` and returns the number after its last one.
-pub(crate) fn encode_packet(mut sequence: u8, mut payload: &[u8], out: &mut Vec<u8>) -> u8 {
+pub fn encode_packet(mut sequence: u8, mut payload: &[u8], out: &mut Vec<u8>) -> u8 {
     loop {
         let (chunk, rest) = payload.split_at(payload.len().min(MAX_CHUNK));
         let length = (chunk.len() as u32).to_le_bytes();
