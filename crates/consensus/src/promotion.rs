@@ -33,7 +33,9 @@ pub enum PromotionPhase {
     MoveQuorum,
     /// The target catches up with what is under way.
     CatchUp,
-    /// The old leader takes no more writes; the target is elected. There is no way back from here but another election.
+    /// The database beside the old leader takes no more writes, and those under way are committed.
+    Drain,
+    /// The old leader proposes nothing more; the target is elected. There is no way back from here but another election.
     Transfer,
     /// The new leader commits an entry of its own.
     Release,
@@ -47,6 +49,7 @@ impl PromotionPhase {
             Self::MockElection => "mock election",
             Self::MoveQuorum => "quorum move",
             Self::CatchUp => "catch-up",
+            Self::Drain => "drain",
             Self::Transfer => "transfer",
             Self::Release => "release",
         }
@@ -86,6 +89,16 @@ pub enum PromotionError {
     Move {
         /// What went wrong.
         error: MoveError,
+        /// Where the quorum goes.
+        home: Region,
+    },
+    /// Writes could not be stopped. The old leader leads on.
+    #[error(
+        "the primary's writes could not be stopped: {why}; the leader stays and takes the quorum back to region {home}"
+    )]
+    Drain {
+        /// What is still under way.
+        why: String,
         /// Where the quorum goes.
         home: Region,
     },
@@ -311,6 +324,20 @@ pub(crate) async fn promote(
     }
 
     clock.enter(PromotionPhase::CatchUp);
+    wait_until_caught_up(seat, to)
+        .await
+        .map_err(|refusal| PromotionError::FellBehind {
+            refusal,
+            home: home.clone(),
+        })?;
+
+    clock.enter(PromotionPhase::Drain);
+    let paused = seat.writer.pause().await;
+    let _paused = paused.map_err(|why| PromotionError::Drain {
+        why,
+        home: home.clone(),
+    })?;
+    // What was drained has to be on the target as well.
     wait_until_caught_up(seat, to)
         .await
         .map_err(|refusal| PromotionError::FellBehind { refusal, home })?;

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::contacts::Contacts;
 use crate::engine::{self, Engine, RoleSnapshot};
 use crate::fault::Fault;
+use crate::handover::WriterSlot;
 use crate::last_heard::LastHeard;
 use crate::leadership::{Leadership, Observation, Term, assess};
 use crate::member_config::Timers;
@@ -47,6 +48,7 @@ pub(crate) struct Seat {
     pub(crate) course: AsyncMutex<()>,
     /// Wakes the observer when a transfer starts.
     pub(crate) transfer_started: Notify,
+    pub(crate) writer: WriterSlot,
 }
 
 impl Seat {
@@ -71,6 +73,7 @@ impl Seat {
             failed: OnceLock::new(),
             started_transfer: Mutex::new(None),
             transfer_started: Notify::new(),
+            writer: WriterSlot::default(),
         }
     }
 

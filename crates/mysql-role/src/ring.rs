@@ -3,6 +3,7 @@
 
 use std::future::Future;
 
+use applier::source::Source;
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use raft_types::{AppEntry, MemberId, OpId};
@@ -85,6 +86,10 @@ pub trait Ring: Send + Sync + 'static {
     /// Up to where the log is committed; only ever moves up.
     fn committed(&self) -> watch::Receiver<Option<OpId>>;
 
+    /// Waits until this member knows what is committed under a leader that serves now, and returns those transactions: no
+    /// others can have been acknowledged before the call. Cancel safe.
+    fn settled(&self) -> impl Future<Output = Result<GtidSet, RingError>> + Send;
+
     /// Proposes an entry in the leadership of `term` and returns without waiting for its commit. Calls
     /// that follow each other put their entries into the log in that order. Cancel safe: a call that is
     /// dropped before it returns has proposed nothing.
@@ -93,4 +98,14 @@ pub trait Ring: Send + Sync + 'static {
         entry: AppEntry,
         term: LeaderTerm,
     ) -> impl Future<Output = Result<Self::Ticket, RingError>> + Send;
+}
+
+/// The committed part of the ring's log, for a mysqld that follows.
+pub trait CommittedLog: Send + Sync + 'static {
+    /// The log as the applier reads it.
+    type Source: Source + 'static;
+
+    /// The committed transactions that are not in `have`, in the log's order, and those that are committed later. Larger ones
+    /// than `max_transaction_bytes` end it with an error.
+    fn committed_log(&self, have: GtidSet, max_transaction_bytes: u64) -> Self::Source;
 }

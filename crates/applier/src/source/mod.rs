@@ -3,10 +3,12 @@
 mod dump;
 mod event_file;
 mod files;
+mod payload;
 mod until;
 
 pub use dump::DumpSource;
 pub use files::{FileSource, ReadBytes};
+pub use payload::framed;
 pub use until::{Until, UntilSource};
 
 use std::future::Future;

@@ -1,9 +1,12 @@
 //! What operators order of a member, and what they ask it before they do.
 
+use std::sync::Arc;
+
 use raft_types::{MemberId, MemberRecord, OpId};
 use tokio::sync::watch;
 
 use super::Member;
+use crate::handover::Writer;
 use crate::heir;
 use crate::mock_election::MockElection;
 use crate::promotion::{self, Promoted, PromotionError, PromotionProgress, PromotionRefusal};
@@ -36,6 +39,11 @@ impl Member {
         promoting
             .await
             .unwrap_or_else(|error| Err(PromotionError::Unknown(error.to_string())))
+    }
+
+    /// Who writes to this member's log, and is paused before the leadership is given away on purpose. Said once.
+    pub fn set_writer(&self, writer: Arc<dyn Writer>) {
+        self.0.seat.writer.set(writer);
     }
 
     /// Gives the leadership to who is fit for it, in this region or another, because this member is about to stop.

@@ -110,10 +110,18 @@ async fn a_promotion_takes_the_quorum_along() {
     ring.commit("before").await;
     near(&ring, MemberId(1), &[4, 5, 6]).await;
     let phases = promote(&ring, 1, 4).await.unwrap();
-    use PromotionPhase::{CatchUp, Check, MockElection, MoveQuorum, Release, Transfer};
+    use PromotionPhase::{CatchUp, Check, Drain, MockElection, MoveQuorum, Release, Transfer};
     assert_eq!(
         phases,
-        [Check, MockElection, MoveQuorum, CatchUp, Transfer, Release]
+        [
+            Check,
+            MockElection,
+            MoveQuorum,
+            CatchUp,
+            Drain,
+            Transfer,
+            Release
+        ]
     );
     settled(&ring, 4, &[&[4, 5, 6]]).await;
     ring.commit("after").await;

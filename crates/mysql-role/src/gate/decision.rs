@@ -6,21 +6,10 @@ use std::time::Duration;
 use raft_types::MemberId;
 use serde::Serialize;
 
+use crate::leading::Leading;
 use crate::ring::LeaderTerm;
+use crate::role::Readiness;
 use crate::watch::{Protection, ReadOnly};
-
-/// What this member is, as far as the gate cares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leading {
-    /// It serves as the leader.
-    Serving(LeaderTerm),
-    /// It leads, but no quorum has answered for this long.
-    Silent(Duration),
-    /// It has not led for this long.
-    No(Duration),
-    /// Another database member leads.
-    Elsewhere(MemberId),
-}
 
 /// Everything that the decision depends on.
 #[derive(Debug, Clone, Copy)]
@@ -29,10 +18,14 @@ pub struct GateInputs<'a> {
     pub leading: Leading,
     /// Whether the primary's transactions come in.
     pub attached: bool,
+    /// Whether the server may become the primary.
+    pub readiness: Readiness,
     /// Whether commits are sure to wait for the ring.
     pub protection: &'a Protection,
     /// What is known of the server; `None` when it was never seen.
     pub server: Option<GateView>,
+    /// Whether the leadership is about to be given away.
+    pub handing_over: bool,
     /// How long the gate stays open while this member does not serve. Nothing is acknowledged meanwhile,
     /// so commits wait; closed at once, they would fail in every restart of the member. It is not borne
     /// where commits were found not to wait. A server that was not looked at yet is not such a one.
@@ -80,6 +73,10 @@ pub enum CloseReason {
     Unprotected,
     /// The primary is beside another member.
     AnotherLeads(MemberId),
+    /// The server does not have everything of the ring's log yet.
+    Incomplete,
+    /// The leadership is about to be given to another member.
+    HandingOver,
 }
 
 impl fmt::Display for CloseReason {
@@ -88,6 +85,10 @@ impl fmt::Display for CloseReason {
             Self::NotLeader => f.write_str("this member does not lead"),
             Self::QuorumSilent => f.write_str("no quorum of the ring answers"),
             Self::Unprotected => f.write_str("commits may go on without the ring"),
+            Self::Incomplete => {
+                f.write_str("not everything of the ring's log is known to be applied here")
+            }
+            Self::HandingOver => f.write_str("the leadership is being given to another member"),
             Self::AnotherLeads(member) => {
                 write!(
                     f,
@@ -118,7 +119,11 @@ pub fn decide(inputs: &GateInputs<'_>, memory: &GateMemory) -> GateAction {
     let Some(server) = inputs.server else {
         return GateAction::Stay(StayReason::Unknown);
     };
-    let closed = server.read_only == ReadOnly::Everybody;
+    // The applier needs a door that is closed to clients only.
+    let closed = match inputs.readiness {
+        Readiness::Applying => server.read_only != ReadOnly::Off,
+        _ => server.read_only == ReadOnly::Everybody,
+    };
     let close = |reason| {
         if closed {
             GateAction::Stay(StayReason::Closed(reason))
@@ -142,12 +147,28 @@ pub fn decide(inputs: &GateInputs<'_>, memory: &GateMemory) -> GateAction {
         Leading::Silent(so_far) => return wait(so_far, CloseReason::QuorumSilent),
         // Nothing here will be acknowledged any more, so there is nothing to be patient for.
         Leading::Elsewhere(member) => return close(CloseReason::AnotherLeads(member)),
+        Leading::Serving(_) if inputs.handing_over => return close(CloseReason::HandingOver),
         Leading::Serving(term) => term,
     };
     match inputs.protection {
-        Protection::Unprotected { .. } => return close(CloseReason::Unprotected),
+        // While the applier is at work, no commit waits for the ring, and none has to.
+        Protection::Unprotected { .. } if inputs.readiness != Readiness::Applying => {
+            return close(CloseReason::Unprotected);
+        }
+        Protection::Unprotected { .. } => return close(CloseReason::Incomplete),
         Protection::Unknown { .. } => return GateAction::Stay(StayReason::Unknown),
         Protection::Protected => {}
+    }
+    match inputs.readiness {
+        Readiness::Lacks | Readiness::Applying => return close(CloseReason::Incomplete),
+        // It is open from before, and nothing speaks against it so far.
+        Readiness::Unknown if server.read_only != ReadOnly::Off => {
+            return GateAction::Stay(StayReason::Closed(CloseReason::Incomplete));
+        }
+        readiness if !readiness.allows(term) && server.read_only != ReadOnly::Off => {
+            return GateAction::Stay(StayReason::Closed(CloseReason::Incomplete));
+        }
+        _ => {}
     }
     if server.read_only == ReadOnly::Off {
         GateAction::Stay(StayReason::Open)
@@ -401,8 +422,10 @@ mod tests {
             let inputs = GateInputs {
                 leading,
                 attached,
+                readiness: Readiness::Always,
                 protection: &protection,
                 server,
+                handing_over: false,
                 patience: PATIENCE,
             };
             assert_eq!(decide(&inputs, &memory), expected, "{inputs:?} {memory:?}");
@@ -410,10 +433,94 @@ mod tests {
         let inputs = GateInputs {
             leading: NO,
             attached: false,
+            readiness: Readiness::Always,
             protection: &Protected,
             server: None,
+            handing_over: false,
             patience: PATIENCE,
         };
         assert_eq!(decide(&inputs, &never), Stay(StayReason::Unknown));
+    }
+
+    #[test]
+    fn it_opens_only_once_everything_is_there() {
+        use CloseReason::{AnotherLeads, HandingOver, Incomplete, Unprotected};
+        use GateAction::{Close, Open, Stay};
+        use ReadOnly::{Clients, Everybody, Off};
+        use Readiness::{Always, Applying, In, Lacks, Unknown};
+        use StayReason::Closed;
+        let serving = Leading::Serving(TERM);
+        let earlier = In(LeaderTerm(2));
+        let table = [
+            (serving, Unknown, Everybody, false, Stay(Closed(Incomplete))),
+            (serving, Unknown, Off, false, Stay(StayReason::Open)),
+            (serving, Lacks, Off, false, Close(Incomplete)),
+            (serving, Lacks, Everybody, false, Stay(Closed(Incomplete))),
+            (serving, Applying, Clients, false, Stay(Closed(Incomplete))),
+            (serving, Applying, Off, false, Close(Incomplete)),
+            (serving, earlier, Everybody, false, Stay(Closed(Incomplete))),
+            (serving, earlier, Off, false, Stay(StayReason::Open)),
+            (serving, In(TERM), Everybody, false, Open(TERM)),
+            (serving, In(TERM), Clients, false, Open(TERM)),
+            (serving, Always, Clients, false, Open(TERM)),
+            (serving, In(TERM), Off, true, Close(HandingOver)),
+            (
+                serving,
+                In(TERM),
+                Everybody,
+                true,
+                Stay(Closed(HandingOver)),
+            ),
+            (
+                ELSEWHERE,
+                Applying,
+                Clients,
+                false,
+                Stay(Closed(AnotherLeads(MemberId(4)))),
+            ),
+            (
+                ELSEWHERE,
+                Lacks,
+                Clients,
+                false,
+                Close(AnotherLeads(MemberId(4))),
+            ),
+            (
+                ELSEWHERE,
+                Applying,
+                Off,
+                false,
+                Close(AnotherLeads(MemberId(4))),
+            ),
+        ];
+        for (leading, readiness, read_only, handing_over, expected) in table {
+            let inputs = GateInputs {
+                leading,
+                attached: true,
+                readiness,
+                protection: &Protection::Protected,
+                server: Some(GateView {
+                    read_only,
+                    incarnation: 1,
+                }),
+                handing_over,
+                patience: PATIENCE,
+            };
+            assert_eq!(
+                decide(&inputs, &GateMemory::default()),
+                expected,
+                "{inputs:?}"
+            );
+            let unprotected = GateInputs {
+                protection: &unprotected(),
+                ..inputs
+            };
+            let decided = decide(&unprotected, &GateMemory::default());
+            assert!(!matches!(decided, Open(_)), "{unprotected:?}");
+            // A follower's commits wait for nobody, and that is no reason to close it to the applier.
+            if readiness == Applying {
+                assert_ne!(decided, Close(Unprotected), "{unprotected:?}");
+            }
+        }
     }
 }

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::FutureExt;
 use mysql_link::ConnectOptions;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -12,11 +11,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::gate::decision::{
-    CloseReason, GateAction, GateInputs, GateMemory, GateView, Leading, StayReason, decide,
+    CloseReason, GateAction, GateInputs, GateMemory, GateView, StayReason, decide,
 };
 use crate::ingest::IngestStatus;
+use crate::leading::{LeadingMemory, leadership_changes};
 use crate::read_only;
 use crate::ring::{LeaderTerm, Ring};
+use crate::role::Readiness;
 use crate::watch::{ReadOnly, WatchReport};
 
 /// How to open and close.
@@ -92,12 +93,11 @@ pub struct Gate<R: Ring> {
     options: GateOptions,
     reports: watch::Receiver<WatchReport>,
     ingest: watch::Receiver<IngestStatus>,
+    readiness: watch::Receiver<Readiness>,
+    handing_over: watch::Receiver<bool>,
     status: watch::Sender<GateStatus>,
     memory: GateMemory,
-    /// The leadership that was last seen to serve, while it is not over.
-    last_served: Option<LeaderTerm>,
-    /// Since when this member has not served; none while it does.
-    unserved_since: Option<Instant>,
+    leading: LeadingMemory,
     /// When we last moved it or failed to, and what is so since then: a report of an earlier look does
     /// not tell.
     moved: Option<(Instant, ReadOnly)>,
@@ -111,6 +111,8 @@ impl<R: Ring> Gate<R> {
         options: GateOptions,
         reports: watch::Receiver<WatchReport>,
         ingest: watch::Receiver<IngestStatus>,
+        readiness: watch::Receiver<Readiness>,
+        handing_over: watch::Receiver<bool>,
     ) -> (Self, watch::Receiver<GateStatus>) {
         let (status, receiver) = watch::channel(GateStatus {
             state: GateState::Unknown,
@@ -121,10 +123,11 @@ impl<R: Ring> Gate<R> {
             options,
             reports,
             ingest,
+            readiness,
+            handing_over,
             status,
             memory: GateMemory::default(),
-            last_served: None,
-            unserved_since: None,
+            leading: LeadingMemory::default(),
             moved: None,
             retry_at: None,
         };
@@ -149,21 +152,14 @@ impl<R: Ring> Gate<R> {
     }
 
     async fn something_changes(&mut self) {
-        let serving = self.ring.serving_term();
-        let leadership = async {
-            match serving {
-                Some(term) => self.ring.leadership_over(term).await,
-                None => {
-                    self.ring.serves().await;
-                }
-            }
-        };
         // Silence and retries are a matter of time alone.
         let tick = tokio::time::sleep(Duration::from_millis(250));
         tokio::select! {
-            () = leadership => {}
+            () = leadership_changes(&*self.ring) => {}
             _ = self.reports.changed() => {}
             _ = self.ingest.changed() => {}
+            _ = self.readiness.changed() => {}
+            _ = self.handing_over.changed() => {}
             () = tick => {}
         }
     }
@@ -171,9 +167,13 @@ impl<R: Ring> Gate<R> {
     async fn act(&mut self) {
         let protection = self.reports.borrow_and_update().protection.clone();
         let attached = self.ingest.borrow_and_update().is_attached();
+        let readiness = *self.readiness.borrow_and_update();
+        let handing_over = *self.handing_over.borrow_and_update();
         let inputs = GateInputs {
-            leading: self.leading(Instant::now()),
+            leading: self.leading.look(&*self.ring, Instant::now()),
             attached,
+            readiness,
+            handing_over,
             protection: &protection,
             server: self.view(),
             patience: self.options.patience,
@@ -188,22 +188,6 @@ impl<R: Ring> Gate<R> {
                 self.retry_at = None;
                 self.settle(reason);
             }
-        }
-    }
-
-    fn leading(&mut self, now: Instant) -> Leading {
-        if let Some(term) = self.ring.serving_term() {
-            self.last_served = Some(term);
-            self.unserved_since = None;
-            return Leading::Serving(term);
-        }
-        let so_far = now.saturating_duration_since(*self.unserved_since.get_or_insert(now));
-        let over = |term: LeaderTerm| self.ring.leadership_over(term).now_or_never().is_some();
-        self.last_served = self.last_served.filter(|&term| !over(term));
-        match (self.last_served, self.ring.primary_elsewhere()) {
-            (Some(_), _) => Leading::Silent(so_far),
-            (None, Some(member)) => Leading::Elsewhere(member),
-            (None, None) => Leading::No(so_far),
         }
     }
 

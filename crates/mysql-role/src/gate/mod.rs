@@ -5,7 +5,5 @@
 mod decision;
 mod gate_task;
 
-pub use decision::{
-    CloseReason, GateAction, GateInputs, GateMemory, GateView, Leading, StayReason, decide,
-};
+pub use decision::{CloseReason, GateAction, GateInputs, GateMemory, GateView, StayReason, decide};
 pub use gate_task::{Gate, GateOptions, GateState, GateStatus};

@@ -14,23 +14,30 @@ use crate::ingest::options::IngestOptions;
 use crate::ingest::session::Session;
 use crate::ingest::status::{IngestFigures, IngestState, IngestStatus};
 use crate::ring::{LeaderTerm, Ring, Ticket};
+use crate::role::Readiness;
 
 /// Takes the primary's transactions in.
 #[derive(Debug)]
 pub struct Ingest<R: Ring> {
     ring: Arc<R>,
     options: IngestOptions,
+    readiness: watch::Receiver<Readiness>,
     status: watch::Sender<IngestStatus>,
     figures: Arc<IngestFigures>,
 }
 
 impl<R: Ring> Ingest<R> {
-    /// A task that is not running yet.
-    pub fn new(ring: Arc<R>, options: IngestOptions) -> Self {
+    /// A task that is not running yet. It attaches once the server is ready to be the primary.
+    pub fn new(
+        ring: Arc<R>,
+        options: IngestOptions,
+        readiness: watch::Receiver<Readiness>,
+    ) -> Self {
         let (status, _) = watch::channel(IngestStatus::new(Instant::now()));
         Self {
             ring,
             options,
+            readiness,
             status,
             figures: Arc::new(IngestFigures::default()),
         }
@@ -60,6 +67,11 @@ impl<R: Ring> Ingest<R> {
     async fn serve(&self) {
         loop {
             let term = self.ring.serves().await;
+            let mut readiness = self.readiness.clone();
+            tokio::select! {
+                () = self.ring.leadership_over(term) => continue,
+                ready = readiness.wait_for(|now| now.allows(term)) => if ready.is_err() { return },
+            }
             self.lead(term).await;
             self.go(IngestState::Idle);
         }

@@ -30,6 +30,7 @@ struct Member {
     gate: watch::Receiver<GateStatus>,
     stop: CancellationToken,
     tasks: Vec<tokio::task::JoinHandle<()>>,
+    handing_over: watch::Sender<bool>,
 }
 
 impl Member {
@@ -48,11 +49,14 @@ impl Member {
         let mut gating = GateOptions::new(connect(&server.socket()));
         gating.patience = patience;
         gating.retry = Duration::from_millis(200);
+        let (handing_over, handed_over) = watch::channel(false);
         let (gate_task, gate) = Gate::new(
             Arc::clone(&ring),
             gating,
             reports.clone(),
             ingest.status.clone(),
+            ingest.readiness(),
+            handed_over,
         );
         let stop = CancellationToken::new();
         let tasks = vec![
@@ -66,6 +70,7 @@ impl Member {
             gate,
             stop,
             tasks,
+            handing_over,
         }
     }
 
@@ -448,5 +453,21 @@ async fn somebody_else_who_acknowledges_in_mysqld_is_found() -> Result<()> {
     drop(stream);
     // mysqld notices at its next heartbeat that the stranger is gone.
     member.opens().await?;
+    member.stop().await
+}
+
+/// Before the leadership goes to another member, nobody may write any more, and what waits is acknowledged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handover_closes_the_gate_and_its_end_opens_it() -> Result<()> {
+    let server = launch(&[])?;
+    let member = Member::start(&server, requirements());
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    member.opens().await?;
+    member.handing_over.send_replace(true);
+    member.closes("being given to another member").await?;
+    assert_eq!(server.client().variable("super_read_only")?, "ON");
+    member.handing_over.send_replace(false);
+    member.opens().await?;
+    server.client().sql("INSERT INTO d.t VALUES (1, 'x')")?;
     member.stop().await
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use mysql_link::{ConnectOptions, Endpoint};
 use mysql_role::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
+use mysql_role::role::Readiness;
 use mysql_role::settings::Requirements;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions, PendingSql};
@@ -59,11 +60,13 @@ pub(crate) struct Running {
     pub(crate) figures: Arc<IngestFigures>,
     stop: CancellationToken,
     task: JoinHandle<()>,
+    readiness: watch::Sender<Readiness>,
 }
 
 impl Running {
     pub(crate) fn start(ring: &Arc<MemoryRing>, options: IngestOptions) -> Self {
-        let ingest = Ingest::new(Arc::clone(ring), options);
+        let (readiness, always) = watch::channel(Readiness::Always);
+        let ingest = Ingest::new(Arc::clone(ring), options, always);
         let (status, figures, stop) = (ingest.status(), ingest.figures(), CancellationToken::new());
         let task = tokio::spawn(ingest.run(stop.clone()));
         Self {
@@ -71,6 +74,7 @@ impl Running {
             figures,
             stop,
             task,
+            readiness,
         }
     }
 
@@ -85,6 +89,11 @@ impl Running {
             Ok(status) => Ok(status?.state.clone()),
             Err(_) => anyhow::bail!("ingest is {:?}", *self.status.borrow()),
         }
+    }
+
+    /// The server may lead whenever the ring says so.
+    pub(crate) fn readiness(&self) -> watch::Receiver<Readiness> {
+        self.readiness.subscribe()
     }
 
     pub(crate) async fn attached(&mut self) -> Result<()> {

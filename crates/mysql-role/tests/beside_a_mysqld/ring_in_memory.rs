@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::event::EventType;
 use binlog_format::events::{FormatDescription, GtidEvent};
-use binlog_format::gtid::Gtid;
+use binlog_format::gtid::{Gtid, GtidSet};
 use mysql_role::{CurrentFile, LeaderTerm, Outcome, Ring, RingError, RingLog, Ticket};
 use raft_types::{AppEntry, MemberId, OpId};
 use tokio::sync::{oneshot, watch};
@@ -214,6 +214,23 @@ impl Ring for MemoryRing {
 
     fn committed(&self) -> watch::Receiver<Option<OpId>> {
         self.committed.subscribe()
+    }
+
+    async fn settled(&self) -> Result<GtidSet, RingError> {
+        let mut leadership = self.leadership.subscribe();
+        let decided =
+            |now: &Leadership| matches!(now, Leadership::Serving(_) | Leadership::Elsewhere(_));
+        let _ = leadership.wait_for(decided).await;
+        let state = self.state.lock().unwrap();
+        let committed = *self.committed.borrow();
+        let mut gtids = state.log.gtids.clone();
+        for (index, entry) in state.entries.iter().enumerate() {
+            let behind = committed.is_none_or(|mark| index as u64 > mark.index);
+            if let Some(gtid) = gtid_of(entry).filter(|_| behind) {
+                gtids.remove(&gtid);
+            }
+        }
+        Ok(gtids)
     }
 
     async fn propose(&self, entry: AppEntry, term: LeaderTerm) -> Result<MemoryTicket, RingError> {

@@ -88,7 +88,9 @@ impl From<PromotionError> for Refusal {
     fn from(error: PromotionError) -> Self {
         let (exit, advice) = match error {
             PromotionError::Refused(refusal) => return refusal.into(),
-            PromotionError::Move { .. } | PromotionError::FellBehind { .. } => (Exit::Error, LOOK),
+            PromotionError::Move { .. }
+            | PromotionError::FellBehind { .. }
+            | PromotionError::Drain { .. } => (Exit::Error, LOOK),
             PromotionError::AnotherLeads { .. } => (Exit::Error, ""),
             PromotionError::Unknown(_) => (Exit::Unknown, ""),
         };

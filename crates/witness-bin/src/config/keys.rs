@@ -382,6 +382,20 @@ pub const KEYS: &[Key] = &[
         "Whether the member sets what the wait for consensus needs on mysqld (semi-sync, timeouts, sync_binlog). Otherwise it only checks.",
     ),
     key(
+        "mysql.apply",
+        Kind::Choice(&["rows", "off"]),
+        Value("\"rows\""),
+        "",
+        "What applies the ring's log to mysqld while another member leads: `rows` the member's applier, row by row; `off` nothing, for a ring with one mysqld.",
+    ),
+    key(
+        "mysql.apply_workers",
+        Kind::Integer { min: 1, max: 1024 },
+        Value("4"),
+        "",
+        "Connections over which the applier writes to mysqld.",
+    ),
+    key(
         "http.listen",
         Kind::HostPort,
         Value("\"\""),

@@ -170,6 +170,8 @@ pub struct MysqlSettings {
     pub server_uuid: Option<Uuid>,
     /// Whether the member sets what it needs, or only checks.
     pub manage_settings: bool,
+    /// Connections over which the ring's log is applied while another member leads; `None`: it is not.
+    pub apply_workers: Option<usize>,
 }
 
 /// Who starts and stops mysqld.
@@ -381,6 +383,10 @@ fn mysql(values: &Values) -> Option<MysqlSettings> {
             .filter(|id| *id != 0),
         server_uuid: values.uuid("mysql.server_uuid")?,
         manage_settings: values.bool("mysql.manage_settings")?,
+        apply_workers: match text("mysql.apply")?.as_str() {
+            "off" => None,
+            _ => Some(usize::try_from(values.number("mysql.apply_workers")?).ok()?),
+        },
     })
 }
 

@@ -193,6 +193,7 @@ impl Node {
         let asked = Some(connect.clone());
         self.spawn(purge_as_configured(ring.clone(), retention, asked));
         let beside = Beside::start(&self.config, settings, connect, requirements, ring.clone());
+        ring.member.set_writer(beside.writer());
         self.desk.has_mysql(Box::new(beside.viewer()));
         *self.lock_beside() = Some(beside);
         Ok(())

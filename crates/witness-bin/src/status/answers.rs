@@ -107,8 +107,6 @@ fn primary(view: &MemberView) -> Answer {
     Ok(())
 }
 
-/// Nothing applies the log to the mysqld of a member that follows yet, so its data would be old
-/// without an end.
 fn replica(view: &MemberView) -> Answer {
     if view.member.kind != MemberKind::Database {
         return Err("it is a witness".into());
@@ -116,7 +114,17 @@ fn replica(view: &MemberView) -> Answer {
     if view.role == Role::Leader {
         return Err("it leads".into());
     }
-    Err("nothing applies the ring's log to its mysqld, so reads there would be stale".into())
+    readiness(view)?;
+    let Some(mysql) = &view.mysql else {
+        return Err("it has no mysqld".into());
+    };
+    if !mysql.following {
+        return Err(format!(
+            "its mysqld does not follow the ring: {}",
+            mysql.role
+        ));
+    }
+    Ok(())
 }
 
 fn witness(view: &MemberView) -> Answer {

@@ -51,6 +51,10 @@ pub(crate) fn database_leader() -> MemberView {
         acknowledged_total: 7,
         acks_total: 5,
         trouble: None,
+        role: "primary".into(),
+        following: false,
+        lag_ms: None,
+        applied_total: 0,
     });
     view
 }

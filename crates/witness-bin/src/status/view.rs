@@ -226,6 +226,18 @@ pub struct MysqlView {
     pub writable: bool,
     /// The same in words, with the reason.
     pub gate: String,
+    /// What it is to the ring: `primary`, `following` and the like, with the reason.
+    #[serde(default)]
+    pub role: String,
+    /// Whether the ring's log is being applied to it.
+    #[serde(default)]
+    pub following: bool,
+    /// Milliseconds that what is applied is behind what the ring committed, while it follows.
+    #[serde(default)]
+    pub lag_ms: Option<u64>,
+    /// Transactions of the ring's log that were applied to it since the process started.
+    #[serde(default)]
+    pub applied_total: u64,
     /// Age of the oldest transaction that is in its binlog and not acknowledged.
     pub oldest_unacked_seconds: Option<f64>,
     /// Transactions of it that the ring committed since the process started.

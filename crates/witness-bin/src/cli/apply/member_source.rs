@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use applier::source::{Source, SourceError, reopening};
-use binlog_format::canonical::CanonicalEvents;
-use binlog_format::checksum::ChecksumAlgorithm;
-use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
+use applier::source::{Source, SourceError, framed, reopening};
+use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::GtidSet;
-use bytes::Bytes;
 use transport::{AdminClient, AdminError, LogPiece, LogPieces};
 
 /// See the module.
@@ -53,25 +50,6 @@ impl MemberSource {
             false => SourceError::Refused(error.to_string()),
         })
     }
-
-    fn framed(&self, payload: Bytes) -> Result<FramedTransaction, SourceError> {
-        let no_meaning = |error: &dyn std::fmt::Display| {
-            SourceError::Refused(format!(
-                "the member sends a transaction that has no meaning: {error}"
-            ))
-        };
-        let mut framer =
-            TransactionFramer::new(ChecksumAlgorithm::None, self.max_transaction_bytes);
-        let mut last = None;
-        for event in CanonicalEvents::new(payload) {
-            let event = event.map_err(|error| no_meaning(&error))?;
-            last = framer.push(&event).map_err(|error| no_meaning(&error))?;
-        }
-        match last {
-            Some(StreamItem::Transaction(transaction)) => Ok(transaction),
-            _ => Err(no_meaning(&"it has no end")),
-        }
-    }
 }
 
 impl Source for MemberSource {
@@ -87,7 +65,7 @@ impl Source for MemberSource {
             };
             match pieces.next().await {
                 Ok(Some(LogPiece::Transaction(payload))) => {
-                    let transaction = self.framed(payload)?;
+                    let transaction = framed(payload, self.max_transaction_bytes)?;
                     self.have.add(transaction.gtid);
                     self.drained = false;
                     return Ok(Some(transaction));

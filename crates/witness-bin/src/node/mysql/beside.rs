@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::supervisor_options;
+use super::writer::PrimaryWriter;
 use crate::config::{Config, MysqlMode, MysqlSettings};
 use crate::node::ring_handle::RingHandle;
 use crate::status::MysqlView;
@@ -31,7 +32,7 @@ pub(crate) struct Beside {
     supervisor: Option<Supervised>,
     /// Said to the gate; nobody else says more where nothing is applied.
     _readiness: watch::Sender<Readiness>,
-    handing_over: watch::Sender<bool>,
+    handing_over: Arc<watch::Sender<bool>>,
 }
 
 /// A mysqld that is the member's child.
@@ -152,7 +153,7 @@ impl Beside {
             gate: Running::start(|stop| gate.run(stop)),
             role: role.map(|role| Running::start(|stop| role.run(stop))),
             _readiness: readiness,
-            handing_over,
+            handing_over: Arc::new(handing_over),
         }
     }
 
@@ -160,6 +161,14 @@ impl Beside {
     pub(crate) fn viewer(&self) -> impl Fn() -> MysqlView + Send + Sync + 'static {
         let parts = self.parts.clone();
         move || parts.view(Instant::now())
+    }
+
+    /// Who is paused before the leadership is given away.
+    pub(crate) fn writer(&self) -> Arc<PrimaryWriter> {
+        Arc::new(PrimaryWriter {
+            handing_over: Arc::clone(&self.handing_over),
+            gate: self.parts.gate.clone(),
+        })
     }
 
     /// Ends: closes the primary for writes first, so that what is under way can still be
@@ -288,8 +297,12 @@ fn trouble(
     ingest: &IngestStatus,
     report: &WatchReport,
     gate: &GateStatus,
+    role: Option<&RoleStatus>,
 ) -> Option<String> {
     if let Some(SupervisorState::Failed { cause } | SupervisorState::Held { cause }) = supervisor {
+        return Some(cause.clone());
+    }
+    if let Some(RoleState::Stopped { cause }) = role.map(|role| &role.state) {
         return Some(cause.clone());
     }
     if let IngestState::Failed { cause } = &ingest.state {

@@ -1,9 +1,11 @@
 //! The mysqld beside a database member.
 
 mod beside;
+mod committed_source;
 mod connection;
 mod executed;
 mod ring_bridge;
+mod writer;
 
 pub(crate) use beside::{Beside, Child};
 pub(crate) use connection::{connect_options, requirements};

@@ -1,5 +1,6 @@
 //! The member's Raft and log as the ingest sees them.
 
+use binlog_format::gtid::GtidSet;
 use consensus::{Leadership, NotServing, ProposalTicket, Term};
 use mysql_role::{CurrentFile, LeaderTerm, Outcome, Ring, RingError, RingLog, Ticket};
 use raft_types::{AppEntry, MemberId, MemberKind, OpId};
@@ -90,6 +91,23 @@ impl Ring for RingHandle {
         self.member.committed()
     }
 
+    async fn settled(&self) -> Result<GtidSet, RingError> {
+        let committed = loop {
+            match self.member.committed_in_ring().await {
+                Ok(committed) => break committed,
+                // Nobody serves at the moment, or a call was lost.
+                Err(error) => {
+                    tracing::debug!(%error, "the ring does not say yet what is committed");
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+            }
+        };
+        let mut own = self.member.committed();
+        let known = own.wait_for(|own| *own >= committed).await;
+        let mark = *known.map_err(|_| RingError("the member stops".to_owned()))?;
+        Ok(self.log.committed_gtids(mark))
+    }
+
     async fn propose(&self, entry: AppEntry, term: LeaderTerm) -> Result<BridgeTicket, RingError> {
         let proposed = self.member.propose(entry, Term(term.0)).await;
         proposed
@@ -97,6 +115,9 @@ impl Ring for RingHandle {
             .map_err(|error| RingError(error.to_string()))
     }
 }
+
+/// Between two questions to a ring that does not answer.
+const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(100);
 
 impl RingHandle {
     fn end(&self) -> Option<OpId> {

@@ -1,0 +1,73 @@
+//! Whether a server has everything of the ring's log.
+
+use std::time::Duration;
+
+use binlog_format::gtid::GtidSet;
+use mysql_link::{ConnectOptions, Connection};
+
+use crate::ring::Ring;
+use crate::role::errant::errant;
+
+/// What a comparison found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Compared {
+    /// Transactions of the log that the server lacks.
+    pub(super) lacks: GtidSet,
+    /// Transactions of the server that the log lacks.
+    pub(super) beyond: GtidSet,
+}
+
+/// Compares what the server has with the log of a member that serves.
+///
+/// # Errors
+/// In words: one of the two cannot be asked.
+pub(super) async fn compare<R: Ring>(
+    ring: &R,
+    connect: &ConnectOptions,
+) -> Result<Compared, String> {
+    let log = ring.log().await.map_err(|error| error.to_string())?;
+    let executed = executed(connect).await?;
+    Ok(Compared {
+        lacks: log.gtids.difference(&executed),
+        beyond: errant(&executed, &log.gtids),
+    })
+}
+
+/// What the server has executed.
+///
+/// # Errors
+/// In words: it cannot be asked, or its answer cannot be read.
+pub(super) async fn executed(connect: &ConnectOptions) -> Result<GtidSet, String> {
+    let mut connection = open(connect).await?;
+    let answer = connection.query("SELECT @@GLOBAL.gtid_executed").await;
+    let answer = answer.map_err(|error| error.to_string())?;
+    connection.close().await;
+    let text = answer.first().and_then(|row| row.text_at(0));
+    text.unwrap_or_default()
+        .parse()
+        .map_err(|error| format!("gtid_executed cannot be read: {error}"))
+}
+
+/// Waits on the server until it has executed all of `wanted`, for `limit` at most.
+///
+/// # Errors
+/// In words: the server cannot be asked.
+pub(super) async fn has_all(
+    connect: &ConnectOptions,
+    wanted: &GtidSet,
+    limit: Duration,
+) -> Result<bool, String> {
+    let mut connection = open(connect).await?;
+    let seconds = limit.as_secs_f64();
+    let wait = format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{wanted}', {seconds})");
+    let bound = limit + connect.timeouts.statement;
+    let answer = connection.query_within(&wait, bound).await;
+    let answer = answer.map_err(|error| error.to_string())?;
+    connection.close().await;
+    Ok(answer.first().and_then(|row| row.text_at(0)) == Some("0"))
+}
+
+async fn open(connect: &ConnectOptions) -> Result<Connection, String> {
+    let opened = Connection::open(connect).await;
+    opened.map_err(|error| error.to_string())
+}

@@ -1,0 +1,47 @@
+//! The steps between following and being the primary, after the last transaction was applied.
+
+use std::time::Duration;
+
+use mysql_link::{ConnectOptions, Connection, LinkError};
+
+use crate::read_only;
+
+/// How long a lock may be waited for. No client writes, so that there is nothing to wait for.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+
+/// Closes the server to administrators too, and drops the binlog files of the time in which it followed: they name the
+/// transactions that were applied without holding them, and a dump that read them would pass over every row.
+///
+/// # Errors
+/// In words; done again, it goes on where it was.
+pub(super) async fn leave_following(connect: &ConnectOptions) -> Result<(), String> {
+    let closed = read_only::close(connect, LOCK_WAIT).await;
+    closed.map_err(|error| error.to_string())?;
+    let mut connection = Connection::open(connect).await.map_err(told)?;
+    connection
+        .execute("FLUSH BINARY LOGS")
+        .await
+        .map_err(told)?;
+    drop_earlier_binlogs(&mut connection).await?;
+    connection.close().await;
+    Ok(())
+}
+
+/// Drops all binlog files but the newest one.
+///
+/// # Errors
+/// In words.
+pub(super) async fn drop_earlier_binlogs(connection: &mut Connection) -> Result<(), String> {
+    let files = connection.query("SHOW BINARY LOGS").await.map_err(told)?;
+    let newest = files.rows.last().and_then(|row| row.text_at(0));
+    let Some(newest) = newest.filter(|_| files.rows.len() > 1) else {
+        return Ok(());
+    };
+    let purge = format!("PURGE BINARY LOGS TO '{}'", newest.replace('\'', "''"));
+    connection.execute(&purge).await.map_err(told)?;
+    Ok(())
+}
+
+fn told(error: LinkError) -> String {
+    error.to_string()
+}

@@ -1,0 +1,22 @@
+//! What the mysqld beside a member is at the moment: the primary, a follower that the applier writes the ring's committed log
+//! to, or neither. A pure plan decides ([`plan`]); the runner acts, and where it is in doubt nothing is applied and nothing
+//! opens: `super_read_only` stays on.
+//!
+//! ```text
+//!   leading elsewhere, gate closed             this member serves
+//!  ───────────────────────────────► following ───────────────────► finishing ──► ready: ingest attaches, the gate opens
+//!                                       ▲                                                │
+//!                                       └──────────── gate closed ◄── leading elsewhere ─┘
+//! ```
+
+mod catching_up;
+mod errant;
+mod follower;
+mod handover;
+pub mod plan;
+mod runner;
+mod status;
+
+pub use follower::FollowOptions;
+pub use runner::{Role, RoleInputs};
+pub use status::{Readiness, RoleState, RoleStatus};

@@ -1,0 +1,261 @@
+//! What is to be done about the server now, pure.
+
+use std::time::Instant;
+
+use crate::leading::Leading;
+use crate::ring::LeaderTerm;
+use crate::role::status::Readiness;
+
+/// Which start of mysqld, as the watch counts them.
+pub type Incarnation = u64;
+
+/// Who can write to the server, as the gate tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// Nobody knows.
+    Unknown,
+    /// Clients can.
+    Open,
+    /// Clients cannot, and no commit waits.
+    Closed,
+    /// It is to be closed, and cannot be: commits wait for an ACK that may never come.
+    Stuck,
+}
+
+/// What the applier does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applier {
+    /// It is not at work.
+    Off,
+    /// It is at work on this start of mysqld.
+    On(Incarnation),
+    /// It ended by itself; it is not to be started again before this moment.
+    Failed(Instant),
+}
+
+/// Everything that the decision depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct Situation {
+    /// What this member is.
+    pub leading: Leading,
+    /// Who can write.
+    pub door: Door,
+    /// The start of mysqld that was looked at last; `None` when it cannot be looked at.
+    pub server: Option<Incarnation>,
+    /// What the applier does.
+    pub applier: Applier,
+    /// Whether the server may become the primary.
+    pub readiness: Readiness,
+    /// In which start of mysqld that was found.
+    pub ready_in: Option<Incarnation>,
+    /// Whether this member can kill mysqld and start it again.
+    pub can_restart: bool,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Compare what the server has with the log at the begin of the leadership.
+    Compare(LeaderTerm),
+    /// Start the applier.
+    Follow,
+    /// Wait until everything of the log is applied, end the applier, and make the server fit to be the primary.
+    Finish(LeaderTerm),
+    /// End the applier: what it writes to is not what it was started on.
+    EndApplier,
+    /// Kill mysqld, cut off what the ring has not committed, and start it.
+    Restart,
+    /// Nothing.
+    Stay,
+}
+
+/// Decides.
+pub fn decide(situation: &Situation, now: Instant) -> Action {
+    let Some(server) = situation.server else {
+        // The applier waits by itself for a server that is away for a moment.
+        return Action::Stay;
+    };
+    if let Applier::On(started_on) = situation.applier
+        && started_on != server
+    {
+        return Action::EndApplier;
+    }
+    match situation.leading {
+        Leading::Serving(term) => lead(situation, server, term, now),
+        // Whoever comes next, this member included, finds the server as it is.
+        Leading::Silent(_) => Action::Stay,
+        Leading::Elsewhere(_) if situation.door == Door::Stuck && situation.can_restart => {
+            Action::Restart
+        }
+        Leading::Elsewhere(_) | Leading::No(_) => follow(situation, now),
+    }
+}
+
+fn lead(situation: &Situation, server: Incarnation, term: LeaderTerm, now: Instant) -> Action {
+    if matches!(situation.applier, Applier::On(_)) {
+        return Action::Finish(term);
+    }
+    if situation.readiness.allows(term) && situation.ready_in == Some(server) {
+        return Action::Stay;
+    }
+    match situation.readiness {
+        Readiness::Always => Action::Stay,
+        // Found in this leadership, or the door would not have been looked at for it.
+        Readiness::Lacks if situation.ready_in == Some(server) => follow(situation, now),
+        _ => Action::Compare(term),
+    }
+}
+
+fn follow(situation: &Situation, now: Instant) -> Action {
+    match situation.applier {
+        Applier::On(_) => Action::Stay,
+        Applier::Failed(not_before) if now < not_before => Action::Stay,
+        Applier::Off | Applier::Failed(_) if situation.door == Door::Closed => Action::Follow,
+        Applier::Off | Applier::Failed(_) => Action::Stay,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use raft_types::MemberId;
+
+    use super::*;
+
+    const TERM: LeaderTerm = LeaderTerm(3);
+
+    #[test]
+    fn what_to_do() {
+        use Action::{Compare, EndApplier, Finish, Follow, Restart, Stay};
+        use Applier::{Failed, Off, On};
+        use Door::{Closed, Open, Stuck, Unknown};
+        let now = Instant::now();
+        let serving = Leading::Serving(TERM);
+        let elsewhere = Leading::Elsewhere(MemberId(4));
+        let silent = Leading::Silent(Duration::from_secs(100));
+        let no = Leading::No(Duration::from_secs(100));
+        let (ready, earlier) = (Readiness::In(TERM), Readiness::In(LeaderTerm(2)));
+        let (lacks, applying) = (Readiness::Lacks, Readiness::Applying);
+        let unknown = Readiness::Unknown;
+        let failed = Failed(now + Duration::from_secs(1));
+        let may_try = Failed(now);
+        let table = [
+            // A leader that was compared stays; one that was not, in this term or start, is compared.
+            (serving, Open, Some(1), Off, ready, Some(1), Stay),
+            (serving, Closed, Some(1), Off, ready, Some(1), Stay),
+            (serving, Open, Some(1), Off, unknown, None, Compare(TERM)),
+            (
+                serving,
+                Closed,
+                Some(1),
+                Off,
+                earlier,
+                Some(1),
+                Compare(TERM),
+            ),
+            (serving, Closed, Some(2), Off, ready, Some(1), Compare(TERM)),
+            (serving, Closed, Some(2), Off, lacks, Some(1), Compare(TERM)),
+            (serving, Open, Some(1), Off, Readiness::Always, None, Stay),
+            // It catches up behind a closed door only.
+            (serving, Closed, Some(1), Off, lacks, Some(1), Follow),
+            (serving, Open, Some(1), Off, lacks, Some(1), Stay),
+            (serving, Closed, Some(1), failed, lacks, Some(1), Stay),
+            (
+                serving,
+                Closed,
+                Some(1),
+                On(1),
+                applying,
+                Some(1),
+                Finish(TERM),
+            ),
+            (
+                serving,
+                Closed,
+                Some(2),
+                On(1),
+                applying,
+                Some(1),
+                EndApplier,
+            ),
+            // Elsewhere it follows, once nobody can write.
+            (elsewhere, Closed, Some(1), Off, earlier, Some(1), Follow),
+            (elsewhere, Open, Some(1), Off, earlier, Some(1), Stay),
+            (elsewhere, Unknown, Some(1), Off, unknown, None, Stay),
+            (elsewhere, Closed, Some(1), On(1), applying, None, Stay),
+            (
+                elsewhere,
+                Closed,
+                Some(2),
+                On(1),
+                applying,
+                None,
+                EndApplier,
+            ),
+            (elsewhere, Closed, Some(1), failed, unknown, None, Stay),
+            (elsewhere, Closed, Some(1), may_try, unknown, None, Follow),
+            (elsewhere, Stuck, Some(1), Off, earlier, Some(1), Restart),
+            (no, Closed, Some(1), Off, unknown, None, Follow),
+            (no, Open, Some(1), Off, ready, Some(1), Stay),
+            // What waits may still be acknowledged when nobody else leads.
+            (no, Stuck, Some(1), Off, ready, Some(1), Stay),
+            (silent, Stuck, Some(1), Off, ready, Some(1), Stay),
+            (silent, Closed, Some(1), Off, ready, Some(1), Stay),
+            (silent, Closed, Some(1), On(1), applying, Some(1), Stay),
+            // Nothing is done to a server that cannot be seen.
+            (elsewhere, Closed, None, Off, unknown, None, Stay),
+            (elsewhere, Stuck, None, Off, unknown, None, Stay),
+            (serving, Closed, None, Off, unknown, None, Stay),
+        ];
+        for (leading, door, server, applier, readiness, ready_in, expected) in table {
+            let situation = Situation {
+                leading,
+                door,
+                server,
+                applier,
+                readiness,
+                ready_in,
+                can_restart: true,
+            };
+            assert_eq!(decide(&situation, now), expected, "{situation:?}");
+            let attached = Situation {
+                can_restart: false,
+                ..situation
+            };
+            assert_ne!(decide(&attached, now), Restart, "{attached:?}");
+        }
+    }
+
+    /// Whatever is seen: the applier is never started while clients can write, or may wait for an ACK.
+    #[test]
+    fn the_applier_starts_behind_a_closed_door_only() {
+        let now = Instant::now();
+        let leadings = [
+            Leading::Serving(TERM),
+            Leading::Elsewhere(MemberId(4)),
+            Leading::No(Duration::ZERO),
+            Leading::Silent(Duration::ZERO),
+        ];
+        let doors = [Door::Unknown, Door::Open, Door::Stuck];
+        let readiness = [Readiness::Unknown, Readiness::Lacks, Readiness::In(TERM)];
+        for leading in leadings {
+            for door in doors {
+                for readiness in readiness {
+                    for applier in [Applier::Off, Applier::Failed(now)] {
+                        let situation = Situation {
+                            leading,
+                            door,
+                            server: Some(1),
+                            applier,
+                            readiness,
+                            ready_in: Some(1),
+                            can_restart: true,
+                        };
+                        assert_ne!(decide(&situation, now), Action::Follow, "{situation:?}");
+                    }
+                }
+            }
+        }
+    }
+}

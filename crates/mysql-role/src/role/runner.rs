@@ -1,0 +1,376 @@
+//! The task that does what the plan says, one thing after the other, and starts anew whenever the leadership, the gate or the
+//! server changes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use applier::run::StageName;
+use binlog_format::gtid::GtidSet;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::gate::{GateState, GateStatus};
+use crate::leading::{Leading, LeadingMemory, leadership_changes};
+use crate::ring::{CommittedLog, LeaderTerm, Ring};
+use crate::role::catching_up::{compare, has_all};
+use crate::role::errant::advice;
+use crate::role::follower::{FollowError, FollowOptions, Follower, Step};
+use crate::role::handover::leave_following;
+use crate::role::plan::{Action, Applier, Door, Incarnation, Situation, decide};
+use crate::role::status::{Readiness, RoleState, RoleStatus};
+use crate::supervisor::SupervisorHandle;
+use crate::watch::{Protection, WatchReport};
+
+/// Between two looks while nothing is told, and between two questions while the applier catches up.
+const TICK: Duration = Duration::from_millis(250);
+
+/// What a role is decided from.
+#[derive(Debug)]
+pub struct RoleInputs {
+    /// What the watch saw.
+    pub reports: watch::Receiver<WatchReport>,
+    /// What the gate did.
+    pub gate: watch::Receiver<GateStatus>,
+    /// Who can start mysqld anew, if anybody can.
+    pub supervisor: Option<Arc<SupervisorHandle>>,
+}
+
+/// Makes the server what it is to be.
+pub struct Role<R> {
+    ring: Arc<R>,
+    options: FollowOptions,
+    inputs: RoleInputs,
+    readiness: watch::Sender<Readiness>,
+    status: watch::Sender<RoleStatus>,
+    leading: LeadingMemory,
+    follower: Option<(Incarnation, Follower)>,
+    retry_at: Option<Instant>,
+    /// In which start of mysqld the readiness was found.
+    ready_in: Option<Incarnation>,
+    /// Whether the applier was at work on this start of mysqld since it was the primary.
+    followed: bool,
+    /// Transactions of appliers that have ended.
+    applied_before: u64,
+}
+
+impl<R: Ring + CommittedLog> Role<R> {
+    /// A task that is not running yet; where it says whether the server may become the primary is `readiness`.
+    pub fn new(
+        ring: Arc<R>,
+        options: FollowOptions,
+        inputs: RoleInputs,
+        readiness: watch::Sender<Readiness>,
+    ) -> (Self, watch::Receiver<RoleStatus>) {
+        let (status, receiver) = watch::channel(RoleStatus::new(Instant::now()));
+        readiness.send_replace(Readiness::Unknown);
+        let role = Self {
+            ring,
+            options,
+            inputs,
+            readiness,
+            status,
+            leading: LeadingMemory::default(),
+            follower: None,
+            retry_at: None,
+            ready_in: None,
+            followed: false,
+            applied_before: 0,
+        };
+        (role, receiver)
+    }
+
+    /// Acts until it is told to stop; then the applier ends, and the server stays as it is.
+    pub async fn run(mut self, stop: CancellationToken) {
+        loop {
+            let now = Instant::now();
+            let situation = self.situation(now);
+            let action = decide(&situation, now);
+            let acted = tokio::select! {
+                () = stop.cancelled() => break,
+                acted = self.act(action, &situation) => acted,
+            };
+            if acted {
+                continue;
+            }
+            self.show(&situation);
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = self.something_changes() => {}
+            }
+        }
+        self.end_applier().await;
+    }
+
+    fn situation(&mut self, now: Instant) -> Situation {
+        let door = match &self.inputs.gate.borrow_and_update().state {
+            GateState::Open => Door::Open,
+            GateState::Closed { .. } => Door::Closed,
+            GateState::NotClosed { .. } => Door::Stuck,
+            GateState::NotOpened { .. } | GateState::Unknown => Door::Unknown,
+        };
+        let report = self.inputs.reports.borrow_and_update();
+        let seen = !matches!(report.protection, Protection::Unknown { .. });
+        let server = report.server.as_ref().filter(|_| seen);
+        let server = server.map(|server| server.incarnation);
+        drop(report);
+        Situation {
+            leading: self.leading.look(&*self.ring, now),
+            door,
+            server,
+            applier: match (&self.follower, self.retry_at) {
+                (Some((incarnation, _)), _) => Applier::On(*incarnation),
+                (None, Some(at)) => Applier::Failed(at),
+                (None, None) => Applier::Off,
+            },
+            readiness: *self.readiness.borrow(),
+            ready_in: self.ready_in,
+            can_restart: self.inputs.supervisor.is_some(),
+        }
+    }
+
+    /// Whether something was done, after which everything is looked at anew.
+    async fn act(&mut self, action: Action, situation: &Situation) -> bool {
+        match action {
+            Action::Stay => return false,
+            Action::Compare(term) => return self.compare(term, situation.server).await,
+            Action::Follow => self.follow(situation.server),
+            Action::Finish(term) => return self.finish(term, situation.server).await,
+            Action::EndApplier => self.end_applier().await,
+            Action::Restart => self.restart().await,
+        }
+        true
+    }
+
+    async fn something_changes(&mut self) {
+        let ended = async {
+            match &mut self.follower {
+                Some((_, follower)) => follower.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        let failure = tokio::select! {
+            failure = ended => failure,
+            () = leadership_changes(&*self.ring) => return,
+            _ = self.inputs.gate.changed() => return,
+            _ = self.inputs.reports.changed() => return,
+            () = tokio::time::sleep(TICK) => return,
+        };
+        self.applier_failed(failure);
+    }
+
+    /// Whether the server has all that the log has at the begin of a leadership.
+    async fn compare(&mut self, term: LeaderTerm, server: Option<Incarnation>) -> bool {
+        let compared = tokio::select! {
+            () = self.ring.leadership_over(term) => return true,
+            compared = compare(&*self.ring, &self.options.connect) => compared,
+        };
+        let compared = match compared {
+            Ok(compared) => compared,
+            Err(cause) => {
+                self.go(RoleState::Waiting { what: cause });
+                return false;
+            }
+        };
+        // What a server has that was the primary before, the ring takes in. What a follower has, nobody knows.
+        if self.followed && !compared.beyond.is_empty() {
+            let cause = advice(&compared.beyond);
+            self.set(Readiness::Lacks, server);
+            self.go(RoleState::Stopped { cause });
+            return false;
+        }
+        let readiness = match compared.lacks.is_empty() {
+            true => Readiness::In(term),
+            false => Readiness::Lacks,
+        };
+        self.set(readiness, server);
+        true
+    }
+
+    fn follow(&mut self, server: Option<Incarnation>) {
+        let Some(server) = server else { return };
+        self.retry_at = None;
+        self.followed = true;
+        self.set(Readiness::Applying, Some(server));
+        let follower = Follower::start(Arc::clone(&self.ring), self.options.clone());
+        self.follower = Some((server, follower));
+    }
+
+    /// Waits until everything is applied that the log had when the leadership began, then makes the server fit to be opened.
+    async fn finish(&mut self, term: LeaderTerm, server: Option<Incarnation>) -> bool {
+        let ring = Arc::clone(&self.ring);
+        let applied = tokio::select! {
+            () = ring.leadership_over(term) => return true,
+            applied = self.everything_applied() => applied,
+        };
+        match applied {
+            Ok(true) => {}
+            Ok(false) => return true,
+            Err(cause) => {
+                self.go(RoleState::Waiting { what: cause });
+                return false;
+            }
+        }
+        self.end_applier().await;
+        let compared = async {
+            leave_following(&self.options.connect).await?;
+            compare(&*self.ring, &self.options.connect).await
+        };
+        match compared.await {
+            Ok(compared) if !compared.beyond.is_empty() => {
+                let cause = advice(&compared.beyond);
+                warn!("this member leads, and its mysqld stays closed: {cause}");
+                self.set(Readiness::Lacks, server);
+                self.retry_at = Some(Instant::now() + self.options.retry);
+                self.go(RoleState::Stopped { cause });
+            }
+            Ok(compared) if compared.lacks.is_empty() => {
+                info!(
+                    term = term.0,
+                    "mysqld has all of the ring's log and may be the primary"
+                );
+                self.followed = false;
+                self.set(Readiness::In(term), server);
+            }
+            Ok(_) => self.set(Readiness::Lacks, server),
+            Err(cause) => {
+                warn!("mysqld could not be made the primary yet: {cause}");
+                self.set(Readiness::Lacks, server);
+                self.retry_at = Some(Instant::now() + self.options.retry);
+                self.go(RoleState::Waiting { what: cause });
+            }
+        }
+        true
+    }
+
+    /// False when the applier ended by itself.
+    async fn everything_applied(&mut self) -> Result<bool, String> {
+        let log = self.ring.log().await.map_err(|error| error.to_string())?;
+        loop {
+            let Some((_, follower)) = &mut self.follower else {
+                return Ok(false);
+            };
+            let has_all = has_all(&self.options.connect, &log.gtids, TICK);
+            let failure = tokio::select! {
+                has_all = has_all => match has_all? {
+                    true => return Ok(true),
+                    false => None,
+                },
+                failure = follower.ended() => Some(failure),
+            };
+            if let Some(failure) = failure {
+                self.applier_failed(failure);
+                return Ok(false);
+            }
+            self.show_catching_up(&log.gtids).await;
+        }
+    }
+
+    async fn show_catching_up(&self, wanted: &GtidSet) {
+        if let Ok(executed) = crate::role::catching_up::executed(&self.options.connect).await {
+            let behind = wanted.difference(&executed).count();
+            let behind = u64::try_from(behind).unwrap_or(u64::MAX);
+            self.go(RoleState::CatchingUp { behind });
+        }
+    }
+
+    fn applier_failed(&mut self, failure: FollowError) {
+        let shown = self.status.borrow().state.clone();
+        let cause = failure.to_string();
+        if !matches!(&shown, RoleState::Stopped { cause: before } if *before == cause) {
+            warn!("mysqld does not follow the ring: {cause}");
+        }
+        self.forget_follower();
+        self.set(Readiness::Lacks, self.ready_in);
+        self.retry_at = Some(Instant::now() + self.options.retry);
+        self.go(RoleState::Stopped { cause });
+    }
+
+    async fn end_applier(&mut self) {
+        if let Some((_, follower)) = self.follower.take() {
+            self.applied_before += applied(&follower);
+            follower.end().await;
+            self.set(Readiness::Lacks, self.ready_in);
+        }
+    }
+
+    fn forget_follower(&mut self) {
+        if let Some((_, follower)) = self.follower.take() {
+            self.applied_before += applied(&follower);
+        }
+    }
+
+    async fn restart(&mut self) {
+        let why = "commits wait here for an ACK, and the primary is beside another member";
+        warn!("mysqld is killed and started again: {why}");
+        self.go(RoleState::Restarting {
+            why: why.to_owned(),
+        });
+        if let Some(supervisor) = &self.inputs.supervisor {
+            supervisor.kill_and_restart();
+        }
+        // The next look has to see the new start.
+        let before = self.inputs.reports.borrow().looked_at;
+        let seen = self
+            .inputs
+            .reports
+            .wait_for(|report| report.looked_at > before);
+        let _ = tokio::time::timeout(self.options.retry, seen).await;
+    }
+
+    fn set(&mut self, readiness: Readiness, server: Option<Incarnation>) {
+        self.ready_in = server;
+        self.readiness.send_if_modified(|now| {
+            let changed = *now != readiness;
+            *now = readiness;
+            changed
+        });
+    }
+
+    /// Tells what is so while nothing is to be done.
+    fn show(&self, situation: &Situation) {
+        let state = match (situation.leading, &self.follower) {
+            (_, Some((_, follower))) => match *follower.step.borrow() {
+                Step::Applying => RoleState::Following,
+                Step::Asking => RoleState::Waiting {
+                    what: "the ring has to say which transactions are committed".to_owned(),
+                },
+            },
+            (Leading::Serving(term), None) if situation.readiness.allows(term) => {
+                RoleState::Primary
+            }
+            (Leading::Silent(_), None) => RoleState::Primary,
+            _ => match self.status.borrow().state.clone() {
+                kept @ (RoleState::Stopped { .. } | RoleState::Waiting { .. }) => kept,
+                _ if situation.server.is_none() => RoleState::Waiting {
+                    what: "mysqld has to answer".to_owned(),
+                },
+                _ if situation.door != Door::Closed => RoleState::Waiting {
+                    what: "clients can still write".to_owned(),
+                },
+                _ => RoleState::Unknown,
+            },
+        };
+        self.go(state);
+    }
+
+    fn go(&self, state: RoleState) {
+        let follower = self.follower.as_ref().map(|(_, follower)| follower);
+        let lag_ms = follower.and_then(|follower| follower.progress.lag_ms(StageName::Committed));
+        let applied_total = self.applied_before + follower.map_or(0, applied);
+        self.status.send_if_modified(|status| {
+            let changed = status.state != state;
+            if changed {
+                status.since = Instant::now();
+                status.state = state;
+            }
+            let figures = (status.lag_ms, status.applied_total) != (lag_ms, applied_total);
+            (status.lag_ms, status.applied_total) = (lag_ms, applied_total);
+            changed || figures
+        });
+    }
+}
+
+fn applied(follower: &Follower) -> u64 {
+    follower.progress.passed(StageName::Committed).transactions
+}

@@ -1,0 +1,89 @@
+//! What the role tells: to the gate and to ingest whether the server may become the primary, to operators what goes on.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::ring::LeaderTerm;
+
+/// Whether the server may become the primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readiness {
+    /// In any leadership: nothing but clients writes to it (`mysql.apply = "off"`).
+    Always,
+    /// It was not compared with the ring's log yet.
+    Unknown,
+    /// It lacks transactions of the ring's log.
+    Lacks,
+    /// The applier is at work.
+    Applying,
+    /// In this leadership: it has everything that the log had when it began, and the applier is gone.
+    In(LeaderTerm),
+}
+
+impl Readiness {
+    /// Whether it may in the leadership of `term`.
+    pub fn allows(self, term: LeaderTerm) -> bool {
+        match self {
+            Self::Always => true,
+            Self::In(ready) => ready == term,
+            Self::Unknown | Self::Lacks | Self::Applying => false,
+        }
+    }
+}
+
+/// What the server is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum RoleState {
+    /// Nobody knows yet: mysqld was not looked at, or nobody leads.
+    Unknown,
+    /// It is the primary of this member's leadership, or is on its way to be opened.
+    Primary,
+    /// It follows the ring.
+    Following,
+    /// This member leads, and its mysqld does not have all of the log yet.
+    CatchingUp {
+        /// Transactions that it lacks.
+        behind: u64,
+    },
+    /// It should follow, and waits for something.
+    Waiting {
+        /// For what.
+        what: String,
+    },
+    /// It neither follows nor may it be the primary; somebody has to look.
+    Stopped {
+        /// Why, and what to do.
+        cause: String,
+    },
+    /// It is killed and started again, so that what the ring has not committed is cut off.
+    Restarting {
+        /// Why.
+        why: String,
+    },
+}
+
+/// The state and its age.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleStatus {
+    /// What the server is.
+    pub state: RoleState,
+    /// Since when.
+    pub since: Instant,
+    /// Milliseconds that what is applied is behind the ring's log, while it follows.
+    pub lag_ms: Option<u64>,
+    /// Transactions that were applied since this member began.
+    pub applied_total: u64,
+}
+
+impl RoleStatus {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            state: RoleState::Unknown,
+            since: now,
+            lag_ms: None,
+            applied_total: 0,
+        }
+    }
+}
