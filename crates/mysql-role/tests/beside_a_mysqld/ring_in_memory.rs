@@ -123,6 +123,18 @@ impl MemoryRing {
             .retain(|entry| gtid_of(entry).as_ref() != Some(gtid));
     }
 
+    /// Another member leads, whose log has nothing behind what is committed.
+    pub(crate) fn lose_uncommitted(&self) {
+        self.set_leadership(Leadership::Elsewhere(MemberId(9)));
+        let mut state = self.state.lock().unwrap();
+        let kept = self.committed.borrow().map_or(0, |mark| mark.index + 1);
+        let kept = usize::try_from(kept).unwrap();
+        for gtid in state.entries.split_off(kept).iter().filter_map(gtid_of) {
+            state.log.gtids.remove(&gtid);
+        }
+        state.log.end = *self.committed.borrow();
+    }
+
     /// Puts transactions into the log that no primary gave.
     pub(crate) fn invent(&self, gtids: &str) {
         let mut state = self.state.lock().unwrap();

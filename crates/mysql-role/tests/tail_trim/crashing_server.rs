@@ -1,0 +1,221 @@
+//! A mysqld whose commits wait for a ring in memory, and which is killed and started again behind the
+//! guard of its starts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use binlog_format::MAGIC;
+use binlog_format::event::{EventHeader, EventType, HEADER_LEN};
+use mysql_link::{ConnectOptions, Endpoint};
+use mysql_role::LeaderTerm;
+use mysql_role::ingest::{Ingest, IngestOptions, IngestState, IngestStatus};
+use mysql_role::role::Readiness;
+use mysql_role::settings::Requirements;
+use mysql_role::supervisor::{ServerCommand, StartGuard};
+use mysql_role::tail_trim::{TailTrim, TailTrimOptions, TrimmedTail};
+use tempfile::TempDir;
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::{Mysqld, MysqldOptions};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::ring_in_memory::{Leadership, MemoryRing};
+
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+const TERM: LeaderTerm = LeaderTerm(1);
+
+/// See the module.
+pub(crate) struct CrashingServer {
+    pub(crate) server: Mysqld,
+    pub(crate) ring: Arc<MemoryRing>,
+    pub(crate) member_dir: TempDir,
+    ingest: Option<RunningIngest>,
+}
+
+struct RunningIngest {
+    status: watch::Receiver<IngestStatus>,
+    task: JoinHandle<()>,
+    /// Dropped, the ingest would end.
+    _readiness: watch::Sender<Readiness>,
+}
+
+/// What a supervised mysqld has on its command line, as far as commits are concerned.
+const ARGUMENTS: [&str; 8] = [
+    "--plugin-load-add=semisync_source.so",
+    "--rpl-semi-sync-source-enabled=ON",
+    "--rpl-semi-sync-source-timeout=1000000000000000000",
+    "--rpl-semi-sync-source-wait-no-replica=ON",
+    "--rpl-semi-sync-source-wait-point=AFTER_SYNC",
+    "--innodb-redo-log-capacity=16M",
+    "--max-binlog-cache-size=1G",
+    "--binlog-error-action=ABORT_SERVER",
+];
+
+impl CrashingServer {
+    /// A running server whose commits the ring takes at once.
+    pub(crate) async fn start() -> Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    pub(crate) async fn start_with(arguments: &[&str]) -> Result<Self> {
+        let all = ARGUMENTS.iter().chain(arguments).copied();
+        let options = MysqldOptions::default().with_arguments(all);
+        let server = Mysqld::prepare(&MysqlTree::require(), options)?;
+        let mut this = Self {
+            server,
+            ring: MemoryRing::new(),
+            member_dir: tempfile::tempdir()?,
+            ingest: None,
+        };
+        this.start_again().await?;
+        this.lead().await?;
+        Ok(this)
+    }
+
+    /// The guard of its starts.
+    pub(crate) fn guard(&self) -> TailTrim<MemoryRing> {
+        guard(&self.ring, self.server.data_dir(), self.member_dir.path())
+    }
+
+    /// Starts behind the guard.
+    pub(crate) async fn start_again(&mut self) -> Result<()> {
+        let guarded = self.guard().before_start().await;
+        guarded.map_err(anyhow::Error::msg)?;
+        self.server.start()
+    }
+
+    /// This member serves, and takes the server's transactions in.
+    pub(crate) async fn lead(&mut self) -> Result<()> {
+        self.ring.set_leadership(Leadership::Serving(TERM));
+        self.ring.set_commits_at_once(true);
+        let endpoint = Endpoint::unix(self.server.socket());
+        let connect = ConnectOptions::new(endpoint, "root", "");
+        let requirements = Requirements::new(4001, Uuid::from_u128(0x4001));
+        let mut options = IngestOptions::new(connect, requirements);
+        options.retry = (Duration::from_millis(20), Duration::from_millis(100));
+        let (readiness, always) = watch::channel(Readiness::Always);
+        let ingest = Ingest::new(Arc::clone(&self.ring), options, always);
+        let mut running = RunningIngest {
+            status: ingest.status(),
+            task: tokio::spawn(ingest.run(CancellationToken::new())),
+            _readiness: readiness,
+        };
+        let attached = running
+            .status
+            .wait_for(|status| status.state == IngestState::Attached);
+        let attached = tokio::time::timeout(LIMIT, attached).await.is_ok();
+        ensure!(attached, "not attached: {:?}", *running.status.borrow());
+        self.ingest = Some(running);
+        Ok(())
+    }
+
+    /// The member ends: nobody acknowledges any more.
+    pub(crate) async fn member_ends(&mut self) {
+        if let Some(ingest) = self.ingest.take() {
+            ingest.task.abort();
+            let _ = ingest.task.await;
+        }
+    }
+
+    /// SIGKILL; the ring goes on elsewhere with what it has committed, and nothing else.
+    pub(crate) async fn crash(&mut self) -> Result<()> {
+        self.server.kill()?;
+        self.member_ends().await;
+        self.ring.lose_uncommitted();
+        Ok(())
+    }
+
+    /// The file that is written to.
+    pub(crate) fn last_file(&self) -> Result<PathBuf> {
+        self.server.binlog_files()?.pop().context("no binlog")
+    }
+
+    pub(crate) fn trimmed(&self) -> Result<Vec<TrimmedTail>> {
+        Ok(TrimmedTail::list(self.member_dir.path())?)
+    }
+
+    /// Waits until the current file holds so many transactions more than `before`.
+    pub(crate) async fn transactions_in_file(&self, count: usize) -> Result<()> {
+        let file = self.last_file()?;
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let found = transaction_starts(&file)?.len();
+            if found >= count {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "{found} transactions, not {count}"
+            );
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Its `gtid_executed` is exactly what the ring has.
+    pub(crate) fn equals_the_ring(&self) -> Result<()> {
+        let executed = self.server.client().gtid_executed()?;
+        let ring = self.ring.gtids();
+        ensure!(executed == ring, "executed {executed}, in the ring {ring}");
+        Ok(())
+    }
+}
+
+pub(crate) fn guard(
+    ring: &Arc<MemoryRing>,
+    data_dir: &Path,
+    member_dir: &Path,
+) -> TailTrim<MemoryRing> {
+    let tree = MysqlTree::require();
+    let words = tree.words(&tree.mysqld);
+    let server = ServerCommand {
+        command: words
+            .into_iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
+        data_dir: data_dir.to_owned(),
+        socket: "sock".into(),
+        port: None,
+        pid_file: "pid".into(),
+        error_log: "log.err".into(),
+        extra_args: vec!["--log-bin=binlog".to_owned()],
+        max_cache_bytes: 1 << 30,
+    };
+    let options = TailTrimOptions {
+        member_dir: member_dir.to_owned(),
+        server,
+        max_transaction_bytes: 1 << 30,
+        ring_limit: Duration::from_secs(2),
+    };
+    TailTrim::new(Arc::clone(ring), None, options)
+}
+
+/// Where the events of a file begin, its end last; what is torn is left out.
+pub(crate) fn event_borders(file: &Path) -> Result<Vec<(u64, EventType)>> {
+    let bytes = fs::read(file)?;
+    let mut at = MAGIC.len();
+    let mut borders = Vec::new();
+    while let Some(rest) = bytes.get(at..).filter(|rest| rest.len() >= HEADER_LEN) {
+        let header = EventHeader::parse(rest)?;
+        let size = header.event_size as usize;
+        if size > rest.len() {
+            break;
+        }
+        borders.push((at as u64, header.event_type));
+        at += size;
+    }
+    Ok(borders)
+}
+
+/// Where the transactions of a file begin.
+pub(crate) fn transaction_starts(file: &Path) -> Result<Vec<u64>> {
+    let borders = event_borders(file)?;
+    let starts = borders
+        .into_iter()
+        .filter(|(_, event)| matches!(event, EventType::Gtid | EventType::GtidTagged));
+    Ok(starts.map(|(at, _)| at).collect())
+}

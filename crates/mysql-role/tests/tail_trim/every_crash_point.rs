@@ -1,0 +1,216 @@
+//! Every kind of transaction waits for its ACK, and the server is killed: cut everywhere.
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use binlog_format::gtid::GtidSet;
+use mysql_role::tail_trim::{FileOffset, TrimmedTail};
+use tempfile::TempDir;
+use testkit::mysqlbinlog::verified_sql;
+use testkit::mysqld::PendingSql;
+
+use crate::crashing_server::{CrashingServer, event_borders, transaction_starts};
+use crate::reference::Reference;
+use crate::statements::{BEFORE, KINDS};
+
+/// Starts one session for each kind, in turn, so that their order in the binlog is known.
+async fn all_wait(server: &CrashingServer) -> Result<Vec<PendingSql>> {
+    let begun = transaction_starts(&server.last_file()?)?.len();
+    let mut waiting = Vec::new();
+    for (count, (kind, sql)) in KINDS.iter().enumerate() {
+        waiting.push(server.server.client().start_sql(sql)?);
+        let written = server.transactions_in_file(begun + count + 1).await;
+        written.map_err(|error| error.context(*kind))?;
+    }
+    Ok(waiting)
+}
+
+fn clean(log: &str) -> Result<()> {
+    let bad: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("[ERROR]") || line.contains("orrupt"))
+        .collect();
+    ensure!(bad.is_empty(), "{bad:#?}");
+    Ok(())
+}
+
+/// Before and after the fsync, before the ACK: nothing of what waited is there afterwards, and its GTIDs are free.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waited_for_its_ack_is_gone_after_a_crash_of_mysqld() -> Result<()> {
+    let mut server = CrashingServer::start().await?;
+    let mut reference = Reference::start()?;
+    server.server.client().sql(BEFORE)?;
+    server.ring.set_commits_at_once(false);
+    let before = server.ring.gtids();
+    let waiting = all_wait(&server).await?;
+    let every = server.ring.gtids();
+    server.crash().await?;
+    drop(waiting);
+    ensure!(server.ring.gtids() == before);
+    let crashed = Snapshot::take(&server)?;
+
+    server.start_again().await?;
+    server.equals_the_ring()?;
+    reference.equals(&server.ring, &server.server)?;
+    let [tail] = &server.trimmed()?[..] else {
+        bail!("{:?}", server.trimmed()?);
+    };
+    let gone: GtidSet = tail.gtids.parse()?;
+    ensure!(gone.count() == KINDS.len() as u128, "{gone}");
+    ensure!(gone == every.parse::<GtidSet>()?.difference(&before.parse()?));
+    let kept = TrimmedTail::directory(server.member_dir.path()).join(&tail.kept_as);
+    let sql = verified_sql(server.server.tree(), &[kept])?;
+    ensure!(sql.matches("SET @@SESSION.GTID_NEXT= '").count() == KINDS.len() + 1);
+
+    let points = cut_points(&crashed, tail.offset)?;
+    let wanted = match std::env::var(EVERY_POINT) {
+        Ok(_) => points.len(),
+        Err(_) => SOME_POINTS,
+    };
+    for (done, point) in spread(&points, wanted).enumerate() {
+        server.server.kill()?;
+        crashed.restore(&server)?;
+        let file = OpenOptions::new().write(true).open(server.last_file()?)?;
+        file.set_len(*point)?;
+        let at = || format!("the file ended at {point}, point {done} of {wanted}");
+        server.start_again().await.with_context(at)?;
+        server.equals_the_ring().with_context(at)?;
+        reference
+            .equals(&server.ring, &server.server)
+            .with_context(at)?;
+    }
+    eprintln!(
+        "{wanted} of {} points at which the file may end",
+        points.len()
+    );
+
+    // The same transactions once more, under the same GTIDs. Now the ring commits all of them, and
+    // the server is killed before it hears of that.
+    server.lead().await?;
+    server.ring.set_commits_at_once(false);
+    let waiting = all_wait(&server).await?;
+    ensure!(server.ring.gtids() == every);
+    server.member_ends().await;
+    server.ring.commit_up_to(u64::MAX);
+    server.crash().await?;
+    drop(waiting);
+    let trimmed = server.trimmed()?.len();
+    server.start_again().await?;
+    server.equals_the_ring()?;
+    reference.equals(&server.ring, &server.server)?;
+    ensure!(server.trimmed()?.len() == trimmed);
+    clean(&server.server.error_log())
+}
+
+/// Pins why all this is done.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_trim_mysqld_commits_what_nobody_acknowledged() -> Result<()> {
+    let mut server = CrashingServer::start().await?;
+    server
+        .server
+        .client()
+        .sql("CREATE TABLE mysql.t (id INT PRIMARY KEY)")?;
+    server.ring.set_commits_at_once(false);
+    let waiting = server
+        .server
+        .client()
+        .start_sql("INSERT INTO mysql.t VALUES (1)")?;
+    server.transactions_in_file(2).await?;
+    server.crash().await?;
+    drop(waiting);
+    server.server.start()?;
+    ensure!(
+        server
+            .server
+            .client()
+            .value("SELECT COUNT(*) FROM mysql.t")?
+            == "1"
+    );
+    ensure!(server.equals_the_ring().is_err());
+    Ok(())
+}
+
+/// A statement that holds its locks and has not been written yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_not_written_yet_needs_no_trim() -> Result<()> {
+    let mut server = CrashingServer::start().await?;
+    let client = server.server.client();
+    client.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)")?;
+    let open = client.start_sql("BEGIN; INSERT INTO d.t VALUES (1); SELECT SLEEP(60)")?;
+    let holds = "SELECT COUNT(*) FROM performance_schema.data_locks WHERE object_name = 't'";
+    while client.value(holds)? == "0" {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    server.crash().await?;
+    drop(open);
+    server.start_again().await?;
+    server.equals_the_ring()?;
+    ensure!(server.server.client().value("SELECT COUNT(*) FROM d.t")? == "0");
+    ensure!(server.trimmed()?.is_empty());
+    Ok(())
+}
+
+/// Set: the file is cut at every point, which takes some minutes.
+const EVERY_POINT: &str = "WITNESS_TRIM_EVERY_POINT";
+/// How many otherwise.
+const SOME_POINTS: usize = 6;
+
+/// Every border of an event behind the first that goes, and a place inside of every event.
+fn cut_points(crashed: &Snapshot, from: FileOffset) -> Result<Vec<u64>> {
+    let borders = event_borders(&crashed.last_file)?;
+    let mut points = Vec::new();
+    let behind = borders.iter().filter(|(at, _)| *at >= from.0);
+    for (at, _) in behind {
+        // Inside of the header, and of the body.
+        points.extend([*at, at + 11, at + 25]);
+    }
+    Ok(points)
+}
+
+fn spread(points: &[u64], wanted: usize) -> impl Iterator<Item = &u64> {
+    (0..wanted).map(move |part| &points[part * points.len() / wanted])
+}
+
+/// A crashed server's files, and what its member had noted.
+struct Snapshot {
+    folder: TempDir,
+    last_file: PathBuf,
+}
+
+impl Snapshot {
+    fn take(server: &CrashingServer) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        copy(server.server.data_dir(), &folder.path().join("data"))?;
+        copy(server.member_dir.path(), &folder.path().join("member"))?;
+        let name = server.last_file()?;
+        let name = name.file_name().context("a file has a name")?;
+        let last_file = folder.path().join("data").join(name);
+        Ok(Self { folder, last_file })
+    }
+
+    fn restore(&self, server: &CrashingServer) -> Result<()> {
+        for (name, to) in [
+            ("data", server.server.data_dir()),
+            ("member", server.member_dir.path()),
+        ] {
+            fs::remove_dir_all(to)?;
+            copy(&self.folder.path().join(name), to)?;
+        }
+        Ok(())
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let (entry, to) = (entry?, to);
+        let to = to.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true => copy(&entry.path(), &to)?,
+            false => drop(fs::copy(entry.path(), &to)?),
+        }
+    }
+    Ok(())
+}

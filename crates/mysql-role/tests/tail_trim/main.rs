@@ -1,0 +1,12 @@
+//! A mysqld that crashes with transactions that nobody acknowledged comes back without them.
+
+#![allow(clippy::unwrap_used, reason = "all of this is test")]
+
+mod crashing_server;
+mod every_crash_point;
+mod kills_under_load;
+mod reference;
+#[path = "../beside_a_mysqld/ring_in_memory.rs"]
+#[allow(dead_code, reason = "shared with the tests beside a mysqld")]
+mod ring_in_memory;
+mod statements;

@@ -1,0 +1,74 @@
+//! One transaction of every kind that mysqld can be in the middle of.
+
+/// What stands there before.
+pub(crate) const BEFORE: &str = "
+    CREATE DATABASE d; USE d;
+    CREATE TABLE ins (id INT PRIMARY KEY, v LONGTEXT);
+    CREATE TABLE upd (id INT PRIMARY KEY, v INT); INSERT INTO upd VALUES (1, 1), (2, 2), (3, 3);
+    CREATE TABLE altered (id INT PRIMARY KEY, v INT); INSERT INTO altered VALUES (1, 1), (2, 2);
+    CREATE TABLE rebuilt (id INT PRIMARY KEY, v INT); INSERT INTO rebuilt VALUES (1, 1), (2, 2);
+    CREATE TABLE dropped (id INT PRIMARY KEY); INSERT INTO dropped VALUES (1);
+    CREATE TABLE emptied (id INT PRIMARY KEY); INSERT INTO emptied VALUES (1), (2);
+    CREATE TABLE renamed (id INT PRIMARY KEY); INSERT INTO renamed VALUES (1);
+    CREATE TABLE indexed (id INT PRIMARY KEY, v INT); INSERT INTO indexed VALUES (1, 1);
+    CREATE TABLE xa (id VARCHAR(9) PRIMARY KEY);
+    CREATE DATABASE away; CREATE TABLE away.t (id INT PRIMARY KEY);
+    CREATE USER known@localhost;
+    XA START 'commits'; INSERT INTO xa VALUES ('commits'); XA END 'commits'; XA PREPARE 'commits';
+    XA START 'goes'; INSERT INTO xa VALUES ('goes'); XA END 'goes'; XA PREPARE 'goes';
+    XA START 'stays'; INSERT INTO xa VALUES ('stays'); XA END 'stays'; XA PREPARE 'stays'";
+
+/// One transaction each, that does not depend on any other.
+pub(crate) const KINDS: [(&str, &str); 20] = [
+    ("insert", "INSERT INTO d.ins VALUES (1, 'one')"),
+    (
+        "insert of another session",
+        "INSERT INTO d.ins VALUES (2, 'two')",
+    ),
+    (
+        "several statements",
+        "BEGIN; INSERT INTO d.ins VALUES (3, 'three'); UPDATE d.upd SET v = 30 WHERE id = 3; COMMIT",
+    ),
+    ("update", "UPDATE d.upd SET v = 10 WHERE id = 1"),
+    ("delete", "DELETE FROM d.upd WHERE id = 2"),
+    (
+        "larger than the binlog cache",
+        "INSERT INTO d.ins SELECT 100 + n, REPEAT('big', 30000) FROM (WITH RECURSIVE c (n) AS \
+         (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 20) SELECT n FROM c) AS numbers",
+    ),
+    (
+        "compressed",
+        "SET SESSION binlog_transaction_compression = ON; INSERT INTO d.ins VALUES (4, REPEAT('four', 1000))",
+    ),
+    (
+        "create table",
+        "CREATE TABLE d.created (id INT PRIMARY KEY)",
+    ),
+    (
+        "create table as select",
+        "CREATE TABLE d.selected (id INT PRIMARY KEY) AS SELECT 7 AS id",
+    ),
+    (
+        "alter table, in place",
+        "ALTER TABLE d.altered ADD COLUMN w INT",
+    ),
+    (
+        "alter table, copying",
+        "ALTER TABLE d.rebuilt ADD COLUMN w INT, ALGORITHM=COPY",
+    ),
+    ("create index", "CREATE INDEX by_v ON d.indexed (v)"),
+    ("drop table", "DROP TABLE d.dropped"),
+    ("truncate", "TRUNCATE TABLE d.emptied"),
+    ("rename", "RENAME TABLE d.renamed TO d.renamed_away"),
+    ("create database", "CREATE DATABASE made"),
+    (
+        "xa prepare",
+        "XA START 'new'; INSERT INTO d.xa VALUES ('new'); XA END 'new'; XA PREPARE 'new'",
+    ),
+    ("xa commit", "XA COMMIT 'commits'"),
+    ("xa rollback", "XA ROLLBACK 'goes'"),
+    (
+        "xa in one phase",
+        "XA START 'once'; INSERT INTO d.xa VALUES ('once'); XA END 'once'; XA COMMIT 'once' ONE PHASE",
+    ),
+];
