@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use binlog_format::gtid::GtidSet;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use raft_types::MAX_TRANSACTION_BYTES;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -21,7 +22,7 @@ use super::kept_tail::TrimmedTail;
 use super::last_file::{Beginning, FileHeader, LastFile};
 use super::plan::{FileOffset, Keep, Plan, Refusal};
 use crate::ingest::{IngestState, IngestStatus};
-use crate::ring::Ring;
+use crate::ring::{Ring, RingError};
 use crate::supervisor::{ServerCommand, StartGuard};
 
 /// What the guard needs to know.
@@ -35,6 +36,18 @@ pub struct TailTrimOptions {
     pub max_transaction_bytes: u64,
     /// How long one attempt waits for the ring's word.
     pub ring_limit: Duration,
+}
+
+impl TailTrimOptions {
+    /// The defaults: transactions of up to the usual bound, five seconds for the ring.
+    pub fn new(member_dir: PathBuf, server: ServerCommand) -> Self {
+        Self {
+            member_dir,
+            server,
+            max_transaction_bytes: MAX_TRANSACTION_BYTES,
+            ring_limit: Duration::from_secs(5),
+        }
+    }
 }
 
 /// See the module.
@@ -105,16 +118,7 @@ impl<R: Ring> TailTrim<R> {
     /// What the ring has committed.
     async fn settled(&self) -> Result<GtidSet, String> {
         let answer = async {
-            if let Some(ingest) = &self.ingest {
-                let reads = |state: &IngestState| {
-                    matches!(state, IngestState::CatchingUp | IngestState::Attached)
-                };
-                // An error means that it has ended.
-                let _ = ingest
-                    .clone()
-                    .wait_for(|status| !reads(&status.state))
-                    .await;
-            }
+            self.nothing_comes_in().await?;
             self.ring.settled().await
         };
         match tokio::time::timeout(self.options.ring_limit, answer).await {
@@ -122,6 +126,31 @@ impl<R: Ring> TailTrim<R> {
             Ok(Err(error)) => Err(format!("{WAITS}: {error}")),
             Err(_) => Err(WAITS.to_owned()),
         }
+    }
+
+    /// What the server that ended had given to its member is committed, if the member leads: it would be
+    /// cut and come back through the ring.
+    async fn nothing_comes_in(&self) -> Result<(), RingError> {
+        if let Some(ingest) = &self.ingest {
+            let reads = |state: &IngestState| {
+                matches!(state, IngestState::CatchingUp | IngestState::Attached)
+            };
+            // An error means that it has ended.
+            let _ = ingest
+                .clone()
+                .wait_for(|status| !reads(&status.state))
+                .await;
+        }
+        let Some(term) = self.ring.serving_term() else {
+            return Ok(());
+        };
+        let end = self.ring.log().await?.end;
+        let mut committed = self.ring.committed();
+        tokio::select! {
+            _ = committed.wait_for(|mark| *mark >= end) => {}
+            () = self.ring.leadership_over(term) => {}
+        }
+        Ok(())
     }
 
     /// Does something on the disk, one thing at a time.

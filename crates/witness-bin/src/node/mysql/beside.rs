@@ -11,6 +11,7 @@ use mysql_role::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, Inge
 use mysql_role::role::{FollowOptions, Readiness, Role, RoleInputs, RoleState, RoleStatus};
 use mysql_role::settings::Requirements;
 use mysql_role::supervisor::{Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus};
+use mysql_role::tail_trim::{TailTrim, TailTrimOptions};
 use mysql_role::watch::{Protection, WatchOptions, WatchReport, Watcher};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -95,12 +96,6 @@ impl Beside {
         ring: RingHandle,
     ) -> Self {
         let supervisor = supervisor_options(config, settings, &connect, &requirements);
-        let supervisor = supervisor.map(|options| {
-            let (supervisor, handle) = Supervisor::new(options);
-            let task = tokio::spawn(supervisor.run());
-            let handle = Arc::new(handle);
-            Supervised { handle, task }
-        });
         let ring = Arc::new(ring);
         let options = IngestOptions {
             max_file_bytes: config.log.max_file_bytes,
@@ -112,6 +107,14 @@ impl Beside {
         let (handing_over, handed_over) = watch::channel(false);
         let ingest = Ingest::new(ring.clone(), options, may_lead.clone());
         let (ingest_status, figures) = (ingest.status(), ingest.figures());
+        let supervisor = supervisor.map(|options| {
+            let trim = TailTrimOptions::new(config.data_dir.clone(), options.server.clone());
+            let guard = TailTrim::new(ring.clone(), Some(ingest_status.clone()), trim);
+            let (supervisor, handle) = Supervisor::new(options);
+            let task = tokio::spawn(supervisor.guarded_by(Arc::new(guard)).run());
+            let handle = Arc::new(handle);
+            Supervised { handle, task }
+        });
         let watching = WatchOptions::new(connect.clone(), requirements);
         let (watcher, reports) = Watcher::new(watching, ingest_status.clone());
         let (gate, gate_status) = Gate::new(
