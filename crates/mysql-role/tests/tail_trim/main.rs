@@ -10,3 +10,4 @@ mod reference;
 #[allow(dead_code, reason = "shared with the tests beside a mysqld")]
 mod ring_in_memory;
 mod statements;
+mod what_is_not_cut;

@@ -1,0 +1,217 @@
+//! Where it is not certain that a transaction waited for the ring and can be undone, nothing is cut.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Result, ensure};
+use mysql_role::supervisor::StartGuard;
+
+use crate::crashing_server::{CrashingServer, event_borders, guard};
+use crate::ring_in_memory::{Leadership, MemoryRing};
+
+const TABLE: &str = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)";
+
+/// A server that crashed with one transaction that waits, behind some that the ring has.
+async fn crashed_with(waiting: &str) -> Result<CrashingServer> {
+    let mut server = CrashingServer::start().await?;
+    server.server.client().sql(TABLE)?;
+    server.ring.set_commits_at_once(false);
+    let pending = server.server.client().start_sql(waiting)?;
+    server.transactions_in_file(3).await?;
+    server.crash().await?;
+    drop(pending);
+    Ok(server)
+}
+
+async fn refused(server: &CrashingServer, because: &str) -> Result<()> {
+    let before = fs::read(server.last_file()?)?;
+    let Err(cause) = server.guard().before_start().await else {
+        anyhow::bail!("it is not refused, although {because}");
+    };
+    ensure!(cause.contains(because), "{cause}");
+    ensure!(fs::read(server.last_file()?)? == before && server.trimmed()?.is_empty());
+    Ok(())
+}
+
+async fn left_alone(server: &mut CrashingServer) -> Result<()> {
+    server.start_again().await?;
+    ensure!(server.trimmed()?.is_empty());
+    ensure!(
+        server
+            .server
+            .client()
+            .value("SELECT COUNT(*) FROM d.t WHERE id = 1")?
+            == "1"
+    );
+    Ok(())
+}
+
+/// Its log is empty, so that nothing in mysqld's binlog is committed there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ring_that_has_never_taken_anything_cuts_nothing() -> Result<()> {
+    let mut server = crashed_with("INSERT INTO d.t VALUES (1)").await?;
+    server.ring = MemoryRing::new();
+    server
+        .ring
+        .set_leadership(Leadership::Serving(mysql_role::LeaderTerm(1)));
+    left_alone(&mut server).await
+}
+
+/// A ring around a server that has transactions already: those of before its first start by this member.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_there_before_the_member_is_not_cut() -> Result<()> {
+    let mut server = crashed_with("INSERT INTO d.t VALUES (1)").await?;
+    server.member_dir = tempfile::tempdir()?;
+    left_alone(&mut server).await?;
+    // From then on its commits wait for the ring, so that the next one goes.
+    server.ring.invent(&server.server.client().gtid_executed()?);
+    server.lead().await?;
+    server.ring.set_commits_at_once(false);
+    let pending = server
+        .server
+        .client()
+        .start_sql("INSERT INTO d.t VALUES (2)")?;
+    server.transactions_in_file(1).await?;
+    server.crash().await?;
+    drop(pending);
+    server.start_again().await?;
+    ensure!(
+        server
+            .server
+            .client()
+            .value("SELECT GROUP_CONCAT(id) FROM d.t")?
+            == "1"
+    );
+    ensure!(server.trimmed()?.len() == 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_written_after_a_start_by_hand_is_not_cut() -> Result<()> {
+    let mut server = CrashingServer::start().await?;
+    server.server.client().sql(TABLE)?;
+    server.member_ends().await;
+    server.server.restart()?;
+    let unprotected = "SET GLOBAL rpl_semi_sync_source_enabled = OFF; INSERT INTO d.t VALUES (1)";
+    server.server.client().sql(unprotected)?;
+    server.crash().await?;
+    left_alone(&mut server).await
+}
+
+/// Asked to stop, mysqld tells waiting clients that they succeeded: these are committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_stop_in_good_order_let_through_is_not_cut_and_needs_no_ring() -> Result<()> {
+    let mut server = CrashingServer::start().await?;
+    server.server.client().sql(TABLE)?;
+    server.ring.set_commits_at_once(false);
+    let pending = server
+        .server
+        .client()
+        .start_sql("INSERT INTO d.t VALUES (1)")?;
+    server.transactions_in_file(3).await?;
+    server.member_ends().await;
+    server.server.stop()?;
+    drop(pending);
+    server.ring.lose_uncommitted();
+    server.ring.set_leadership(Leadership::Over);
+    left_alone(&mut server).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crashed_server_waits_for_the_rings_word() -> Result<()> {
+    let mut server = crashed_with("INSERT INTO d.t VALUES (1)").await?;
+    server.ring.set_leadership(Leadership::Over);
+    refused(
+        &server,
+        "waiting for the ring to say which transactions are committed",
+    )
+    .await?;
+    server
+        .ring
+        .set_leadership(Leadership::Serving(mysql_role::LeaderTerm(2)));
+    server.start_again().await?;
+    server.equals_the_ring()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_recovery_does_not_undo_is_refused() -> Result<()> {
+    let myisam = "CREATE TABLE d.m (id INT) ENGINE=MyISAM";
+    refused(
+        &crashed_with(myisam).await?,
+        "the statement is not atomic: CREATE TABLE d.m",
+    )
+    .await?;
+
+    let mut server = CrashingServer::start().await?;
+    let client = server.server.client();
+    client.sql("CREATE DATABASE d; CREATE TABLE d.m (id INT) ENGINE=MyISAM")?;
+    server.ring.set_commits_at_once(false);
+    let pending = client.start_sql("INSERT INTO d.m VALUES (1)")?;
+    server.transactions_in_file(3).await?;
+    server.crash().await?;
+    drop(pending);
+    refused(&server, "an engine without transactions").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_contradicts_the_ring_is_refused() -> Result<()> {
+    let server = crashed_with("INSERT INTO d.t VALUES (1)").await?;
+    let committed = server.ring.gtids();
+    let file = OpenOptions::new().write(true).open(server.last_file()?)?;
+
+    // The ring has the one behind, and lacks the one before.
+    let uuid = committed.split(':').next().unwrap_or_default();
+    let other = MemoryRing::new();
+    other.set_leadership(Leadership::Serving(mysql_role::LeaderTerm(1)));
+    other.invent(&format!("{uuid}:1:3"));
+    let guarded = guard(&other, server.server.data_dir(), server.member_dir.path());
+    let cause = guarded.before_start().await.err().unwrap_or_default();
+    ensure!(cause.contains("stands behind"), "{cause}");
+
+    // A bit is turned around in front of the end.
+    let borders = event_borders(&server.last_file()?)?;
+    let (inside, mut byte) = (borders[3].0 + 25, [0]);
+    let bytes = fs::read(server.last_file()?)?;
+    byte[0] = bytes[inside as usize] ^ 1;
+    file.write_all_at(&byte, inside)?;
+    refused(&server, "is damaged at").await?;
+    file.write_all_at(&bytes, 0)?;
+
+    file.write_all_at(&[0xfd], 0)?;
+    refused(&server, "is encrypted").await?;
+    file.write_all_at(&bytes, 0)?;
+    Ok(())
+}
+
+/// Somebody started it without the guard: what it recovered is errant, and what waits stands behind that.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_follows_an_errant_transaction_is_refused_and_so_is_a_server_that_runs() -> Result<()>
+{
+    let mut server = crashed_with("INSERT INTO d.t VALUES (1)").await?;
+    server.server.start()?;
+    let executed = server.server.client().gtid_executed()?;
+    fs::write(
+        server.member_dir.path().join("mysqld-start.json"),
+        before_the_last(&server)?,
+    )?;
+    let waiting = server
+        .server
+        .client()
+        .start_sql("INSERT INTO d.t VALUES (2)")?;
+    server.transactions_in_file(1).await?;
+    refused(&server, "they are errant").await?;
+    server.ring.invent(&executed);
+    refused(&server, "a mysqld runs on it").await?;
+    server.server.kill()?;
+    drop(waiting);
+    server.start_again().await?;
+    server.equals_the_ring()
+}
+
+/// A record by which the newest file was written after a start by the member.
+fn before_the_last(server: &CrashingServer) -> Result<String> {
+    let files = server.server.binlog_files()?;
+    let index = server.server.data_dir().join("binlog.index");
+    let last = &files[files.len() - 2];
+    Ok(format!("{{\"index\": {index:?}, \"last_file\": {last:?}}}"))
+}
