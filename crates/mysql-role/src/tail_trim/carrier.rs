@@ -156,3 +156,89 @@ fn checksum(mut file: File) -> io::Result<(u64, u32)> {
         bytes += read as u64;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: FileOffset = FileOffset(40);
+    const AT: FileOffset = FileOffset(300);
+
+    /// A server's file, in use.
+    fn file() -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..1000).map(|at| (at % 251) as u8).collect();
+        bytes[MAGIC.len() + HEADER_LEN - 2] |= 1;
+        bytes
+    }
+
+    fn carrier(home: &Path, now: u64) -> Carrier {
+        let from = home.join("binlog.000007");
+        Carrier::new(home, &from, HEADER, AT, "u:1".to_owned(), now).unwrap()
+    }
+
+    fn is_done(home: &Path) {
+        assert_eq!(fs::read(home.join("binlog.000007")).unwrap(), file()[..300]);
+        let tails = TrimmedTail::list(home).unwrap();
+        let [tail] = &tails[..] else {
+            panic!("{tails:?}");
+        };
+        assert_eq!((tail.offset, tail.bytes), (AT, 700));
+        let mut expected = file()[..40].to_vec();
+        expected[MAGIC.len() + HEADER_LEN - 2] &= 0xfe;
+        expected.extend_from_slice(&file()[300..]);
+        let kept = TrimmedTail::directory(home).join(&tail.kept_as);
+        assert_eq!(fs::read(kept).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_crash_after_any_step_is_made_good_by_doing_all_again() {
+        for broken in 0..=STEPS.len() {
+            for torn in [false, true] {
+                let home = tempfile::tempdir().unwrap();
+                let home = home.path();
+                fs::write(home.join("binlog.000007"), file()).unwrap();
+                let first = carrier(home, 1);
+                let (done, next) = STEPS.split_at(broken);
+                done.iter().for_each(|step| first.perform(*step).unwrap());
+                // What the next step writes is there in part.
+                let document = TrimmedTail::directory(home).join(first.tail.document());
+                let tail = TrimmedTail::directory(home).join(&first.tail.kept_as);
+                match next.first() {
+                    Some(Step::CopyTail) if torn => {
+                        fs::create_dir_all(TrimmedTail::directory(home)).unwrap();
+                        fs::write(temporary(&tail), b"half").unwrap();
+                    }
+                    Some(Step::WriteDocument) if torn => {
+                        fs::write(temporary(&document), b"{").unwrap();
+                    }
+                    _ => {}
+                }
+                // The cut is the last step: behind it there is nothing left to do.
+                if broken < STEPS.len() {
+                    assert_eq!(fs::read(home.join("binlog.000007")).unwrap(), file());
+                    let again = carrier(home, 2);
+                    STEPS.iter().for_each(|step| again.perform(*step).unwrap());
+                }
+                is_done(home);
+            }
+        }
+    }
+
+    #[test]
+    fn another_tail_of_the_same_place_has_a_name_of_its_own() {
+        let home = tempfile::tempdir().unwrap();
+        let from = home.path().join("binlog.000007");
+        for last in [1, 2] {
+            let mut bytes = file();
+            bytes[999] = last;
+            fs::write(&from, bytes).unwrap();
+            let carrier = carrier(home.path(), u64::from(last));
+            STEPS
+                .iter()
+                .for_each(|step| carrier.perform(*step).unwrap());
+        }
+        let tails = TrimmedTail::list(home.path()).unwrap();
+        assert_eq!(tails.len(), 2);
+        assert_ne!(tails[0].kept_as, tails[1].kept_as);
+    }
+}

@@ -110,7 +110,8 @@ mod tests {
     #[test]
     fn files_behind_the_start_on_record() {
         let place = BinlogPlace::of_options([], Path::new("/d"), "h").unwrap();
-        let table: [(Option<u32>, &[u32], Option<&[u32]>); 6] = [
+        type Numbers = &'static [u32];
+        let table: [(Option<u32>, Numbers, Option<Numbers>); 6] = [
             (None, &[1, 2], Some(&[1, 2])),
             (Some(2), &[1, 2, 3, 4], Some(&[3, 4])),
             (Some(2), &[1, 2], Some(&[])),

@@ -143,15 +143,16 @@ impl LastFile {
                 Next::End => break Ending::WholeOrTorn,
                 Next::Damaged(at, reason) => break self.damaged(at, reason),
             };
-            let read = match event.verified(header.checksum) {
-                Ok(read) => read,
-                Err(error) => break self.damaged(at, error.to_string()),
-            };
+            // Its checksum, if it has one, is verified already.
+            let read = event.verified(header.checksum);
             match event.event_type() {
                 EventType::Gtid | EventType::GtidTagged => {
-                    let gtid = match GtidEvent::decode(read) {
+                    let gtid = match read.and_then(GtidEvent::decode) {
                         Ok(decoded) => decoded.gtid,
-                        Err(error) => break self.damaged(at, error.to_string()),
+                        Err(error) => match self.end_or_damage(at, self.at, error.to_string())? {
+                            Next::Damaged(at, reason) => break self.damaged(at, reason),
+                            _ => break Ending::WholeOrTorn,
+                        },
                     };
                     let goes = planner.begins(gtid, at);
                     going = goes.then(|| (gtid, UndoCheck::default()));
@@ -162,7 +163,7 @@ impl LastFile {
                 }
                 EventType::Rotate | EventType::Stop => going = None,
                 _ => {
-                    if let Some((gtid, check)) = &mut going
+                    if let (Some((gtid, check)), Ok(read)) = (&mut going, read)
                         && let Err(reason) = check.take(read, limit)
                     {
                         planner.stays(*gtid, reason);
@@ -189,7 +190,10 @@ impl LastFile {
         self.input.read_exact(&mut head)?;
         let header = match EventHeader::parse(&head) {
             Ok(header) => header,
-            Err(error) => return self.end_or_damage(at, at, error.to_string()),
+            Err(error) => {
+                let behind = FileOffset(at.0 + HEADER_LEN as u64);
+                return self.end_or_damage(at, behind, error.to_string());
+            }
         };
         let size = u64::from(header.event_size);
         if size > left {
@@ -230,3 +234,7 @@ impl LastFile {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "last_file/tests.rs"]
+mod tests;

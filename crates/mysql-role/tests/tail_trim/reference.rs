@@ -27,6 +27,7 @@ impl Reference {
             "--innodb-redo-log-capacity=16M",
             "--innodb-flush-log-at-trx-commit=0",
             "--sync-binlog=0",
+            "--skip-networking",
         ]);
         Ok(Self {
             server: Mysqld::launch_with(&MysqlTree::require(), options)?,

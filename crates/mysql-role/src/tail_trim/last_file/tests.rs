@@ -1,0 +1,166 @@
+//! Files that a real mysqld wrote, cut and damaged at every byte.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::*;
+use crate::tail_trim::plan::Keep;
+
+/// With and without checksums, with tags, compressed, with XA and DDL, still in use, empty.
+const FILES: [&str; 9] = [
+    "rows",
+    "tagged",
+    "compressed",
+    "no_checksum",
+    "xa",
+    "ddl",
+    "statements",
+    "in_use",
+    "stopped",
+];
+
+fn golden(name: &str) -> Vec<u8> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../binlog-format/testdata");
+    fs::read(folder.join(name).with_extension("binlog")).unwrap()
+}
+
+/// A file of these bytes, and what it begins with.
+fn open(bytes: &[u8]) -> (tempfile::NamedTempFile, Beginning) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), bytes).unwrap();
+    let beginning = LastFile::open(file.path()).unwrap().beginning().unwrap();
+    (file, beginning)
+}
+
+fn plan(bytes: &[u8], committed: &GtidSet) -> Plan {
+    let (file, beginning) = open(bytes);
+    let Beginning::Header(header) = beginning else {
+        panic!("{beginning:?}");
+    };
+    let mut last = LastFile::open(file.path()).unwrap();
+    last.beginning().unwrap();
+    let mut committed = committed.clone();
+    committed.union_with(&header.previous);
+    last.plan(&header, &committed, 1 << 20).unwrap()
+}
+
+/// Its header's end, and its transactions with the places at which they begin.
+fn contents(bytes: &[u8]) -> (FileOffset, Vec<(FileOffset, Gtid)>) {
+    let (file, beginning) = open(bytes);
+    let Beginning::Header(header) = beginning else {
+        panic!("{beginning:?}");
+    };
+    let mut last = LastFile::open(file.path()).unwrap();
+    last.beginning().unwrap();
+    let mut transactions = Vec::new();
+    while let Next::Event(at, event) = last.next(header.checksum).unwrap() {
+        if let EventType::Gtid | EventType::GtidTagged = event.event_type() {
+            let event = event.verified(header.checksum).unwrap();
+            transactions.push((at, GtidEvent::decode(event).unwrap().gtid));
+        }
+    }
+    (header.end, transactions)
+}
+
+#[test]
+fn a_cut_is_where_the_first_begins_that_the_ring_lacks() {
+    for name in FILES {
+        let bytes = golden(name);
+        let (_, transactions) = contents(&bytes);
+        for kept in 0..=transactions.len() {
+            let (has, lacks) = transactions.split_at(kept);
+            let committed = has.iter().map(|(_, gtid)| *gtid).collect();
+            let found = plan(&bytes, &committed);
+            let Some((at, _)) = lacks.first() else {
+                assert_eq!(found, Plan::Keep(Keep::AllCommitted), "{name}");
+                continue;
+            };
+            let gtids: GtidSet = lacks.iter().map(|(_, gtid)| *gtid).collect();
+            match found {
+                Plan::Cut {
+                    at: cut,
+                    gtids: gone,
+                } => {
+                    assert_eq!((cut, gone), (*at, gtids), "{name} {kept}");
+                }
+                // These files have statements of engines without transactions, too.
+                Plan::Refuse(Refusal::CannotBeUndone { gtid, .. }) => {
+                    assert!(gtids.contains(&gtid), "{name} {kept}");
+                }
+                other => panic!("{name} {kept}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_that_ends_anywhere_is_cut_where_it_would_be_anyway() {
+    for name in ["rows", "tagged", "compressed", "no_checksum"] {
+        let bytes = golden(name);
+        let (header_end, transactions) = contents(&bytes);
+        let committed: GtidSet = transactions[..1].iter().map(|(_, gtid)| *gtid).collect();
+        let first_lost = transactions[1].0;
+        // A number that no size of an event is a multiple of.
+        for length in (0..bytes.len()).step_by(7) {
+            let (_, beginning) = open(&bytes[..length]);
+            if (length as u64) < header_end.0 {
+                assert_eq!(beginning, Beginning::Torn, "{name} {length}");
+                continue;
+            }
+            let torn = &bytes[..length];
+            let zeros = [torn, &[0; 64]].concat();
+            for file in [torn, &zeros] {
+                match plan(file, &committed) {
+                    Plan::Keep(Keep::AllCommitted) => {}
+                    Plan::Cut { at, .. } => assert_eq!(at, first_lost, "{name} {length}"),
+                    // As they do without a crash.
+                    Plan::Refuse(Refusal::CannotBeUndone { .. }) => {}
+                    other => panic!("{name} {length}: {other:?}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_file_is_refused_unless_only_its_end_is() {
+    let bytes = golden("rows");
+    let (header_end, transactions) = contents(&bytes);
+    let all: GtidSet = transactions.iter().map(|(_, gtid)| *gtid).collect();
+    for at in header_end.0 as usize..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1;
+        match plan(&damaged, &all) {
+            Plan::Refuse(Refusal::Damaged { .. }) => {}
+            // Its last event, as a crash may leave it: or a length that leads beyond the end.
+            Plan::Keep(Keep::AllCommitted) => {}
+            other => panic!("{at}: {other:?}"),
+        }
+    }
+    let mut inside = bytes.clone();
+    inside[transactions[1].0.0 as usize + 30] ^= 1;
+    let refused = plan(&inside, &all);
+    assert!(
+        matches!(refused, Plan::Refuse(Refusal::Damaged { at, .. }) if at == transactions[1].0)
+    );
+    for damaged in [
+        [&bytes[..5], &[9], &bytes[6..]].concat(),
+        [&b"nothing"[..], &bytes].concat(),
+    ] {
+        assert!(matches!(open(&damaged).1, Beginning::Damaged(..)));
+    }
+    assert_eq!(open(&[0; 300]).1, Beginning::Torn);
+    let encrypted = [&[0xfd], &bytes[1..]].concat();
+    assert_eq!(open(&encrypted).1, Beginning::Encrypted);
+}
+
+#[test]
+fn what_a_header_says() {
+    let header = |name: &str| match open(&golden(name)).1 {
+        Beginning::Header(header) => header,
+        other => panic!("{other:?}"),
+    };
+    assert!(header("in_use").in_use && !header("stopped").in_use);
+    assert!(header("first_file").after_a_start && !header("rows").after_a_start);
+    assert!(!header("rows").previous.is_empty());
+}
