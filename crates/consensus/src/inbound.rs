@@ -267,7 +267,8 @@ impl Inbound {
             Question::Committed => {
                 let committed = self.seat.committed_now();
                 let reason = "this member does not serve as the leader".to_owned();
-                Ok(Answer::Committed(committed.ok_or(CallError(reason))?))
+                let up_to = committed.ok_or(CallError(reason))?;
+                Ok(Answer::Committed { up_to })
             }
         }
     }

@@ -55,8 +55,11 @@ pub enum Answer {
     Agreement(Agreement),
     /// Up to where the log is not needed any more.
     PurgeFloor(PurgeFloor),
-    /// Up to where the log is committed; none before the first entry.
-    Committed(Option<OpId>),
+    /// Up to where the log is committed.
+    Committed {
+        /// None before the first entry.
+        up_to: Option<OpId>,
+    },
 }
 
 /// Asks other members. The transport implements it.

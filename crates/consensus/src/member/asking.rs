@@ -16,7 +16,7 @@ impl Member {
             return Ok(committed);
         }
         match self.ask_leader(Question::Committed).await? {
-            Answer::Committed(committed) => Ok(committed),
+            Answer::Committed { up_to } => Ok(up_to),
             other => Err(CallError(format!("it answers something else: {other:?}"))),
         }
     }

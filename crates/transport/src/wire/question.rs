@@ -36,3 +36,21 @@ fn decode<T: DeserializeOwned>(what: &'static str, json: &[u8]) -> Result<T, Wir
         reason: error.to_string(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use raft_types::OpId;
+
+    use super::*;
+
+    /// An answer whose shape has no JSON form went out as nothing, and the asker asked for ever.
+    #[test]
+    fn answers_about_the_committed_end_have_a_form() {
+        for up_to in [None, Some(OpId::new(3, 7))] {
+            let said = Answer::Committed { up_to };
+            assert_eq!(answer_from(&answer(&said)).unwrap(), said);
+        }
+        let asked = Question::Committed;
+        assert_eq!(question_from(&question(&asked)).unwrap(), asked);
+    }
+}
