@@ -10,7 +10,8 @@ use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError};
 use mysql_role::LeaderTerm;
 use mysql_role::ingest::IngestOptions;
 use mysql_role::supervisor::{
-    ProcessId, ServerCommand, Supervisor, SupervisorHandle, SupervisorOptions, SupervisorState,
+    ProcessId, ServerCommand, StartGuard, Supervisor, SupervisorHandle, SupervisorOptions,
+    SupervisorState,
 };
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
@@ -22,7 +23,7 @@ use crate::primary::{A_WHILE, LIMIT, Running, eventually, requirements};
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
 /// Where a supervised mysqld lives. Whatever still runs there when the test ends is killed.
-struct Home {
+pub(crate) struct Home {
     folder: TempDir,
     user: &'static str,
 }
@@ -35,7 +36,7 @@ impl Home {
     }
 
     /// With a data directory that nobody has to initialise, and in which there is only root.
-    fn with_data() -> Result<Self> {
+    pub(crate) fn with_data() -> Result<Self> {
         let mut home = Self::new()?;
         home.user = "root";
         let options = MysqldOptions {
@@ -46,7 +47,7 @@ impl Home {
         Ok(home)
     }
 
-    fn options(&self, extra: &[&str]) -> SupervisorOptions {
+    pub(crate) fn options(&self, extra: &[&str]) -> SupervisorOptions {
         let tree = MysqlTree::require();
         let words = tree.words(&tree.mysqld);
         let mut extra_args = tree.server_options();
@@ -84,7 +85,7 @@ impl Home {
     }
 
     /// The password has quotes in it, for the statements that create the account.
-    fn account(&self) -> ConnectOptions {
+    pub(crate) fn account(&self) -> ConnectOptions {
         let password = if self.user == "root" {
             ""
         } else {
@@ -93,11 +94,11 @@ impl Home {
         ConnectOptions::new(Endpoint::unix(self.path("sock")), self.user, password)
     }
 
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join(name)
     }
 
-    async fn connect(&self) -> Result<Connection> {
+    pub(crate) async fn connect(&self) -> Result<Connection> {
         let options = self.account();
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -141,21 +142,28 @@ fn lives(id: ProcessId) -> bool {
     Pid::from_raw(id.0).is_some_and(|pid| test_kill_process(pid).is_ok())
 }
 
-struct Supervised {
-    handle: SupervisorHandle,
+pub(crate) struct Supervised {
+    pub(crate) handle: SupervisorHandle,
     task: JoinHandle<()>,
 }
 
 impl Supervised {
-    fn start(options: SupervisorOptions) -> Self {
+    pub(crate) fn start(options: SupervisorOptions) -> Self {
         let (supervisor, handle) = Supervisor::new(options);
-        Self {
-            handle,
-            task: tokio::spawn(supervisor.run()),
-        }
+        let task = tokio::spawn(supervisor.run());
+        Self { handle, task }
     }
 
-    async fn reaches(&self, what: impl Fn(&SupervisorState) -> bool) -> Result<SupervisorState> {
+    pub(crate) fn start_guarded(options: SupervisorOptions, guard: Arc<dyn StartGuard>) -> Self {
+        let (supervisor, handle) = Supervisor::new(options);
+        let task = tokio::spawn(supervisor.guarded_by(guard).run());
+        Self { handle, task }
+    }
+
+    pub(crate) async fn reaches(
+        &self,
+        what: impl Fn(&SupervisorState) -> bool,
+    ) -> Result<SupervisorState> {
         let mut status = self.handle.status();
         let reached =
             tokio::time::timeout(2 * LIMIT, status.wait_for(|status| what(&status.state))).await;
@@ -165,7 +173,7 @@ impl Supervised {
         }
     }
 
-    async fn runs(&self) -> Result<(ProcessId, bool)> {
+    pub(crate) async fn runs(&self) -> Result<(ProcessId, bool)> {
         match self
             .reaches(|state| matches!(state, SupervisorState::Running { .. }))
             .await?
@@ -185,7 +193,7 @@ impl Supervised {
         }
     }
 
-    async fn stop(self) -> Result<()> {
+    pub(crate) async fn stop(self) -> Result<()> {
         tokio::time::timeout(2 * LIMIT, self.handle.stop()).await?;
         Ok(self.task.await?)
     }

@@ -1,0 +1,129 @@
+//! Nobody starts mysqld before its guard has agreed; and a primary that is killed because its commits
+//! wait in vain comes back without them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use mysql_role::LeaderTerm;
+use mysql_role::ingest::IngestOptions;
+use mysql_role::supervisor::{StartGuard, SupervisorState};
+use mysql_role::tail_trim::{TailTrim, TailTrimOptions, TrimmedTail};
+
+use crate::primary::{A_WHILE, LIMIT, Running, eventually, requirements};
+use crate::ring_in_memory::{Leadership, MemoryRing};
+use crate::supervised::{Home, Supervised};
+
+#[derive(Default)]
+struct Door {
+    open: AtomicBool,
+    asked: AtomicU64,
+}
+
+impl StartGuard for Door {
+    fn what(&self) -> &str {
+        "the door is looked at"
+    }
+
+    fn before_start(&self) -> BoxFuture<'_, Result<(), String>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let open = self.open.load(Ordering::Relaxed);
+        async move { open.then_some(()).ok_or("the door is shut".to_owned()) }.boxed()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_is_asked_before_every_start_and_keeps_mysqld_down() -> Result<()> {
+    let home = Home::with_data()?;
+    let door = Arc::new(Door::default());
+    let supervised = Supervised::start_guarded(home.options(&[]), door.clone());
+    let shut = SupervisorState::Held {
+        cause: "the door is shut".to_owned(),
+    };
+    supervised.reaches(|state| *state == shut).await?;
+    let since = supervised.handle.status().borrow().since;
+    eventually("it is asked again", || {
+        Ok(door.asked.load(Ordering::Relaxed) > 2)
+    })
+    .await?;
+    let status = supervised.handle.status();
+    ensure!(status.borrow().starts == 0 && status.borrow().since == since);
+    door.open.store(true, Ordering::Relaxed);
+    let (first, _) = supervised.runs().await?;
+    home.connect().await?;
+
+    door.open.store(false, Ordering::Relaxed);
+    supervised.handle.kill_and_restart();
+    supervised.reaches(|state| *state == shut).await?;
+    door.open.store(true, Ordering::Relaxed);
+    let (second, adopted) = supervised.runs().await?;
+    ensure!(second != first && !adopted);
+    home.connect().await?;
+    supervised.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_may_stop_while_its_mysqld_is_held() -> Result<()> {
+    let home = Home::with_data()?;
+    let supervised = Supervised::start_guarded(home.options(&[]), Arc::new(Door::default()));
+    let held = |state: &SupervisorState| matches!(state, SupervisorState::Held { .. });
+    supervised.reaches(held).await?;
+    supervised.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_whose_commits_wait_in_vain_is_killed_and_comes_back_without_them() -> Result<()>
+{
+    let home = Home::with_data()?;
+    let member_dir = tempfile::tempdir()?;
+    let ring = MemoryRing::new();
+    let options = home.options(&[]);
+    let trim = TailTrimOptions::new(member_dir.path().to_owned(), options.server.clone());
+    let mut ingesting = IngestOptions::new(home.account(), requirements());
+    ingesting.retry = (Duration::from_millis(20), Duration::from_millis(100));
+    let mut ingest = Running::start(&ring, ingesting);
+    let guard = TailTrim::new(Arc::clone(&ring), Some(ingest.status.clone()), trim);
+    let supervised = Supervised::start_guarded(options, Arc::new(guard));
+    supervised.runs().await?;
+    let mut primary = home.connect().await?;
+    primary.execute("SET GLOBAL read_only = OFF").await?;
+    ring.set_leadership(Leadership::Serving(LeaderTerm(1)));
+    ingest.attached().await?;
+    primary.execute("CREATE DATABASE d").await?;
+    primary
+        .execute("CREATE TABLE d.t (id INT PRIMARY KEY)")
+        .await?;
+    let committed = ring.gtids();
+
+    ring.set_commits_at_once(false);
+    let waits = tokio::spawn(async move { primary.execute("INSERT INTO d.t VALUES (1)").await });
+    eventually("it is proposed", || Ok(ring.gtids() != committed)).await?;
+    tokio::time::sleep(A_WHILE).await;
+    ensure!(!waits.is_finished());
+    ring.lose_uncommitted();
+    supervised.handle.kill_and_restart();
+    ensure!(tokio::time::timeout(LIMIT, waits).await??.is_err());
+    supervised
+        .reaches(|state| matches!(state, SupervisorState::Held { .. }))
+        .await?;
+    supervised.runs().await?;
+    let mut again = home.connect().await?;
+    let row = again
+        .query("SELECT COUNT(*), @@GLOBAL.gtid_executed, @@super_read_only FROM d.t")
+        .await?;
+    let row = row.first().map(|row| {
+        (0..3)
+            .map(|at| row.text_at(at).unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+    });
+    ensure!(
+        row == Some(vec!["0".to_owned(), committed, "1".to_owned()]),
+        "{row:?}"
+    );
+    ensure!(TrimmedTail::list(member_dir.path())?.len() == 1);
+    supervised.stop().await?;
+    ingest.stop().await
+}
