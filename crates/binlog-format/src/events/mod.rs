@@ -13,6 +13,7 @@ mod rows;
 mod rows_query;
 mod session_context;
 mod statement_variables;
+mod summary;
 mod table_map;
 mod transaction_payload;
 mod xid;
@@ -31,6 +32,7 @@ pub use session_context::{
     AutoIncrement, CharacterSets, Invoker, SessionContext, SessionOptions, UpdatedSchemas,
 };
 pub use statement_variables::{IntVar, IntVarKind, Rand, UserVar, UserVarType, UserVarValue};
+pub use summary::summary;
 pub use table_map::{TableId, TableMap};
 pub use transaction_payload::{Compression, TransactionPayload};
 pub use xid::{XaPrepare, Xid};

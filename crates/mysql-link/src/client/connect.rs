@@ -170,7 +170,10 @@ impl<'a> Negotiation<'a> {
             })
         };
         let stream = self.clock.bound(Step::TlsHandshake, handshake).await?;
-        let reader = PacketReader::new(ByteStream::Tls(Box::new(stream.into())), MAX_NEGOTIATION_PACKET);
+        let reader = PacketReader::new(
+            ByteStream::Tls(Box::new(stream.into())),
+            MAX_NEGOTIATION_PACKET,
+        );
         Ok((
             Self {
                 reader,

@@ -2,8 +2,8 @@
 
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::checksum::CHECKSUM_LEN;
-use binlog_format::event::{EventFlags, EventType, RawEvent};
-use binlog_format::events::{GtidEvent, Query, RowsQuery, TableMap, Xid};
+use binlog_format::event::{EventType, RawEvent};
+use binlog_format::events::summary;
 use binlog_store::EntryRecord;
 use raft_types::{AppEntry, Entry, EntryPayload, OpId};
 use serde::Serialize;
@@ -66,7 +66,7 @@ impl EventLine {
                 header.event_type.to_string(),
                 header.server_id,
                 end,
-                info_of(event),
+                summary(event.canonical()),
             ));
             pos = end;
         }
@@ -101,37 +101,4 @@ impl EventLine {
         );
         line.trim_end().to_owned()
     }
-}
-
-/// What an event says; nothing for those that are not looked into.
-fn info_of(event: &RawEvent) -> String {
-    let body = event.canonical();
-    let flags = event.header().flags;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let info = match event.event_type() {
-        EventType::Gtid | EventType::GtidTagged => GtidEvent::decode(body)
-            .map(|event| format!("SET @@SESSION.GTID_NEXT= '{}'", event.gtid)),
-        EventType::Query => Query::decode(body).map(|query| {
-            // CREATE DATABASE names a schema that a reader must not change to before.
-            let bare = query.schema.is_empty() || flags.contains(EventFlags::SUPPRESS_USE);
-            let statement = text(&query.statement);
-            match bare {
-                true => statement,
-                false => format!("use `{}`; {statement}", text(&query.schema)),
-            }
-        }),
-        EventType::Xid => Xid::decode(body).map(|xid| format!("COMMIT /* xid={} */", xid.xid)),
-        EventType::RowsQuery => RowsQuery::decode(body).map(|query| text(&query.statement)),
-        EventType::TableMap => TableMap::decode(body).map(|map| {
-            format!(
-                "table_id: {} ({}.{})",
-                map.table_id.0,
-                text(&map.schema),
-                text(&map.table)
-            )
-        }),
-        _ => return String::new(),
-    };
-    // An event that cannot be read is shown all the same; `log verify` is for judging it.
-    info.unwrap_or_default()
 }

@@ -1,0 +1,105 @@
+//! The log that is served, as this crate sees it: files of bytes, of which a part that only grows is committed.
+//! Nothing beyond that part is ever asked for.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use binlog_format::gtid::GtidSet;
+use bytes::Bytes;
+use thiserror::Error;
+use tokio::sync::watch;
+
+/// A file's number; files follow one another without a gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileNumber(pub u64);
+
+impl FileNumber {
+    /// The file behind this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+/// A place between two events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The file.
+    pub file: FileNumber,
+    /// Bytes of the file before the place.
+    pub offset: u64,
+}
+
+/// A file of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogFile {
+    /// Its number.
+    pub number: FileNumber,
+    /// Its name, without a directory.
+    pub name: String,
+    /// Bytes of it that are committed.
+    pub bytes: u64,
+}
+
+/// Why bytes of the log could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ReadError {
+    /// The file was purged.
+    #[error("the file was purged")]
+    Gone,
+    /// The disk reported an error.
+    #[error("the log cannot be read: {0}")]
+    Failed(String),
+}
+
+/// Keeps a file from being purged for as long as it lives.
+pub type KeptFile = Box<dyn Send + Sync>;
+
+/// A log in MySQL's binlog files, as far as it is committed.
+#[async_trait]
+pub trait CommittedLog: Send + Sync + 'static {
+    /// The files that are not purged, oldest first. The last one is the one that [`Self::committed`] is in.
+    fn files(&self) -> Vec<LogFile>;
+
+    /// A file's name, whether it is there or not.
+    fn name_of(&self, file: FileNumber) -> String;
+
+    /// The file of a name, whether it is there or not.
+    fn number_of(&self, name: &str) -> Option<FileNumber>;
+
+    /// Where the committed part ends. Never goes back; closed when the log is.
+    fn committed(&self) -> watch::Receiver<Position>;
+
+    /// The GTIDs of the committed part, those of purged files among them.
+    fn gtids(&self) -> GtidSet;
+
+    /// The GTIDs of purged files.
+    fn purged(&self) -> GtidSet;
+
+    /// The last file that follows nothing but transactions of `have`; `None` when the log begins behind others.
+    fn begin_for(&self, have: &GtidSet) -> Option<FileNumber>;
+
+    /// Waits until everything is committed here that was committed anywhere when this was asked.
+    ///
+    /// # Errors
+    /// In words, when that is not known or did not happen in time.
+    async fn catch_up(&self, patience: Duration) -> Result<(), String>;
+
+    /// Keeps a file, and all behind it, from being purged. `None` when it is purged already.
+    fn keep(&self, file: FileNumber) -> Option<KeptFile>;
+
+    /// At most `at_most` bytes of a file; fewer where it ends. Safe to cancel.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    async fn read(&self, from: Position, at_most: usize) -> Result<Bytes, ReadError>;
+
+    /// The version of the server whose events these are, as the newest format description has it.
+    fn server_version(&self) -> String;
+
+    /// Whether an ignorable event with this body is the log's own. Replicas do not get those.
+    fn is_own(&self, body: &[u8]) -> bool;
+
+    /// What such an event says, for people.
+    fn describe_own(&self, body: &[u8]) -> String;
+}

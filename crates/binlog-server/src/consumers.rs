@@ -1,0 +1,308 @@
+//! Who is attached: for `SHOW REPLICAS`, status and metrics, and so that a second dump of the same server ends the first.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::committed_log::{CommittedLog, FileNumber, Position};
+
+/// How a consumer asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DumpKind {
+    /// By the set of GTIDs that it has.
+    Gtids,
+    /// By file and position.
+    Position,
+}
+
+/// What a client said of itself by `COM_REGISTER_SLAVE`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Registration {
+    pub(crate) server_id: u32,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+/// A consumer at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsumerView {
+    /// The server's number of the connection.
+    pub connection: u32,
+    /// From where it is connected.
+    pub address: SocketAddr,
+    /// The host that it registered with; empty for none.
+    pub host: String,
+    /// The port that it registered with; 0 for none.
+    pub port: u16,
+    /// Its server id; 0 for none.
+    pub server_id: u32,
+    /// Its server UUID, if it said one.
+    pub uuid: Option<Uuid>,
+    /// How it asked.
+    pub kind: DumpKind,
+    /// Up to where it was read for.
+    pub position: Position,
+    /// Bytes of the log behind that position.
+    pub behind_bytes: u64,
+    /// Bytes that wait to be taken by it.
+    pub queued_bytes: u64,
+    /// For how long it is attached.
+    pub attached: Duration,
+}
+
+/// All consumers of a server. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Consumers(Arc<Mutex<Registry>>);
+
+#[derive(Default)]
+struct Registry {
+    /// By connection; those that registered and do not dump yet have no progress.
+    clients: BTreeMap<u32, Client>,
+}
+
+struct Client {
+    address: SocketAddr,
+    registration: Registration,
+    uuid: Option<Uuid>,
+    dump: Option<Dump>,
+}
+
+struct Dump {
+    kind: DumpKind,
+    progress: Arc<Progress>,
+    since: Instant,
+    /// Ends the dump because another one of the same server has begun.
+    replaced: CancellationToken,
+}
+
+/// How far a dump is. Written by the dump alone.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    file: AtomicU64,
+    offset: AtomicU64,
+    queued: AtomicU64,
+}
+
+impl Progress {
+    pub(crate) fn reached(&self, position: Position) {
+        self.file.store(position.file.0, Ordering::Relaxed);
+        self.offset.store(position.offset, Ordering::Relaxed);
+    }
+
+    pub(crate) fn queued(&self, bytes: usize) {
+        self.queued.store(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn position(&self) -> Position {
+        Position {
+            file: FileNumber(self.file.load(Ordering::Relaxed)),
+            offset: self.offset.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A dump's entry, gone with it.
+pub(crate) struct Attached {
+    consumers: Consumers,
+    connection: u32,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) replaced: CancellationToken,
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.consumers.leave(self.connection);
+    }
+}
+
+/// A dump that begins.
+pub(crate) struct Attaching {
+    pub(crate) connection: u32,
+    pub(crate) address: SocketAddr,
+    pub(crate) server_id: u32,
+    pub(crate) uuid: Option<Uuid>,
+    pub(crate) kind: DumpKind,
+}
+
+impl Consumers {
+    /// A client registers; it may dump later.
+    pub(crate) fn register(
+        &self,
+        connection: u32,
+        address: SocketAddr,
+        uuid: Option<Uuid>,
+        registration: Registration,
+    ) {
+        let client = Client {
+            address,
+            registration,
+            uuid,
+            dump: None,
+        };
+        self.lock().clients.insert(connection, client);
+    }
+
+    /// A client's dump begins; another one of the same server ends.
+    pub(crate) fn attach(&self, attaching: &Attaching) -> Attached {
+        let mut registry = self.lock();
+        for (connection, client) in &registry.clients {
+            if *connection != attaching.connection
+                && let Some(dump) = &client.dump
+                && client.is_server(attaching.server_id, attaching.uuid)
+            {
+                dump.replaced.cancel();
+            }
+        }
+        let progress = Arc::new(Progress::default());
+        let replaced = CancellationToken::new();
+        let client = registry.clients.entry(attaching.connection);
+        let client = client.or_insert_with(|| Client {
+            address: attaching.address,
+            registration: Registration::default(),
+            uuid: None,
+            dump: None,
+        });
+        client.uuid = attaching.uuid.or(client.uuid);
+        client.registration.server_id = attaching.server_id;
+        client.dump = Some(Dump {
+            kind: attaching.kind,
+            progress: progress.clone(),
+            since: Instant::now(),
+            replaced: replaced.clone(),
+        });
+        drop(registry);
+        Attached {
+            consumers: self.clone(),
+            connection: attaching.connection,
+            progress,
+            replaced,
+        }
+    }
+
+    /// A connection has ended.
+    pub(crate) fn leave(&self, connection: u32) {
+        self.lock().clients.remove(&connection);
+    }
+
+    /// What a connection registered with.
+    pub(crate) fn registration(&self, connection: u32) -> Option<Registration> {
+        let registry = self.lock();
+        Some(registry.clients.get(&connection)?.registration.clone())
+    }
+
+    /// Those that read the log, in the order in which they connected.
+    pub fn views(&self, log: &dyn CommittedLog) -> Vec<ConsumerView> {
+        let files = log.files();
+        let now = Instant::now();
+        let view = |(connection, client): (&u32, &Client)| {
+            let dump = client.dump.as_ref()?;
+            let position = dump.progress.position();
+            let behind = files.iter().map(|file| match file.number {
+                number if number < position.file => 0,
+                number if number == position.file => file.bytes.saturating_sub(position.offset),
+                _ => file.bytes,
+            });
+            Some(ConsumerView {
+                connection: *connection,
+                address: client.address,
+                host: client.registration.host.clone(),
+                port: client.registration.port,
+                server_id: client.registration.server_id,
+                uuid: client.uuid,
+                kind: dump.kind,
+                position,
+                behind_bytes: behind.sum(),
+                queued_bytes: dump.progress.queued.load(Ordering::Relaxed),
+                attached: now.saturating_duration_since(dump.since),
+            })
+        };
+        self.lock().clients.iter().filter_map(view).collect()
+    }
+
+    /// The registered ones, as `SHOW REPLICAS` shows them: server id, host, port, UUID.
+    pub(crate) fn replicas(&self) -> Vec<(u32, String, u16, Option<Uuid>)> {
+        let registry = self.lock();
+        let replicas = registry.clients.values().map(|client| {
+            let Registration {
+                server_id,
+                host,
+                port,
+            } = client.registration.clone();
+            (server_id, host, port, client.uuid)
+        });
+        replicas.filter(|(id, ..)| *id != 0).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Registry> {
+        // Each entry stands for itself, so whatever a panic left behind is as good as before.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Client {
+    /// Whether a dump that begins is of the same server: by UUID where both say one, else by server id.
+    fn is_server(&self, server_id: u32, uuid: Option<Uuid>) -> bool {
+        match (self.uuid, uuid) {
+            (Some(own), Some(uuid)) => own == uuid,
+            (None, None) => server_id != 0 && self.registration.server_id == server_id,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attaching(connection: u32, server_id: u32, uuid: Option<u128>) -> Attaching {
+        Attaching {
+            connection,
+            address: "127.0.0.1:1".parse().unwrap(),
+            server_id,
+            uuid: uuid.map(Uuid::from_u128),
+            kind: DumpKind::Gtids,
+        }
+    }
+
+    #[test]
+    fn a_second_dump_of_the_same_server_replaces_the_first() {
+        let consumers = Consumers::default();
+        let first = consumers.attach(&attaching(1, 7, Some(9)));
+        let other = consumers.attach(&attaching(2, 7, Some(8)));
+        let plain = consumers.attach(&attaching(3, 0, None));
+        let plain_too = consumers.attach(&attaching(4, 0, None));
+        assert!(!first.replaced.is_cancelled());
+        let second = consumers.attach(&attaching(5, 70, Some(9)));
+        assert!(first.replaced.is_cancelled());
+        for untouched in [&other, &plain, &plain_too, &second] {
+            assert!(!untouched.replaced.is_cancelled());
+        }
+        let by_id = consumers.attach(&attaching(6, 5, None));
+        let _again = consumers.attach(&attaching(7, 5, None));
+        assert!(by_id.replaced.is_cancelled());
+    }
+
+    #[test]
+    fn who_has_gone_is_not_shown() {
+        let consumers = Consumers::default();
+        let registration = Registration {
+            server_id: 3,
+            host: "replica".into(),
+            port: 3306,
+        };
+        consumers.register(1, "127.0.0.1:1".parse().unwrap(), None, registration);
+        assert_eq!(
+            consumers.replicas(),
+            [(3, "replica".to_owned(), 3306, None)]
+        );
+        let attached = consumers.attach(&attaching(1, 3, Some(9)));
+        assert_eq!(consumers.replicas()[0].3, Some(Uuid::from_u128(9)));
+        drop(attached);
+        assert_eq!(consumers.replicas(), []);
+    }
+}

@@ -1,0 +1,244 @@
+//! From the bytes of a file to the packets of a dump: which events a consumer gets, and which it does not. Pure.
+//! Large events go through piece by piece, so that memory does not depend on them.
+
+use binlog_format::DecodeError;
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::event::{EventHeader, EventRef, EventType, HEADER_LEN};
+use binlog_format::events::{GtidEvent, Ignorable};
+use binlog_format::gtid::GtidSet;
+use thiserror::Error;
+
+use super::made_up;
+use crate::answers::EventPackets;
+
+/// The largest event that is looked into; real ones have at most some kilobytes.
+const MAX_WHOLE: u64 = 1 << 20;
+
+/// A file that is not what it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(super) enum BadFile {
+    #[error("at offset {offset} there is no event: {source}")]
+    NoEvent { offset: u64, source: DecodeError },
+    #[error("the event at offset {offset} says that it ends at {said}")]
+    Misplaced { offset: u64, said: u32 },
+    #[error("the event at offset {offset} has {size} bytes, too many for its type")]
+    TooLarge { offset: u64, size: u64 },
+}
+
+/// Which events a consumer gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// Those of transactions that are not in the set; nothing of the log's own.
+    Without(GtidSet),
+    /// Every one, so that a copy is the file. A registered replica counts bytes and must not apply the log's own events:
+    /// to it they come as its own.
+    All { registered_as: Option<u32> },
+}
+
+/// What the feed asks of its surroundings.
+pub(super) trait Surroundings {
+    /// Whether an ignorable event's body is the log's own.
+    fn is_own(&self, body: &[u8]) -> bool;
+    /// The heartbeat for an offset of the file at hand.
+    fn heartbeat(&self, offset: u64) -> Vec<u8>;
+}
+
+/// What becomes of an event.
+enum Fate {
+    Passes,
+    /// Instead of it.
+    Becomes(Vec<u8>),
+    /// Because the consumer has its transaction.
+    IsKnown,
+    IsLeftOut,
+}
+
+/// One file on its way.
+#[derive(Debug)]
+pub(super) struct Feed {
+    /// The next byte of the file.
+    offset: u64,
+    /// Bytes of the event under way that are still to be passed on.
+    passing: u64,
+    /// Whether the transaction at hand is known to the consumer.
+    known: bool,
+    /// The end of events that the consumer knew, and has not been told of.
+    skipped_to: Option<u64>,
+}
+
+impl Feed {
+    /// From an event's begin.
+    pub(super) fn at(offset: u64) -> Self {
+        Self {
+            offset,
+            passing: 0,
+            known: false,
+            skipped_to: None,
+        }
+    }
+
+    /// The next byte that is wanted.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Whether the last event is complete.
+    pub(super) fn is_between(&self) -> bool {
+        self.passing == 0
+    }
+
+    /// Up to where the consumer should be told that it is; once.
+    pub(super) fn take_skipped(&mut self) -> Option<u64> {
+        self.skipped_to.take()
+    }
+
+    /// Takes bytes from [`Self::offset`] on until they or the room are used up, and returns how many bytes it must be
+    /// given at least to go on. Whole events may be stepped over beyond the bytes.
+    pub(super) fn take(
+        &mut self,
+        mut bytes: &[u8],
+        rule: &Rule,
+        around: &impl Surroundings,
+        out: &mut EventPackets,
+        room: usize,
+    ) -> Result<usize, BadFile> {
+        loop {
+            if self.passing > 0 {
+                let left = usize::try_from(self.passing).unwrap_or(usize::MAX);
+                let fits = room.saturating_sub(out.len());
+                let now = left.min(bytes.len()).min(fits);
+                let (pass, rest) = bytes.split_at(now);
+                out.put(pass);
+                self.moved(now as u64);
+                self.passing -= now as u64;
+                bytes = rest;
+                if self.passing > 0 {
+                    return Ok(1);
+                }
+                continue;
+            }
+            if out.len() >= room {
+                return Ok(1);
+            }
+            let Some(header) = bytes.get(..HEADER_LEN) else {
+                return Ok(HEADER_LEN);
+            };
+            let header = self.header(header)?;
+            let size = u64::from(header.event_size);
+            let whole = if is_looked_into(header.event_type) {
+                if size > MAX_WHOLE {
+                    let offset = self.offset;
+                    return Err(BadFile::TooLarge { offset, size });
+                }
+                match bytes.get(..size as usize) {
+                    Some(whole) => Some(whole),
+                    None => return Ok(size as usize),
+                }
+            } else {
+                None
+            };
+            match self.fate(&header, whole, rule, around)? {
+                Fate::Passes => {
+                    if let Some(skipped) = self.skipped_to.take() {
+                        out.event(&around.heartbeat(skipped));
+                    }
+                    out.begin(size);
+                    self.passing = size;
+                    continue;
+                }
+                Fate::Becomes(event) => out.event(&event),
+                Fate::IsKnown => self.skipped_to = Some(self.offset + size),
+                Fate::IsLeftOut => {}
+            }
+            self.moved(size);
+            bytes = bytes.get(size as usize..).unwrap_or_default();
+        }
+    }
+
+    fn moved(&mut self, by: u64) {
+        self.offset += by;
+    }
+
+    fn header(&self, bytes: &[u8]) -> Result<EventHeader, BadFile> {
+        let offset = self.offset;
+        let header = EventHeader::parse(bytes);
+        let header = header.map_err(|source| BadFile::NoEvent { offset, source })?;
+        let end = offset + u64::from(header.event_size);
+        if header.log_pos != end as u32 {
+            let said = header.log_pos;
+            return Err(BadFile::Misplaced { offset, said });
+        }
+        Ok(header)
+    }
+
+    fn fate(
+        &mut self,
+        header: &EventHeader,
+        whole: Option<&[u8]>,
+        rule: &Rule,
+        around: &impl Surroundings,
+    ) -> Result<Fate, BadFile> {
+        let offset = self.offset;
+        let read = |bytes: &[u8]| -> Result<Looked, DecodeError> {
+            let event = EventRef::new(bytes)?.verified(ChecksumAlgorithm::Crc32)?;
+            Ok(match header.event_type {
+                EventType::Ignorable => {
+                    Looked::Ignorable(around.is_own(&Ignorable::decode(event)?.body))
+                }
+                _ => Looked::Gtid(GtidEvent::decode(event)?.gtid),
+            })
+        };
+        let looked = whole.map(read).transpose();
+        let looked = looked.map_err(|source| BadFile::NoEvent { offset, source })?;
+        Ok(match (looked, rule) {
+            (Some(Looked::Ignorable(true)), Rule::Without(_)) => {
+                self.known = false;
+                Fate::IsLeftOut
+            }
+            (Some(Looked::Ignorable(true)), Rule::All { registered_as }) => {
+                match (registered_as, whole) {
+                    (Some(id), Some(whole)) => Fate::Becomes(made_up::as_own_of(*id, whole)),
+                    _ => Fate::Passes,
+                }
+            }
+            (_, Rule::All { .. }) => Fate::Passes,
+            (Some(Looked::Gtid(gtid)), Rule::Without(have)) => {
+                self.known = have.contains(&gtid);
+                self.known_or_not()
+            }
+            // The file's end is told to everybody, and a transaction without a GTID is nobody's.
+            (_, Rule::Without(_))
+                if matches!(
+                    header.event_type,
+                    EventType::Rotate | EventType::AnonymousGtid
+                ) =>
+            {
+                self.known = false;
+                Fate::Passes
+            }
+            (_, Rule::Without(_)) => self.known_or_not(),
+        })
+    }
+
+    fn known_or_not(&self) -> Fate {
+        if self.known {
+            Fate::IsKnown
+        } else {
+            Fate::Passes
+        }
+    }
+}
+
+/// What a look into an event has found.
+enum Looked {
+    /// Whether it is the log's own.
+    Ignorable(bool),
+    Gtid(binlog_format::gtid::Gtid),
+}
+
+fn is_looked_into(event_type: EventType) -> bool {
+    matches!(
+        event_type,
+        EventType::Ignorable | EventType::Gtid | EventType::GtidTagged
+    )
+}

@@ -1,0 +1,375 @@
+//! A running dump: reads the committed part of the log, file by file, and sends it for as long as the consumer takes it.
+//! What waits for a slow one is bounded, and nobody else waits for it.
+
+use std::time::Duration;
+
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::event::{EventHeader, HEADER_LEN};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::beginning::{self, FIRST_EVENT};
+use super::feed::{self, Feed, Rule};
+use super::made_up;
+use super::request::{Request, Wanted};
+use crate::answers::{ErrorAnswer, EventPackets, code, eof_packet};
+use crate::committed_log::{CommittedLog, KeptFile, Position, ReadError};
+use crate::consumers::{Attached, Attaching, DumpKind};
+use crate::session::{Client, Ended};
+
+/// How much of the log is read at a time.
+const READ_BYTES: usize = 128 << 10;
+/// The largest format description that is sent.
+const MAX_DESCRIPTION: usize = 4 << 10;
+
+/// Why a dump stops.
+enum Stop {
+    /// The consumer is told.
+    Error(ErrorAnswer),
+    /// Everything was sent, and the consumer did not want to wait.
+    EndOfLog,
+    /// The connection is over.
+    Ended(Ended),
+}
+
+impl From<Ended> for Stop {
+    fn from(ended: Ended) -> Self {
+        Self::Ended(ended)
+    }
+}
+
+impl From<ErrorAnswer> for Stop {
+    fn from(error: ErrorAnswer) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// Runs a dump to its end; the connection ends with it. Its packets are numbered from `sequence` on.
+pub(crate) async fn run(client: &mut Client<'_>, request: Request, sequence: u8) -> Ended {
+    let kind = match request.wanted {
+        Wanted::Without { .. } => DumpKind::Gtids,
+        Wanted::From { .. } => DumpKind::Position,
+    };
+    let attached = client.shared.consumers.attach(&Attaching {
+        connection: client.connection,
+        address: client.address,
+        server_id: request.server_id,
+        uuid: client.variables.replica_uuid(),
+        kind,
+    });
+    let mut out = EventPackets::from(sequence);
+    let stop = match begin(client, request, &attached, &mut out).await {
+        Ok(mut dump) => dump.send_all().await,
+        Err(stop) => stop,
+    };
+    let (last, words) = match stop {
+        Stop::Ended(ended) => return ended,
+        Stop::EndOfLog => (eof_packet(), "it has everything".to_owned()),
+        Stop::Error(error) => (error.packet(), error.message),
+    };
+    let mut bytes = out.take().to_vec();
+    mysql_link::wire::encode_packet(out.sequence(), &last, &mut bytes);
+    match client.send(&bytes).await {
+        Ok(()) => Ended::DumpEnded(words),
+        Err(ended) => ended,
+    }
+}
+
+struct Dump<'a, 'c> {
+    client: &'a mut Client<'c>,
+    attached: &'a Attached,
+    out: &'a mut EventPackets,
+    committed: watch::Receiver<Position>,
+    rule: Rule,
+    at: Position,
+    kept: KeptFile,
+    name: String,
+    heartbeat: Option<Duration>,
+    heartbeat_v2: bool,
+    non_blocking: bool,
+    last_sent: Instant,
+    /// How the consumer expects made-up events now.
+    checksum: ChecksumAlgorithm,
+}
+
+/// What the feed has to know.
+struct Around<'a> {
+    log: &'a dyn CommittedLog,
+    name: &'a str,
+    version_2: bool,
+    server_id: u32,
+}
+
+impl feed::Surroundings for Around<'_> {
+    fn is_own(&self, body: &[u8]) -> bool {
+        self.log.is_own(body)
+    }
+
+    fn heartbeat(&self, offset: u64) -> Vec<u8> {
+        made_up::heartbeat(self.version_2, self.name, offset, self.server_id)
+    }
+}
+
+async fn begin<'a, 'c>(
+    client: &'a mut Client<'c>,
+    request: Request,
+    attached: &'a Attached,
+    out: &'a mut EventPackets,
+) -> Result<Dump<'a, 'c>, Stop> {
+    let checksum = client.variables.checksum().ok_or_else(|| {
+        ErrorAnswer::fatal(
+            "the events have CRC32 checksums, and the client did not say that it knows of them: \
+             SET @source_binlog_checksum = @@global.binlog_checksum",
+        )
+    })?;
+    let (shared, registered) = (
+        client.shared,
+        client.shared.consumers.registration(client.connection),
+    );
+    let registered_as = registered.map(|own| own.server_id).filter(|id| *id != 0);
+    let patience = shared.options.catch_up_limit;
+    let found = beginning::find(&*shared.log, request.wanted, registered_as, patience);
+    let found = tokio::select! {
+        found = found => found?,
+        () = attached.replaced.cancelled() => return Err(replaced().into()),
+        () = shared.stop.cancelled() => return Err(Ended::Stopping.into()),
+    };
+    tracing::info!(
+        address = %client.address,
+        connection = client.connection,
+        server_id = request.server_id,
+        file = shared.log.name_of(found.at.file),
+        offset = found.at.offset,
+        "a dump begins"
+    );
+    Ok(Dump {
+        heartbeat: client.variables.heartbeat(),
+        heartbeat_v2: request.heartbeat_v2,
+        non_blocking: request.non_blocking,
+        committed: shared.log.committed(),
+        client,
+        attached,
+        out,
+        rule: found.rule,
+        at: found.at,
+        kept: found.kept,
+        name: String::new(),
+        last_sent: Instant::now(),
+        checksum,
+    })
+}
+
+impl Dump<'_, '_> {
+    async fn send_all(&mut self) -> Stop {
+        loop {
+            if let Err(stop) = self.send_file().await {
+                return stop;
+            }
+            let next = self.at.file.next();
+            let Some(kept) = self.log().keep(next) else {
+                return ErrorAnswer::fatal(format!("{} was purged", self.log().name_of(next)))
+                    .into();
+            };
+            // Only now the file before it may go.
+            self.kept = kept;
+            self.at = Position {
+                file: next,
+                offset: FIRST_EVENT,
+            };
+        }
+    }
+
+    fn log(&self) -> &dyn CommittedLog {
+        &*self.client.shared.log
+    }
+
+    fn server_id(&self) -> u32 {
+        self.client.shared.options.identity.server_id
+    }
+
+    /// Sends a file from where the dump is to its end.
+    async fn send_file(&mut self) -> Result<(), Stop> {
+        self.name = self.log().name_of(self.at.file);
+        let rotate = made_up::rotate(&self.name, self.at.offset, self.server_id(), self.checksum);
+        self.out.event(&rotate);
+        let behind_description = self.send_description().await?;
+        let begin = self.at.offset.max(behind_description);
+        let mut feed = Feed::at(begin);
+        // How many bytes the feed has to be given at least.
+        let mut need = 1;
+        loop {
+            self.at.offset = feed.offset();
+            self.attached.progress.reached(self.at);
+            let end = *self.committed.borrow_and_update();
+            let closed = end.file > self.at.file;
+            let limit = if closed { u64::MAX } else { end.offset };
+            let left = limit.saturating_sub(self.at.offset);
+            if left == 0 {
+                self.wait_for_more(&mut feed).await?;
+                continue;
+            }
+            let left = usize::try_from(left).unwrap_or(usize::MAX);
+            let chunk = self.read(left.min(READ_BYTES.max(need))).await?;
+            if chunk.is_empty() && closed && feed.is_between() {
+                return Ok(());
+            }
+            // What is committed, and what a closed file has, ends where an event does.
+            if chunk.len() < need {
+                return Err(self.bad("it ends in the middle of an event").into());
+            }
+            need = self.pass_on(&mut feed, &chunk).await?;
+        }
+    }
+
+    /// Hands a chunk to the feed, and what comes out to the consumer; how many bytes must come next at least.
+    async fn pass_on(&mut self, feed: &mut Feed, chunk: &[u8]) -> Result<usize, Stop> {
+        let begin = feed.offset();
+        let room = self.client.shared.options.queue_bytes;
+        loop {
+            let used = usize::try_from(feed.offset() - begin).unwrap_or(usize::MAX);
+            let Some(rest) = chunk.get(used..).filter(|rest| !rest.is_empty()) else {
+                return Ok(1);
+            };
+            let around = Around {
+                log: &*self.client.shared.log,
+                name: &self.name,
+                version_2: self.heartbeat_v2,
+                server_id: self.client.shared.options.identity.server_id,
+            };
+            let need = feed.take(rest, &self.rule, &around, self.out, room);
+            let need = need.map_err(|error| self.bad(&error.to_string()))?;
+            self.attached.progress.queued(self.out.len());
+            if self.out.len() < room {
+                self.tell_of_skipping(feed).await?;
+                return Ok(need);
+            }
+            self.flush().await?;
+        }
+    }
+
+    /// The file's first event; where the second one begins.
+    async fn send_description(&mut self) -> Result<u64, Stop> {
+        let wanted = self.at;
+        self.at.offset = FIRST_EVENT;
+        let head = self.read(MAX_DESCRIPTION).await?;
+        self.at = wanted;
+        let header = head
+            .get(..HEADER_LEN)
+            .and_then(|head| EventHeader::parse(head).ok());
+        let size = header.map_or(0, |header| header.event_size as usize);
+        let Some(stored) = head.get(..size).filter(|stored| !stored.is_empty()) else {
+            return Err(self.bad("its format description cannot be read").into());
+        };
+        let by_place = matches!(self.rule, Rule::All { .. });
+        if by_place && self.at.offset > FIRST_EVENT {
+            self.out.event(&made_up::out_of_place(stored));
+        } else {
+            self.out.event(stored);
+        }
+        self.checksum = ChecksumAlgorithm::Crc32;
+        Ok(FIRST_EVENT + size as u64)
+    }
+
+    /// Reads at the dump's place.
+    async fn read(&mut self, at_most: usize) -> Result<bytes::Bytes, Stop> {
+        let (shared, at) = (self.client.shared, self.at);
+        let read = tokio::select! {
+            read = shared.log.read(at, at_most) => read,
+            () = self.attached.replaced.cancelled() => return Err(replaced().into()),
+            () = shared.stop.cancelled() => return Err(Ended::Stopping.into()),
+        };
+        read.map_err(|error| match error {
+            ReadError::Gone => ErrorAnswer::fatal(format!("{} was purged", self.name)).into(),
+            error @ ReadError::Failed(_) => {
+                ErrorAnswer::new(code::UNKNOWN, error.to_string()).into()
+            }
+        })
+    }
+
+    /// Everything committed was read: sends what waits, then waits for more or for the time of a heartbeat.
+    async fn wait_for_more(&mut self, feed: &mut Feed) -> Result<(), Stop> {
+        if let Some(skipped) = feed.take_skipped() {
+            self.beat(skipped);
+        }
+        self.flush().await?;
+        if self.non_blocking {
+            return Err(Stop::EndOfLog);
+        }
+        let beat_at = self
+            .heartbeat
+            .and_then(|period| self.last_sent.checked_add(period));
+        let beat = async {
+            match beat_at {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let stop = self.client.shared.stop.clone();
+        tokio::select! {
+            changed = self.committed.changed() => {
+                return changed.map_err(|_| Ended::Stopping.into());
+            }
+            () = beat => {}
+            () = self.attached.replaced.cancelled() => return Err(replaced().into()),
+            () = stop.cancelled() => return Err(Ended::Stopping.into()),
+            ended = self.client.stirs() => return Err(ended.into()),
+        }
+        self.beat(feed.offset());
+        self.flush().await
+    }
+
+    /// A consumer that knows much of the log hears nothing for long, but for this.
+    async fn tell_of_skipping(&mut self, feed: &mut Feed) -> Result<(), Stop> {
+        let due = self
+            .heartbeat
+            .is_some_and(|period| self.last_sent.elapsed() >= period);
+        if due
+            && feed.is_between()
+            && self.out.len() == 0
+            && let Some(skipped) = feed.take_skipped()
+        {
+            self.beat(skipped);
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    fn beat(&mut self, offset: u64) {
+        let (version_2, server_id) = (self.heartbeat_v2, self.server_id());
+        let event = made_up::heartbeat(version_2, &self.name, offset, server_id);
+        self.out.event(&event);
+    }
+
+    async fn flush(&mut self) -> Result<(), Stop> {
+        if self.out.len() == 0 {
+            return Ok(());
+        }
+        let bytes = self.out.take();
+        let progress = &self.attached.progress;
+        let sent = tokio::select! {
+            sent = self.client.send_telling(&bytes, |left| progress.queued(left)) => sent,
+            () = self.attached.replaced.cancelled() => return Err(Ended::DumpEnded(replaced().message).into()),
+        };
+        self.last_sent = Instant::now();
+        Ok(sent?)
+    }
+
+    fn bad(&self, why: &str) -> ErrorAnswer {
+        tracing::error!(
+            file = self.name,
+            offset = self.at.offset,
+            why,
+            "a file of the log cannot be served"
+        );
+        ErrorAnswer::fatal(format!(
+            "{} cannot be read at {}: {why}",
+            self.name, self.at.offset
+        ))
+    }
+}
+
+fn replaced() -> ErrorAnswer {
+    ErrorAnswer::fatal(
+        "A replica with the same server_uuid/server_id as this replica has connected to the source",
+    )
+}

@@ -1,0 +1,131 @@
+//! Who the server is, who may log in, and its bounds.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use thiserror::Error;
+use uuid::Uuid;
+
+/// The one account. The password is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Account {
+    /// Its name.
+    pub user: String,
+    /// Its password.
+    pub password: String,
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}
+
+/// As whom the server speaks. Stable, and unlike every other server's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerIdentity {
+    /// `@@server_id`; never 0.
+    pub server_id: u32,
+    /// `@@server_uuid`.
+    pub server_uuid: Uuid,
+    /// The member's name, for messages.
+    pub name: String,
+}
+
+/// PEM files of the server's certificate, with what leads up to its CA, and its private key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerCertificate {
+    /// The certificate.
+    pub certificate_file: PathBuf,
+    /// The key.
+    pub key_file: PathBuf,
+}
+
+/// Everything that is configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// Who may log in.
+    pub account: Account,
+    /// As whom the server speaks.
+    pub identity: ServerIdentity,
+    /// For TLS; `None` without.
+    pub certificate: Option<ServerCertificate>,
+    /// Whether a login without TLS is refused.
+    pub require_tls: bool,
+    /// Connections at a time.
+    pub max_connections: usize,
+    /// Bytes read from the log that wait for one client.
+    pub queue_bytes: usize,
+    /// From the connection to the end of the login.
+    pub login_limit: Duration,
+    /// Silence of a client between two commands.
+    pub idle_limit: Duration,
+    /// How long a client may take nothing of what waits for it.
+    pub stall_limit: Duration,
+    /// How long a replica that is ahead of this log waits for it to catch up.
+    pub catch_up_limit: Duration,
+}
+
+impl ServerOptions {
+    /// The smallest queue: several reads of the log.
+    pub const MIN_QUEUE_BYTES: usize = 256 << 10;
+
+    /// With the usual bounds, without TLS.
+    pub fn new(account: Account, identity: ServerIdentity) -> Self {
+        Self {
+            account,
+            identity,
+            certificate: None,
+            require_tls: false,
+            max_connections: 100,
+            queue_bytes: 4 << 20,
+            login_limit: Duration::from_secs(10),
+            idle_limit: Duration::from_secs(8 * 3600),
+            stall_limit: Duration::from_secs(60),
+            catch_up_limit: Duration::from_secs(20),
+        }
+    }
+
+    /// Checks what must be right before anything is served.
+    ///
+    /// # Errors
+    /// [`OptionsError`].
+    pub fn validate(&self) -> Result<(), OptionsError> {
+        if self.identity.server_id == 0 || self.identity.server_uuid.is_nil() {
+            return Err(OptionsError::Identity);
+        }
+        if self.account.user.is_empty() || self.account.password.is_empty() {
+            return Err(OptionsError::Account);
+        }
+        if self.require_tls && self.certificate.is_none() {
+            return Err(OptionsError::NoCertificate);
+        }
+        if self.queue_bytes < Self::MIN_QUEUE_BYTES || self.max_connections == 0 {
+            return Err(OptionsError::Bounds);
+        }
+        Ok(())
+    }
+}
+
+/// Options that do not go together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum OptionsError {
+    /// Replicas could not tell the server from others.
+    #[error("the server id is 0 or the server UUID is nil: give the server its own")]
+    Identity,
+    /// Anybody could read every row.
+    #[error("the account has no name or no password: give it both")]
+    Account,
+    /// Nobody could log in.
+    #[error("TLS is required, but there is no certificate: name its file and its key's")]
+    NoCertificate,
+    /// Nothing could be sent.
+    #[error(
+        "the queue is smaller than {} bytes, or no connection is allowed",
+        ServerOptions::MIN_QUEUE_BYTES
+    )]
+    Bounds,
+}

@@ -1,0 +1,163 @@
+//! Takes connections in, up to a bound, and ends them all when it is stopped.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mysql_link::wire::encode_packet;
+use thiserror::Error;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::answers::{ErrorAnswer, code};
+use crate::committed_log::CommittedLog;
+use crate::consumers::Consumers;
+use crate::log_commands::LogCommands;
+use crate::options::{OptionsError, ServerOptions};
+use crate::session::{Client, Ended};
+use crate::tls::{TlsError, acceptor};
+
+/// How long a connection that is one too many may take to hear so.
+const REFUSAL_LIMIT: Duration = Duration::from_millis(200);
+/// After the listener failed, for want of file handles, say.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What is under way gets this long when the server stops.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+
+/// Why a server cannot serve.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    /// The options do not go together.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The listener has no address.
+    #[error("the binlog server cannot listen: {0}")]
+    Listen(#[from] std::io::Error),
+}
+
+/// What all sessions share.
+pub(crate) struct Shared {
+    pub(crate) log: Arc<dyn CommittedLog>,
+    pub(crate) commands: Arc<dyn LogCommands>,
+    pub(crate) options: ServerOptions,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) consumers: Consumers,
+    pub(crate) address: SocketAddr,
+    pub(crate) stop: CancellationToken,
+}
+
+/// A server of binlogs.
+pub struct BinlogServer {
+    shared: Arc<Shared>,
+    listener: TcpListener,
+}
+
+impl BinlogServer {
+    /// Checks everything and loads the certificate; serves nothing yet.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub fn new(
+        listener: TcpListener,
+        options: ServerOptions,
+        log: Arc<dyn CommittedLog>,
+        commands: Arc<dyn LogCommands>,
+    ) -> Result<Self, ServerError> {
+        options.validate()?;
+        let tls = options.certificate.as_ref().map(acceptor).transpose()?;
+        let shared = Shared {
+            log,
+            commands,
+            options,
+            tls,
+            consumers: Consumers::default(),
+            address: listener.local_addr()?,
+            stop: CancellationToken::new(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            listener,
+        })
+    }
+
+    /// Who is attached.
+    #[must_use]
+    pub fn consumers(&self) -> Consumers {
+        self.shared.consumers.clone()
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.shared.address
+    }
+
+    /// Serves until `stop`. Consumers then lose their connection, and come back to whoever serves next.
+    pub async fn serve(self, stop: CancellationToken) {
+        let places = Arc::new(Semaphore::new(self.shared.options.max_connections));
+        let mut sessions = JoinSet::new();
+        let mut connection = 0_u32;
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                Some(_) = sessions.join_next(), if !sessions.is_empty() => continue,
+                () = stop.cancelled() => break,
+            };
+            let (stream, address) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "the binlog server could not take a connection in");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let Ok(place) = places.clone().try_acquire_owned() else {
+                refuse(stream, address).await;
+                continue;
+            };
+            connection = connection.wrapping_add(1).max(1);
+            let shared = self.shared.clone();
+            sessions.spawn(async move {
+                serve_client(&shared, stream, address, connection).await;
+                drop(place);
+            });
+        }
+        self.shared.stop.cancel();
+        let ended = async { while sessions.join_next().await.is_some() {} };
+        drop(tokio::time::timeout(STOP_LIMIT, ended).await);
+    }
+}
+
+async fn serve_client(shared: &Shared, stream: TcpStream, address: SocketAddr, connection: u32) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%address, %error, "a connection to the binlog server is gone already");
+        return;
+    }
+    match Client::serve(shared, stream, address, connection).await {
+        Ended::Goodbye => {
+            tracing::debug!(%address, connection, "a client of the binlog server has left")
+        }
+        ended @ (Ended::Login(_) | Ended::Stalled) => {
+            tracing::warn!(%address, connection, "a client of the binlog server is let go: {ended}");
+        }
+        ended => {
+            tracing::info!(%address, connection, "a client of the binlog server is gone: {ended}")
+        }
+    }
+}
+
+/// Tells one too many; it costs the listener a moment and no memory.
+async fn refuse(mut stream: TcpStream, address: SocketAddr) {
+    tracing::warn!(%address, "the binlog server has as many connections as it may");
+    let error = ErrorAnswer::new(code::TOO_MANY_CONNECTIONS, "Too many connections");
+    let mut bytes = Vec::new();
+    encode_packet(0, &error.packet(), &mut bytes);
+    drop(tokio::time::timeout(REFUSAL_LIMIT, stream.write_all(&bytes)).await);
+}

@@ -1,0 +1,176 @@
+//! From a connected socket to a client that is let in, all of it within one deadline.
+
+use std::io;
+use std::net::SocketAddr;
+
+use mysql_link::wire::{ByteStream, Packet, PacketReader, encode_packet};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::Duration;
+
+use super::authentication::{Plugin, knows, switch_packet};
+use super::greeting::{self, Challenge, ClientGreeting, LoginRequest};
+use crate::answers::{ErrorAnswer, code, ok_packet};
+use crate::server::Shared;
+
+/// Nothing that a client sends before it is let in is larger.
+const MAX_LOGIN_PACKET: usize = 64 << 10;
+/// Somebody who tries passwords shall not try many.
+const PENALTY: Duration = Duration::from_millis(300);
+/// The short way of `caching_sha2_password` was enough.
+const FAST_SUCCESS: &[u8] = &[0x01, 0x03];
+
+/// A client that was let in.
+pub(super) struct LoggedIn {
+    pub(super) stream: ByteStream,
+    pub(super) user: String,
+    pub(super) deprecate_eof: bool,
+}
+
+/// Greets a client and lets it in; the error says why not, for the log.
+pub(super) async fn log_in(
+    shared: &Shared,
+    stream: TcpStream,
+    address: SocketAddr,
+    connection: u32,
+) -> Result<LoggedIn, String> {
+    let entering = Entering {
+        shared,
+        address,
+        challenge: Challenge::random(),
+        reader: PacketReader::new(ByteStream::Tcp(stream), MAX_LOGIN_PACKET),
+    };
+    let limit = shared.options.login_limit;
+    tokio::time::timeout(limit, entering.enter(connection))
+        .await
+        .unwrap_or_else(|_| Err(format!("the login took longer than {limit:?}")))
+}
+
+struct Entering<'a> {
+    shared: &'a Shared,
+    address: SocketAddr,
+    challenge: Challenge,
+    reader: PacketReader<ByteStream>,
+}
+
+impl Entering<'_> {
+    async fn enter(mut self, connection: u32) -> Result<LoggedIn, String> {
+        let version = self.shared.log.server_version();
+        let tls = self.shared.tls.is_some();
+        let hello = greeting::packet(&version, connection, &self.challenge, tls);
+        self.send(0, &hello).await.map_err(lost)?;
+        let mut packet = self.receive().await?;
+        let mut said = greeting::parse(&packet.payload, tls);
+        if matches!(said, Ok(ClientGreeting::Tls)) {
+            self = self.secure().await?;
+            packet = self.receive().await?;
+            said = greeting::parse(&packet.payload, false);
+        }
+        let sequence = packet.last_sequence.wrapping_add(1);
+        let login = match said {
+            Ok(ClientGreeting::Login(login)) => login,
+            Ok(ClientGreeting::Tls) => return Err("it wanted TLS inside of TLS".to_owned()),
+            Err(why) => {
+                let error = ErrorAnswer::new(code::HANDSHAKE, format!("Bad handshake: {why}"));
+                return Err(self.refuse(sequence, error).await);
+            }
+        };
+        if self.shared.options.require_tls && !self.reader.stream().is_tls() {
+            let message = "Connections using insecure transport are prohibited: this binlog server requires TLS \
+                           (for a replica: SOURCE_SSL = 1)";
+            let error = ErrorAnswer::new(code::INSECURE_TRANSPORT, message);
+            return Err(self.refuse(sequence, error).await);
+        }
+        self.authenticate(login, sequence).await
+    }
+
+    async fn authenticate(
+        mut self,
+        login: LoginRequest,
+        mut sequence: u8,
+    ) -> Result<LoggedIn, String> {
+        let mut plugin = Plugin::of(&login.plugin);
+        let mut answer = login.answer;
+        if plugin.is_none() {
+            self.challenge = Challenge::random();
+            let request = switch_packet(&self.challenge);
+            self.send(sequence, &request).await.map_err(lost)?;
+            let packet = self.receive().await?;
+            sequence = packet.last_sequence.wrapping_add(1);
+            answer = packet.payload.to_vec();
+            plugin = Some(Plugin::CachingSha2);
+        }
+        let account = &self.shared.options.account;
+        let user = String::from_utf8_lossy(&login.user).into_owned();
+        let plugin = plugin.unwrap_or(Plugin::CachingSha2);
+        let right = knows(plugin, &self.challenge, &answer, &account.password);
+        if !right || user != account.user {
+            tokio::time::sleep(PENALTY).await;
+            let said = if answer.is_empty() { "NO" } else { "YES" };
+            let host = self.address.ip();
+            let message =
+                format!("Access denied for user '{user}'@'{host}' (using password: {said})");
+            let error = ErrorAnswer::new(code::ACCESS_DENIED, message);
+            return Err(self.refuse(sequence, error).await);
+        }
+        if plugin == Plugin::CachingSha2 {
+            self.send(sequence, FAST_SUCCESS).await.map_err(lost)?;
+            sequence = sequence.wrapping_add(1);
+        }
+        self.send(sequence, &ok_packet(0, "")).await.map_err(lost)?;
+        let (stream, clean) = self.reader.into_inner();
+        if !clean {
+            return Err("it sent commands before it was let in".to_owned());
+        }
+        Ok(LoggedIn {
+            stream,
+            user,
+            deprecate_eof: login.deprecate_eof,
+        })
+    }
+
+    async fn secure(self) -> Result<Self, String> {
+        let Self {
+            shared,
+            address,
+            challenge,
+            reader,
+        } = self;
+        let (stream, clean) = reader.into_inner();
+        let (ByteStream::Tcp(stream), Some(tls), true) = (stream, &shared.tls, clean) else {
+            return Err("it talked before TLS".to_owned());
+        };
+        let secured = tls.accept(stream).await;
+        let secured = secured.map_err(|error| format!("the TLS handshake failed: {error}"))?;
+        let stream = ByteStream::Tls(Box::new(secured.into()));
+        Ok(Self {
+            shared,
+            address,
+            challenge,
+            reader: PacketReader::new(stream, MAX_LOGIN_PACKET),
+        })
+    }
+
+    async fn refuse(mut self, sequence: u8, error: ErrorAnswer) -> String {
+        // The client may be gone; it is told once.
+        drop(self.send(sequence, &error.packet()).await);
+        error.message
+    }
+
+    async fn receive(&mut self) -> Result<Packet, String> {
+        let packet = self.reader.read().await;
+        packet.map_err(|error| format!("it left during the login: {error}"))
+    }
+
+    async fn send(&mut self, sequence: u8, payload: &[u8]) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        encode_packet(sequence, payload, &mut bytes);
+        let stream = self.reader.stream_mut();
+        stream.write_all(&bytes).await?;
+        stream.flush().await
+    }
+}
+
+fn lost(error: io::Error) -> String {
+    format!("it left during the login: {error}")
+}

@@ -1,0 +1,267 @@
+//! What `SELECT` and `SHOW VARIABLES` answer. Pure over what the server knows at the moment.
+
+use std::net::SocketAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use binlog_format::gtid::GtidSet;
+
+use super::user_variables::UserVariables;
+use crate::answers::{ErrorAnswer, Value, code};
+use crate::committed_log::CommittedLog;
+use crate::options::ServerIdentity;
+use crate::statement::{Expression, Filter};
+
+/// What values are made from.
+pub(super) struct Surroundings<'a> {
+    pub(super) log: &'a dyn CommittedLog,
+    pub(super) identity: &'a ServerIdentity,
+    pub(super) variables: &'a UserVariables,
+    pub(super) user: &'a str,
+    pub(super) address: SocketAddr,
+    pub(super) port: u16,
+    pub(super) connection: u32,
+}
+
+/// What does not depend on anything. Drivers ask for many of these when they connect.
+const FIXED: &[(&str, &str)] = &[
+    ("binlog_checksum", "CRC32"),
+    ("binlog_format", "ROW"),
+    ("character_set_client", "utf8mb4"),
+    ("character_set_connection", "utf8mb4"),
+    ("character_set_results", "utf8mb4"),
+    ("character_set_server", "utf8mb4"),
+    ("collation_connection", "utf8mb4_0900_ai_ci"),
+    ("collation_server", "utf8mb4_0900_ai_ci"),
+    ("enforce_gtid_consistency", "ON"),
+    ("gtid_mode", "ON"),
+    ("gtid_owned", ""),
+    ("init_connect", ""),
+    ("license", ""),
+    ("sql_mode", ""),
+    ("system_time_zone", "UTC"),
+    ("time_zone", "+00:00"),
+    ("transaction_isolation", "REPEATABLE-READ"),
+    ("tx_isolation", "REPEATABLE-READ"),
+    ("version_compile_machine", std::env::consts::ARCH),
+    ("version_compile_os", std::env::consts::OS),
+];
+
+const SWITCHES: &[(&str, bool)] = &[
+    ("autocommit", true),
+    ("log_bin", true),
+    ("log_replica_updates", true),
+    ("log_slave_updates", true),
+    ("offline_mode", false),
+    ("performance_schema", false),
+    ("read_only", true),
+    ("super_read_only", true),
+    ("transaction_read_only", true),
+    ("tx_read_only", true),
+];
+
+const NUMBERS: &[(&str, u64)] = &[
+    ("auto_increment_increment", 1),
+    ("auto_increment_offset", 1),
+    ("interactive_timeout", 28_800),
+    ("lower_case_table_names", 0),
+    ("max_allowed_packet", 1 << 30),
+    ("net_buffer_length", 16_384),
+    ("net_read_timeout", 30),
+    ("net_write_timeout", 60),
+    ("wait_timeout", 28_800),
+];
+
+/// Those that are worked out.
+const LIVE: &[&str] = &[
+    "gtid_executed",
+    "gtid_purged",
+    "hostname",
+    "port",
+    "server_id",
+    "server_uuid",
+    "version",
+    "version_comment",
+];
+
+impl Surroundings<'_> {
+    /// A system variable; `None` where there is none of that name.
+    pub(super) fn system(&self, name: &str) -> Option<Value> {
+        if let Some((_, value)) = FIXED.iter().find(|(own, _)| *own == name) {
+            return Some(Value::from(*value));
+        }
+        if let Some((_, on)) = SWITCHES.iter().find(|(own, _)| *own == name) {
+            return Some(Value::Switch(*on));
+        }
+        if let Some((_, number)) = NUMBERS.iter().find(|(own, _)| *own == name) {
+            return Some(Value::Number(*number));
+        }
+        Some(match name {
+            "gtid_executed" => Value::Text(self.log.gtids().to_string()),
+            "gtid_purged" => Value::Text(self.log.purged().to_string()),
+            "hostname" => Value::Text(self.identity.name.clone()),
+            "port" => Value::Number(u64::from(self.port)),
+            "server_id" => Value::Number(u64::from(self.identity.server_id)),
+            "server_uuid" => Value::Text(self.identity.server_uuid.to_string()),
+            "version" => Value::Text(self.log.server_version()),
+            "version_comment" => Value::Text(format!(
+                "witness {}: the binlog of a ring, no tables",
+                env!("CARGO_PKG_VERSION")
+            )),
+            _ => return None,
+        })
+    }
+
+    /// The variables of a filter, by name.
+    pub(super) fn shown(&self, filter: &Filter) -> Vec<Vec<Value>> {
+        let fixed = FIXED.iter().map(|(name, _)| *name);
+        let switches = SWITCHES.iter().map(|(name, _)| *name);
+        let numbers = NUMBERS.iter().map(|(name, _)| *name);
+        let mut names: Vec<&str> = fixed
+            .chain(switches)
+            .chain(numbers)
+            .chain(LIVE.iter().copied())
+            .filter(|name| match filter {
+                Filter::All => true,
+                Filter::Like(pattern) => is_like(name, pattern),
+                Filter::Names(names) => names.iter().any(|own| own == name),
+            })
+            .collect();
+        names.sort_unstable();
+        let row = |name: &str| {
+            let value = self.system(name)?.shown();
+            Some(vec![Value::from(name), Value::from(value)])
+        };
+        names.into_iter().filter_map(row).collect()
+    }
+
+    /// The value of an expression.
+    pub(super) fn value(&self, expression: &Expression) -> Result<Value, ErrorAnswer> {
+        Ok(match expression {
+            Expression::System(variable) => self.system(&variable.name).ok_or_else(|| {
+                let message = format!("Unknown system variable '{}'", variable.name);
+                ErrorAnswer::new(code::UNKNOWN_VARIABLE, message)
+            })?,
+            Expression::User(name) => self.variables.get(name),
+            Expression::Number(number) => match number.parse() {
+                Ok(number) => Value::Number(number),
+                Err(_) => Value::Text(number.clone()),
+            },
+            Expression::Text(text) | Expression::Word(text) => Value::Text(text.clone()),
+            Expression::Null => Value::Null,
+            Expression::Call(name, arguments) => self.call(name, arguments)?,
+        })
+    }
+
+    fn call(&self, name: &str, arguments: &[Expression]) -> Result<Value, ErrorAnswer> {
+        Ok(match (name, arguments) {
+            ("unix_timestamp", []) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH);
+                Value::Number(now.unwrap_or_default().as_secs())
+            }
+            ("version", []) => Value::Text(self.log.server_version()),
+            ("connection_id", []) => Value::Number(u64::from(self.connection)),
+            ("database" | "schema", []) => Value::Null,
+            ("user" | "session_user" | "system_user", []) => {
+                Value::Text(format!("{}@{}", self.user, self.address.ip()))
+            }
+            ("current_user", []) => Value::Text(format!("{}@%", self.user)),
+            ("gtid_subset", [one, other]) => {
+                let (one, other) = (self.gtids(one)?, self.gtids(other)?);
+                Value::Switch(other.contains_set(&one))
+            }
+            ("gtid_subtract", [one, other]) => {
+                let (one, other) = (self.gtids(one)?, self.gtids(other)?);
+                Value::Text(one.difference(&other).to_string())
+            }
+            _ => {
+                let message = format!("{name}() is not known to a server of binlogs");
+                return Err(ErrorAnswer::new(code::NOT_SUPPORTED, message));
+            }
+        })
+    }
+
+    fn gtids(&self, expression: &Expression) -> Result<GtidSet, ErrorAnswer> {
+        let text = self.value(expression)?.text().unwrap_or_default();
+        text.parse().map_err(|error| {
+            let message = format!("Malformed GTID set specification: {error}");
+            ErrorAnswer::new(code::WRONG_VALUE, message)
+        })
+    }
+}
+
+/// Whether a name fits a pattern of LIKE, both in lower case. Takes time in proportion to both lengths.
+fn is_like(name: &str, pattern: &str) -> bool {
+    let (name, pattern) = (name.as_bytes(), pattern.as_bytes());
+    let (mut at, mut in_pattern) = (0, 0);
+    // Where to go on when what follows the last `%` does not fit.
+    let mut again: Option<(usize, usize)> = None;
+    while let Some(byte) = name.get(at) {
+        match (pattern.get(in_pattern), pattern.get(in_pattern + 1)) {
+            (Some(b'%'), _) => {
+                in_pattern += 1;
+                again = Some((at, in_pattern));
+                continue;
+            }
+            (Some(b'\\'), Some(escaped)) if escaped == byte => {
+                at += 1;
+                in_pattern += 2;
+                continue;
+            }
+            (Some(b'_'), _) => {
+                at += 1;
+                in_pattern += 1;
+                continue;
+            }
+            (Some(own), _) if own == byte => {
+                at += 1;
+                in_pattern += 1;
+                continue;
+            }
+            _ => {}
+        }
+        let Some((from, behind)) = again else {
+            return false;
+        };
+        again = Some((from + 1, behind));
+        (at, in_pattern) = (from + 1, behind);
+    }
+    pattern[in_pattern.min(pattern.len())..]
+        .iter()
+        .all(|byte| *byte == b'%')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_those_of_like() {
+        for (name, pattern, fits) in [
+            ("gtid_mode", "gtid_mode", true),
+            ("gtid_mode", "gtid\\_mode", true),
+            ("gtid_mode", "gtid%", true),
+            ("gtid_mode", "%mode", true),
+            ("gtid_mode", "%i%o%", true),
+            ("gtid_mode", "gtid_mod", false),
+            ("gtid_mode", "_tid_mod_", true),
+            ("gtid_mode", "", false),
+            ("gtid_mode", "%", true),
+            ("gtid_mode", "%x%", false),
+            ("aaab", "%a%ab", true),
+        ] {
+            assert_eq!(is_like(name, pattern), fits, "{name} {pattern}");
+        }
+    }
+
+    #[test]
+    fn no_variable_is_told_twice() {
+        let mut names: Vec<&str> = FIXED.iter().map(|(name, _)| *name).collect();
+        names.extend(SWITCHES.iter().map(|(name, _)| *name));
+        names.extend(NUMBERS.iter().map(|(name, _)| *name));
+        names.extend(LIVE);
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}
