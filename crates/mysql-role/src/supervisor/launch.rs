@@ -17,7 +17,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 impl ServerCommand {
     pub(super) async fn ask_version(&self) -> Result<ServerVersion, String> {
         let words = self.version_words();
-        let text = output_of(&words).await?;
+        let text = output_of(&words, ANSWER_LIMIT).await?;
         let version = text.split("Ver ").nth(1).and_then(|rest| rest.parse().ok());
         version.ok_or_else(|| format!("`{}` tells no version: {text}", words.join(" ")))
     }
@@ -31,7 +31,7 @@ impl ServerCommand {
         let Some(words) = self.print_options_words() else {
             return Ok(self.extra_args.clone());
         };
-        let text = output_of(&words).await?;
+        let text = output_of(&words, ANSWER_LIMIT).await?;
         // A line of explanation, then the options. Those of the files have no blanks that matter here.
         let options = text.lines().skip(1).flat_map(str::split_whitespace);
         let mut options: Vec<String> = options.map(str::to_owned).collect();
@@ -93,17 +93,22 @@ impl ServerCommand {
     }
 }
 
-/// What a program that only says something says.
-async fn output_of(words: &[String]) -> Result<String, String> {
+/// What a program says that ends by itself; an error when it fails, or does not end within `limit`.
+pub(super) async fn output_of(words: &[String], limit: Duration) -> Result<String, String> {
     let (program, arguments) = words.split_first().ok_or("no command is configured")?;
     let output = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = match tokio::time::timeout(ANSWER_LIMIT, output).await {
+    let output = match tokio::time::timeout(limit, output).await {
         Ok(output) => output.map_err(|error| format!("`{}`: {error}", words.join(" ")))?,
-        Err(_) => return Err(format!("`{}` does not end", words.join(" "))),
+        Err(_) => {
+            return Err(format!(
+                "`{}` does not end within {limit:?}",
+                words.join(" ")
+            ));
+        }
     };
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());

@@ -10,6 +10,7 @@ mod command_line;
 mod data_dir;
 mod decision;
 mod drain;
+mod external;
 mod guard;
 mod launch;
 mod options;
@@ -19,6 +20,7 @@ mod supervisor_task;
 
 pub use command_line::ServerCommand;
 pub use decision::{Action, DataDir, Found, ProcessId, Situation, Stopping, Wanted, decide};
+pub use external::ExternalCommands;
 pub use guard::StartGuard;
 pub use options::SupervisorOptions;
 pub use status::{SupervisorHandle, SupervisorState, SupervisorStatus};

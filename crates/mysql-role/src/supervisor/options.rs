@@ -5,12 +5,16 @@ use std::time::Duration;
 use mysql_link::ConnectOptions;
 
 use crate::supervisor::command_line::ServerCommand;
+use crate::supervisor::external::ExternalCommands;
 
 /// How to run mysqld.
 #[derive(Debug, Clone)]
 pub struct SupervisorOptions {
     /// The command line.
     pub server: ServerCommand,
+    /// How it is started and stopped when something else owns it: then of the command line only the places
+    /// of its data, its binlog and its pid file matter.
+    pub external: Option<ExternalCommands>,
     /// The member's account. It is created when the data directory is initialised.
     pub account: ConnectOptions,
     /// Whether an empty data directory is initialised.
@@ -33,6 +37,7 @@ impl SupervisorOptions {
         account.timeouts.statement = account.timeouts.statement.min(Duration::from_secs(2));
         Self {
             server,
+            external: None,
             account,
             may_initialise: false,
             drain_limit: Duration::from_secs(10),

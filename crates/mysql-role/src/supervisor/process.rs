@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
@@ -12,14 +12,39 @@ use crate::supervisor::command_line::INITIALISE;
 use crate::supervisor::decision::{Found, ProcessId};
 
 const PROC: &str = "/proc";
+/// Words of a command line within which the program stands.
+const MOST_WRAPPING: usize = 5;
 
-/// Looks for what serves the data directory, of which `data_dir_argument` is in the command line.
-pub(super) fn find(data_dir_argument: &str, pid_file: &Path) -> Found {
-    let candidates: Vec<Process> = all()
-        .filter(|process| process.has(data_dir_argument))
-        .collect();
+/// By what a process that serves a data directory is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// This is in its command line.
+    pub(super) argument: String,
+    /// Or it is a mysqld that works in this directory, its data directory. Where that may not be looked at,
+    /// the one of the pid file is.
+    pub(super) works_in: Option<PathBuf>,
+    /// Its pid file.
+    pub(super) pid_file: PathBuf,
+}
+
+impl Mark {
+    fn fits(&self, process: &Process) -> bool {
+        process.has(&self.argument)
+            || self.works_in.as_ref().is_some_and(|data_dir| {
+                process.is_mysqld()
+                    && match process.works_in() {
+                        Some(found) => found == *data_dir,
+                        None => pid_in(&self.pid_file) == Some(process.id),
+                    }
+            })
+    }
+}
+
+/// Looks for what serves the data directory.
+pub(super) fn find(mark: &Mark) -> Found {
+    let candidates: Vec<Process> = all().filter(|process| mark.fits(process)).collect();
     if candidates.is_empty() && !Path::new(PROC).join("self").exists() {
-        return find_by_pid_file(pid_file);
+        return find_by_pid_file(&mark.pid_file);
     }
     // A wrapper has the same arguments as what it wraps: the innermost one is the server.
     let is_parent = |process: &Process| {
@@ -36,19 +61,21 @@ pub(super) fn find(data_dir_argument: &str, pid_file: &Path) -> Found {
 
 /// Where the system has no process files, the pid file is all there is.
 fn find_by_pid_file(pid_file: &Path) -> Found {
-    let pid = fs::read_to_string(pid_file)
-        .ok()
-        .and_then(|text| text.trim().parse::<i32>().ok());
-    match pid.map(ProcessId) {
+    match pid_in(pid_file) {
         Some(id) if lives(id) => Found::Unknown(id),
         _ => Found::Nothing,
     }
 }
 
+fn pid_in(pid_file: &Path) -> Option<ProcessId> {
+    let text = fs::read_to_string(pid_file).ok()?;
+    text.trim().parse().ok().map(ProcessId)
+}
+
 /// Whether a process still serves the data directory.
-pub(super) fn serves(id: ProcessId, data_dir_argument: &str) -> bool {
+pub(super) fn serves(id: ProcessId, mark: &Mark) -> bool {
     match Process::read(id) {
-        Some(process) => process.has(data_dir_argument),
+        Some(process) => mark.fits(&process),
         None => !Path::new(PROC).join("self").exists() && lives(id),
     }
 }
@@ -103,6 +130,21 @@ impl Process {
         })
     }
 
+    /// The directory that it works in, where that may be looked at.
+    fn works_in(&self) -> Option<PathBuf> {
+        fs::read_link(Path::new(PROC).join(self.id.0.to_string()).join("cwd")).ok()
+    }
+
+    /// A wrapper of the system may stand in front of the program.
+    fn is_mysqld(&self) -> bool {
+        let names = self.arguments.split(|byte| *byte == 0).map(|word| {
+            let start = word.iter().rposition(|byte| *byte == b'/');
+            &word[start.map_or(0, |start| start + 1)..]
+        });
+        let mut names = names.take(MOST_WRAPPING);
+        names.any(|name| name == b"mysqld" || name == b"mysqld-debug")
+    }
+
     fn has(&self, argument: &str) -> bool {
         self.arguments
             .split(|byte| *byte == 0)
@@ -134,10 +176,12 @@ mod tests {
 
     #[test]
     fn a_dead_process_serves_nothing() {
-        assert!(!serves(ProcessId(i32::MAX), "--datadir=/x"));
-        assert_eq!(
-            find("--datadir=/no/such/directory", Path::new("/no/such/pid")),
-            Found::Nothing
-        );
+        let mark = Mark {
+            argument: "--datadir=/no/such/directory".to_owned(),
+            works_in: Some("/no/such/directory".into()),
+            pid_file: "/no/such/pid".into(),
+        };
+        assert!(!serves(ProcessId(i32::MAX), &mark));
+        assert_eq!(find(&mark), Found::Nothing);
     }
 }

@@ -55,6 +55,8 @@ pub struct SupervisorStatus {
     pub since: Instant,
     /// How often it has started mysqld.
     pub starts: u64,
+    /// What is wrong with how the last one was started, and what to do about it.
+    pub warning: Option<String>,
 }
 
 /// Tells a supervisor what is wanted, and sees what it does.

@@ -17,10 +17,11 @@ use crate::supervisor::decision::{
     Action, DataDir, Found, ProcessId, Situation, Stopping, Wanted, decide,
 };
 use crate::supervisor::drain::{Drained, drain};
+use crate::supervisor::external::booted_open;
 use crate::supervisor::guard::StartGuard;
 use crate::supervisor::launch::ended_with;
 use crate::supervisor::options::SupervisorOptions;
-use crate::supervisor::process;
+use crate::supervisor::process::{self, Mark};
 use crate::supervisor::status::{SupervisorHandle, SupervisorState, SupervisorStatus};
 
 /// Runs a mysqld.
@@ -53,6 +54,7 @@ const IN_ORDER: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
 /// From a look that found nothing to the one that confirms it.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
+const BOOTED_OPEN: &str = "mysqld booted open for writes, which clients may have used before the member closed it: put super_read_only = ON into its configuration";
 
 impl std::fmt::Debug for Supervisor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -72,6 +74,7 @@ impl Supervisor {
             state: SupervisorState::Beginning,
             since: Instant::now(),
             starts: 0,
+            warning: None,
         };
         let (status, status_receiver) = watch::channel(beginning);
         let backoff = Backoff::new(options.retry.0, options.retry.1);
@@ -123,7 +126,7 @@ impl Supervisor {
                 Action::RefuseEmpty => self.fail(self.empty_data_dir()),
                 Action::Adopt(id) => self.adopt(id),
                 Action::Drain(_) => self.drain().await,
-                Action::Ask(id) => self.ask(id),
+                Action::Ask(id) => self.ask(id).await,
                 Action::Kill(id) => self.kill(id).await,
             }
         }
@@ -166,9 +169,9 @@ impl Supervisor {
 
     /// What runs; notices the end of the one that ran.
     fn found(&mut self) -> Found {
-        let argument = self.options.server.data_dir_argument();
+        let mark = self.mark();
         let Some(server) = &mut self.server else {
-            return process::find(&argument, &self.options.server.pid_file);
+            return process::find(&mark);
         };
         let ended = match &mut server.child {
             Some(child) => match child.try_wait() {
@@ -176,7 +179,7 @@ impl Supervisor {
                 Ok(Some(status)) => Some(ended_with(status)),
                 Err(error) => Some(format!("mysqld cannot be waited for: {error}")),
             },
-            None if process::serves(server.id, &argument) => None,
+            None if process::serves(server.id, &mark) => None,
             None => Some("mysqld has ended".to_owned()),
         };
         let Some(cause) = ended else {
@@ -190,13 +193,28 @@ impl Supervisor {
             if ran >= IN_ORDER {
                 self.backoff.reset();
             }
-            self.fail(format!(
-                "{cause} after {ran:.1?}{}",
-                self.options.server.last_errors()
-            ));
+            self.fail(format!("{cause} after {ran:.1?}{}", self.last_errors()));
         }
         // A wrapper may have ended before what it wrapped.
-        process::find(&argument, &self.options.server.pid_file)
+        process::find(&mark)
+    }
+
+    fn mark(&self) -> Mark {
+        let server = &self.options.server;
+        let works_in = || fs::canonicalize(&server.data_dir).ok();
+        Mark {
+            argument: server.data_dir_argument(),
+            works_in: self.options.external.as_ref().and_then(|_| works_in()),
+            pid_file: server.pid_file.clone(),
+        }
+    }
+
+    /// For a message; another one's error log is not known here.
+    fn last_errors(&self) -> String {
+        match self.options.external {
+            Some(_) => "; see its error log".to_owned(),
+            None => self.options.server.last_errors(),
+        }
     }
 
     async fn something_changes(&mut self) {
@@ -236,7 +254,11 @@ impl Supervisor {
         match self.try_start().await {
             Ok(server) => {
                 info!(pid = server.id.0, "mysqld is started");
-                self.status.send_modify(|status| status.starts += 1);
+                self.status.send_modify(|status| {
+                    status.starts += 1;
+                    status.warning = None;
+                });
+                self.look_how_it_booted();
                 self.go(SupervisorState::Running {
                     pid: server.id,
                     adopted: false,
@@ -290,6 +312,17 @@ impl Supervisor {
     }
 
     async fn try_start(&mut self) -> Result<Server, String> {
+        if let Some(external) = &self.options.external {
+            external.start().await?;
+            let Found::Unknown(id) = process::find(&self.mark()) else {
+                return Err("the start command ended well, and no mysqld works in the data directory; name its pid file if it may not be looked at".to_owned());
+            };
+            return Ok(Server {
+                id,
+                child: None,
+                since: Instant::now(),
+            });
+        }
         let version = match self.version {
             Some(version) => version,
             None => self.options.server.ask_version().await?,
@@ -312,6 +345,23 @@ impl Supervisor {
         })
     }
 
+    /// The command line of a child decides that; another one's configuration may not.
+    fn look_how_it_booted(&self) {
+        let Some(external) = &self.options.external else {
+            return;
+        };
+        let (account, limit) = (self.options.account.clone(), external.limit);
+        let status = self.status.clone();
+        let starts = status.borrow().starts;
+        tokio::spawn(async move {
+            let open = tokio::time::timeout(limit, booted_open(&account)).await;
+            if open == Ok(true) && status.borrow().starts == starts {
+                error!("{BOOTED_OPEN}");
+                status.send_modify(|status| status.warning = Some(BOOTED_OPEN.to_owned()));
+            }
+        });
+    }
+
     fn adopt(&mut self, id: ProcessId) {
         info!(pid = id.0, "mysqld runs already, and is taken over");
         self.server = Some(Server {
@@ -332,7 +382,7 @@ impl Supervisor {
         if let Err(cause) = self.try_initialise().await {
             self.fail(format!(
                 "the data directory cannot be initialised: {cause}{}",
-                self.options.server.last_errors()
+                self.last_errors()
             ));
         }
     }
@@ -389,21 +439,29 @@ impl Supervisor {
         tokio::time::sleep(POLL.min(left)).await;
     }
 
-    fn ask(&mut self, id: ProcessId) {
+    async fn ask(&mut self, id: ProcessId) {
         info!(pid = id.0, "mysqld is asked to stop");
-        if let Err(error) = process::ask(id) {
-            warn!(pid = id.0, "mysqld cannot be signalled: {error}");
+        self.go(SupervisorState::Stopping { pid: id });
+        let asked = match &self.options.external {
+            Some(external) => external.stop(self.options.stop_limit).await,
+            None => process::ask(id).map_err(|error| error.to_string()),
+        };
+        if let Err(cause) = asked {
+            warn!(pid = id.0, "mysqld cannot be asked to stop: {cause}");
         }
         if let Some(stopping) = &mut self.stopping {
             stopping.asked = Some(Instant::now());
         }
-        self.go(SupervisorState::Stopping { pid: id });
     }
 
     async fn kill(&mut self, id: ProcessId) {
         warn!(pid = id.0, "mysqld is killed");
-        if let Err(error) = process::kill(id) {
-            warn!(pid = id.0, "mysqld cannot be killed: {error}");
+        let killed = match &self.options.external {
+            Some(external) => external.kill().await,
+            None => process::kill(id).map_err(|error| error.to_string()),
+        };
+        if let Err(cause) = killed {
+            warn!(pid = id.0, "mysqld cannot be killed: {cause}");
         }
         self.something_changes().await;
     }

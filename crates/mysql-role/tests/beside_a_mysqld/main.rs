@@ -5,6 +5,7 @@
 mod a_commit_waits_for_the_ring;
 mod after_a_break;
 mod drift_closes_the_gate;
+mod external;
 mod guarded_starts;
 mod primary;
 mod ring_in_memory;

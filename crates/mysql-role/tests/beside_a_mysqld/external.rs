@@ -1,0 +1,138 @@
+//! A mysqld that something else owns: started, stopped and killed through commands, known by the
+//! directory that it works in, and guarded like a child.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use mysql_link::ServerVersion;
+use mysql_role::supervisor::{ExternalCommands, StartGuard, SupervisorOptions, SupervisorState};
+
+use crate::primary::eventually;
+use crate::supervised::{Home, Supervised};
+
+#[derive(Default)]
+struct Counted(AtomicU64);
+
+impl StartGuard for Counted {
+    fn what(&self) -> &str {
+        "it is counted"
+    }
+
+    fn before_start(&self) -> BoxFuture<'_, Result<(), String>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        futures::future::ready(Ok(())).boxed()
+    }
+}
+
+/// Its data directory stands in its configuration file alone, and a shell is in the place of systemd.
+fn external(home: &Home, super_read_only: &str) -> Result<SupervisorOptions> {
+    let mut options = home.options(&[]);
+    let words = options.server.words(ServerVersion::new(9, 7, 4));
+    let program = options.server.command.join(" ");
+    let mut file = "[mysqld]\n".to_owned();
+    for word in &words[options.server.command.len()..] {
+        let option = word.trim_start_matches("--");
+        let left_out = ["no-defaults", "super-read-only", "read-only"];
+        if !left_out.iter().any(|name| option.starts_with(name)) {
+            file += &format!("{option}\n");
+        }
+    }
+    file += super_read_only;
+    fs::write(home.path("my.cnf"), file)?;
+    let pid = home.path("pid");
+    let pid = pid.display();
+    let shell = |script: String| vec!["/bin/sh".to_owned(), "-c".to_owned(), script];
+    let start = format!(
+        "rm -f {pid}; setsid {program} --defaults-file={} >/dev/null 2>&1 & \
+         while ! [ -s {pid} ]; do sleep 0.1; done",
+        home.path("my.cnf").display()
+    );
+    options.external = Some(ExternalCommands {
+        start: shell(start),
+        stop: shell(format!(
+            "kill $(cat {pid}); while [ -e {pid} ]; do sleep 0.1; done"
+        )),
+        kill: shell(format!("kill -9 $(cat {pid})")),
+        limit: Duration::from_secs(30),
+    });
+    Ok(options)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_that_something_else_owns_is_started_killed_adopted_and_stopped() -> Result<()> {
+    let home = Home::with_data()?;
+    let guard = Arc::new(Counted::default());
+    let options = external(&home, "super_read_only=ON\n")?;
+    let supervised = Supervised::start_guarded(options.clone(), guard.clone());
+    let (first, adopted) = supervised.runs().await?;
+    ensure!(!adopted && guard.0.load(Ordering::Relaxed) == 1);
+    let mut connection = home.connect().await?;
+    let row = connection.query("SELECT @@super_read_only").await?;
+    ensure!(row.first().context("a row")?.text_at(0) == Some("1"));
+
+    supervised.handle.kill_and_restart();
+    supervised
+        .reaches(|state| matches!(state, SupervisorState::Running { pid, .. } if *pid != first))
+        .await?;
+    ensure!(guard.0.load(Ordering::Relaxed) == 2);
+    home.connect().await?;
+    let status = supervised.handle.status();
+    ensure!(status.borrow().warning.is_none() && status.borrow().starts == 2);
+
+    supervised.handle.leave().await;
+    let again = Supervised::start_guarded(options, guard.clone());
+    let (_, adopted) = again.runs().await?;
+    ensure!(adopted && guard.0.load(Ordering::Relaxed) == 2);
+    again.stop().await?;
+    ensure!(!home.path("pid").exists());
+    let log = fs::read_to_string(home.path("log.err"))?;
+    ensure!(
+        log.contains("Shutdown complete"),
+        "it was not asked to stop"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_boots_open_for_writes_is_told_of() -> Result<()> {
+    let home = Home::with_data()?;
+    let supervised = Supervised::start(external(&home, "")?);
+    supervised.runs().await?;
+    let status = supervised.handle.status();
+    eventually("it is noticed", || {
+        let warning = status.borrow().warning.clone();
+        Ok(warning.is_some_and(|warning| warning.contains("booted open")))
+    })
+    .await?;
+    supervised.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_command_that_fails_is_told_of() -> Result<()> {
+    let home = Home::with_data()?;
+    let mut options = external(&home, "")?;
+    if let Some(external) = &mut options.external {
+        external.start = vec![
+            "/bin/sh".into(),
+            "-c".into(),
+            "echo unit not found >&2; exit 5".into(),
+        ];
+    }
+    let supervised = Supervised::start(options);
+    let failed = supervised
+        .reaches(|state| matches!(state, SupervisorState::Failed { .. }))
+        .await?;
+    let SupervisorState::Failed { cause } = failed else {
+        anyhow::bail!("{failed:?}");
+    };
+    ensure!(
+        cause.contains("exit status: 5") && cause.contains("unit not found"),
+        "{cause}"
+    );
+    supervised.stop().await
+}
