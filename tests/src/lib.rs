@@ -4,9 +4,13 @@
 mod acked_writers;
 mod agreement;
 mod applied;
+mod client_writers;
+mod replicaset;
 mod scene;
 
 pub use acked_writers::{AckedWriters, Commit, WrittenRows};
 pub use agreement::{assert_nothing_lost_or_doubled, ring_gtids};
 pub use applied::Pair;
+pub use client_writers::ClientWriters;
+pub use replicaset::{CLIENT, CLIENT_PASSWORD, Replicaset};
 pub use scene::Scene;

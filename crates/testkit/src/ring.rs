@@ -11,6 +11,7 @@ mod log_files;
 mod member_process;
 mod options;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::thread;
@@ -186,6 +187,12 @@ impl ProcessRing {
     #[must_use]
     pub fn config(&self, index: usize) -> &Path {
         self.members[index].config()
+    }
+
+    /// Where a member answers HTTP.
+    #[must_use]
+    pub fn http(&self, index: usize) -> SocketAddr {
+        self.members[index].http()
     }
 
     /// A GET request to a member.

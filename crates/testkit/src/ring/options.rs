@@ -30,11 +30,13 @@ pub enum Beside {
     },
 }
 
-/// How a ring is made: one database member and two witnesses in one region.
+/// How a ring is made: one database member and two witnesses in one region, and further database members behind them.
 #[derive(Clone, Debug)]
 pub struct RingOptions {
-    /// What stands beside the database member.
+    /// What stands beside the first database member.
     pub beside: Beside,
+    /// What stands beside each further one; they are members 3, 4 and so on.
+    pub more: Vec<Beside>,
     /// Where the members' folders go and stay; `None`: a temporary folder.
     pub folder: Option<PathBuf>,
     /// `log.durability`.
@@ -66,6 +68,7 @@ impl RingOptions {
     pub fn new(beside: Beside) -> Self {
         Self {
             beside,
+            more: Vec::new(),
             folder: None,
             durability: "fsync",
             heartbeat: Duration::from_millis(100),
@@ -80,10 +83,26 @@ impl RingOptions {
         self
     }
 
+    /// With further database members.
+    #[must_use]
+    pub fn with_more(mut self, more: impl IntoIterator<Item = Beside>) -> Self {
+        self.more.extend(more);
+        self
+    }
+
     pub(super) fn names(&self) -> Vec<String> {
-        ["db-1", "witness-1", "witness-2"]
-            .map(str::to_owned)
-            .to_vec()
+        let first = ["db-1", "witness-1", "witness-2"].map(str::to_owned);
+        let more = (0..self.more.len()).map(|index| format!("db-{}", index + 2));
+        first.into_iter().chain(more).collect()
+    }
+
+    /// What stands beside a member; none beside a witness.
+    fn beside(&self, index: usize) -> Option<&Beside> {
+        match index {
+            0 => Some(&self.beside),
+            1 | 2 => None,
+            more => self.more.get(more - 3),
+        }
     }
 
     pub(super) fn toml(&self, place: &Place, places: &[Place], directory: &Path) -> String {
@@ -103,8 +122,8 @@ impl RingOptions {
             ),
             ("http", vec![format!("listen = \"{}\"", place.http)]),
         ];
-        if place.index == 0 {
-            sections.push(("mysql", self.mysql_lines()));
+        if let Some(beside) = self.beside(place.index) {
+            sections.push(("mysql", mysql_lines(beside)));
         }
         for (section, line) in &self.extra {
             if let Some((_, lines)) = sections.iter_mut().find(|(name, _)| name == section) {
@@ -121,10 +140,9 @@ impl RingOptions {
             let _ = writeln!(text, "{}\n", lines.join("\n"));
         }
         for other in places {
-            let kind = if other.index == 0 {
-                "database"
-            } else {
-                "witness"
+            let kind = match self.beside(other.index) {
+                Some(_) => "database",
+                None => "witness",
             };
             let _ = writeln!(
                 text,
@@ -136,29 +154,29 @@ impl RingOptions {
         }
         text
     }
+}
 
-    fn mysql_lines(&self) -> Vec<String> {
-        let mut lines = vec!["user = \"root\"".to_owned()];
-        match &self.beside {
-            Beside::Attached { socket } => lines.extend([
-                "mode = \"attach\"".to_owned(),
-                format!("socket = {socket:?}"),
-            ]),
-            Beside::Child {
-                mysqld,
-                extra_args,
-                datadir,
-                socket,
-                port,
-            } => lines.extend([
-                "mode = \"child\"".to_owned(),
-                format!("mysqld = {mysqld:?}"),
-                format!("extra_args = {extra_args:?}"),
-                format!("datadir = {datadir:?}"),
-                format!("socket = {socket:?}"),
-                format!("port = {port}"),
-            ]),
-        }
-        lines
+fn mysql_lines(beside: &Beside) -> Vec<String> {
+    let mut lines = vec!["user = \"root\"".to_owned()];
+    match beside {
+        Beside::Attached { socket } => lines.extend([
+            "mode = \"attach\"".to_owned(),
+            format!("socket = {socket:?}"),
+        ]),
+        Beside::Child {
+            mysqld,
+            extra_args,
+            datadir,
+            socket,
+            port,
+        } => lines.extend([
+            "mode = \"child\"".to_owned(),
+            format!("mysqld = {mysqld:?}"),
+            format!("extra_args = {extra_args:?}"),
+            format!("datadir = {datadir:?}"),
+            format!("socket = {socket:?}"),
+            format!("port = {port}"),
+        ]),
     }
+    lines
 }

@@ -1,0 +1,176 @@
+//! Clients as an application has them: an ordinary account, the primary found by its members' `/primary`, and another look
+//! for it after every error. They insert numbered rows and remember which commits were acknowledged.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use mysql_link::{ConnectOptions, Connection, Endpoint};
+use testkit::ring::http_get;
+
+use crate::acked_writers::{Commit, WrittenRows};
+use crate::replicaset::{CLIENT, CLIENT_PASSWORD, Replicaset};
+
+/// A client that waits longer for an answer looks for the primary again; what became of its commit it does not know.
+const STATEMENT_LIMIT: Duration = Duration::from_secs(5);
+const LOOK_PAUSE: Duration = Duration::from_millis(5);
+
+/// Where a client may find the primary.
+#[derive(Clone, Debug)]
+struct Place {
+    http: SocketAddr,
+    socket: PathBuf,
+}
+
+/// Writers that run until they are stopped. Rows go to `acked.rows`.
+pub struct ClientWriters {
+    stop: Arc<AtomicBool>,
+    commits: Arc<Mutex<Vec<Commit>>>,
+    threads: Vec<JoinHandle<Result<()>>>,
+}
+
+impl ClientWriters {
+    /// Starts so many clients. Their first row is `first_id`.
+    #[must_use]
+    pub fn start(set: &Replicaset, writers: u64, first_id: u64) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let commits = Arc::new(Mutex::new(Vec::new()));
+        let next = Arc::new(AtomicU64::new(first_id));
+        let places: Vec<Place> = set
+            .sockets()
+            .into_iter()
+            .map(|(member, socket)| Place {
+                http: set.ring.http(member),
+                socket,
+            })
+            .collect();
+        let threads = (0..writers).map(|writer| {
+            let (stop, commits, next) = (stop.clone(), commits.clone(), next.clone());
+            let places = places.clone();
+            thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()?;
+                runtime.block_on(write(writer, &places, &next, &stop, &commits));
+                Ok(())
+            })
+        });
+        let threads = threads.collect();
+        Self {
+            stop,
+            commits,
+            threads,
+        }
+    }
+
+    /// How many commits were acknowledged so far.
+    #[must_use]
+    pub fn acknowledged(&self) -> usize {
+        let commits = self.lock();
+        commits
+            .iter()
+            .filter(|commit| commit.error.is_none())
+            .count()
+    }
+
+    /// Waits until `more` further commits are acknowledged.
+    ///
+    /// # Errors
+    /// When that takes longer than `limit`.
+    pub fn wait_for_more(&self, more: usize, limit: Duration) -> Result<Duration> {
+        let (started, wanted) = (Instant::now(), self.acknowledged() + more);
+        while self.acknowledged() < wanted {
+            ensure!(
+                started.elapsed() < limit,
+                "no {more} further commits within {limit:?}"
+            );
+            thread::sleep(LOOK_PAUSE);
+        }
+        Ok(started.elapsed())
+    }
+
+    /// Ends them, and returns what they tried.
+    ///
+    /// # Errors
+    /// When one could not run.
+    pub fn finish(mut self) -> Result<WrittenRows> {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in std::mem::take(&mut self.threads) {
+            thread
+                .join()
+                .map_err(|_| anyhow!("a client panicked"))?
+                .context("a client could not run")?;
+        }
+        Ok(WrittenRows {
+            commits: self.lock().clone(),
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Commit>> {
+        self.commits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn write(
+    writer: u64,
+    places: &[Place],
+    next: &AtomicU64,
+    stop: &AtomicBool,
+    commits: &Mutex<Vec<Commit>>,
+) {
+    let mut connection = None;
+    while !stop.load(Ordering::Relaxed) {
+        let Some(connected) = &mut connection else {
+            connection = find(places).await;
+            if connection.is_none() {
+                tokio::time::sleep(LOOK_PAUSE).await;
+            }
+            continue;
+        };
+        let id = next.fetch_add(1, Ordering::Relaxed);
+        let started = Instant::now();
+        let insert = format!(
+            "INSERT INTO acked.rows VALUES ({id}, {writer}, REPEAT('x', {}))",
+            id % 60
+        );
+        let answer = connected.execute(&insert).await;
+        let error = answer.err().map(|error| error.to_string());
+        if error.is_some() {
+            connection = None;
+        }
+        commits
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Commit {
+                id,
+                started,
+                took: started.elapsed(),
+                error,
+            });
+    }
+}
+
+/// A connection to who says that it is the primary.
+async fn find(places: &[Place]) -> Option<Connection> {
+    for place in places {
+        let http = place.http;
+        let asked = tokio::task::spawn_blocking(move || http_get(http, "/primary"));
+        let is_primary = asked
+            .await
+            .is_ok_and(|answer| answer.is_ok_and(|answer| answer.status == 200));
+        if !is_primary {
+            continue;
+        }
+        let mut options =
+            ConnectOptions::new(Endpoint::unix(&place.socket), CLIENT, CLIENT_PASSWORD);
+        options.timeouts.statement = STATEMENT_LIMIT;
+        if let Ok(connection) = Connection::open(&options).await {
+            return Some(connection);
+        }
+    }
+    None
+}

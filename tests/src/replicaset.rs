@@ -1,0 +1,300 @@
+//! A ring with several database members, each with a mysqld that is its child; members and mysqlds are killed together, as a
+//! host is that loses its power.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions, TableChecksums};
+use testkit::ring::{Beside, ProcessRing, Profile, RingOptions, witness_binary};
+
+/// Between two looks.
+const POLL: Duration = Duration::from_millis(20);
+/// Members that are no database members: 1 and 2.
+const FIRST_MORE: usize = 3;
+/// The account of clients, without any right to write where `read_only` is on.
+pub const CLIENT: &str = "app";
+/// Its password.
+pub const CLIENT_PASSWORD: &str = "app-password";
+
+/// See the module.
+pub struct Replicaset {
+    /// The members: 0 and 3 onwards are database members, 1 and 2 witnesses.
+    pub ring: ProcessRing,
+    servers: Vec<Server>,
+}
+
+/// The mysqld beside a database member. Its fixture never starts it: the member does.
+struct Server {
+    member: usize,
+    prepared: Mysqld,
+    pid_file: PathBuf,
+}
+
+impl Replicaset {
+    /// A ring with so many database members, whose first one is the primary.
+    ///
+    /// # Errors
+    /// When it does not come up; the message holds the members' last log lines.
+    pub fn launch(databases: usize) -> Result<Self> {
+        Self::launch_with(databases, |options| options)
+    }
+
+    /// The same with changed options.
+    ///
+    /// # Errors
+    /// As [`Replicaset::launch`].
+    pub fn launch_with(
+        databases: usize,
+        adjust: impl FnOnce(RingOptions) -> RingOptions,
+    ) -> Result<Self> {
+        let tree = MysqlTree::require();
+        let mut prepared = Vec::new();
+        for index in 0..databases {
+            let options = MysqldOptions::with_server_id(u32::try_from(index)? + 1)
+                .with_arguments(["--innodb-buffer-pool-size=64M"]);
+            prepared.push(Mysqld::prepare(&tree, options)?);
+        }
+        let mut beside = prepared.iter().map(child_of);
+        let first = beside.next().context("a replicaset has a database")?;
+        let options = adjust(RingOptions::new(first).with_more(beside));
+        let ring = ProcessRing::prepare(&witness_binary(Profile::Dev)?, &options)?;
+        let servers = prepared.into_iter().enumerate().map(|(index, prepared)| {
+            let member = match index {
+                0 => 0,
+                more => FIRST_MORE + more - 1,
+            };
+            Server {
+                member,
+                prepared,
+                pid_file: ring.directory(member).join("mysqld.pid"),
+            }
+        });
+        let servers = servers.collect();
+        let mut set = Self { ring, servers };
+        for member in (1..set.ring.size()).rev() {
+            set.ring.start(member)?;
+        }
+        set.ring.start_with(0, &["--bootstrap"])?;
+        set.primary(Duration::from_secs(90))?;
+        let primary = set.client(0);
+        primary.sql(&format!(
+            "CREATE USER {CLIENT} IDENTIFIED BY '{CLIENT_PASSWORD}'; GRANT ALL ON *.* TO {CLIENT}; \
+             REVOKE SUPER, CONNECTION_ADMIN ON *.* FROM {CLIENT}; \
+             CREATE DATABASE acked; \
+             CREATE TABLE acked.rows (id BIGINT UNSIGNED PRIMARY KEY, writer INT, note VARCHAR(64))"
+        ))?;
+        Ok(set)
+    }
+
+    /// The database members, by their place in the ring.
+    #[must_use]
+    pub fn databases(&self) -> Vec<usize> {
+        self.servers.iter().map(|server| server.member).collect()
+    }
+
+    /// The administrator's client of a database member's mysqld.
+    ///
+    /// # Panics
+    /// When the member is no database member.
+    #[must_use]
+    pub fn client(&self, member: usize) -> MysqlClient {
+        self.server(member).prepared.client()
+    }
+
+    /// The socket of a database member's mysqld.
+    ///
+    /// # Panics
+    /// When the member is no database member.
+    #[must_use]
+    pub fn socket(&self, member: usize) -> PathBuf {
+        self.server(member).prepared.socket()
+    }
+
+    /// The sockets of all of them, with their members' places.
+    #[must_use]
+    pub fn sockets(&self) -> Vec<(usize, PathBuf)> {
+        let socket = |server: &Server| (server.member, server.prepared.socket());
+        self.servers.iter().map(socket).collect()
+    }
+
+    #[expect(
+        clippy::expect_used,
+        reason = "a test that asks a witness for its mysqld is wrong"
+    )]
+    fn server(&self, member: usize) -> &Server {
+        let mut servers = self.servers.iter();
+        servers
+            .find(|server| server.member == member)
+            .expect("a database member")
+    }
+
+    /// Waits until somebody says that it is the primary, and who.
+    ///
+    /// # Errors
+    /// When nobody does within the limit.
+    pub fn primary(&self, limit: Duration) -> Result<usize> {
+        let deadline = Instant::now() + limit;
+        loop {
+            for member in self.databases() {
+                let answer = self.ring.get(member, "/primary");
+                if answer.is_ok_and(|answer| answer.status == 200) {
+                    return Ok(member);
+                }
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "nobody is the primary after {limit:?}:\n{}",
+                self.words()
+            );
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Waits until a member's mysqld follows.
+    ///
+    /// # Errors
+    /// When it does not within the limit.
+    pub fn follows(&self, member: usize, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let answer = self.ring.get(member, "/replica");
+            if answer.is_ok_and(|answer| answer.status == 200) {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "member {member} does not follow after {limit:?}:\n{}",
+                self.words()
+            );
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// What every database member says of itself.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let say = |member: usize| {
+            let status = match self.ring.get(member, "/status") {
+                Ok(answer) => match answer.json() {
+                    Ok(view) => format!(
+                        "role {} leader {} serving {} mysql {}",
+                        view["role"], view["leader"], view["serving"], view["mysql"]
+                    ),
+                    Err(error) => error.to_string(),
+                },
+                Err(error) => error.to_string(),
+            };
+            let output = self.ring.output(member);
+            let last: Vec<&str> = output.lines().rev().take(12).collect();
+            let last: Vec<&str> = last.into_iter().rev().collect();
+            format!("member {member}: {status}\n{}\n", last.join("\n"))
+        };
+        self.databases().into_iter().map(say).collect()
+    }
+
+    /// Kills a database member and its mysqld, as a host dies.
+    ///
+    /// # Errors
+    /// When the member does not run.
+    pub fn kill_host(&mut self, member: usize) -> Result<()> {
+        // The member first: it would start its mysqld again.
+        self.ring.kill(member)?;
+        self.kill_mysqld(member)
+    }
+
+    /// Kills a database member's mysqld.
+    ///
+    /// # Errors
+    /// When it cannot be signalled.
+    pub fn kill_mysqld(&self, member: usize) -> Result<()> {
+        self.server(member).kill()
+    }
+
+    /// Waits until all mysqlds have executed the same transactions, and compares their tables.
+    ///
+    /// # Errors
+    /// When they do not, with what differs.
+    pub fn equal(&self, schema: &str, limit: Duration) -> Result<TableChecksums> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let executed: Result<Vec<String>> = self
+                .databases()
+                .into_iter()
+                .map(|member| self.client(member).gtid_executed())
+                .collect();
+            match executed {
+                Ok(sets) if sets.iter().all(|set| *set == sets[0]) => break,
+                other => ensure!(
+                    Instant::now() < deadline,
+                    "the mysqlds have not executed the same after {limit:?}: {other:?}\n{}",
+                    self.words()
+                ),
+            }
+            std::thread::sleep(POLL);
+        }
+        let first = self.client(0).table_checksums(schema)?;
+        for member in self.databases() {
+            let other = self.client(member).table_checksums(schema)?;
+            ensure!(first == other, "member {member}'s tables differ");
+        }
+        Ok(first)
+    }
+}
+
+impl Server {
+    fn kill(&self) -> Result<()> {
+        let Ok(text) = fs::read_to_string(&self.pid_file) else {
+            return Ok(());
+        };
+        let pid = Pid::from_raw(text.trim().parse()?).context("no process id")?;
+        // Only if it is still the one of this data directory.
+        let command = fs::read(format!("/proc/{}/cmdline", text.trim())).unwrap_or_default();
+        let ours = self.prepared.data_dir().display().to_string();
+        if String::from_utf8_lossy(&command).contains(&ours) {
+            kill_process(pid, Signal::KILL)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Replicaset {
+    fn drop(&mut self) {
+        for server in &self.servers {
+            // The member may have ended already; its mysqld outlives it.
+            let _ = self.ring.kill(server.member);
+            let _ = server.kill();
+        }
+    }
+}
+
+/// How a member runs a server that was prepared.
+fn child_of(prepared: &Mysqld) -> Beside {
+    let tree = prepared.tree();
+    let mysqld = tree.words(&tree.mysqld);
+    let mut extra_args = tree.server_options();
+    if rustix::process::geteuid().is_root() {
+        extra_args.push("--user=root".to_owned());
+    }
+    extra_args.extend([
+        "--bind-address=127.0.0.1".to_owned(),
+        "--mysqlx=OFF".to_owned(),
+        "--secure-file-priv=".to_owned(),
+        format!("--server-id={}", prepared.server_id()),
+        "--log-bin=binlog".to_owned(),
+        "--innodb-buffer-pool-size=64M".to_owned(),
+    ]);
+    Beside::Child {
+        mysqld: mysqld
+            .into_iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
+        extra_args,
+        datadir: prepared.data_dir().to_owned(),
+        socket: prepared.socket(),
+        port: prepared.address().port(),
+    }
+}

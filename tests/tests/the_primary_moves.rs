@@ -1,0 +1,109 @@
+//! Several database members around real mysqlds: they follow, one is promoted with clients connected, and the host of the
+//! primary dies.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::time::Duration;
+
+use witness_tests::{ClientWriters, Replicaset, WrittenRows};
+
+const SOON: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_second_database_follows_and_can_be_promoted_and_demoted() {
+    let set = Replicaset::launch(2).unwrap();
+    set.client(0)
+        .sql("INSERT INTO acked.rows VALUES (1, 0, 'one')")
+        .unwrap();
+    set.follows(3, SOON).unwrap();
+    set.equal("acked", SOON).unwrap();
+    let read_only = set.client(3).variable("read_only").unwrap();
+    assert_eq!(read_only, "1", "clients cannot write to a follower");
+
+    promote(&set, "db-2");
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+    set.client(3)
+        .sql("INSERT INTO acked.rows VALUES (2, 0, 'two')")
+        .unwrap();
+    set.follows(0, SOON).unwrap();
+    set.equal("acked", SOON).unwrap();
+    promote(&set, "db-1");
+    assert_eq!(set.primary(SOON).unwrap(), 0);
+    set.client(0)
+        .sql("INSERT INTO acked.rows VALUES (3, 0, 'three')")
+        .unwrap();
+    set.equal("acked", SOON).unwrap();
+    let rows = set.client(3).value("SELECT COUNT(*) FROM acked.rows");
+    assert_eq!(rows.unwrap(), "3");
+}
+
+#[test]
+fn a_promotion_moves_the_primary_with_clients_connected() {
+    let set = Replicaset::launch(2).unwrap();
+    set.follows(3, SOON).unwrap();
+    let clients = ClientWriters::start(&set, 4, 0);
+    clients.wait_for_more(200, SOON).unwrap();
+    for (round, name) in ["db-2", "db-1", "db-2"].into_iter().enumerate() {
+        promote(&set, name);
+        let waited = clients.wait_for_more(100, SOON).unwrap();
+        println!("round {round}: a hundred commits {waited:?} after the promotion");
+    }
+    let written = clients.finish().unwrap();
+    nothing_is_lost(&set, &written);
+    println!(
+        "{} commits, the longest pause {:?}",
+        written.acknowledged().len(),
+        pause(&written)
+    );
+}
+
+#[test]
+fn the_host_of_the_primary_dies_and_comes_back_by_itself() {
+    let mut set = Replicaset::launch(2).unwrap();
+    set.follows(3, SOON).unwrap();
+    let clients = ClientWriters::start(&set, 8, 0);
+    clients.wait_for_more(200, SOON).unwrap();
+    for round in 0..4 {
+        let primary = set.primary(SOON).unwrap();
+        set.kill_host(primary).unwrap();
+        let waited = clients.wait_for_more(1, SOON).unwrap();
+        println!("round {round}: the first commit {waited:?} after the kill");
+        clients.wait_for_more(100, SOON).unwrap();
+        set.ring.start(primary).unwrap();
+        set.follows(primary, SOON).unwrap();
+    }
+    let written = clients.finish().unwrap();
+    nothing_is_lost(&set, &written);
+}
+
+/// Every acknowledged row is on every mysqld, and all of them are equal.
+fn nothing_is_lost(set: &Replicaset, written: &WrittenRows) {
+    set.equal("acked", SOON).unwrap();
+    let rows = set.client(0).sql("SELECT id FROM acked.rows").unwrap();
+    let there: std::collections::BTreeSet<u64> =
+        rows.0.iter().map(|row| row[0].parse().unwrap()).collect();
+    let lost: Vec<u64> = written.acknowledged().difference(&there).copied().collect();
+    assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
+}
+
+/// The longest time between two acknowledgements.
+fn pause(written: &WrittenRows) -> Duration {
+    let acknowledged = written
+        .commits
+        .iter()
+        .filter(|commit| commit.error.is_none());
+    let mut moments: Vec<_> = acknowledged
+        .map(|commit| commit.started + commit.took)
+        .collect();
+    moments.sort();
+    let gaps = moments.windows(2).map(|pair| pair[1] - pair[0]);
+    gaps.max().unwrap_or_default()
+}
+
+fn promote(set: &Replicaset, name: &str) {
+    let config = set.ring.config(0).display().to_string();
+    let arguments = ["promote", name, "--yes", "--config", &config];
+    let done = set.ring.cli(&arguments).unwrap();
+    let told = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{told}");
+}
