@@ -10,6 +10,7 @@ mod parallelism;
 mod purge;
 mod show;
 mod target;
+mod trimmed;
 mod verify;
 
 use crate::terminal::{Failure, Format};
@@ -35,6 +36,8 @@ pub(crate) enum LogCommand {
     Follow(follow::FollowArgs),
     /// Remove old files of a running member's log, as far as the ring does not need them
     Purge(purge::PurgeArgs),
+    /// What was cut off a member's log, and off the binlog of its mysqld, and where it is kept
+    Trimmed(trimmed::TrimmedArgs),
 }
 
 /// Runs a verb.
@@ -51,5 +54,6 @@ pub(crate) fn run(command: &LogCommand, format: Format) -> Result<(), Failure> {
         LogCommand::Parallelism(args) => parallelism::run(args, format),
         LogCommand::Follow(args) => follow::run(args, format),
         LogCommand::Purge(args) => purge::run(args, format),
+        LogCommand::Trimmed(args) => trimmed::run(args, format),
     }
 }
