@@ -3,8 +3,10 @@
 //! and the check of the documentation follow. Reading goes in steps, and each names every mistake
 //! that it finds: syntax and unknown keys, single values, rules between them, files.
 
+mod binlog_server;
 mod document;
 mod example;
+mod external_mysqld;
 mod files;
 mod layers;
 mod problem;
@@ -18,7 +20,9 @@ mod values;
 pub mod key;
 pub mod keys;
 
+pub use binlog_server::BinlogServerSettings;
 pub use example::{example, reference};
+pub use external_mysqld::ExternalMysqld;
 pub use layers::Sources;
 pub use problem::{Place, Problem, Problems, Severity};
 pub use settings::{

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::binlog_server;
+use super::external_mysqld;
 use super::problem::Problems;
 use super::quorum_rules;
 use super::settings::own_socket;
@@ -256,6 +258,7 @@ fn mysql(values: &Values, problems: &mut Problems) {
             "keep one of them",
         );
     }
+    external_mysqld::check(values, problems);
     if values.text("mysql.mode").as_deref() != Some("child") {
         return;
     }
@@ -298,6 +301,23 @@ fn mysql(values: &Values, problems: &mut Problems) {
 }
 
 fn listeners(values: &Values, members: &[Values], problems: &mut Problems) {
+    let mut taken = Vec::new();
+    let own_calls = "the other members' calls are taken in";
+    let own_address = || own(values, members).and_then(|own| own.text("members.address"));
+    let own_listen = values
+        .text("member.listen")
+        .filter(|listen| !listen.is_empty());
+    taken.extend(
+        own_listen
+            .or_else(own_address)
+            .map(|listen| (own_calls, listen)),
+    );
+    taken.extend(
+        values
+            .text("http.listen")
+            .map(|http| ("HTTP is served", http)),
+    );
+    binlog_server::check(values, &taken, problems);
     let Some(http) = values.text("http.listen").filter(|http| !http.is_empty()) else {
         return;
     };

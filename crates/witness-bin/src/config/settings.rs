@@ -8,6 +8,8 @@ use consensus::quorum::{QuorumPolicy, RingRules};
 use raft_types::{MemberId, MemberKind, Region};
 use uuid::Uuid;
 
+use super::binlog_server::{self, BinlogServerSettings};
+use super::external_mysqld::{self, ExternalMysqld};
 use super::values::Values;
 
 /// A member's whole configuration.
@@ -33,6 +35,8 @@ pub struct Config {
     pub tls: Option<TlsSettings>,
     /// The mysqld beside a database member; `None` for a witness.
     pub mysql: Option<MysqlSettings>,
+    /// The binlog server; `None` without.
+    pub binlog_server: Option<BinlogServerSettings>,
     /// Where HTTP is served; `None` for nowhere.
     pub http_listen: Option<String>,
     /// The process's own log.
@@ -162,6 +166,8 @@ pub struct MysqlSettings {
     pub datadir: Option<PathBuf>,
     /// More arguments for mysqld.
     pub extra_args: Vec<String>,
+    /// How it is started and stopped in mode `external`.
+    pub external: Option<ExternalMysqld>,
     /// Whether an empty data directory is initialised.
     pub initialize: bool,
     /// The acker's server id; `None` to make it from the member's id.
@@ -179,6 +185,8 @@ pub struct MysqlSettings {
 pub enum MysqlMode {
     /// The member does.
     Child,
+    /// The member does, through commands of whatever owns it.
+    External,
     /// Somebody else does.
     Attach,
 }
@@ -283,6 +291,7 @@ pub(crate) fn build(values: &Values, members: &[Values]) -> Option<Config> {
             MemberKind::Database => Some(mysql(values)?),
             MemberKind::Witness => None,
         },
+        binlog_server: binlog_server::build(values)?,
         http_listen: non_empty(values.text("http.listen")?),
         logging: LoggingSettings {
             json: values.text("logging.format")? == "json",
@@ -354,6 +363,7 @@ fn mysql(values: &Values) -> Option<MysqlSettings> {
     Some(MysqlSettings {
         mode: match text("mysql.mode")?.as_str() {
             "attach" => MysqlMode::Attach,
+            "external" => MysqlMode::External,
             _ => MysqlMode::Child,
         },
         host: text("mysql.host")?,
@@ -377,6 +387,7 @@ fn mysql(values: &Values) -> Option<MysqlSettings> {
         mysqld: values.list("mysql.mysqld")?,
         datadir: path("mysql.datadir")?,
         extra_args: values.list("mysql.extra_args")?,
+        external: external_mysqld::build(values)?,
         initialize: values.bool("mysql.initialize")?,
         server_id: u32::try_from(values.number("mysql.server_id")?)
             .ok()

@@ -13,6 +13,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use raft_types::OpId;
 
+use super::consumer_metrics;
 use crate::status::{MemberView, Role, ViewSource};
 
 /// OpenMetrics, which Prometheus asks for and reads.
@@ -95,7 +96,8 @@ impl Collector for ViewCollector {
         page.log(&view)?;
         page.peers(&view)?;
         page.regions(&view)?;
-        page.mysql(&view)
+        page.mysql(&view)?;
+        consumer_metrics::encode(page.0, &view)
     }
 }
 
@@ -437,6 +439,9 @@ mod tests {
             format!("witness_oldest_unacked_seconds{{{labels}}} 0.002"),
             format!("witness_acked_transactions_total{{{labels}}} 7"),
             format!("witness_peer_behind_entries{{{labels},peer=\"witness-1\"}} 2.0"),
+            format!(
+                "witness_consumer_behind_bytes{{{labels},consumer=\"replica-1:3306\",address=\"10.0.0.9:40000\"}} 96.0"
+            ),
             format!("witness_fsync_seconds_count{{{labels}}} 1"),
             format!("witness_disk_free_bytes{{{labels}}} 1073741824.0"),
             format!("witness_build_info{{{labels},version=\"0.1.0\",kind=\"database\"}} 1"),

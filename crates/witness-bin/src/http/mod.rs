@@ -2,16 +2,18 @@
 //! GET and HEAD; nothing here changes anything.
 
 mod cluster;
+mod consumer_metrics;
 mod metrics;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get};
 use prometheus_client::registry::Registry;
+use serde::Deserialize;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -59,7 +61,7 @@ impl Endpoints {
             .route("/health", question(Question::Health))
             .route("/primary", question(Question::Primary))
             .route("/read-write", question(Question::Primary))
-            .route("/replica", question(Question::Replica))
+            .route("/replica", get(replica))
             .route("/witness", question(Question::Witness))
             .route("/status", get(status))
             .route("/cluster", get(cluster))
@@ -70,8 +72,48 @@ impl Endpoints {
 }
 
 fn question(question: Question) -> MethodRouter<Endpoints> {
-    get(move |State(endpoints): State<Endpoints>| async move {
-        let view = endpoints.source.view();
+    get(move |State(endpoints): State<Endpoints>| async move { endpoints.answer(question) })
+}
+
+/// What `/replica` may be asked with.
+#[derive(Debug, Deserialize)]
+struct Freshness {
+    /// Milliseconds that it may be behind, or a duration such as `2s`.
+    lag: Option<String>,
+}
+
+async fn replica(
+    State(endpoints): State<Endpoints>,
+    Query(freshness): Query<Freshness>,
+) -> Response {
+    let most_behind_ms = match freshness.lag.as_deref().map(milliseconds) {
+        None => None,
+        Some(Some(most)) => Some(most),
+        Some(None) => {
+            let reason = "lag is milliseconds, or a duration such as 500ms, 2s, 1m";
+            let detail = Json(json!({ "ok": false, "reason": reason }));
+            return (StatusCode::BAD_REQUEST, detail).into_response();
+        }
+    };
+    endpoints
+        .answer(Question::Replica(most_behind_ms))
+        .into_response()
+}
+
+fn milliseconds(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+impl Endpoints {
+    fn answer(&self, question: Question) -> (StatusCode, Json<serde_json::Value>) {
+        let view = self.source.view();
         let (code, reason) = match answer(question, &view) {
             Ok(()) => (StatusCode::OK, None),
             Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, Some(reason)),
@@ -86,9 +128,11 @@ fn question(question: Question) -> MethodRouter<Endpoints> {
             "serving": view.serving,
             "leader": view.leader,
             "term": view.term,
+            "mysql": view.mysql.as_ref().map(|mysql| &mysql.role),
+            "lag_ms": view.mysql.as_ref().and_then(|mysql| mysql.lag_ms),
         });
         (code, Json(detail))
-    })
+    }
 }
 
 async fn status(State(endpoints): State<Endpoints>) -> Response {
@@ -114,4 +158,27 @@ async fn unknown() -> Response {
         Json(json!({ "reason": format!("no such page; there are {known}") })),
     )
         .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::milliseconds;
+
+    #[test]
+    fn a_bound_has_a_unit_or_is_in_milliseconds() {
+        let read = ["250", "250ms", "2s", "1m"].map(milliseconds);
+        assert_eq!(read, [Some(250), Some(250), Some(2_000), Some(60_000)]);
+        for bad in [
+            "",
+            "s",
+            "-1",
+            "1h",
+            "ms5",
+            "2 s",
+            "99999999999999999999",
+            "18446744073709551615m",
+        ] {
+            assert_eq!(milliseconds(bad), None, "{bad}");
+        }
+    }
 }

@@ -11,10 +11,13 @@ use futures::future::BoxFuture;
 use super::observer::Observer;
 use super::portrait::Portrait;
 use crate::config::Config;
-use crate::status::{ActivityView, LogView, MemberView, MysqlView, ViewSource};
+use crate::status::{ActivityView, ConsumerView, LogView, MemberView, MysqlView, ViewSource};
 
 /// Gives the view of the mysqld beside the member.
 pub(crate) type MysqlSource = Box<dyn Fn() -> MysqlView + Send + Sync>;
+
+/// Gives the views of those who read the member's binlog server.
+pub(crate) type ConsumerSource = Box<dyn Fn() -> Vec<ConsumerView> + Send + Sync>;
 
 /// See the module.
 pub(crate) struct Desk {
@@ -25,6 +28,7 @@ pub(crate) struct Desk {
     log: OnceLock<LogHandle>,
     raft: OnceLock<Member>,
     mysql: OnceLock<MysqlSource>,
+    consumers: OnceLock<ConsumerSource>,
     fault: Mutex<Option<String>>,
 }
 
@@ -38,6 +42,7 @@ impl Desk {
             log: OnceLock::new(),
             raft: OnceLock::new(),
             mysql: OnceLock::new(),
+            consumers: OnceLock::new(),
             fault: Mutex::new(None),
         }
     }
@@ -65,6 +70,11 @@ impl Desk {
     /// The mysqld beside the member is being looked after.
     pub(crate) fn has_mysql(&self, mysql: MysqlSource) {
         drop(self.mysql.set(mysql));
+    }
+
+    /// The binlog server serves.
+    pub(crate) fn has_consumers(&self, consumers: ConsumerSource) {
+        drop(self.consumers.set(consumers));
     }
 
     /// The member has stopped working. The first reason stays.
@@ -125,6 +135,7 @@ impl ViewSource for Desk {
             },
             quorum_lost_for: remembered.quorum_lost_for,
             mysql: self.mysql.get().map(|mysql| mysql()),
+            consumers: self.consumers.get().map(|consumers| consumers()),
             fault,
         }
         .view()

@@ -61,9 +61,17 @@ pub enum NodeError {
         /// What it says.
         source: io::Error,
     },
-    /// The password for mysqld cannot be read.
-    #[error("the file of `mysql.password_file` cannot be read: {0}")]
-    Password(io::Error),
+    /// A password file cannot be read.
+    #[error("the file of `{key}` cannot be read: {source}")]
+    PasswordFile {
+        /// The configuration's key.
+        key: &'static str,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// The binlog server cannot serve.
+    #[error(transparent)]
+    BinlogServer(#[from] binlog_server::ServerError),
     /// The log cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),

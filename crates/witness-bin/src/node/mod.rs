@@ -1,5 +1,6 @@
 //! One running member: its data directory, its ring, what it says of itself, and its end.
 
+mod binlog_serving;
 mod commands;
 mod desk;
 mod directory_lock;

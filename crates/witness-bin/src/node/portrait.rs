@@ -7,8 +7,8 @@ use raft_types::MemberId;
 
 use crate::config::{Config, MemberEntry};
 use crate::status::{
-    ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
-    RosterView,
+    ActivityView, ConsumerView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView,
+    RingName, Role, RosterView,
 };
 
 /// What the parts of a member say at one moment.
@@ -23,6 +23,8 @@ pub(crate) struct Portrait<'a> {
     /// For how long commits have not been able to go on.
     pub(crate) quorum_lost_for: Option<Duration>,
     pub(crate) mysql: Option<MysqlView>,
+    /// None without a binlog server.
+    pub(crate) consumers: Option<Vec<ConsumerView>>,
     pub(crate) fault: Option<String>,
 }
 
@@ -77,6 +79,7 @@ impl Portrait<'_> {
             log: self.log,
             quorum,
             mysql: self.mysql,
+            consumers: self.consumers,
         }
     }
 

@@ -14,6 +14,7 @@ use transport::{
     GrpcNetworkFactory, LocalMember, RunningServer, TlsFiles, TlsMaterial, TransportConfig, serve,
 };
 
+use super::binlog_serving;
 use super::commands::CommandDesk;
 use super::desk::Desk;
 use super::directory_lock::DirectoryLock;
@@ -172,7 +173,25 @@ impl Node {
         let handle = RingHandle { member, log };
         self.local.serve_log(Arc::new(ReadableLog(handle.clone())));
         self.look_after(&handle)?;
+        self.serve_binlog(&handle).await?;
         Ok(handle)
+    }
+
+    async fn serve_binlog(&self, ring: &RingHandle) -> Result<(), NodeError> {
+        let Some(settings) = &self.config.binlog_server else {
+            return Ok(());
+        };
+        let listener = listen("binlog_server.listen", &settings.listen).await?;
+        let incarnation = self.book.identity().incarnation;
+        let ready = binlog_serving::prepare(&self.config, settings, listener, ring, incarnation)?;
+        let (server, log) = (ready.server, ready.log);
+        let viewer = binlog_serving::viewer(server.consumers(), log.clone());
+        self.desk.has_consumers(Box::new(viewer));
+        tracing::info!(address = %server.address(), "serving the binlog");
+        self.spawn(async move { log.follow().await });
+        // It ends its sessions itself.
+        self.lock_tasks().spawn(server.serve(self.stop.clone()));
+        Ok(())
     }
 
     fn look_after(&self, ring: &RingHandle) -> Result<(), NodeError> {
@@ -189,7 +208,11 @@ impl Node {
         };
         let identity = self.book.identity();
         let requirements = requirements(settings, identity.member, identity.incarnation);
-        let connect = connect_options(settings).map_err(NodeError::Password)?;
+        let connect = connect_options(settings);
+        let connect = connect.map_err(|source| NodeError::PasswordFile {
+            key: "mysql.password_file",
+            source,
+        })?;
         let asked = Some(connect.clone());
         self.spawn(purge_as_configured(ring.clone(), retention, asked));
         let beside = Beside::start(&self.config, settings, connect, requirements, ring.clone());

@@ -16,8 +16,8 @@ pub enum Question {
     Health,
     /// May clients write to the mysqld beside it?
     Primary,
-    /// May clients read from the mysqld beside it?
-    Replica,
+    /// May clients read from the mysqld beside it? With a bound: only while it is no more milliseconds behind.
+    Replica(Option<u64>),
     /// Is it a working witness?
     Witness,
 }
@@ -33,7 +33,7 @@ pub fn answer(question: Question, view: &MemberView) -> Answer {
         Question::Readiness => readiness(view),
         Question::Health => health(view),
         Question::Primary => primary(view),
-        Question::Replica => replica(view),
+        Question::Replica(most_behind_ms) => replica(view, most_behind_ms),
         Question::Witness => witness(view),
     }
 }
@@ -107,7 +107,7 @@ fn primary(view: &MemberView) -> Answer {
     Ok(())
 }
 
-fn replica(view: &MemberView) -> Answer {
+fn replica(view: &MemberView, most_behind_ms: Option<u64>) -> Answer {
     if view.member.kind != MemberKind::Database {
         return Err("it is a witness".into());
     }
@@ -124,7 +124,16 @@ fn replica(view: &MemberView) -> Answer {
             mysql.role
         ));
     }
-    Ok(())
+    let Some(most) = most_behind_ms else {
+        return Ok(());
+    };
+    match mysql.lag_ms {
+        Some(lag) if lag <= most => Ok(()),
+        Some(lag) => Err(format!(
+            "its mysqld is {lag} ms behind, and {most} are allowed"
+        )),
+        None => Err("how far its mysqld is behind is not known yet".into()),
+    }
 }
 
 fn witness(view: &MemberView) -> Answer {
@@ -164,7 +173,7 @@ mod tests {
         Question::Readiness,
         Question::Health,
         Question::Primary,
-        Question::Replica,
+        Question::Replica(None),
         Question::Witness,
     ];
 
@@ -268,5 +277,27 @@ mod tests {
         view.mysql.as_mut().unwrap().unprotected_because = vec!["its timeout is 10 s".into()];
         let why = answer(Question::Primary, &view).unwrap_err();
         assert!(why.contains("its timeout is 10 s"), "{why}");
+    }
+
+    #[test]
+    fn a_follower_is_a_replica_while_it_follows_and_is_fresh_enough() {
+        let follower = |following, lag_ms| {
+            let mut view = database_leader();
+            view.role = Role::Follower;
+            view.serving = false;
+            if let Some(mysql) = &mut view.mysql {
+                (mysql.following, mysql.lag_ms) = (following, lag_ms);
+            }
+            view
+        };
+        let ask = |bound, view: &MemberView| answer(Question::Replica(bound), view).is_ok();
+        assert!(ask(None, &follower(true, None)) && ask(None, &follower(true, Some(9_000))));
+        assert!(!ask(None, &follower(false, None)));
+        assert!(ask(Some(500), &follower(true, Some(500))));
+        assert!(!ask(Some(500), &follower(true, Some(501))));
+        assert!(!ask(Some(500), &follower(true, None)), "nobody knows");
+        let mut lonely = follower(true, Some(0));
+        lonely.leader = None;
+        assert!(!ask(None, &lonely), "nobody says what is committed");
     }
 }

@@ -2,6 +2,7 @@
 
 mod answers;
 mod asker;
+mod consumers;
 mod differences;
 mod lost_quorum;
 mod ring_report;
@@ -11,6 +12,7 @@ mod view;
 
 pub use answers::{Answer, Question, answer};
 pub use asker::Asker;
+pub use consumers::ConsumerView;
 pub use ring_report::{Asked, MemberReport, RingReport};
 pub use view::{
     ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,

@@ -3,6 +3,7 @@
 use consensus::quorum::{RegionQuorum, RingRules};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 
+use super::consumers::ConsumerView;
 use super::view::{
     ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
     RosterView,
@@ -56,6 +57,18 @@ pub(crate) fn database_leader() -> MemberView {
         lag_ms: None,
         applied_total: 0,
     });
+    view.consumers = Some(vec![ConsumerView {
+        name: "replica-1:3306".into(),
+        address: "10.0.0.9:40000".into(),
+        server_id: 9,
+        server_uuid: None,
+        asked_by: "gtids".into(),
+        file: "binlog.000001".into(),
+        position: 4000,
+        behind_bytes: 96,
+        queued_bytes: 32,
+        attached_seconds: 7.5,
+    }]);
     view
 }
 
@@ -115,6 +128,7 @@ pub(crate) fn witness_follower() -> MemberView {
         ],
         peers: Vec::new(),
         mysql: None,
+        consumers: None,
         fault: None,
     }
 }

@@ -8,6 +8,8 @@ use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 use serde::{Deserialize, Serialize};
 
+use super::consumers::ConsumerView;
+
 /// One member at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemberView {
@@ -61,6 +63,9 @@ pub struct MemberView {
     pub peers: Vec<PeerView>,
     /// The mysqld beside it; none for a witness.
     pub mysql: Option<MysqlView>,
+    /// Who reads its binlog server; none when it has no such server.
+    #[serde(default)]
+    pub consumers: Option<Vec<ConsumerView>>,
     /// Why it has stopped working, if it has.
     pub fault: Option<String>,
 }

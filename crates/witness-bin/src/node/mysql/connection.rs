@@ -2,12 +2,13 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use mysql_link::{
     ClientCertificate, ConnectOptions, Endpoint, PublicKeySource, Secret, TlsMode, TlsOptions,
 };
 use mysql_role::settings::Requirements;
-use mysql_role::supervisor::{ServerCommand, SupervisorOptions};
+use mysql_role::supervisor::{ExternalCommands, ServerCommand, SupervisorOptions};
 use raft_types::{Incarnation, MemberId};
 
 use crate::config::{Config, MysqlMode, MysqlSettings, MysqlTls};
@@ -63,17 +64,19 @@ pub(crate) fn requirements(
     }
 }
 
-/// How mysqld is run when it is the member's child.
+/// How mysqld is run when the member starts it, itself or through commands.
 pub(crate) fn supervisor_options(
     config: &Config,
     settings: &MysqlSettings,
     account: &ConnectOptions,
     requirements: &Requirements,
 ) -> Option<SupervisorOptions> {
-    if settings.mode != MysqlMode::Child {
+    if settings.mode == MysqlMode::Attach {
         return None;
     }
     let own = |name: &str| absolute(&config.data_dir.join(name));
+    let external = settings.external.as_ref();
+    let pid_file = external.and_then(|external| external.pid_file.as_deref());
     let server = ServerCommand {
         command: settings.mysqld.clone(),
         data_dir: absolute(settings.datadir.as_deref()?),
@@ -82,16 +85,28 @@ pub(crate) fn supervisor_options(
             .as_deref()
             .map_or_else(|| own("mysqld.sock"), absolute),
         port: Some(settings.port),
-        pid_file: own("mysqld.pid"),
+        pid_file: pid_file.map_or_else(|| own("mysqld.pid"), absolute),
         error_log: own("mysqld.err"),
-        extra_args: settings.extra_args.clone(),
+        extra_args: match external {
+            Some(external) => vec![format!("--log-bin={}", external.log_bin)],
+            None => settings.extra_args.clone(),
+        },
         max_cache_bytes: requirements.max_cache_bytes(),
     };
     Some(SupervisorOptions {
-        may_initialise: settings.initialize,
+        may_initialise: settings.initialize && external.is_none(),
+        external: external.map(|external| ExternalCommands {
+            start: external.start.clone(),
+            stop: external.stop.clone(),
+            kill: external.kill.clone(),
+            limit: START_LIMIT,
+        }),
         ..SupervisorOptions::new(server, account.clone())
     })
 }
+
+/// How long a command may take to start mysqld: recovery is in it.
+const START_LIMIT: Duration = Duration::from_secs(600);
 
 /// mysqld works in its own directory, so that it has to be told whole paths. One that cannot be made
 /// whole is given as it is, and mysqld says what it thinks of it.
@@ -103,7 +118,8 @@ fn absolute(path: &Path) -> PathBuf {
 const FIRST_SERVER_ID: u32 = 4_000_000_000;
 const SERVER_IDS: u64 = 200_000_000;
 
-fn usual_server_id(member: MemberId) -> u32 {
+/// The server id under which a member speaks MySQL's protocol when nobody says another.
+pub(crate) fn usual_server_id(member: MemberId) -> u32 {
     FIRST_SERVER_ID + u32::try_from(member.0 % SERVER_IDS).unwrap_or(0)
 }
 

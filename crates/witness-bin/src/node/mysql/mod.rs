@@ -8,5 +8,5 @@ mod ring_bridge;
 mod writer;
 
 pub(crate) use beside::{Beside, Child};
-pub(crate) use connection::{connect_options, requirements};
+pub(crate) use connection::{connect_options, requirements, usual_server_id};
 pub(crate) use executed::executed_gtids;

@@ -1,0 +1,286 @@
+//! Dumps as a replica gets them: whole transactions that it lacks, committed ones only, live, over files; and what is
+//! refused, with MySQL's number.
+
+mod memory_log;
+
+use std::time::Duration;
+
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::event::EventType;
+use binlog_format::events::{GtidEvent, Heartbeat, Rotate};
+use binlog_format::gtid::GtidSet;
+use memory_log::{MemoryLog, Served, options, set};
+use mysql_link::{DumpError, DumpOptions, ReplicationStream};
+use uuid::Uuid;
+
+fn dump_options(have: &GtidSet, replica: u128) -> DumpOptions {
+    DumpOptions {
+        semi_sync: false,
+        heartbeat: Duration::from_millis(200),
+        ..DumpOptions::new(9, Uuid::from_u128(replica), have.clone())
+    }
+}
+
+async fn dump(served: &Served, have: &GtidSet) -> Result<ReplicationStream, DumpError> {
+    let connection = served.connect().await.unwrap();
+    ReplicationStream::start(connection, &dump_options(have, 99)).await
+}
+
+/// The code of a dump that is refused, at its begin or later.
+async fn refusal(served: &Served, have: &GtidSet) -> (u16, String) {
+    let mut stream = match dump(served, have).await {
+        Ok(stream) => stream,
+        Err(DumpError::Refused { error, .. }) => return (error.code, error.message),
+        Err(other) => panic!("{other}"),
+    };
+    loop {
+        match stream.next().await {
+            Ok(_) => {}
+            Err(DumpError::Refused { error, .. }) => return (error.code, error.message),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// What a consumer sees: transactions and the names of files, until `last` comes. Every checksum is verified, and every
+/// event stands where its header says, as far as the gaps of what is left out allow.
+async fn seen_until(stream: &mut ReplicationStream, last: u64) -> (Vec<u64>, Vec<String>) {
+    let (mut numbers, mut files) = (Vec::new(), Vec::new());
+    let mut position = 0;
+    loop {
+        let next = tokio::time::timeout(Duration::from_secs(20), stream.next());
+        let event = next.await.expect("in time").unwrap().event;
+        let verified = event.verified(ChecksumAlgorithm::Crc32).unwrap();
+        let header = *event.header();
+        match event.event_type() {
+            EventType::Rotate if header.log_pos == 0 => {
+                let rotate = Rotate::decode(verified).unwrap();
+                files.push(String::from_utf8_lossy(&rotate.next_file).into_owned());
+                position = rotate.position;
+            }
+            EventType::Heartbeat => {
+                let heartbeat = Heartbeat::decode(verified).unwrap();
+                assert!(
+                    heartbeat.position >= position,
+                    "a heartbeat never goes back"
+                );
+                position = heartbeat.position;
+            }
+            EventType::Ignorable => panic!("the log's own events are left out"),
+            event_type => {
+                let begins = u64::from(header.log_pos - header.event_size);
+                assert!(
+                    begins >= position,
+                    "{event_type} at {begins}, behind {position}"
+                );
+                position = u64::from(header.log_pos);
+                if event_type == EventType::Gtid {
+                    numbers.push(GtidEvent::decode(verified).unwrap().gtid.gno.get());
+                }
+                if event_type == EventType::Query && numbers.last() == Some(&last) {
+                    return (numbers, files);
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_replica_gets_what_it_lacks_and_then_what_is_committed() {
+    let log = MemoryLog::new();
+    for number in 1..=10 {
+        log.transaction(number, 100);
+        if number % 4 == 0 {
+            log.rotate();
+        }
+    }
+    log.commit();
+    let served = Served::start(log.clone(), options()).await;
+    let mut stream = dump(&served, &set("1-2:5:9")).await.unwrap();
+    let (numbers, files) = seen_until(&mut stream, 10).await;
+    assert_eq!(numbers, [3, 4, 6, 7, 8, 10]);
+    assert_eq!(files, ["binlog.000001", "binlog.000002", "binlog.000003"]);
+
+    // What is not committed is not seen, whatever else happens; heartbeats go on.
+    log.transaction(11, 100);
+    let quiet = tokio::time::timeout(Duration::from_millis(700), async {
+        loop {
+            let event = stream.next().await.unwrap().event;
+            assert_eq!(event.event_type(), EventType::Heartbeat);
+        }
+    });
+    assert!(quiet.await.is_err());
+    log.rotate();
+    log.transaction(12, 100);
+    log.commit();
+    let (numbers, files) = seen_until(&mut stream, 12).await;
+    assert_eq!(numbers, [11, 12]);
+    assert_eq!(files, ["binlog.000004"]);
+
+    // Who has everything of a file begins with the next one.
+    let mut stream = dump(&served, &set("1-11")).await.unwrap();
+    assert_eq!(seen_until(&mut stream, 12).await.1, ["binlog.000004"]);
+}
+
+#[tokio::test]
+async fn large_events_come_whole_through_a_small_queue() {
+    let log = MemoryLog::new();
+    let sizes = [0, 17, 300_000, 16_777_130, 16_777_250, 40_000_000];
+    for (number, size) in (1..).zip(sizes) {
+        log.transaction(number, size);
+    }
+    log.commit();
+    let options = binlog_server::ServerOptions {
+        queue_bytes: binlog_server::ServerOptions::MIN_QUEUE_BYTES,
+        ..options()
+    };
+    let served = Served::start(log, options).await;
+    let mut stream = dump(&served, &GtidSet::new()).await.unwrap();
+    assert_eq!(seen_until(&mut stream, 6).await.0, [1, 2, 3, 4, 5, 6]);
+}
+
+#[tokio::test]
+async fn purged_transactions_are_error_1236() {
+    let log = MemoryLog::new();
+    log.transaction(1, 10);
+    log.rotate();
+    log.transaction(2, 10);
+    log.commit();
+    log.purge_one();
+    let served = Served::start(log, options()).await;
+    let (code, message) = refusal(&served, &GtidSet::new()).await;
+    assert_eq!(code, 1236);
+    assert!(
+        message.contains("purged required") && message.contains(":1'"),
+        "{message}"
+    );
+    let mut stream = dump(&served, &set("1")).await.unwrap();
+    assert_eq!(seen_until(&mut stream, 2).await.0, [2]);
+}
+
+#[tokio::test]
+async fn a_replica_that_is_ahead_of_the_ring_is_refused_and_one_that_is_ahead_of_this_member_waits()
+{
+    let log = MemoryLog::new();
+    log.transaction(1, 10);
+    log.commit();
+    let short = binlog_server::ServerOptions {
+        catch_up_limit: Duration::from_millis(300),
+        ..options()
+    };
+    let served = Served::start(log.clone(), short).await;
+    let (code, message) = refusal(&served, &set("1-2")).await;
+    assert_eq!(code, 1236);
+    assert!(message.contains("more GTIDs"), "{message}");
+    // Another source's transactions are no concern of the ring's.
+    let foreign = "aaaaaaaa-71ca-11e1-9e33-c80aa9429562:1-9".parse().unwrap();
+    dump(&served, &foreign).await.unwrap();
+
+    *log.elsewhere.lock().unwrap() = Some(2);
+    let (code, message) = refusal(&served, &set("1-2")).await;
+    assert_ne!(code, 1236, "a replica shall try again: {message}");
+    let late = log.clone();
+    let committing = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        late.transaction(2, 10);
+        late.transaction(3, 10);
+        late.commit();
+    });
+    let mut stream = dump(&served, &set("1-2")).await.unwrap();
+    assert_eq!(seen_until(&mut stream, 3).await.0, [3]);
+    committing.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_second_dump_of_the_same_server_ends_the_first() {
+    let served = Served::start(MemoryLog::new(), options()).await;
+    let mut first = dump(&served, &GtidSet::new()).await.unwrap();
+    let connection = served.connect().await.unwrap();
+    let _other = ReplicationStream::start(connection, &dump_options(&GtidSet::new(), 5))
+        .await
+        .unwrap();
+    assert_eq!(served.consumers.views(&*served.log).len(), 2);
+    let _second = dump(&served, &GtidSet::new()).await.unwrap();
+    let ended = loop {
+        if let Err(error) = first.next().await {
+            break error;
+        }
+    };
+    assert!(
+        matches!(&ended, DumpError::Refused { error, .. } if error.code == 1236 && error.message.contains("same server_uuid")),
+        "{ended}"
+    );
+}
+
+#[tokio::test]
+async fn a_damaged_file_ends_the_dump_with_its_place() {
+    let log = MemoryLog::new();
+    for number in 1..=3 {
+        log.transaction(number, 10);
+    }
+    log.commit();
+    let length = log.bytes_of(1).len();
+    // The size of the last event, in its header.
+    let last = length - 4 - 19;
+    let place = (0..last).rev().find(|at| {
+        let end = (length as u32).to_le_bytes();
+        log.bytes_of(1)[*at..*at + 4] == end
+    });
+    log.damage(1, place.unwrap() - 4);
+    let served = Served::start(log, options()).await;
+    let (code, message) = refusal(&served, &GtidSet::new()).await;
+    assert_eq!(code, 1236);
+    assert!(
+        message.contains("binlog.000001") && message.contains("ends at"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_stopping_server_lets_its_consumers_go() {
+    let served = Served::start(MemoryLog::new(), options()).await;
+    let mut stream = dump(&served, &GtidSet::new()).await.unwrap();
+    let begun = std::time::Instant::now();
+    served.stop().await;
+    assert!(begun.elapsed() < Duration::from_secs(2));
+    while let Ok(event) = stream.next().await {
+        assert_ne!(event.event.event_type(), EventType::Gtid);
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_read_costs_the_queue_and_is_let_go() {
+    let log = MemoryLog::new();
+    for number in 1..=40 {
+        log.transaction(number, 1 << 20);
+    }
+    log.commit();
+    let tight = binlog_server::ServerOptions {
+        stall_limit: Duration::from_millis(500),
+        queue_bytes: 1 << 20,
+        ..options()
+    };
+    let served = Served::start(log.clone(), tight).await;
+    let stream = dump(&served, &GtidSet::new()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    let views = served.consumers.views(&*log);
+    assert_eq!(views.len(), 1);
+    let queued = views[0].queued_bytes;
+    assert!(queued > 0 && queued <= (1 << 20) + 300, "{queued}");
+    assert!(views[0].behind_bytes > 10 << 20, "{views:?}");
+    // Others are served meanwhile.
+    let connection = served.connect().await.unwrap();
+    let mut other = ReplicationStream::start(connection, &dump_options(&set("1-39"), 5))
+        .await
+        .unwrap();
+    assert_eq!(seen_until(&mut other, 40).await.0, [40]);
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    let left = served.consumers.views(&*log);
+    assert_eq!(
+        left.len(),
+        1,
+        "the one that does not read is gone: {left:?}"
+    );
+    assert_eq!(left[0].uuid, Some(Uuid::from_u128(5)));
+    drop(stream);
+}

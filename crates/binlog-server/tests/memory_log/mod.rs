@@ -1,0 +1,313 @@
+//! A log in memory: files with a header, and in front of every entry an event of the log's own, as a member has them.
+//! What is appended is committed only when the test says so.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use binlog_format::MAGIC;
+use binlog_format::canonical::{stamp, stamp_payload};
+use binlog_format::events::{
+    CommitTimestamp, EncodeEvent, EventOrigin, FormatDescription, Ignorable, LogicalClock,
+    PreviousGtids, Rotate, ServerVersion,
+};
+use binlog_format::gtid::{Gtid, GtidSet, SourceId, Tag};
+use binlog_format::synthesis::{TransactionHead, statement_transaction};
+use binlog_server::{
+    Account, BinlogServer, CommittedLog, Consumers, FileNumber, KeptFile, LogCommands, LogFile,
+    Position, PurgeTo, ReadError, ServerIdentity, ServerOptions,
+};
+use bytes::Bytes;
+use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+pub const USER: &str = "replication";
+pub const PASSWORD: &str = "a password";
+pub const SOURCE: Uuid = Uuid::from_u128(0x3e11_fa47);
+const OWN: &[u8] = b"OWN!";
+
+/// See the module.
+pub struct MemoryLog {
+    files: Mutex<BTreeMap<u64, Vec<u8>>>,
+    /// The GTIDs before each file, and all.
+    gtids: Mutex<(BTreeMap<u64, GtidSet>, GtidSet)>,
+    committed_gtids: Mutex<GtidSet>,
+    committed: watch::Sender<Position>,
+    /// What the ring is said to have beyond what is committed here.
+    pub elsewhere: Mutex<Option<u64>>,
+}
+
+pub fn gtid(number: u64) -> Gtid {
+    Gtid {
+        source: SourceId(SOURCE),
+        tag: Tag::NONE,
+        gno: binlog_format::gtid::Gno::new(number).unwrap(),
+    }
+}
+
+/// The set of these numbers, as text says them.
+pub fn set(numbers: &str) -> GtidSet {
+    format!("{SOURCE}:{numbers}").parse().unwrap()
+}
+
+impl MemoryLog {
+    pub fn new() -> Arc<Self> {
+        let log = Self {
+            files: Mutex::default(),
+            gtids: Mutex::default(),
+            committed_gtids: Mutex::default(),
+            committed: watch::Sender::new(Position {
+                file: FileNumber(1),
+                offset: 4,
+            }),
+            elsewhere: Mutex::new(None),
+        };
+        log.begin_file(1);
+        log.commit();
+        Arc::new(log)
+    }
+
+    fn begin_file(&self, number: u64) {
+        let mut bytes = MAGIC.to_vec();
+        let (before, all) = &mut *self.gtids.lock().unwrap();
+        before.insert(number, all.clone());
+        let previous = PreviousGtids { gtids: all.clone() }.encode(EventOrigin::default());
+        let mut end = 4;
+        for event in [FormatDescription::built_in_event(), previous] {
+            end = stamp(&event, end, &mut bytes).unwrap();
+        }
+        self.files.lock().unwrap().insert(number, bytes);
+        self.append_own(b"begin");
+    }
+
+    fn append_own(&self, what: &[u8]) {
+        let body = [OWN, what].concat();
+        let event = Ignorable { body: body.into() }.encode(Ignorable::origin(0, 1));
+        self.append(&event);
+    }
+
+    fn append(&self, canonical: &[u8]) {
+        let mut files = self.files.lock().unwrap();
+        let mut last = files.last_entry().unwrap();
+        let end = last.get().len() as u64;
+        stamp_payload(canonical, end, last.get_mut()).unwrap();
+    }
+
+    /// Appends a transaction of about this many bytes.
+    pub fn transaction(&self, number: u64, bytes: usize) {
+        self.append_own(b"transaction");
+        let head = TransactionHead {
+            gtid: gtid(number),
+            server_id: 1,
+            thread_id: 1,
+            commit: CommitTimestamp(1_700_000_000_000_000),
+            version: ServerVersion(90_704),
+            clock: LogicalClock::default(),
+            xid: number,
+        };
+        let statement: String = format!("-- {number} {}", "x".repeat(bytes));
+        self.append(&statement_transaction(head, "test", &statement));
+        self.gtids.lock().unwrap().1.add(gtid(number));
+    }
+
+    /// Ends the file and begins the next one.
+    pub fn rotate(&self) {
+        let next = self.files.lock().unwrap().keys().last().unwrap() + 1;
+        self.append_own(b"rotate");
+        let name = self.name_of(FileNumber(next));
+        self.append(&Rotate::to(&name).encode(EventOrigin::default()));
+        self.begin_file(next);
+    }
+
+    /// Everything that was appended is committed.
+    pub fn commit(&self) {
+        *self.committed_gtids.lock().unwrap() = self.gtids.lock().unwrap().1.clone();
+        let files = self.files.lock().unwrap();
+        let (file, bytes) = files.last_key_value().unwrap();
+        self.committed.send_replace(Position {
+            file: FileNumber(*file),
+            offset: bytes.len() as u64,
+        });
+    }
+
+    /// Removes the oldest file.
+    pub fn purge_one(&self) {
+        self.files.lock().unwrap().pop_first();
+    }
+
+    /// A file's bytes.
+    pub fn bytes_of(&self, file: u64) -> Vec<u8> {
+        self.files.lock().unwrap()[&file].clone()
+    }
+
+    /// Turns a bit around.
+    pub fn damage(&self, file: u64, offset: usize) {
+        self.files.lock().unwrap().get_mut(&file).unwrap()[offset] ^= 1;
+    }
+}
+
+#[async_trait]
+impl CommittedLog for MemoryLog {
+    fn files(&self) -> Vec<LogFile> {
+        let end = *self.committed.borrow();
+        let files = self.files.lock().unwrap();
+        let listed = files.iter().filter(|(number, _)| **number <= end.file.0);
+        let listed = listed.map(|(number, bytes)| LogFile {
+            number: FileNumber(*number),
+            name: self.name_of(FileNumber(*number)),
+            bytes: if *number == end.file.0 {
+                end.offset
+            } else {
+                bytes.len() as u64
+            },
+        });
+        listed.collect()
+    }
+
+    fn name_of(&self, file: FileNumber) -> String {
+        format!("binlog.{:06}", file.0)
+    }
+
+    fn number_of(&self, name: &str) -> Option<FileNumber> {
+        name.strip_prefix("binlog.")?.parse().ok().map(FileNumber)
+    }
+
+    fn committed(&self) -> watch::Receiver<Position> {
+        self.committed.subscribe()
+    }
+
+    fn gtids(&self) -> GtidSet {
+        self.committed_gtids.lock().unwrap().clone()
+    }
+
+    fn purged(&self) -> GtidSet {
+        let first = *self.files.lock().unwrap().keys().next().unwrap();
+        self.gtids.lock().unwrap().0[&first].clone()
+    }
+
+    fn begin_for(&self, have: &GtidSet) -> Option<FileNumber> {
+        let files = self.files.lock().unwrap();
+        let before = &self.gtids.lock().unwrap().0;
+        let found = files
+            .keys()
+            .rev()
+            .find(|file| have.contains_set(&before[*file]));
+        found.map(|file| FileNumber(*file))
+    }
+
+    async fn catch_up(&self, patience: Duration) -> Result<(), String> {
+        let elsewhere = *self.elsewhere.lock().unwrap();
+        let Some(number) = elsewhere else {
+            return Ok(());
+        };
+        let mut committed = self.committed.subscribe();
+        let known = committed.wait_for(|_| self.gtids().contains(&gtid(number)));
+        let known = tokio::time::timeout(patience, known).await;
+        known
+            .map(|_| ())
+            .map_err(|_| "no leader is known".to_owned())
+    }
+
+    fn keep(&self, file: FileNumber) -> Option<KeptFile> {
+        let there = self.files.lock().unwrap().contains_key(&file.0);
+        there.then(|| Box::new(()) as KeptFile)
+    }
+
+    async fn read(&self, from: Position, at_most: usize) -> Result<Bytes, ReadError> {
+        let files = self.files.lock().unwrap();
+        let bytes = files.get(&from.file.0).ok_or(ReadError::Gone)?;
+        let begin = (from.offset as usize).min(bytes.len());
+        let end = (begin + at_most).min(bytes.len());
+        Ok(Bytes::copy_from_slice(&bytes[begin..end]))
+    }
+
+    fn server_version(&self) -> String {
+        "9.7.4-test".to_owned()
+    }
+
+    fn is_own(&self, body: &[u8]) -> bool {
+        body.starts_with(OWN)
+    }
+
+    fn describe_own(&self, body: &[u8]) -> String {
+        String::from_utf8_lossy(&body[OWN.len()..]).into_owned()
+    }
+}
+
+/// Says what it was asked.
+pub struct Echo;
+
+#[async_trait]
+impl LogCommands for Echo {
+    async fn flush(&self) -> Result<String, String> {
+        Err("only the leader does that".to_owned())
+    }
+
+    async fn purge(&self, to: PurgeTo) -> Result<String, String> {
+        Ok(format!("{to:?}"))
+    }
+}
+
+/// A server of a log in memory.
+pub struct Served {
+    pub log: Arc<MemoryLog>,
+    pub options: ServerOptions,
+    pub port: u16,
+    pub consumers: Consumers,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+pub fn options() -> ServerOptions {
+    let account = Account {
+        user: USER.to_owned(),
+        password: PASSWORD.to_owned(),
+    };
+    let identity = ServerIdentity {
+        server_id: 4_000_000_007,
+        server_uuid: Uuid::from_u128(7),
+        name: "witness-7".to_owned(),
+    };
+    ServerOptions::new(account, identity)
+}
+
+impl Served {
+    pub async fn start(log: Arc<MemoryLog>, options: ServerOptions) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server =
+            BinlogServer::new(listener, options.clone(), log.clone(), Arc::new(Echo)).unwrap();
+        let stop = CancellationToken::new();
+        let (port, consumers) = (server.address().port(), server.consumers());
+        let task = tokio::spawn(server.serve(stop.clone()));
+        Self {
+            log,
+            options,
+            port,
+            consumers,
+            stop,
+            task,
+        }
+    }
+
+    pub fn login(&self) -> ConnectOptions {
+        let endpoint = Endpoint::tcp("127.0.0.1", self.port);
+        let mut options = ConnectOptions::new(endpoint, USER, PASSWORD);
+        options.tls.mode = mysql_link::TlsMode::Disabled;
+        options
+    }
+
+    pub async fn connect(&self) -> Result<Connection, LinkError> {
+        Connection::open(&self.login()).await
+    }
+
+    /// Stops it, and waits until all its sessions are over.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+    }
+}

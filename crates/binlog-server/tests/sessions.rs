@@ -1,0 +1,213 @@
+//! Logins and statements: who is let in, what is answered, and what is refused in words that help.
+
+mod memory_log;
+
+use std::time::Duration;
+
+use binlog_server::{ServerCertificate, ServerOptions};
+use memory_log::{MemoryLog, PASSWORD, Served, USER, options};
+use mysql_link::{LinkError, Secret, TlsMode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+async fn served() -> Served {
+    let log = MemoryLog::new();
+    log.transaction(1, 10);
+    log.commit();
+    log.transaction(2, 10);
+    Served::start(log, options()).await
+}
+
+fn certificate(folder: &std::path::Path) -> ServerCertificate {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let certificate_file = folder.join("server.pem");
+    let key_file = folder.join("server.key");
+    std::fs::write(&certificate_file, made.cert.pem()).unwrap();
+    std::fs::write(&key_file, made.signing_key.serialize_pem()).unwrap();
+    ServerCertificate {
+        certificate_file,
+        key_file,
+    }
+}
+
+#[tokio::test]
+async fn only_the_account_is_let_in() {
+    let served = served().await;
+    let connection = served.connect().await.unwrap();
+    assert_eq!(connection.version_text(), "9.7.4-test");
+    assert!(!connection.is_tls());
+    for (user, password) in [(USER, "wrong"), (USER, ""), ("root", PASSWORD)] {
+        let mut login = served.login();
+        login.user = user.to_owned();
+        login.password = Secret::new(password);
+        let refused = mysql_link::Connection::open(&login).await;
+        assert!(
+            matches!(refused, Err(LinkError::AccessDenied { .. })),
+            "{user}: {refused:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn tls_is_offered_and_can_be_required() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ServerOptions {
+        certificate: Some(certificate(folder.path())),
+        require_tls: true,
+        ..options()
+    };
+    let served = Served::start(MemoryLog::new(), options).await;
+    let mut login = served.login();
+    let refused = mysql_link::Connection::open(&login).await;
+    assert!(
+        matches!(&refused, Err(LinkError::Refused { error, .. }) if error.code == 3159),
+        "{refused:?}"
+    );
+    login.tls.mode = TlsMode::Required;
+    let mut connection = mysql_link::Connection::open(&login).await.unwrap();
+    assert!(connection.is_tls());
+    let answer = connection.query("SELECT @@server_id").await.unwrap();
+    assert_eq!(answer.first().unwrap().text_at(0), Some("4000000007"));
+}
+
+#[tokio::test]
+async fn a_connection_too_many_and_one_that_never_logs_in_are_ended() {
+    let options = ServerOptions {
+        max_connections: 1,
+        login_limit: Duration::from_millis(300),
+        ..options()
+    };
+    let served = Served::start(MemoryLog::new(), options).await;
+    let mut silent = TcpStream::connect(("127.0.0.1", served.port))
+        .await
+        .unwrap();
+    let mut greeting = [0; 4];
+    silent.read_exact(&mut greeting).await.unwrap();
+    let refused = served.connect().await;
+    assert!(
+        matches!(&refused, Err(LinkError::Refused { error, .. }) if error.code == 1040),
+        "{refused:?}"
+    );
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    served.connect().await.unwrap();
+}
+
+#[tokio::test]
+async fn statements_of_replicas_and_people_are_answered() {
+    let served = served().await;
+    let mut connection = served.connect().await.unwrap();
+    let executed = format!("{}:1", memory_log::SOURCE);
+    for (statement, expected) in [
+        (
+            "SELECT @@GLOBAL.SERVER_UUID",
+            "00000000-0000-0000-0000-000000000007",
+        ),
+        ("SELECT @@GLOBAL.GTID_MODE", "ON"),
+        ("SELECT @@GLOBAL.gtid_executed", &executed),
+        ("SELECT VERSION()", "9.7.4-test"),
+        ("SELECT USER()", "replication@127.0.0.1"),
+        (
+            "SELECT GTID_SUBTRACT('3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5', '3e11fa47-71ca-11e1-9e33-c80aa9429562:2-4')",
+            "3e11fa47-71ca-11e1-9e33-c80aa9429562:1:5",
+        ),
+        ("SHOW BINARY LOGS", "binlog.000001"),
+        ("SHOW BINARY LOG STATUS", "binlog.000001"),
+        ("SHOW VARIABLES LIKE 'gtid\\_mod%'", "gtid_mode"),
+    ] {
+        let answer = connection.query(statement).await.unwrap();
+        assert_eq!(
+            answer.first().unwrap().text_at(0),
+            Some(expected),
+            "{statement}"
+        );
+    }
+    connection
+        .execute("SET @source_binlog_checksum = @@global.binlog_checksum")
+        .await
+        .unwrap();
+    let answer = connection
+        .query("SELECT @source_binlog_checksum AS c")
+        .await
+        .unwrap();
+    assert_eq!(answer.first().unwrap().text_at(0), Some("CRC32"));
+    connection
+        .execute("PURGE BINARY LOGS TO 'binlog.000001'")
+        .await
+        .unwrap();
+    connection.ping().await.unwrap();
+
+    for (statement, code, words) in [
+        (
+            "SELECT @@global.rpl_semi_sync_source_enabled",
+            1193,
+            "Unknown system variable",
+        ),
+        ("SELECT * FROM t", 1235, "`witness-7`"),
+        ("RESET BINARY LOGS AND GTIDS", 1235, "decided by the ring"),
+        ("SET GLOBAL read_only = 0", 1235, "decided by the ring"),
+        ("FLUSH BINARY LOGS", 1105, "only the leader"),
+        (
+            "PURGE BINARY LOGS TO 'binlog.000009'",
+            1373,
+            "SHOW BINARY LOGS",
+        ),
+        ("SHOW BINLOG EVENTS IN 'x'", 1220, "no such file"),
+        ("", 1065, "empty"),
+    ] {
+        match connection.query(statement).await {
+            Err(LinkError::Server(error)) => {
+                assert_eq!(error.code, code, "{statement}: {error:?}");
+                assert!(error.message.contains(words), "{error:?}");
+            }
+            other => panic!("{statement}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn events_are_listed_as_far_as_they_are_committed() {
+    let served = served().await;
+    let mut connection = served.connect().await.unwrap();
+    let answer = connection.query("SHOW BINLOG EVENTS").await.unwrap();
+    let column = |at: usize| -> Vec<String> {
+        let rows = answer.rows.iter();
+        rows.map(|row| row.text_at(at).unwrap_or_default().to_owned())
+            .collect()
+    };
+    let types = [
+        "FORMAT_DESCRIPTION",
+        "PREVIOUS_GTIDS",
+        "IGNORABLE",
+        "IGNORABLE",
+        "GTID",
+        "QUERY",
+    ];
+    assert_eq!(column(2), types);
+    assert_eq!(column(5)[3], "transaction");
+    assert!(column(5)[4].ends_with(":1'"), "{:?}", column(5));
+    let (begins, ends) = (column(1), column(4));
+    assert_eq!(begins[1..], ends[..5]);
+    let statement = format!(
+        "SHOW BINLOG EVENTS IN 'binlog.000001' FROM {} LIMIT 1, 2",
+        begins[2]
+    );
+    let part = connection.query(statement).await.unwrap();
+    assert_eq!(part.rows.len(), 2);
+    assert_eq!(part.rows[0].text_at(1), Some(&begins[3][..]));
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_protocol_end_their_connection_alone() {
+    let served = served().await;
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 300], &[0; 64]] {
+        let mut stream = TcpStream::connect(("127.0.0.1", served.port))
+            .await
+            .unwrap();
+        stream.write_all(bytes).await.unwrap();
+        let mut answer = Vec::new();
+        let read = tokio::time::timeout(Duration::from_secs(15), stream.read_to_end(&mut answer));
+        // Reset or closed; never kept.
+        drop(read.await.expect("it is ended"));
+    }
+    served.connect().await.unwrap();
+}
