@@ -154,14 +154,14 @@ impl Replicaset {
         }
     }
 
-    /// Waits until a member's mysqld follows.
+    /// Waits until a member's mysqld follows and is hardly behind.
     ///
     /// # Errors
     /// When it does not within the limit.
     pub fn follows(&self, member: usize, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         loop {
-            let answer = self.ring.get(member, "/replica");
+            let answer = self.ring.get(member, "/replica?lag=200ms");
             if answer.is_ok_and(|answer| answer.status == 200) {
                 return Ok(());
             }

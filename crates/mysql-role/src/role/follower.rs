@@ -79,13 +79,23 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Starts one. The server's door is closed, and no commit waits.
-    pub(super) fn start<R: Ring + CommittedLog>(ring: Arc<R>, options: FollowOptions) -> Self {
+    /// Starts one. The server's door is closed, and no commit waits. The sessions of clients are closed first where the
+    /// server was the primary: they would read from what is behind now, and look for the primary again this way.
+    pub(super) fn start<R: Ring + CommittedLog>(
+        ring: Arc<R>,
+        options: FollowOptions,
+        was_primary: bool,
+    ) -> Self {
         let cancel = CancellationToken::new();
         let progress = Arc::new(Progress::new());
         let (steps, step) = watch::channel(Step::Asking);
         let (stop, shown) = (cancel.clone(), Arc::clone(&progress));
-        let task = tokio::spawn(async move { follow(&*ring, &options, stop, shown, steps).await });
+        let task = tokio::spawn(async move {
+            if was_primary {
+                close_sessions(&options.connect).await;
+            }
+            follow(&*ring, &options, stop, shown, steps).await
+        });
         Self {
             cancel,
             task,
@@ -181,6 +191,21 @@ async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
         .map_err(told)?;
     connection.close().await;
     Ok(())
+}
+
+/// Closes the sessions of all accounts but administrators'. What goes wrong costs clients nothing but an error at their next
+/// write.
+async fn close_sessions(connect: &ConnectOptions) {
+    let closed = async {
+        let mut connection = Connection::open(connect).await?;
+        connection.execute("SET GLOBAL offline_mode = ON").await?;
+        connection.execute("SET GLOBAL offline_mode = OFF").await?;
+        connection.close().await;
+        Ok::<(), LinkError>(())
+    };
+    if let Err(error) = closed.await {
+        tracing::warn!(%error, "the sessions of the former primary's clients were not closed");
+    }
 }
 
 /// Drops a follower's binlog files, for ever. A failure is tried again the next time.

@@ -191,8 +191,10 @@ impl<R: Ring + CommittedLog> Role<R> {
         let Some(server) = server else { return };
         self.retry_at = None;
         self.followed = true;
+        let was_primary = matches!(*self.readiness.borrow(), Readiness::In(_));
         self.set(Readiness::Applying, Some(server));
-        let follower = Follower::start(Arc::clone(&self.ring), self.options.clone());
+        let (ring, options) = (Arc::clone(&self.ring), self.options.clone());
+        let follower = Follower::start(ring, options, was_primary);
         self.follower = Some((server, follower));
     }
 

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::ingest::IngestStatus;
+use crate::role::Readiness;
 use crate::settings::{Depth, Observed, Phase, Plan, Requirements, apply, binlog_filters, observe};
 use crate::watch::protection::{Incarnations, Protection, ServerFacts, WatchReport, judge};
 
@@ -45,6 +46,8 @@ pub struct Watcher {
     options: WatchOptions,
     /// Whether our semi-sync dump runs: settings are mended only then, because mending may make commits wait.
     ingest: watch::Receiver<IngestStatus>,
+    /// A follower's commits do not have to wait, and nobody is warned that they do not.
+    readiness: watch::Receiver<Readiness>,
     reports: watch::Sender<WatchReport>,
     connection: Option<Connection>,
     incarnations: Incarnations,
@@ -57,11 +60,13 @@ impl Watcher {
     pub fn new(
         options: WatchOptions,
         ingest: watch::Receiver<IngestStatus>,
+        readiness: watch::Receiver<Readiness>,
     ) -> (Self, watch::Receiver<WatchReport>) {
         let (reports, receiver) = watch::channel(WatchReport::unknown(Instant::now()));
         let watcher = Self {
             options,
             ingest,
+            readiness,
             reports,
             connection: None,
             incarnations: Incarnations::default(),
@@ -154,9 +159,10 @@ impl Watcher {
     }
 
     fn report(&self, protection: Protection, server: Option<ServerFacts>, now: Instant) {
+        let follows = *self.readiness.borrow() == Readiness::Applying;
         self.reports.send_modify(|report| {
             let next = report.after(protection, server, now);
-            if next.since == now && next.protection != report.protection {
+            if next.since == now && next.protection != report.protection && !follows {
                 tell(&next.protection);
             }
             *report = next;

@@ -350,7 +350,7 @@ async fn a_mysqld_without_a_free_connection_is_attached_to() -> Result<()> {
     let mut ingest = Running::start(&ring, ingest_options(&server));
     let mut options = WatchOptions::new(connect(&server.socket()), requirements());
     options.interval = Duration::from_millis(100);
-    let (watcher, _reports) = Watcher::new(options, ingest.status.clone());
+    let (watcher, _reports) = Watcher::new(options, ingest.status.clone(), ingest.readiness());
     let stop = CancellationToken::new();
     let watching = tokio::spawn(watcher.run(stop.clone()));
     ingest.attached().await?;

@@ -45,7 +45,7 @@ impl Member {
         let ingest = Running::start(&ring, options);
         let mut watching = WatchOptions::new(connect(&server.socket()), requirements);
         watching.interval = Duration::from_millis(200);
-        let (watcher, reports) = Watcher::new(watching, ingest.status.clone());
+        let (watcher, reports) = Watcher::new(watching, ingest.status.clone(), ingest.readiness());
         let mut gating = GateOptions::new(connect(&server.socket()));
         gating.patience = patience;
         gating.retry = Duration::from_millis(200);

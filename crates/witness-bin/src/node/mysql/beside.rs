@@ -116,7 +116,7 @@ impl Beside {
             Supervised { handle, task }
         });
         let watching = WatchOptions::new(connect.clone(), requirements);
-        let (watcher, reports) = Watcher::new(watching, ingest_status.clone());
+        let (watcher, reports) = Watcher::new(watching, ingest_status.clone(), may_lead.clone());
         let (gate, gate_status) = Gate::new(
             ring.clone(),
             GateOptions::new(connect.clone()),
@@ -210,6 +210,7 @@ impl Parts {
         MysqlView {
             mode: match self.mode {
                 MysqlMode::Child => "child".to_owned(),
+                MysqlMode::External => "external".to_owned(),
                 MysqlMode::Attach => "attach".to_owned(),
             },
             state: state_words(supervisor.as_ref(), &report).to_owned(),
@@ -228,7 +229,8 @@ impl Parts {
             oldest_unacked_seconds: figures.oldest_unacknowledged.map(|age| age.as_secs_f64()),
             acknowledged_total: figures.committed_total,
             acks_total: figures.acks_total,
-            trouble: trouble(supervisor.as_ref(), &ingest, &report, &gate, role.as_ref()),
+            trouble: trouble(supervisor.as_ref(), &ingest, &report, &gate, role.as_ref())
+                .or_else(|| self.supervisor.as_ref()?.borrow().warning.clone()),
         }
     }
 }
