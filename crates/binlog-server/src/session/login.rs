@@ -3,8 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 
-use mysql_link::wire::{ByteStream, Packet, PacketReader, encode_packet};
-use tokio::io::AsyncWriteExt;
+use bytes::Bytes;
+use mysql_link::wire::{ByteStream, encode_packet};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Duration;
 
@@ -38,7 +39,7 @@ pub(super) async fn log_in(
         shared,
         address,
         challenge: Challenge::random(),
-        reader: PacketReader::new(ByteStream::Tcp(stream), MAX_LOGIN_PACKET),
+        stream: ByteStream::Tcp(stream),
     };
     let limit = shared.options.login_limit;
     tokio::time::timeout(limit, entering.enter(connection))
@@ -50,7 +51,7 @@ struct Entering<'a> {
     shared: &'a Shared,
     address: SocketAddr,
     challenge: Challenge,
-    reader: PacketReader<ByteStream>,
+    stream: ByteStream,
 }
 
 impl Entering<'_> {
@@ -59,14 +60,14 @@ impl Entering<'_> {
         let tls = self.shared.tls.is_some();
         let hello = greeting::packet(&version, connection, &self.challenge, tls);
         self.send(0, &hello).await.map_err(lost)?;
-        let mut packet = self.receive().await?;
-        let mut said = greeting::parse(&packet.payload, tls);
+        let (mut sequence, mut payload) = self.receive().await?;
+        let mut said = greeting::parse(&payload, tls);
         if matches!(said, Ok(ClientGreeting::Tls)) {
             self = self.secure().await?;
-            packet = self.receive().await?;
-            said = greeting::parse(&packet.payload, false);
+            (sequence, payload) = self.receive().await?;
+            said = greeting::parse(&payload, false);
         }
-        let sequence = packet.last_sequence.wrapping_add(1);
+        let sequence = sequence.wrapping_add(1);
         let login = match said {
             Ok(ClientGreeting::Login(login)) => login,
             Ok(ClientGreeting::Tls) => return Err("it wanted TLS inside of TLS".to_owned()),
@@ -75,7 +76,7 @@ impl Entering<'_> {
                 return Err(self.refuse(sequence, error).await);
             }
         };
-        if self.shared.options.require_tls && !self.reader.stream().is_tls() {
+        if self.shared.options.require_tls && !self.stream.is_tls() {
             let message = "Connections using insecure transport are prohibited: this binlog server requires TLS \
                            (for a replica: SOURCE_SSL = 1)";
             let error = ErrorAnswer::new(code::INSECURE_TRANSPORT, message);
@@ -95,9 +96,9 @@ impl Entering<'_> {
             self.challenge = Challenge::random();
             let request = switch_packet(&self.challenge);
             self.send(sequence, &request).await.map_err(lost)?;
-            let packet = self.receive().await?;
-            sequence = packet.last_sequence.wrapping_add(1);
-            answer = packet.payload.to_vec();
+            let (answered, payload) = self.receive().await?;
+            sequence = answered.wrapping_add(1);
+            answer = payload.to_vec();
             plugin = Some(Plugin::CachingSha2);
         }
         let account = &self.shared.options.account;
@@ -118,36 +119,22 @@ impl Entering<'_> {
             sequence = sequence.wrapping_add(1);
         }
         self.send(sequence, &ok_packet(0, "")).await.map_err(lost)?;
-        let (stream, clean) = self.reader.into_inner();
-        if !clean {
-            return Err("it sent commands before it was let in".to_owned());
-        }
         Ok(LoggedIn {
-            stream,
+            stream: self.stream,
             user,
             deprecate_eof: login.deprecate_eof,
         })
     }
 
     async fn secure(self) -> Result<Self, String> {
-        let Self {
-            shared,
-            address,
-            challenge,
-            reader,
-        } = self;
-        let (stream, clean) = reader.into_inner();
-        let (ByteStream::Tcp(stream), Some(tls), true) = (stream, &shared.tls, clean) else {
-            return Err("it talked before TLS".to_owned());
+        let (ByteStream::Tcp(stream), Some(tls)) = (self.stream, &self.shared.tls) else {
+            return Err("there is no TLS for it".to_owned());
         };
         let secured = tls.accept(stream).await;
         let secured = secured.map_err(|error| format!("the TLS handshake failed: {error}"))?;
-        let stream = ByteStream::Tls(Box::new(secured.into()));
         Ok(Self {
-            shared,
-            address,
-            challenge,
-            reader: PacketReader::new(stream, MAX_LOGIN_PACKET),
+            stream: ByteStream::Tls(Box::new(secured.into())),
+            ..self
         })
     }
 
@@ -157,17 +144,25 @@ impl Entering<'_> {
         error.message
     }
 
-    async fn receive(&mut self) -> Result<Packet, String> {
-        let packet = self.reader.read().await;
-        packet.map_err(|error| format!("it left during the login: {error}"))
+    /// A packet's number and payload. Not a byte more is read: a client that wants TLS does not wait before it begins.
+    async fn receive(&mut self) -> Result<(u8, Bytes), String> {
+        let mut header = [0; 4];
+        self.stream.read_exact(&mut header).await.map_err(lost)?;
+        let [one, two, three, sequence] = header;
+        let length = usize::from(one) | usize::from(two) << 8 | usize::from(three) << 16;
+        if length > MAX_LOGIN_PACKET {
+            return Err(format!("a packet of {length} bytes is no login"));
+        }
+        let mut payload = vec![0; length];
+        self.stream.read_exact(&mut payload).await.map_err(lost)?;
+        Ok((sequence, payload.into()))
     }
 
     async fn send(&mut self, sequence: u8, payload: &[u8]) -> io::Result<()> {
         let mut bytes = Vec::new();
         encode_packet(sequence, payload, &mut bytes);
-        let stream = self.reader.stream_mut();
-        stream.write_all(&bytes).await?;
-        stream.flush().await
+        self.stream.write_all(&bytes).await?;
+        self.stream.flush().await
     }
 }
 

@@ -1,11 +1,9 @@
 //! Logins and statements: who is let in, what is answered, and what is refused in words that help.
 
-mod memory_log;
-
 use std::time::Duration;
 
+use crate::memory_log::{MemoryLog, PASSWORD, Served, USER, options};
 use binlog_server::{ServerCertificate, ServerOptions};
-use memory_log::{MemoryLog, PASSWORD, Served, USER, options};
 use mysql_link::{LinkError, Secret, TlsMode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -96,7 +94,7 @@ async fn a_connection_too_many_and_one_that_never_logs_in_are_ended() {
 async fn statements_of_replicas_and_people_are_answered() {
     let served = served().await;
     let mut connection = served.connect().await.unwrap();
-    let executed = format!("{}:1", memory_log::SOURCE);
+    let executed = format!("{}:1", crate::memory_log::SOURCE);
     for (statement, expected) in [
         (
             "SELECT @@GLOBAL.SERVER_UUID",

@@ -1,15 +1,13 @@
 //! Dumps as a replica gets them: whole transactions that it lacks, committed ones only, live, over files; and what is
 //! refused, with MySQL's number.
 
-mod memory_log;
-
 use std::time::Duration;
 
+use crate::memory_log::{MemoryLog, Served, options, set};
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::EventType;
 use binlog_format::events::{GtidEvent, Heartbeat, Rotate};
 use binlog_format::gtid::GtidSet;
-use memory_log::{MemoryLog, Served, options, set};
 use mysql_link::{DumpError, DumpOptions, ReplicationStream};
 use uuid::Uuid;
 

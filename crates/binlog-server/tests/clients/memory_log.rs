@@ -26,23 +26,23 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-pub const USER: &str = "replication";
-pub const PASSWORD: &str = "a password";
-pub const SOURCE: Uuid = Uuid::from_u128(0x3e11_fa47);
+pub(crate) const USER: &str = "replication";
+pub(crate) const PASSWORD: &str = "a password";
+pub(crate) const SOURCE: Uuid = Uuid::from_u128(0x3e11_fa47);
 const OWN: &[u8] = b"OWN!";
 
 /// See the module.
-pub struct MemoryLog {
+pub(crate) struct MemoryLog {
     files: Mutex<BTreeMap<u64, Vec<u8>>>,
     /// The GTIDs before each file, and all.
     gtids: Mutex<(BTreeMap<u64, GtidSet>, GtidSet)>,
     committed_gtids: Mutex<GtidSet>,
     committed: watch::Sender<Position>,
     /// What the ring is said to have beyond what is committed here.
-    pub elsewhere: Mutex<Option<u64>>,
+    pub(crate) elsewhere: Mutex<Option<u64>>,
 }
 
-pub fn gtid(number: u64) -> Gtid {
+pub(crate) fn gtid(number: u64) -> Gtid {
     Gtid {
         source: SourceId(SOURCE),
         tag: Tag::NONE,
@@ -51,12 +51,12 @@ pub fn gtid(number: u64) -> Gtid {
 }
 
 /// The set of these numbers, as text says them.
-pub fn set(numbers: &str) -> GtidSet {
+pub(crate) fn set(numbers: &str) -> GtidSet {
     format!("{SOURCE}:{numbers}").parse().unwrap()
 }
 
 impl MemoryLog {
-    pub fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         let log = Self {
             files: Mutex::default(),
             gtids: Mutex::default(),
@@ -99,7 +99,7 @@ impl MemoryLog {
     }
 
     /// Appends a transaction of about this many bytes.
-    pub fn transaction(&self, number: u64, bytes: usize) {
+    pub(crate) fn transaction(&self, number: u64, bytes: usize) {
         self.append_own(b"transaction");
         let head = TransactionHead {
             gtid: gtid(number),
@@ -116,7 +116,7 @@ impl MemoryLog {
     }
 
     /// Ends the file and begins the next one.
-    pub fn rotate(&self) {
+    pub(crate) fn rotate(&self) {
         let next = self.files.lock().unwrap().keys().last().unwrap() + 1;
         self.append_own(b"rotate");
         let name = self.name_of(FileNumber(next));
@@ -125,7 +125,7 @@ impl MemoryLog {
     }
 
     /// Everything that was appended is committed.
-    pub fn commit(&self) {
+    pub(crate) fn commit(&self) {
         *self.committed_gtids.lock().unwrap() = self.gtids.lock().unwrap().1.clone();
         let files = self.files.lock().unwrap();
         let (file, bytes) = files.last_key_value().unwrap();
@@ -136,17 +136,17 @@ impl MemoryLog {
     }
 
     /// Removes the oldest file.
-    pub fn purge_one(&self) {
+    pub(crate) fn purge_one(&self) {
         self.files.lock().unwrap().pop_first();
     }
 
     /// A file's bytes.
-    pub fn bytes_of(&self, file: u64) -> Vec<u8> {
+    pub(crate) fn bytes_of(&self, file: u64) -> Vec<u8> {
         self.files.lock().unwrap()[&file].clone()
     }
 
     /// Turns a bit around.
-    pub fn damage(&self, file: u64, offset: usize) {
+    pub(crate) fn damage(&self, file: u64, offset: usize) {
         self.files.lock().unwrap().get_mut(&file).unwrap()[offset] ^= 1;
     }
 }
@@ -240,7 +240,7 @@ impl CommittedLog for MemoryLog {
 }
 
 /// Says what it was asked.
-pub struct Echo;
+pub(crate) struct Echo;
 
 #[async_trait]
 impl LogCommands for Echo {
@@ -254,16 +254,15 @@ impl LogCommands for Echo {
 }
 
 /// A server of a log in memory.
-pub struct Served {
-    pub log: Arc<MemoryLog>,
-    pub options: ServerOptions,
-    pub port: u16,
-    pub consumers: Consumers,
+pub(crate) struct Served {
+    pub(crate) log: Arc<MemoryLog>,
+    pub(crate) port: u16,
+    pub(crate) consumers: Consumers,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
-pub fn options() -> ServerOptions {
+pub(crate) fn options() -> ServerOptions {
     let account = Account {
         user: USER.to_owned(),
         password: PASSWORD.to_owned(),
@@ -277,16 +276,14 @@ pub fn options() -> ServerOptions {
 }
 
 impl Served {
-    pub async fn start(log: Arc<MemoryLog>, options: ServerOptions) -> Self {
+    pub(crate) async fn start(log: Arc<MemoryLog>, options: ServerOptions) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server =
-            BinlogServer::new(listener, options.clone(), log.clone(), Arc::new(Echo)).unwrap();
+        let server = BinlogServer::new(listener, options, log.clone(), Arc::new(Echo)).unwrap();
         let stop = CancellationToken::new();
         let (port, consumers) = (server.address().port(), server.consumers());
         let task = tokio::spawn(server.serve(stop.clone()));
         Self {
             log,
-            options,
             port,
             consumers,
             stop,
@@ -294,19 +291,19 @@ impl Served {
         }
     }
 
-    pub fn login(&self) -> ConnectOptions {
+    pub(crate) fn login(&self) -> ConnectOptions {
         let endpoint = Endpoint::tcp("127.0.0.1", self.port);
         let mut options = ConnectOptions::new(endpoint, USER, PASSWORD);
         options.tls.mode = mysql_link::TlsMode::Disabled;
         options
     }
 
-    pub async fn connect(&self) -> Result<Connection, LinkError> {
+    pub(crate) async fn connect(&self) -> Result<Connection, LinkError> {
         Connection::open(&self.login()).await
     }
 
     /// Stops it, and waits until all its sessions are over.
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.task.await.unwrap();
     }
