@@ -28,7 +28,7 @@ pub use binary::{BUILT_VARIABLE, Profile, embedded_member, witness_binary};
 pub use far_ring::{FarMember, FarRing, FarRingOptions};
 pub use http::{HttpAnswer, http_get, http_post};
 pub use log_files::{FirstDifference, LogFiles};
-pub use options::{Beside, RingOptions};
+pub use options::{BINLOG_PASSWORD, BINLOG_USER, Beside, RingOptions};
 
 /// How long a ring may take to its first commit on a loaded machine.
 const READY_LIMIT: Duration = Duration::from_secs(60);
@@ -40,6 +40,7 @@ const CLI_LIMIT: Duration = Duration::from_secs(60);
 pub struct ProcessRing {
     binary: PathBuf,
     members: Vec<MemberProcess>,
+    binlog_servers: Vec<SocketAddr>,
     /// Last, so that the folder outlives the processes.
     _home: Option<TempDir>,
 }
@@ -61,16 +62,17 @@ impl ProcessRing {
             }
         };
         let names = options.names();
-        let addresses = free_addresses(2 * names.len())?;
+        let addresses = free_addresses(3 * names.len())?;
         let places: Vec<options::Place> = names
             .into_iter()
-            .zip(addresses.chunks(2))
+            .zip(addresses.chunks(3))
             .enumerate()
-            .map(|(index, (name, pair))| options::Place {
+            .map(|(index, (name, own))| options::Place {
                 index,
                 name,
-                raft: pair[0],
-                http: pair[1],
+                raft: own[0],
+                http: own[1],
+                binlog: own[2],
             })
             .collect();
         let members = places
@@ -93,6 +95,7 @@ impl ProcessRing {
         Ok(Self {
             binary: binary.to_owned(),
             members,
+            binlog_servers: places.iter().map(|place| place.binlog).collect(),
             _home: home,
         })
     }
@@ -115,6 +118,12 @@ impl ProcessRing {
     #[must_use]
     pub fn size(&self) -> usize {
         self.members.len()
+    }
+
+    /// Where a member's binlog server listens, if the ring was made with those.
+    #[must_use]
+    pub fn binlog_server(&self, index: usize) -> SocketAddr {
+        self.binlog_servers[index]
     }
 
     /// Starts a member's process.

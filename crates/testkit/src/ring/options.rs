@@ -43,6 +43,8 @@ pub struct RingOptions {
     pub durability: &'static str,
     /// `raft.heartbeat`; the lease follows from it as the defaults do.
     pub heartbeat: Duration,
+    /// Whether every member serves its binlog, to [`BINLOG_USER`].
+    pub binlog_server: bool,
     /// Further TOML lines by section, for example `("log", "max_file_bytes = \"1MiB\"")`.
     pub extra: Vec<(&'static str, String)>,
 }
@@ -52,7 +54,13 @@ pub(super) struct Place {
     pub(super) name: String,
     pub(super) raft: SocketAddr,
     pub(super) http: SocketAddr,
+    pub(super) binlog: SocketAddr,
 }
+
+/// The account of members' binlog servers.
+pub const BINLOG_USER: &str = "replica";
+/// Its password.
+pub const BINLOG_PASSWORD: &str = "replica-password";
 
 impl RingOptions {
     /// Around a mysqld that runs.
@@ -72,8 +80,16 @@ impl RingOptions {
             folder: None,
             durability: "fsync",
             heartbeat: Duration::from_millis(100),
+            binlog_server: false,
             extra: Vec::new(),
         }
+    }
+
+    /// With a binlog server on every member.
+    #[must_use]
+    pub fn with_binlog_servers(mut self) -> Self {
+        self.binlog_server = true;
+        self
     }
 
     /// With one more line in a section of every member's file.
@@ -124,6 +140,14 @@ impl RingOptions {
         ];
         if let Some(beside) = self.beside(place.index) {
             sections.push(("mysql", mysql_lines(beside)));
+        }
+        if self.binlog_server {
+            let lines = vec![
+                format!("listen = \"{}\"", place.binlog),
+                format!("user = \"{BINLOG_USER}\""),
+                format!("password = \"{BINLOG_PASSWORD}\""),
+            ];
+            sections.push(("binlog_server", lines));
         }
         for (section, line) in &self.extra {
             if let Some((_, lines)) = sections.iter_mut().find(|(name, _)| name == section) {
