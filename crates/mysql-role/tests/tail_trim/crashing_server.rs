@@ -158,6 +158,18 @@ impl CrashingServer {
         }
     }
 
+    /// Its error log has no error, but that a client went away without a word.
+    pub(crate) fn recovered_without_an_error(&self) -> Result<()> {
+        let log = self.server.error_log();
+        let bad: Vec<&str> = log
+            .lines()
+            .filter(|line| line.contains("[ERROR]") || line.contains("orrupt"))
+            .filter(|line| !line.contains("reading communication packets"))
+            .collect();
+        ensure!(bad.is_empty(), "{bad:#?}");
+        Ok(())
+    }
+
     /// Its `gtid_executed` is exactly what the ring has.
     pub(crate) fn equals_the_ring(&self) -> Result<()> {
         let executed = self.server.client().gtid_executed()?;
