@@ -222,6 +222,8 @@ mod tests {
                 "SET sql_mode=CONCAT(@@sql_mode, ',STRICT')",
                 Statement::Set(vec![]),
             ),
+            // A stock client tells by the error that dollars quote nothing here.
+            ("SELECT $$", Statement::Other(Other::Unknown)),
             ("  ;", Statement::Empty),
             ("SELECT 1 FROM t", Statement::Other(Other::Unknown)),
             ("INSERT INTO t VALUES (1)", Statement::Other(Other::Unknown)),

@@ -273,6 +273,10 @@ impl Parser<'_> {
         loop {
             let start = self.peek()?.start;
             let expression = self.expression(0)?;
+            // A bare word would be a column, and there are no tables.
+            if matches!(expression, Expression::Word(_)) {
+                return None;
+            }
             let end = self.tokens.get(self.at.checked_sub(1)?)?.end;
             let written = self.text.get(start..end).unwrap_or_default();
             let name = match self.alias()? {

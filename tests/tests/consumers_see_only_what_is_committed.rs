@@ -1,0 +1,155 @@
+//! A consumer of a binlog server gets committed transactions only, and one that does not read costs its queue and no commit.
+
+use std::fs;
+use std::time::Duration;
+
+use binlog_format::event::EventType;
+use binlog_format::gtid::GtidSet;
+use mysql_link::{ConnectOptions, Connection, DumpOptions, Endpoint, ReplicationStream, TlsMode};
+use testkit::ring::{BINLOG_PASSWORD, BINLOG_USER};
+use tokio::runtime::Runtime;
+use uuid::Uuid;
+use witness_tests::Scene;
+
+async fn consumer(address: std::net::SocketAddr, have: &str) -> ReplicationStream {
+    let endpoint = Endpoint::tcp(address.ip().to_string(), address.port());
+    let mut login = ConnectOptions::new(endpoint, BINLOG_USER, BINLOG_PASSWORD);
+    login.tls.mode = TlsMode::Disabled;
+    let connection = Connection::open(&login).await.unwrap();
+    let have: GtidSet = have.parse().unwrap();
+    let options = DumpOptions {
+        semi_sync: false,
+        ..DumpOptions::new(77, Uuid::from_u128(77), have)
+    };
+    ReplicationStream::start(connection, &options)
+        .await
+        .unwrap()
+}
+
+/// Transactions that come within a time.
+async fn transactions_within(stream: &mut ReplicationStream, time: Duration) -> usize {
+    let mut seen = 0;
+    let reading = async {
+        loop {
+            let event = stream.next().await.unwrap().event;
+            seen += usize::from(event.event_type() == EventType::Gtid);
+        }
+    };
+    drop(tokio::time::timeout(time, reading).await);
+    seen
+}
+
+#[test]
+fn without_a_quorum_nothing_new_arrives_although_the_log_has_more() {
+    let mut scene = Scene::launch(|options| options.with_binlog_servers()).unwrap();
+    let runtime = Runtime::new().unwrap();
+    let executed = scene.server.client().gtid_executed().unwrap();
+    let address = scene.ring.binlog_server(0);
+    let mut stream = runtime.block_on(consumer(address, &executed));
+    scene
+        .server
+        .client()
+        .sql("INSERT INTO acked.rows VALUES (1, 1, 'committed')")
+        .unwrap();
+    assert_eq!(
+        runtime.block_on(transactions_within(&mut stream, Duration::from_secs(2))),
+        1
+    );
+
+    scene.ring.kill(1).unwrap();
+    scene.ring.kill(2).unwrap();
+    let length = |scene: &Scene| -> u64 {
+        let files = scene.ring.log_files(0).unwrap().paths();
+        files
+            .iter()
+            .map(|path| fs::metadata(path).unwrap().len())
+            .sum()
+    };
+    let before = length(&scene);
+    let waiting = scene
+        .server
+        .client()
+        .start_sql("INSERT INTO acked.rows VALUES (2, 1, 'not committed yet')")
+        .unwrap();
+    let seen = runtime.block_on(transactions_within(&mut stream, Duration::from_secs(4)));
+    assert_eq!(seen, 0, "an uncommitted transaction was served");
+    assert!(length(&scene) > before, "the member's log must have it");
+    // Who attaches now sees as much.
+    let mut late = runtime.block_on(consumer(address, &executed));
+    drop(stream);
+    assert_eq!(
+        runtime.block_on(transactions_within(&mut late, Duration::from_secs(2))),
+        1
+    );
+
+    scene.ring.start(1).unwrap();
+    waiting.finish(Duration::from_secs(60)).unwrap();
+    assert_eq!(
+        runtime.block_on(transactions_within(&mut late, Duration::from_secs(5))),
+        1
+    );
+}
+
+/// Bytes of memory that a process has.
+fn resident(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap();
+    let kilobytes: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kilobytes << 10
+}
+
+#[test]
+fn one_that_does_not_read_costs_its_queue_while_200_megabytes_pass() {
+    let scene = Scene::launch(|options| {
+        options
+            .with_binlog_servers()
+            .with("binlog_server", "queue_bytes = \"4MiB\"")
+            .with("log", "cache_bytes = \"8MiB\"")
+            .with("raft", "proposals_bytes = \"16MiB\"")
+    })
+    .unwrap();
+    let runtime = Runtime::new().unwrap();
+    let client = scene.server.client();
+    client
+        .sql("CREATE TABLE acked.large (id INT AUTO_INCREMENT PRIMARY KEY, b LONGBLOB)")
+        .unwrap();
+    let insert = |count: usize| {
+        let statement = "INSERT INTO acked.large (b) VALUES (REPEAT('x', 4000000)); ".repeat(count);
+        client
+            .sql_within(&statement, Duration::from_secs(240))
+            .unwrap();
+    };
+    // The member has grown to what it takes without a consumer.
+    insert(5);
+    let executed = client.gtid_executed().unwrap();
+    let address = scene.ring.binlog_server(0);
+    let slow: Vec<ReplicationStream> = (0..1)
+        .map(|_| runtime.block_on(consumer(address, &executed)))
+        .collect();
+    let process = scene.ring.process_id(0).unwrap();
+    let before = resident(process);
+    insert(50);
+    let status: serde_json::Value =
+        serde_json::from_str(&scene.ring.get(0, "/status").unwrap().body).unwrap();
+    let view = &status["consumers"][0];
+    let (behind, queued) = (
+        view["behind_bytes"].as_u64().unwrap(),
+        view["queued_bytes"].as_u64().unwrap(),
+    );
+    let grown = resident(process).saturating_sub(before);
+    println!(
+        "behind {behind}, queued {queued}, {} MiB before, grown by {} MiB",
+        before >> 20,
+        grown >> 20
+    );
+    assert!(behind > 100_000_000, "{view}");
+    assert!(queued <= (4 << 20) + 4096, "{view}");
+    assert!(grown < 64 << 20, "the member grew by {grown} bytes");
+    // It reads after all, and gets everything.
+    let mut stream = slow.into_iter().next().unwrap();
+    let seen = runtime.block_on(transactions_within(&mut stream, Duration::from_secs(10)));
+    assert_eq!(seen, 50);
+}
