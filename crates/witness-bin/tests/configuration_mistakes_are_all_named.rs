@@ -131,6 +131,16 @@ fn rules_between_keys_are_checked() {
         ),
         (
             "id = 4",
+            "id = 2\n[mysql]\nmode = \"external\"\ndatadir = \"d\"",
+            "`mysql.kill_command` is empty",
+        ),
+        (
+            "id = 4",
+            "id = 2\n[mysql]\nmode = \"external\"\nkill_command = [\"x\"]",
+            "`mysql.datadir` is missing",
+        ),
+        (
+            "id = 4",
             "id = 2\n[mysql]\ndatadir = \"d\"\nmysqld = []",
             "`mysql.mysqld` is empty",
         ),

@@ -240,7 +240,7 @@ pub const KEYS: &[Key] = &[
         Kind::Choice(&["child", "external", "attach"]),
         Value("\"child\""),
         "",
-        "`child`: the member starts, watches and stops mysqld. `external`: so it does through `mysql.start_command` and its kin, for a mysqld that systemd owns ([external-mysqld.md](external-mysqld.md)). `attach`: it attaches to one that runs, and does not trim it before a start.",
+        "`child`: the member starts, watches and stops mysqld. `external`: so it does through `mysql.start_command` and its kin, for a mysqld that systemd owns (see `docs/external-mysqld.md`). `attach`: it attaches to one that runs, and does not trim it before a start.",
     ),
     key(
         "mysql.host",
