@@ -1,6 +1,6 @@
 //! Whether a server has everything of the ring's log.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection};
@@ -39,33 +39,44 @@ pub(super) async fn compare<R: Ring>(
 /// In words: it cannot be asked, or its answer cannot be read.
 pub(super) async fn executed(connect: &ConnectOptions) -> Result<GtidSet, String> {
     let mut connection = open(connect).await?;
+    let executed = ask(&mut connection).await?;
+    connection.close().await;
+    Ok(executed)
+}
+
+async fn ask(connection: &mut Connection) -> Result<GtidSet, String> {
     let answer = connection.query("SELECT @@GLOBAL.gtid_executed").await;
     let answer = answer.map_err(|error| error.to_string())?;
-    connection.close().await;
     let text = answer.first().and_then(|row| row.text_at(0));
     text.unwrap_or_default()
         .parse()
         .map_err(|error| format!("gtid_executed cannot be read: {error}"))
 }
 
-/// Waits on the server until it has executed all of `wanted`, for `limit` at most.
+/// Waits until the server has executed all of `wanted`, for `limit` at most, and says what it lacks then. Asked again and
+/// again: WAIT_FOR_EXECUTED_GTID_SET is not woken by transactions that are not logged.
 ///
 /// # Errors
 /// In words: the server cannot be asked.
-pub(super) async fn has_all(
+pub(super) async fn lacks_of(
     connect: &ConnectOptions,
     wanted: &GtidSet,
     limit: Duration,
-) -> Result<bool, String> {
+) -> Result<GtidSet, String> {
     let mut connection = open(connect).await?;
-    let seconds = limit.as_secs_f64();
-    let wait = format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{wanted}', {seconds})");
-    let bound = limit + connect.timeouts.statement;
-    let answer = connection.query_within(&wait, bound).await;
-    let answer = answer.map_err(|error| error.to_string())?;
-    connection.close().await;
-    Ok(answer.first().and_then(|row| row.text_at(0)) == Some("0"))
+    let deadline = Instant::now() + limit;
+    loop {
+        let lacks = wanted.difference(&ask(&mut connection).await?);
+        if lacks.is_empty() || Instant::now() >= deadline {
+            connection.close().await;
+            return Ok(lacks);
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
 }
+
+/// Between two questions.
+const ASK_AGAIN: Duration = Duration::from_millis(2);
 
 async fn open(connect: &ConnectOptions) -> Result<Connection, String> {
     let opened = Connection::open(connect).await;

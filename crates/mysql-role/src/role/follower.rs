@@ -183,10 +183,9 @@ async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
         let off = format!("SET GLOBAL {} = OFF", names.enabled());
         connection.execute(&off).await.map_err(told)?;
     }
+    // What is applied is in InnoDB with its GTIDs; the binlog has nothing but their names, and may lose them.
     connection
-        .execute(
-            "SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF, GLOBAL offline_mode = OFF",
-        )
+        .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF, GLOBAL sync_binlog = 0")
         .await
         .map_err(told)?;
     connection.close().await;

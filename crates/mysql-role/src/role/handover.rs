@@ -9,7 +9,7 @@ use crate::read_only;
 /// How long a lock may be waited for. No client writes, so that there is nothing to wait for.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
-/// Closes the server to administrators too, and drops the binlog files of the time in which it followed: they name the
+/// Closes the server to administrators too, has it force its binlog again, and drops the binlog files of the time in which it followed: they name the
 /// transactions that were applied without holding them, and a dump that read them would pass over every row.
 ///
 /// # Errors
@@ -18,6 +18,10 @@ pub(super) async fn leave_following(connect: &ConnectOptions) -> Result<(), Stri
     let closed = read_only::close(connect, LOCK_WAIT).await;
     closed.map_err(|error| error.to_string())?;
     let mut connection = Connection::open(connect).await.map_err(told)?;
+    connection
+        .execute("SET GLOBAL sync_binlog = 1")
+        .await
+        .map_err(told)?;
     connection
         .execute("FLUSH BINARY LOGS")
         .await

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use applier::run::StageName;
-use binlog_format::gtid::GtidSet;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -13,7 +12,7 @@ use tracing::{info, warn};
 use crate::gate::{GateState, GateStatus};
 use crate::leading::{Leading, LeadingMemory, leadership_changes};
 use crate::ring::{CommittedLog, LeaderTerm, Ring};
-use crate::role::catching_up::{compare, has_all};
+use crate::role::catching_up::{compare, lacks_of};
 use crate::role::errant::advice;
 use crate::role::follower::{FollowError, FollowOptions, Follower, Step};
 use crate::role::handover::leave_following;
@@ -200,6 +199,7 @@ impl<R: Ring + CommittedLog> Role<R> {
 
     /// Waits until everything is applied that the log had when the leadership began, then makes the server fit to be opened.
     async fn finish(&mut self, term: LeaderTerm, server: Option<Incarnation>) -> bool {
+        let began = Instant::now();
         let ring = Arc::clone(&self.ring);
         let applied = tokio::select! {
             () = ring.leadership_over(term) => return true,
@@ -213,7 +213,9 @@ impl<R: Ring + CommittedLog> Role<R> {
                 return false;
             }
         }
+        let caught_up = began.elapsed();
         self.end_applier().await;
+        let ended = began.elapsed();
         let compared = async {
             leave_following(&self.options.connect).await?;
             compare(&*self.ring, &self.options.connect).await
@@ -229,6 +231,9 @@ impl<R: Ring + CommittedLog> Role<R> {
             Ok(compared) if compared.lacks.is_empty() => {
                 info!(
                     term = term.0,
+                    ?caught_up,
+                    applier_ended = ?ended,
+                    ready = ?began.elapsed(),
                     "mysqld has all of the ring's log and may be the primary"
                 );
                 self.followed = false;
@@ -252,26 +257,18 @@ impl<R: Ring + CommittedLog> Role<R> {
             let Some((_, follower)) = &mut self.follower else {
                 return Ok(false);
             };
-            let has_all = has_all(&self.options.connect, &log.gtids, TICK);
-            let failure = tokio::select! {
-                has_all = has_all => match has_all? {
-                    true => return Ok(true),
-                    false => None,
-                },
-                failure = follower.ended() => Some(failure),
+            let lacks = lacks_of(&self.options.connect, &log.gtids, TICK);
+            let lacks = tokio::select! {
+                lacks = lacks => lacks?,
+                failure = follower.ended() => {
+                    self.applier_failed(failure);
+                    return Ok(false);
+                }
             };
-            if let Some(failure) = failure {
-                self.applier_failed(failure);
-                return Ok(false);
+            if lacks.is_empty() {
+                return Ok(true);
             }
-            self.show_catching_up(&log.gtids).await;
-        }
-    }
-
-    async fn show_catching_up(&self, wanted: &GtidSet) {
-        if let Ok(executed) = crate::role::catching_up::executed(&self.options.connect).await {
-            let behind = wanted.difference(&executed).count();
-            let behind = u64::try_from(behind).unwrap_or(u64::MAX);
+            let behind = u64::try_from(lacks.count()).unwrap_or(u64::MAX);
             self.go(RoleState::CatchingUp { behind });
         }
     }
