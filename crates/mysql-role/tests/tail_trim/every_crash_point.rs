@@ -56,20 +56,28 @@ async fn what_waited_for_its_ack_is_gone_after_a_crash_of_mysqld() -> Result<()>
     ensure!(sql.matches("SET @@SESSION.GTID_NEXT= '").count() == KINDS.len() + 1);
 
     let points = cut_points(&crashed, tail.offset)?;
-    let wanted = match std::env::var(EVERY_POINT) {
-        Ok(_) => points.len(),
-        Err(_) => SOME_POINTS,
+    let all: Vec<usize> = match std::env::var(EVERY_POINT) {
+        Ok(first) => (first.parse()?..points.len()).collect(),
+        Err(_) => (0..SOME_POINTS)
+            .map(|part| part * points.len() / SOME_POINTS)
+            .collect(),
     };
-    for (done, point) in spread(&points, wanted).enumerate() {
+    for (done, place) in all.iter().enumerate() {
+        let point = points[*place];
         server.server.kill()?;
         crashed.restore(&server)?;
         let file = OpenOptions::new().write(true).open(server.last_file()?)?;
-        file.set_len(*point)?;
+        file.set_len(point)?;
         if done % 2 == 1 {
             // The file had grown when the power went.
             file.set_len(point + ZEROS)?;
         }
-        let at = || format!("the file ended at {point}, point {done} of {wanted}");
+        let at = || {
+            format!(
+                "the file ended at {point}, place {place} of {}",
+                points.len()
+            )
+        };
         server.start_again().await.with_context(at)?;
         server.equals_the_ring().with_context(at)?;
         reference
@@ -77,7 +85,8 @@ async fn what_waited_for_its_ack_is_gone_after_a_crash_of_mysqld() -> Result<()>
             .with_context(at)?;
     }
     eprintln!(
-        "{wanted} of {} points at which the file may end",
+        "{} of {} places at which the file may end",
+        all.len(),
         points.len()
     );
 
@@ -152,7 +161,7 @@ async fn what_was_not_written_yet_needs_no_trim() -> Result<()> {
     Ok(())
 }
 
-/// Set: the file is cut at every point, which takes some minutes.
+/// Set to the first: the file is cut at every place from that one on, which takes some minutes.
 const EVERY_POINT: &str = "WITNESS_TRIM_EVERY_POINT";
 /// Behind every second of them.
 const ZEROS: u64 = 700;
@@ -169,10 +178,6 @@ fn cut_points(crashed: &Snapshot, from: FileOffset) -> Result<Vec<u64>> {
         points.extend([*at, at + 11, at + 25]);
     }
     Ok(points)
-}
-
-fn spread(points: &[u64], wanted: usize) -> impl Iterator<Item = &u64> {
-    (0..wanted).map(move |part| &points[part * points.len() / wanted])
 }
 
 /// A crashed server's files, and what its member had noted.
