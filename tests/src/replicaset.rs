@@ -1,15 +1,13 @@
 //! A ring with several database members, each with a mysqld that is its child; members and mysqlds are killed together, as a
 //! host is that loses its power.
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
 use testkit::mysql_tree::MysqlTree;
-use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions, TableChecksums};
-use testkit::ring::{Beside, ProcessRing, Profile, RingOptions, witness_binary};
+use testkit::mysqld::{MysqlClient, TableChecksums};
+use testkit::ring::{ChildServer, ProcessRing, Profile, RingOptions, witness_binary};
 
 /// Between two looks.
 const POLL: Duration = Duration::from_millis(20);
@@ -27,11 +25,10 @@ pub struct Replicaset {
     servers: Vec<Server>,
 }
 
-/// The mysqld beside a database member. Its fixture never starts it: the member does.
+/// The mysqld beside a database member.
 struct Server {
     member: usize,
-    prepared: Mysqld,
-    pid_file: PathBuf,
+    mysqld: ChildServer,
 }
 
 impl Replicaset {
@@ -54,24 +51,19 @@ impl Replicaset {
         let tree = MysqlTree::require();
         let mut prepared = Vec::new();
         for index in 0..databases {
-            let options = MysqldOptions::with_server_id(u32::try_from(index)? + 1)
-                .with_arguments(["--innodb-buffer-pool-size=64M"]);
-            prepared.push(Mysqld::prepare(&tree, options)?);
+            let server_id = u32::try_from(index)? + 1;
+            prepared.push(ChildServer::prepare(&tree, server_id, None)?);
         }
-        let mut beside = prepared.iter().map(child_of);
+        let mut beside = prepared.iter().map(ChildServer::beside);
         let first = beside.next().context("a replicaset has a database")?;
         let options = adjust(RingOptions::new(first).with_more(beside));
         let ring = ProcessRing::prepare(&witness_binary(Profile::Dev)?, &options)?;
-        let servers = prepared.into_iter().enumerate().map(|(index, prepared)| {
+        let servers = prepared.into_iter().enumerate().map(|(index, mysqld)| {
             let member = match index {
                 0 => 0,
                 more => FIRST_MORE + more - 1,
             };
-            Server {
-                member,
-                prepared,
-                pid_file: ring.directory(member).join("mysqld.pid"),
-            }
+            Server { member, mysqld }
         });
         let servers = servers.collect();
         let mut set = Self { ring, servers };
@@ -102,7 +94,7 @@ impl Replicaset {
     /// When the member is no database member.
     #[must_use]
     pub fn client(&self, member: usize) -> MysqlClient {
-        self.server(member).prepared.client()
+        self.server(member).mysqld.client()
     }
 
     /// The socket of a database member's mysqld.
@@ -111,13 +103,13 @@ impl Replicaset {
     /// When the member is no database member.
     #[must_use]
     pub fn socket(&self, member: usize) -> PathBuf {
-        self.server(member).prepared.socket()
+        self.server(member).mysqld.socket()
     }
 
     /// The sockets of all of them, with their members' places.
     #[must_use]
     pub fn sockets(&self) -> Vec<(usize, PathBuf)> {
-        let socket = |server: &Server| (server.member, server.prepared.socket());
+        let socket = |server: &Server| (server.member, server.mysqld.socket());
         self.servers.iter().map(socket).collect()
     }
 
@@ -211,7 +203,7 @@ impl Replicaset {
     /// # Errors
     /// When it cannot be signalled.
     pub fn kill_mysqld(&self, member: usize) -> Result<()> {
-        self.server(member).kill()
+        self.server(member).mysqld.kill()
     }
 
     /// Waits until all mysqlds have executed the same transactions, and compares their tables.
@@ -245,56 +237,11 @@ impl Replicaset {
     }
 }
 
-impl Server {
-    fn kill(&self) -> Result<()> {
-        let Ok(text) = fs::read_to_string(&self.pid_file) else {
-            return Ok(());
-        };
-        let pid = Pid::from_raw(text.trim().parse()?).context("no process id")?;
-        // Only if it is still the one of this data directory.
-        let command = fs::read(format!("/proc/{}/cmdline", text.trim())).unwrap_or_default();
-        let ours = self.prepared.data_dir().display().to_string();
-        if String::from_utf8_lossy(&command).contains(&ours) {
-            kill_process(pid, Signal::KILL)?;
-        }
-        Ok(())
-    }
-}
-
 impl Drop for Replicaset {
     fn drop(&mut self) {
         for server in &self.servers {
-            // The member may have ended already; its mysqld outlives it.
+            // The member may have ended already. Its mysqld goes with its fixture, behind it.
             let _ = self.ring.kill(server.member);
-            let _ = server.kill();
         }
-    }
-}
-
-/// How a member runs a server that was prepared.
-fn child_of(prepared: &Mysqld) -> Beside {
-    let tree = prepared.tree();
-    let mysqld = tree.words(&tree.mysqld);
-    let mut extra_args = tree.server_options();
-    if rustix::process::geteuid().is_root() {
-        extra_args.push("--user=root".to_owned());
-    }
-    extra_args.extend([
-        "--bind-address=127.0.0.1".to_owned(),
-        "--mysqlx=OFF".to_owned(),
-        "--secure-file-priv=".to_owned(),
-        format!("--server-id={}", prepared.server_id()),
-        "--log-bin=binlog".to_owned(),
-        "--innodb-buffer-pool-size=64M".to_owned(),
-    ]);
-    Beside::Child {
-        mysqld: mysqld
-            .into_iter()
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect(),
-        extra_args,
-        datadir: prepared.data_dir().to_owned(),
-        socket: prepared.socket(),
-        port: prepared.address().port(),
     }
 }

@@ -17,7 +17,9 @@ pub mod log_entries;
 pub mod mysql_tree;
 pub mod mysqlbinlog;
 pub mod mysqld;
+mod owner;
 pub mod ring;
+pub mod small_disk;
 pub mod sysbench;
 pub mod workload;
 

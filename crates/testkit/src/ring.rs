@@ -5,6 +5,7 @@
 //! started and no other.
 
 mod binary;
+mod child_server;
 mod far_ring;
 mod http;
 mod log_files;
@@ -25,8 +26,9 @@ use crate::mysqld::free_addresses;
 use member_process::MemberProcess;
 
 pub use binary::{BUILT_VARIABLE, Profile, embedded_member, witness_binary};
+pub use child_server::ChildServer;
 pub use far_ring::{FarMember, FarRing, FarRingOptions};
-pub use http::{HttpAnswer, http_get, http_post};
+pub use http::{HttpAnswer, http_get, http_get_within, http_post};
 pub use log_files::{FirstDifference, LogFiles};
 pub use options::{BINLOG_PASSWORD, BINLOG_USER, Beside, RingOptions};
 

@@ -9,12 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::http::{HttpAnswer, http_get};
+use super::log_files::LogFiles;
 use super::member_process::MemberProcess;
+use super::options::Beside;
 use crate::distance::{DistanceNetwork, Place};
 
 const RAFT_PORT: u16 = 7400;
@@ -31,6 +33,8 @@ pub struct FarMember {
     pub database: bool,
     /// What it runs.
     pub program: PathBuf,
+    /// What stands beside it, where its own file has to say so.
+    pub beside: Option<Beside>,
 }
 
 /// How such a ring is made.
@@ -44,6 +48,8 @@ pub struct FarRingOptions {
     pub across: Duration,
     /// Further TOML of every member's file, whole sections.
     pub toml: String,
+    /// Where the members' folders go and stay; `None`: a temporary folder.
+    pub folder: Option<PathBuf>,
 }
 
 /// See the module.
@@ -51,8 +57,11 @@ pub struct FarRingOptions {
 pub struct FarRing {
     options: FarRingOptions,
     members: Vec<MemberProcess>,
+    /// The members' numbers in the ring.
+    ids: Vec<u64>,
     network: DistanceNetwork,
-    folder: TempDir,
+    folder: PathBuf,
+    home: Option<TempDir>,
 }
 
 impl FarRing {
@@ -68,36 +77,147 @@ impl FarRing {
             .map(|member| member.region.as_str())
             .collect();
         network.set_distances(&regions, options.inside, options.across);
-        let folder = tempfile::Builder::new()
-            .prefix("far-ring-")
-            .tempdir()
-            .context("cannot make a folder for the ring")?;
-        let address =
-            |index: usize, port| SocketAddr::from((network.address(Place::member(index)), port));
-        let members = (0..options.members.len()).map(|index| {
-            let name = &options.members[index].name;
-            let directory = folder.path().join(name);
-            std::fs::create_dir_all(&directory)
-                .with_context(|| format!("cannot make {}", directory.display()))?;
-            let config = directory.join("witness.toml");
-            let text = toml(&options, index, &directory, &address);
-            std::fs::write(&config, text)
-                .with_context(|| format!("cannot write {}", config.display()))?;
-            let http = address(index, HTTP_PORT);
-            Ok(MemberProcess::new(name.clone(), directory, config, http))
-        });
-        Ok(Self {
-            members: members.collect::<Result<_>>()?,
+        let (folder, home) = match &options.folder {
+            Some(folder) => (folder.clone(), None),
+            None => {
+                let home = tempfile::Builder::new()
+                    .prefix("far-ring-")
+                    .tempdir()
+                    .context("cannot make a folder for the ring")?;
+                (home.path().to_owned(), Some(home))
+            }
+        };
+        let mut ring = Self {
+            members: Vec::new(),
+            ids: (1..).take(options.members.len()).collect(),
             options,
             network,
             folder,
-        })
+            home,
+        };
+        for index in 0..ring.size() {
+            let process = ring.process_of(index)?;
+            ring.members.push(process);
+        }
+        ring.write_configs()?;
+        Ok(ring)
+    }
+
+    /// Puts a new member, which has a number and a name that the ring never had, at the place of one whose process has ended.
+    /// All members' configuration files name it instead of the old one; the old one's folder stays.
+    ///
+    /// # Errors
+    /// When the old one still runs, or a file cannot be written.
+    pub fn replace(&mut self, index: usize) -> Result<()> {
+        let old = &self.members[index];
+        ensure!(
+            old.process_id().is_none(),
+            "member {} still runs",
+            self.options.members[index].name
+        );
+        let id = self.ids.iter().max().map_or(1, |highest| highest + 1);
+        self.ids[index] = id;
+        let member = &mut self.options.members[index];
+        member.name = format!("{}-{id}", if member.database { "db" } else { "witness" });
+        self.members[index] = self.process_of(index)?;
+        self.write_configs()
+    }
+
+    fn process_of(&self, index: usize) -> Result<MemberProcess> {
+        let name = &self.options.members[index].name;
+        let directory = self.folder.join(name);
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        let config = directory.join("witness.toml");
+        let http = self.address(index, HTTP_PORT);
+        Ok(MemberProcess::new(name.clone(), directory, config, http))
+    }
+
+    fn write_configs(&self) -> Result<()> {
+        for index in 0..self.size() {
+            let config = self.members[index].config();
+            std::fs::write(config, self.toml(index))
+                .with_context(|| format!("cannot write {}", config.display()))?;
+        }
+        Ok(())
+    }
+
+    fn address(&self, index: usize, port: u16) -> SocketAddr {
+        SocketAddr::from((self.network.address(Place::member(index)), port))
+    }
+
+    fn toml(&self, own: usize) -> String {
+        let (id, http) = (self.ids[own], self.address(own, HTTP_PORT));
+        let directory = self.members[own].directory();
+        let mut text = format!(
+            "data_dir = {directory:?}\n\n[ring]\nname = \"far\"\n\n[member]\nid = {id}\n\n\
+             [http]\nlisten = \"{http}\"\n\n[logging]\nformat = \"json\"\n\n{}\n",
+            self.options.toml
+        );
+        if let Some(beside) = &self.options.members[own].beside {
+            let _ = writeln!(text, "[mysql]\n{}\n", beside.toml_lines().join("\n"));
+        }
+        for (index, member) in self.options.members.iter().enumerate() {
+            let kind = match member.database {
+                true => "database",
+                false => "witness",
+            };
+            let _ = writeln!(
+                text,
+                "[[members]]\nid = {}\nname = {:?}\nregion = {:?}\nkind = \"{kind}\"\naddress = \"{}\"\n",
+                self.ids[index],
+                member.name,
+                member.region,
+                self.address(index, RAFT_PORT)
+            );
+        }
+        text
     }
 
     /// How many members it has.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.members.len()
+        self.options.members.len()
+    }
+
+    /// A member's number in the ring.
+    #[must_use]
+    pub fn id(&self, index: usize) -> u64 {
+        self.ids[index]
+    }
+
+    /// Where the other members reach a member.
+    #[must_use]
+    pub fn raft_address(&self, index: usize) -> SocketAddr {
+        self.address(index, RAFT_PORT)
+    }
+
+    /// Where a member answers HTTP.
+    #[must_use]
+    pub fn http(&self, index: usize) -> SocketAddr {
+        self.members[index].http()
+    }
+
+    /// A member's process id, if it was started and not seen to end.
+    #[must_use]
+    pub fn process_id(&self, index: usize) -> Option<u32> {
+        self.members[index].process_id()
+    }
+
+    /// The binlog files of a member.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn log_files(&self, index: usize) -> Result<LogFiles> {
+        LogFiles::read(&self.members[index].directory().join("log"))
+    }
+
+    /// Waits for a member that ends by itself.
+    ///
+    /// # Errors
+    /// When it does not run, or goes on running.
+    pub fn wait_for_exit(&mut self, index: usize, limit: Duration) -> Result<ExitStatus> {
+        self.members[index].wait_for_exit(limit)
     }
 
     /// What a member is.
@@ -189,37 +309,9 @@ impl FarRing {
 
     /// Keeps the members' folders after the end, and says where they are.
     pub fn keep_folder(&mut self) -> &Path {
-        self.folder.disable_cleanup(true);
-        self.folder.path()
+        if let Some(home) = &mut self.home {
+            home.disable_cleanup(true);
+        }
+        &self.folder
     }
-}
-
-fn toml(
-    options: &FarRingOptions,
-    own: usize,
-    directory: &Path,
-    address: &impl Fn(usize, u16) -> SocketAddr,
-) -> String {
-    let (id, http) = (own + 1, address(own, HTTP_PORT));
-    let mut text = format!(
-        "data_dir = {directory:?}\n\n[ring]\nname = \"far\"\n\n[member]\nid = {id}\n\n\
-         [http]\nlisten = \"{http}\"\n\n[logging]\nformat = \"json\"\n\n{}\n",
-        options.toml
-    );
-    for (index, member) in options.members.iter().enumerate() {
-        let kind = if member.database {
-            "database"
-        } else {
-            "witness"
-        };
-        let _ = writeln!(
-            text,
-            "[[members]]\nid = {}\nname = {:?}\nregion = {:?}\nkind = \"{kind}\"\naddress = \"{}\"\n",
-            index + 1,
-            member.name,
-            member.region,
-            address(index, RAFT_PORT)
-        );
-    }
-    text
 }

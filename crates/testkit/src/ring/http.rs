@@ -32,7 +32,15 @@ impl HttpAnswer {
 /// # Errors
 /// When nobody answers within some seconds.
 pub fn http_get(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
-    request("GET", address, path)
+    request("GET", address, path, LIMIT)
+}
+
+/// The same with another limit.
+///
+/// # Errors
+/// When nobody answers within it.
+pub fn http_get_within(address: SocketAddr, path: &str, limit: Duration) -> Result<HttpAnswer> {
+    request("GET", address, path, limit)
 }
 
 /// A POST request without a body, on a connection of its own.
@@ -40,13 +48,13 @@ pub fn http_get(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
 /// # Errors
 /// When nobody answers within some seconds.
 pub fn http_post(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
-    request("POST", address, path)
+    request("POST", address, path, LIMIT)
 }
 
-fn request(method: &str, address: SocketAddr, path: &str) -> Result<HttpAnswer> {
-    let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
-    stream.set_read_timeout(Some(LIMIT))?;
-    stream.set_write_timeout(Some(LIMIT))?;
+fn request(method: &str, address: SocketAddr, path: &str, limit: Duration) -> Result<HttpAnswer> {
+    let mut stream = TcpStream::connect_timeout(&address, limit)?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
     write!(
         stream,
         "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n"

@@ -139,7 +139,7 @@ impl RingOptions {
             ("http", vec![format!("listen = \"{}\"", place.http)]),
         ];
         if let Some(beside) = self.beside(place.index) {
-            sections.push(("mysql", mysql_lines(beside)));
+            sections.push(("mysql", beside.toml_lines()));
         }
         if self.binlog_server {
             let lines = vec![
@@ -180,27 +180,30 @@ impl RingOptions {
     }
 }
 
-fn mysql_lines(beside: &Beside) -> Vec<String> {
-    let mut lines = vec!["user = \"root\"".to_owned()];
-    match beside {
-        Beside::Attached { socket } => lines.extend([
-            "mode = \"attach\"".to_owned(),
-            format!("socket = {socket:?}"),
-        ]),
-        Beside::Child {
-            mysqld,
-            extra_args,
-            datadir,
-            socket,
-            port,
-        } => lines.extend([
-            "mode = \"child\"".to_owned(),
-            format!("mysqld = {mysqld:?}"),
-            format!("extra_args = {extra_args:?}"),
-            format!("datadir = {datadir:?}"),
-            format!("socket = {socket:?}"),
-            format!("port = {port}"),
-        ]),
+impl Beside {
+    /// The lines of `[mysql]` that say so.
+    pub(super) fn toml_lines(&self) -> Vec<String> {
+        let mut lines = vec!["user = \"root\"".to_owned()];
+        match self {
+            Self::Attached { socket } => lines.extend([
+                "mode = \"attach\"".to_owned(),
+                format!("socket = {socket:?}"),
+            ]),
+            Self::Child {
+                mysqld,
+                extra_args,
+                datadir,
+                socket,
+                port,
+            } => lines.extend([
+                "mode = \"child\"".to_owned(),
+                format!("mysqld = {mysqld:?}"),
+                format!("extra_args = {extra_args:?}"),
+                format!("datadir = {datadir:?}"),
+                format!("socket = {socket:?}"),
+                format!("port = {port}"),
+            ]),
+        }
+        lines
     }
-    lines
 }

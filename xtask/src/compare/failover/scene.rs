@@ -61,6 +61,7 @@ impl Scene {
             toml: format!(
                 "[raft]\nheartbeat = \"{heartbeat_ms}ms\"\n\n[log]\ndisk_reserve_bytes = 0\n\n[mysql]\nmode = \"attach\"\n"
             ),
+            folder: None,
         })?;
         let databases = (0..ring.size()).filter(|index| ring.member(*index).database);
         let accounts = databases.map(|index| (index, account_of(&ring, index)));
@@ -337,6 +338,7 @@ fn members(programs: &Programs) -> Vec<FarMember> {
                 region: region.to_owned(),
                 database,
                 program: program.clone(),
+                beside: None,
             });
         }
     }

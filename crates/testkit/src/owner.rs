@@ -1,0 +1,104 @@
+//! Names for what outlives a killed harness, as namespaces and mounts do: `witness-<pid>-<start time>-<number>`, by process id
+//! and start time of the harness that made it. So what a harness that is gone has left is known for certain.
+
+use std::fs;
+use std::process;
+
+use anyhow::{Context, Result};
+
+const PREFIX: &str = "witness";
+/// The field of `/proc/<pid>/stat` that tells a process from a later one with the same id, counted after the name in brackets.
+const START_TIME_FIELD: usize = 19;
+
+/// The process that made something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pid: u32,
+    start_time: u64,
+}
+
+impl Owner {
+    /// Whoever asks.
+    pub(crate) fn this_process() -> Result<Self> {
+        let pid = process::id();
+        let start_time = start_time(pid).context("/proc does not describe this process")?;
+        Ok(Self { pid, start_time })
+    }
+
+    /// From a name, if it is one of ours.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        let mut parts = name.split('-');
+        let ours = parts.next()? == PREFIX;
+        let pid = parts.next()?.parse().ok()?;
+        let start_time = parts.next()?.parse().ok()?;
+        let _number: usize = parts.next()?.parse().ok()?;
+        (ours && parts.next().is_none()).then_some(Self { pid, start_time })
+    }
+
+    /// The name of the thing with this number.
+    pub(crate) fn name(&self, number: usize) -> String {
+        format!("{PREFIX}-{}-{}-{number}", self.pid, self.start_time)
+    }
+
+    /// Whether it is no more.
+    pub(crate) fn is_gone(&self) -> bool {
+        start_time(self.pid) != Some(self.start_time)
+    }
+}
+
+/// In clock ticks since the machine started; nothing of a process that does not exist.
+fn start_time(pid: u32) -> Option<u64> {
+    start_time_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn start_time_in(stat: &str) -> Option<u64> {
+    // The name may hold spaces and brackets; the last bracket ends it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields
+        .split_whitespace()
+        .nth(START_TIME_FIELD)?
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_tells_its_owner_and_foreign_names_none() {
+        let owner = Owner {
+            pid: 4711,
+            start_time: 99,
+        };
+        assert_eq!(owner.name(3), "witness-4711-99-3");
+        assert_eq!(Owner::of("witness-4711-99-3"), Some(owner));
+        for foreign in [
+            "witness",
+            "witness-a-99-3",
+            "witness-1-2-3-4",
+            "other-1-2-3",
+        ] {
+            assert_eq!(Owner::of(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn an_owner_is_gone_when_its_id_belongs_to_a_later_process() {
+        let this = Owner::this_process().unwrap();
+        assert!(!this.is_gone());
+        let before = Owner {
+            start_time: this.start_time + 1,
+            ..this
+        };
+        assert!(before.is_gone());
+    }
+
+    #[test]
+    fn the_start_time_is_found_behind_any_name() {
+        let fields: Vec<String> = (3..=24).map(|field| field.to_string()).collect();
+        let stat = format!("17 (a) b (c)) {}", fields.join(" "));
+        assert_eq!(start_time_in(&stat), Some(22));
+        assert_eq!(start_time_in("17 (a) 1 2"), None);
+    }
+}

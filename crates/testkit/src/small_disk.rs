@@ -1,0 +1,127 @@
+//! A disk whose size is chosen while programs write to it: a file system in memory. What a killed harness left mounted is
+//! unmounted by the next one. It needs root.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::fs::statvfs;
+
+use crate::bounded_run;
+use crate::owner::Owner;
+
+const LIMIT: Duration = Duration::from_secs(20);
+const MOUNTS: &str = "/proc/self/mounts";
+
+/// See the module. It goes, with what is on it, when this is dropped.
+#[derive(Debug)]
+pub struct SmallDisk {
+    folder: PathBuf,
+}
+
+impl SmallDisk {
+    /// Mounts an empty one of so many bytes over a folder.
+    ///
+    /// # Errors
+    /// When it cannot be mounted here.
+    pub fn mount(folder: &Path, bytes: u64) -> Result<Self> {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        unmount_stale()?;
+        let name = Owner::this_process()?.name(NUMBER.fetch_add(1, Ordering::Relaxed));
+        let size = format!("size={bytes}");
+        let arguments = ["-t", "tmpfs", "-o", &size, &name].map(OsStr::new);
+        run("mount", &[&arguments[..], &[folder.as_os_str()]].concat())?;
+        Ok(Self {
+            folder: folder.to_owned(),
+        })
+    }
+
+    /// Changes its size.
+    ///
+    /// # Errors
+    /// When it holds more than that.
+    pub fn resize(&self, bytes: u64) -> Result<()> {
+        let options = format!("remount,size={bytes}");
+        let arguments = ["-o", &options].map(OsStr::new);
+        let folder = self.folder.as_os_str();
+        run("mount", &[&arguments[..], &[folder]].concat())
+    }
+
+    /// Makes it as small as what it holds, so that nothing more can be written.
+    ///
+    /// # Errors
+    /// When its size cannot be changed.
+    pub fn fill(&self) -> Result<()> {
+        let space = statvfs(&self.folder)?;
+        let held = (space.f_blocks - space.f_bfree) * space.f_frsize;
+        self.resize(held)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // What cannot be unmounted now is stale for the next harness.
+        let _ = unmount(&self.folder);
+    }
+}
+
+/// Unmounts the disks of harnesses that are gone.
+fn unmount_stale() -> Result<()> {
+    let mounts = fs::read_to_string(MOUNTS).context("cannot read what is mounted")?;
+    for (source, folder) in mounts.lines().filter_map(mount_of) {
+        if Owner::of(source).is_some_and(|owner| owner.is_gone()) {
+            // Another harness may be doing the same.
+            let _ = unmount(Path::new(folder));
+        }
+    }
+    Ok(())
+}
+
+/// Source and folder of a line of what is mounted.
+fn mount_of(line: &str) -> Option<(&str, &str)> {
+    let mut words = line.split(' ');
+    Some((words.next()?, words.next()?))
+}
+
+fn unmount(folder: &Path) -> Result<()> {
+    // Lazily: a program that was killed a moment ago may still have a file open.
+    run("umount", &[OsStr::new("-l"), folder.as_os_str()])
+}
+
+fn run(program: &str, arguments: &[&OsStr]) -> Result<()> {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    bounded_run::run(program, command, Vec::new(), LIMIT)?
+        .into_text(program)
+        .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_names_its_source_first() {
+        let line = "witness-1-2-3 /tmp/x tmpfs rw,size=64k 0 0";
+        assert_eq!(mount_of(line), Some(("witness-1-2-3", "/tmp/x")));
+        assert_eq!(mount_of("nonsense"), None);
+    }
+
+    #[test]
+    fn nothing_more_fits_on_a_full_disk_until_it_grows() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = SmallDisk::mount(folder.path(), 1 << 20).unwrap();
+        fs::write(folder.path().join("held"), vec![1; 100_000]).unwrap();
+        disk.fill().unwrap();
+        let refused = fs::write(folder.path().join("more"), vec![1; 100_000]).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::StorageFull);
+        disk.resize(1 << 20).unwrap();
+        fs::write(folder.path().join("more"), vec![1; 100_000]).unwrap();
+        drop(disk);
+        assert!(!folder.path().join("held").exists(), "it is unmounted");
+    }
+}

@@ -1,0 +1,192 @@
+//! Holds what the clients were told against what every server and every log has, while nobody writes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use testkit::mysqlbinlog::mysqlbinlog;
+use testkit::mysqld::MysqlClient;
+
+use crate::ledger::{Contents, Ledger};
+use crate::stage::Stage;
+
+const LOOK: Duration = Duration::from_millis(100);
+/// A server that was killed may have minutes of recovery before it on a busy machine.
+const EQUAL_LIMIT: Duration = Duration::from_secs(180);
+const SCHEMA: &str = "nemesis";
+
+/// Fails with everything that is wrong.
+pub(crate) fn audit(stage: &mut Stage, ledger: &Ledger) -> Result<()> {
+    servers_are_equal(stage)?;
+    logs_are_equal(stage)?;
+    let mut wrong = Vec::new();
+    for member in stage.databases() {
+        let contents = contents(&stage.server(member).client())?;
+        for what in ledger.judge(&contents) {
+            wrong.push(format!("{}: {what}", stage.name(member)));
+        }
+        let trimmed = trimmed_numbers(stage, member)?;
+        let acknowledged = ledger.acknowledged_of(&trimmed);
+        if let Some(first) = acknowledged.first() {
+            wrong.push(format!(
+                "{}: {} acknowledged transactions are among what was trimmed, the first is {first}",
+                stage.name(member),
+                acknowledged.len()
+            ));
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("; "));
+    Ok(())
+}
+
+/// Waits until all servers have executed the same transactions, and compares their tables.
+fn servers_are_equal(stage: &mut Stage) -> Result<()> {
+    let members: Vec<usize> = stage.databases().collect();
+    let deadline = Instant::now() + EQUAL_LIMIT;
+    loop {
+        stage.look_after()?;
+        let executed = members
+            .iter()
+            .map(|member| stage.server(*member).client().gtid_executed());
+        match executed.collect::<Result<Vec<_>>>() {
+            Ok(sets) if sets.iter().all(|set| *set == sets[0]) => break,
+            other => ensure!(
+                Instant::now() < deadline,
+                "the mysqlds have not executed the same after {EQUAL_LIMIT:?}: {other:?}\n{}",
+                stage.words()
+            ),
+        }
+        thread::sleep(LOOK);
+    }
+    let mut all = Vec::new();
+    for member in &members {
+        all.push(stage.server(*member).client().table_checksums(SCHEMA)?);
+    }
+    ensure!(
+        all.iter().all(|checksums| *checksums == all[0]),
+        "equal sets of transactions, and tables that differ: {all:?}"
+    );
+    Ok(())
+}
+
+/// Waits until every member's files are the same bytes.
+fn logs_are_equal(stage: &mut Stage) -> Result<()> {
+    let deadline = Instant::now() + EQUAL_LIMIT;
+    loop {
+        stage.look_after()?;
+        let first = stage.ring.log_files(0)?;
+        let mut differs = None;
+        for index in 1..stage.ring.size() {
+            if let Some(difference) = first.first_difference(&stage.ring.log_files(index)?) {
+                differs = Some((index, difference));
+                break;
+            }
+        }
+        let Some((index, difference)) = differs else {
+            return Ok(());
+        };
+        if Instant::now() > deadline {
+            bail!(
+                "the logs of {} and {} differ after {EQUAL_LIMIT:?}: {difference}\n{}",
+                stage.name(0),
+                stage.name(index),
+                stage.words()
+            );
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+fn contents(client: &MysqlClient) -> Result<Contents> {
+    let numbers = |query: &str| -> Result<Vec<Vec<u64>>> {
+        let rows = client.sql(query)?.0.into_iter();
+        let parse = |row: Vec<String>| row.iter().map(|value| Ok(value.parse()?)).collect();
+        rows.map(parse).collect()
+    };
+    let pairs = |query: &str| -> Result<Vec<(u64, u64)>> {
+        let rows = numbers(query)?.into_iter();
+        rows.map(|row| match row[..] {
+            [one, two] => Ok((one, two)),
+            _ => bail!("unexpected answer to {query}"),
+        })
+        .collect()
+    };
+    let pair: BTreeMap<u64, u64> = pairs("SELECT half, n FROM nemesis.pair")?
+        .into_iter()
+        .collect();
+    let half = |half: u64| pair.get(&half).copied().context("half of the pair is gone");
+    Ok(Contents {
+        appended: numbers("SELECT id FROM nemesis.appended")?.concat(),
+        increments: pairs("SELECT id, counter FROM nemesis.increments")?,
+        counters: pairs("SELECT counter, n FROM nemesis.counters")?
+            .into_iter()
+            .collect(),
+        pair: [half(0)?, half(1)?],
+    })
+}
+
+/// The numbers of the clients' transactions in what was cut off the binlog of a member's mysqld.
+fn trimmed_numbers(stage: &Stage, member: usize) -> Result<Vec<u64>> {
+    let folder = stage.ring.directory(member).join("trimmed/mysqld");
+    let mut numbers = Vec::new();
+    for tail in tails(&folder)? {
+        let tree = stage.server(member).tree();
+        let arguments = ["--verbose", "--base64-output=DECODE-ROWS"];
+        let read = mysqlbinlog(tree, &arguments, &[&tail])?;
+        // The last transaction of a tail may be half of one; what is before it is printed all the same.
+        let text = String::from_utf8_lossy(&read.stdout).into_owned();
+        numbers.extend(numbers_in(&text));
+    }
+    Ok(numbers)
+}
+
+/// The kept tails of a folder.
+fn tails(folder: &Path) -> Result<Vec<PathBuf>> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let mut tails = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            tails.push(path);
+        }
+    }
+    Ok(tails)
+}
+
+/// The first columns of the rows that are inserted into the clients' tables, as `mysqlbinlog --verbose` shows them.
+fn numbers_in(text: &str) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    let mut ours = false;
+    for line in text.lines() {
+        if let Some(table) = line.strip_prefix("### INSERT INTO ") {
+            ours = ["`nemesis`.`appended`", "`nemesis`.`increments`"].contains(&table.trim());
+        } else if line.starts_with("### UPDATE") || line.starts_with("### DELETE") {
+            ours = false;
+        } else if let Some(value) = line.strip_prefix("###   @1=")
+            && ours
+            && let Some(Ok(number)) = value.split_whitespace().next().map(str::parse)
+        {
+            numbers.push(number);
+        }
+    }
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_rows_that_clients_insert() {
+        let text = "### UPDATE `nemesis`.`pair`\n### WHERE\n###   @1=0\n### SET\n###   @1=0\n\
+                    ### INSERT INTO `nemesis`.`appended`\n### SET\n###   @1=17\n###   @2=4\n\
+                    ### INSERT INTO `other`.`appended`\n### SET\n###   @1=99\n\
+                    ### INSERT INTO `nemesis`.`increments`\n### SET\n###   @1=18 (18)\n";
+        assert_eq!(numbers_in(text), [17, 18]);
+    }
+}

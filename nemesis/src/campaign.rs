@@ -1,0 +1,340 @@
+//! One run: the ring comes up, faults come one after the other while clients write and readers look, and everything is
+//! checked every few faults and at the end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use indicatif::{ProgressBar, ProgressStyle};
+use testkit::distance::check_needs;
+use testkit::figures::{Figures, target_folder};
+
+use crate::Arguments;
+use crate::audit::audit;
+use crate::clients::Clients;
+use crate::cycle_log::CycleLog;
+use crate::fault::{Fault, Script};
+use crate::findings::Findings;
+use crate::guide::Guide;
+use crate::ledger::Ledger;
+use crate::readers::Readers;
+use crate::stage::Stage;
+use crate::strike::{cure, last, strike};
+use crate::summary::{Cycle, Summary, name};
+
+const FIGURES: &str = "nemesis";
+const READY_LIMIT: Duration = Duration::from_secs(120);
+/// Within which somebody has to take writes, while a quorum is there.
+const WRITES_LIMIT: Duration = Duration::from_secs(60);
+/// Within which everybody has to have recovered.
+const SETTLE_LIMIT: Duration = Duration::from_secs(180);
+const LOOK: Duration = Duration::from_millis(25);
+/// Faults between two checks of everything.
+const CYCLES_PER_AUDIT: usize = 10;
+/// When nothing else was asked for.
+const MINUTES: f64 = 10.0;
+
+/// Everybody who takes part.
+struct Campaign {
+    // In the order in which they have to end.
+    readers: Readers,
+    clients: Clients,
+    guide: Guide,
+    stage: Stage,
+    ledger: Ledger,
+    findings: Findings,
+    stop: Arc<AtomicBool>,
+    log: CycleLog,
+    /// Whether everybody had recovered, and nothing happened since.
+    calm: bool,
+    cycles: Vec<Cycle>,
+}
+
+/// Runs it, prints the table and writes the figures.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    check_needs()?;
+    let seed = match arguments.seed {
+        0 => fastrand::u64(1..1 << 32),
+        seed => seed,
+    };
+    let stop = stop_on_interrupt()?;
+    let mut figures = Figures::new(FIGURES, &format!("cargo xtask nemesis --seed {seed}"))?;
+    let mut home = tempfile::Builder::new()
+        .prefix("nemesis-")
+        .tempdir()
+        .context("cannot make a folder for the ring")?;
+    let bar = bar(arguments)?;
+    let mut log = CycleLog::create(&target_folder().join("nemesis"), seed, bar.clone())?;
+    log.line(&format!(
+        "seed {seed}: nine members and three mysqlds in {}",
+        home.path().display()
+    ))?;
+    let stage = Stage::set(
+        &arguments.witness,
+        home.path(),
+        Duration::from_secs_f64(arguments.inside_ms / 1e3),
+        Duration::from_secs_f64(arguments.across_ms / 1e3),
+    )?;
+    let log_path = log.path().to_owned();
+    let done = Campaign::open(stage, stop, log, home.path().to_owned()).and_then(|mut campaign| {
+        let done = campaign.go_through(arguments, seed, &bar);
+        campaign.close(done)
+    });
+    bar.finish_and_clear();
+    match done {
+        Ok(summary) => {
+            println!("{}", summary.table());
+            summary.put_into(&mut figures)?;
+            figures.set("seed", seed)?;
+            figures.set("inside_one_way_ms", arguments.inside_ms)?;
+            figures.set("across_one_way_ms", arguments.across_ms)?;
+            println!("seed {seed}: nothing lost, nothing doubled, nothing diverged");
+            println!("log: {}", log_path.display());
+            println!("figures: {}", figures.write()?.display());
+            Ok(())
+        }
+        Err(error) => {
+            home.disable_cleanup(true);
+            Err(error.context(format!(
+                "seed {seed}; the faults are in {}, all files in {}",
+                log_path.display(),
+                home.path().display()
+            )))
+        }
+    }
+}
+
+impl Campaign {
+    /// Brings the ring up, until clients are acknowledged.
+    fn open(
+        mut stage: Stage,
+        stop: Arc<AtomicBool>,
+        log: CycleLog,
+        folder: PathBuf,
+    ) -> Result<Self> {
+        stage.bootstrap()?;
+        let findings = Findings::default();
+        let guide = Guide::start(stage.places(), &findings);
+        let direction = guide.direction();
+        let deadline = Instant::now() + READY_LIMIT;
+        let primary = loop {
+            ensure_goes_on(&stop)?;
+            stage.look_after().with_context(|| stage_words(&stage))?;
+            if let Some(index) = direction.primary_index() {
+                break index;
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "nobody takes writes, in {}\n{}",
+                    folder.display(),
+                    stage_words(&stage)
+                );
+            }
+            thread::sleep(LOOK);
+        };
+        let member = stage.databases().nth(primary).context("no such member")?;
+        stage.furnish(member)?;
+        let ledger = Ledger::default();
+        let mut campaign = Self {
+            readers: Readers::start(stage.places(), &findings)?,
+            clients: Clients::start(direction, ledger.clone())?,
+            guide,
+            stage,
+            ledger,
+            findings,
+            stop,
+            log,
+            calm: false,
+            cycles: Vec::new(),
+        };
+        campaign.settle()?;
+        Ok(campaign)
+    }
+
+    /// All faults, with a check after every few of them and at the end.
+    fn go_through(&mut self, arguments: &Arguments, seed: u64, bar: &ProgressBar) -> Result<()> {
+        let minutes = match (arguments.minutes, arguments.cycles) {
+            (None, None) => Some(MINUTES),
+            (minutes, _) => minutes,
+        };
+        let until = minutes.map(|minutes| Instant::now() + Duration::from_secs_f64(minutes * 60.0));
+        let over = |number: usize| {
+            until.is_some_and(|until| Instant::now() >= until)
+                || arguments.cycles.is_some_and(|most| number >= most as usize)
+        };
+        for (number, fault) in Script::new(seed, &arguments.only).enumerate() {
+            if over(number) {
+                break;
+            }
+            self.cycle(number + 1, &fault)?;
+            if let (Some(until), None) = (until, arguments.cycles) {
+                let left = until.saturating_duration_since(Instant::now());
+                bar.set_position(bar.length().unwrap_or(0).saturating_sub(left.as_secs()));
+            } else {
+                bar.inc(1);
+            }
+            if (number + 1).is_multiple_of(CYCLES_PER_AUDIT) {
+                self.audit()?;
+            }
+        }
+        self.audit()
+    }
+
+    fn cycle(&mut self, number: usize, fault: &Fault) -> Result<()> {
+        let doing = format!("cycle {number}: {}", name(fault.kind));
+        self.log.show(&doing);
+        self.ledger.forget_times();
+        let primary = self.guide.direction().primary_index();
+        let primary = primary.and_then(|index| self.stage.databases().nth(index));
+        let began = Instant::now();
+        let struck =
+            strike(&mut self.stage, fault, primary, self.calm).with_context(|| doing.clone())?;
+        let (calm, words) = (std::mem::take(&mut self.calm), struck.words.clone());
+        let met = match struck.primary {
+            true => ", the primary",
+            false => "",
+        };
+        self.log.line(&format!(
+            "{doing} {words}{met}{}",
+            if calm { "" } else { " (unsettled)" }
+        ))?;
+        let mut recovery = None;
+        if struck.quorum_stays {
+            recovery = Some(
+                self.writes_after(began)
+                    .with_context(|| format!("{doing} {words}: while it lasted"))?,
+            );
+        }
+        last(began, fault, || ensure_goes_on(&self.stop))?;
+        cure(&mut self.stage, &struck).with_context(|| format!("{doing} {words}"))?;
+        let cured = Instant::now();
+        let after = self
+            .writes_after(cured)
+            .with_context(|| format!("{doing} {words}: after it was over"))?;
+        let recovery = recovery.unwrap_or(after);
+        let pause = self.ledger.longest_pause(began, Instant::now());
+        if fault.settle {
+            self.settle().with_context(|| format!("{doing} {words}"))?;
+        }
+        self.log.line(&format!(
+            "  first commit {} ms, longest pause {} ms, settled {} ms after it was over",
+            recovery.as_millis(),
+            pause.as_millis(),
+            match fault.settle {
+                true => cured.elapsed().as_millis().to_string(),
+                false => "-".to_owned(),
+            }
+        ))?;
+        self.cycles.push(Cycle {
+            kind: fault.kind,
+            primary: struck.primary,
+            recovery,
+            pause,
+        });
+        self.objections()
+    }
+
+    /// Waits until a transaction is acknowledged that was begun after `moment`, and says how long after.
+    fn writes_after(&self, moment: Instant) -> Result<Duration> {
+        loop {
+            ensure_goes_on(&self.stop)?;
+            self.clients.look_after()?;
+            if let Some(first) = self.ledger.first_begun_after(moment) {
+                return Ok(first.duration_since(moment));
+            }
+            ensure!(
+                moment.elapsed() < WRITES_LIMIT,
+                "nobody takes writes after {WRITES_LIMIT:?}\n{}",
+                stage_words(&self.stage)
+            );
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits until everybody has recovered.
+    fn settle(&mut self) -> Result<()> {
+        let deadline = Instant::now() + SETTLE_LIMIT;
+        loop {
+            ensure_goes_on(&self.stop)?;
+            self.stage
+                .look_after()
+                .with_context(|| stage_words(&self.stage))?;
+            let why = match self.stage.standing() {
+                Ok(_) => break,
+                Err(why) => why,
+            };
+            ensure!(
+                Instant::now() < deadline,
+                "not everybody has recovered after {SETTLE_LIMIT:?}: {why:#}\n{}",
+                stage_words(&self.stage)
+            );
+            thread::sleep(LOOK * 8);
+        }
+        self.calm = true;
+        Ok(())
+    }
+
+    /// Checks everything while the clients rest.
+    fn audit(&mut self) -> Result<()> {
+        self.log.show("everything is compared");
+        self.settle()?;
+        self.clients.rest()?;
+        let began = Instant::now();
+        audit(&mut self.stage, &self.ledger)?;
+        self.clients.go_on();
+        self.objections()?;
+        let count = self.ledger.count();
+        self.log.line(&format!(
+            "everything agrees: {count:?}, compared in {} ms",
+            began.elapsed().as_millis()
+        ))
+    }
+
+    fn objections(&self) -> Result<()> {
+        match self.findings.words() {
+            Some(words) => Err(anyhow!(words)),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends everything; what is to be looked at later stays.
+    fn close(mut self, done: Result<()>) -> Result<Summary> {
+        let summary = Summary::of(&self.cycles, self.ledger.count(), self.readers.looks());
+        if let Err(error) = &done {
+            // Written down even when the log cannot be: the error is what counts.
+            let _ = self.log.line(&format!("FAILED {error:#}"));
+            self.stage.keep_disks();
+        }
+        done.map(|()| summary)
+    }
+}
+
+fn stage_words(stage: &Stage) -> String {
+    stage.words()
+}
+
+/// Ctrl-C ends the run in good order, so that processes and namespaces go.
+fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    Ok(stop)
+}
+
+fn ensure_goes_on(stop: &AtomicBool) -> Result<()> {
+    ensure!(!stop.load(Ordering::Relaxed), "interrupted");
+    Ok(())
+}
+
+fn bar(arguments: &Arguments) -> Result<ProgressBar> {
+    let length = match (arguments.cycles, arguments.minutes) {
+        (Some(cycles), _) => u64::from(cycles),
+        (None, minutes) => (minutes.unwrap_or(MINUTES) * 60.0) as u64,
+    };
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}  {wide_msg}")?;
+    Ok(ProgressBar::new(length).with_style(style))
+}

@@ -1,0 +1,197 @@
+//! Where the clients write: asks every database member's `/primary` all the time, and checks what the answers promise, that
+//! nobody says yes any more once a later primary has said it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use testkit::ring::http_get_within;
+
+use crate::findings::Findings;
+
+/// Between two questions to one member.
+const PACE: Duration = Duration::from_millis(40);
+/// A member that does not answer by then is none, as for a load balancer.
+const LIMIT: Duration = Duration::from_millis(1500);
+
+/// A database member, as clients know it.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) name: String,
+    pub(crate) http: SocketAddr,
+    pub(crate) socket: PathBuf,
+}
+
+/// A yes: in which term, and when it was asked and heard.
+#[derive(Clone, Copy, Debug)]
+struct Yes {
+    term: u64,
+    asked: Instant,
+    heard: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Board {
+    /// Who said yes to the last question.
+    yes: Vec<Option<Yes>>,
+    /// The yes of the latest term.
+    latest: Option<(usize, Yes)>,
+}
+
+impl Board {
+    /// Notes an answer; says whose later yes a stale one contradicts.
+    fn note(&mut self, place: usize, answer: Option<Yes>) -> Option<usize> {
+        self.yes[place] = answer;
+        let yes = answer?;
+        match self.latest {
+            Some((by, latest)) if latest.term > yes.term => {
+                (latest.heard < yes.asked).then_some(by)
+            }
+            // The first one heard of a term counts.
+            Some((_, latest)) if latest.term == yes.term => None,
+            _ => {
+                self.latest = Some((place, yes));
+                None
+            }
+        }
+    }
+}
+
+/// See the module. It ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Guide {
+    places: Vec<Place>,
+    board: Arc<Mutex<Board>>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A look at the board.
+#[derive(Clone, Debug)]
+pub(crate) struct Direction {
+    places: Arc<[Place]>,
+    board: Arc<Mutex<Board>>,
+}
+
+impl Guide {
+    pub(crate) fn start(places: Vec<Place>, findings: &Findings) -> Self {
+        let board = Board {
+            yes: vec![None; places.len()],
+            latest: None,
+        };
+        let board = Arc::new(Mutex::new(board));
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads = places.iter().enumerate().map(|(index, place)| {
+            let (place, board, stop) = (place.clone(), board.clone(), stop.clone());
+            let (all, findings) = (places.clone(), findings.clone());
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let answer = ask(place.http);
+                    let stale = lock(&board).note(index, answer);
+                    if let Some(by) = stale {
+                        findings.add(format!(
+                            "{} says that it is the primary of term {:?} after {} said so in a later one",
+                            place.name,
+                            answer.map(|yes| yes.term),
+                            all[by].name
+                        ));
+                    }
+                    thread::sleep(PACE);
+                }
+            })
+        });
+        let threads = threads.collect();
+        Self {
+            places,
+            board,
+            stop,
+            threads,
+        }
+    }
+
+    pub(crate) fn direction(&self) -> Direction {
+        Direction {
+            places: self.places.clone().into(),
+            board: self.board.clone(),
+        }
+    }
+}
+
+impl Direction {
+    /// Where to write now.
+    pub(crate) fn primary(&self) -> Option<Place> {
+        Some(self.places[self.primary_index()?].clone())
+    }
+
+    /// Which of the places that is.
+    pub(crate) fn primary_index(&self) -> Option<usize> {
+        let board = lock(&self.board);
+        let said = board.yes.iter().enumerate();
+        let said = said.filter_map(|(index, yes)| Some((index, (*yes)?)));
+        let latest = said.max_by_key(|(_, yes)| (yes.term, yes.heard))?;
+        Some(latest.0)
+    }
+}
+
+impl Drop for Guide {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in std::mem::take(&mut self.threads) {
+            // One that panicked said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn ask(http: SocketAddr) -> Option<Yes> {
+    let asked = Instant::now();
+    let answer = http_get_within(http, "/primary", LIMIT).ok()?;
+    if answer.status != 200 {
+        return None;
+    }
+    Some(Yes {
+        term: answer.json().ok()?["term"].as_u64()?,
+        asked,
+        heard: Instant::now(),
+    })
+}
+
+fn lock(board: &Mutex<Board>) -> std::sync::MutexGuard<'_, Board> {
+    board.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_yes_is_stale_once_a_later_one_was_heard() {
+        let start = Instant::now();
+        let yes = |term, asked, heard| {
+            Some(Yes {
+                term,
+                asked: start + Duration::from_millis(asked),
+                heard: start + Duration::from_millis(heard),
+            })
+        };
+        let mut board = Board {
+            yes: vec![None; 2],
+            latest: None,
+        };
+        assert_eq!(board.note(0, yes(1, 0, 1)), None);
+        assert_eq!(board.note(1, yes(2, 10, 20)), None);
+        assert_eq!(board.note(0, yes(1, 15, 30)), None, "both may be true");
+        assert_eq!(board.note(0, None), None);
+        assert_eq!(board.note(0, yes(1, 21, 30)), Some(1));
+        assert_eq!(board.note(1, yes(2, 40, 50)), None);
+        assert_eq!(
+            board.note(0, yes(1, 45, 60)),
+            Some(1),
+            "the first of a term counts"
+        );
+        assert_eq!(board.note(0, yes(3, 45, 60)), None);
+    }
+}

@@ -1,0 +1,312 @@
+//! What the clients were told of each of their transactions, and whether what a server holds agrees with it. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a transaction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Work {
+    /// It inserts a row.
+    Append,
+    /// It adds one to a counter and to both halves of the pair, and inserts a row that says so.
+    Increment,
+}
+
+/// What its client knows of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Its commit was answered.
+    Acknowledged,
+    /// It was certainly not done.
+    Failed,
+    /// Nobody said.
+    Unknown,
+}
+
+/// An acknowledged transaction's times.
+#[derive(Clone, Copy, Debug)]
+struct Acknowledgement {
+    started: Instant,
+    done: Instant,
+}
+
+/// The numbers of one kind of work.
+#[derive(Clone, Debug, Default)]
+struct Numbers {
+    acknowledged: BTreeSet<u64>,
+    failed: BTreeSet<u64>,
+    unknown: BTreeSet<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    next: u64,
+    appended: Numbers,
+    incremented: Numbers,
+    /// Since the times were forgotten.
+    recent: Vec<Acknowledgement>,
+}
+
+/// Shared by all clients. Every transaction has a number that no other has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger(Arc<Mutex<Book>>);
+
+/// How many transactions there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) acknowledged: usize,
+    pub(crate) failed: usize,
+    pub(crate) unknown: usize,
+}
+
+/// What a server holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Contents {
+    /// The numbers of the appended rows, as often as they are there.
+    pub(crate) appended: Vec<u64>,
+    /// The numbers of the increments, with the counter that each was for.
+    pub(crate) increments: Vec<(u64, u64)>,
+    /// The counters.
+    pub(crate) counters: BTreeMap<u64, u64>,
+    /// Both halves of the pair.
+    pub(crate) pair: [u64; 2],
+}
+
+impl Ledger {
+    pub(crate) fn next(&self) -> u64 {
+        let mut book = self.book();
+        book.next += 1;
+        book.next
+    }
+
+    /// Writes an outcome down, before its client does anything else.
+    pub(crate) fn write(&self, work: Work, number: u64, outcome: Outcome, started: Instant) {
+        let mut book = self.book();
+        let numbers = match work {
+            Work::Append => &mut book.appended,
+            Work::Increment => &mut book.incremented,
+        };
+        match outcome {
+            Outcome::Acknowledged => &mut numbers.acknowledged,
+            Outcome::Failed => &mut numbers.failed,
+            Outcome::Unknown => &mut numbers.unknown,
+        }
+        .insert(number);
+        if outcome == Outcome::Acknowledged {
+            let done = Instant::now();
+            book.recent.push(Acknowledgement { started, done });
+        }
+    }
+
+    /// Forgets when things were acknowledged.
+    pub(crate) fn forget_times(&self) {
+        self.book().recent.clear();
+    }
+
+    /// When the first transaction that began after `moment` was acknowledged.
+    pub(crate) fn first_begun_after(&self, moment: Instant) -> Option<Instant> {
+        let book = self.book();
+        let after = book.recent.iter().filter(|one| one.started >= moment);
+        after.map(|one| one.done).min()
+    }
+
+    /// The longest time without an acknowledgement from `from` to `to`, as far as the times are not forgotten.
+    pub(crate) fn longest_pause(&self, from: Instant, to: Instant) -> Duration {
+        let book = self.book();
+        let inside = book.recent.iter().map(|one| one.done);
+        let mut moments: Vec<Instant> = inside.filter(|done| *done > from && *done < to).collect();
+        moments.extend([from, to]);
+        moments.sort();
+        let pauses = moments.windows(2).map(|two| two[1] - two[0]);
+        pauses.max().unwrap_or_default()
+    }
+
+    pub(crate) fn count(&self) -> Count {
+        let book = self.book();
+        let sum = |of: fn(&Numbers) -> usize| of(&book.appended) + of(&book.incremented);
+        Count {
+            acknowledged: sum(|numbers| numbers.acknowledged.len()),
+            failed: sum(|numbers| numbers.failed.len()),
+            unknown: sum(|numbers| numbers.unknown.len()),
+        }
+    }
+
+    /// Of these numbers, those that were acknowledged.
+    pub(crate) fn acknowledged_of(&self, numbers: &[u64]) -> Vec<u64> {
+        let book = self.book();
+        let both = [&book.appended.acknowledged, &book.incremented.acknowledged];
+        let acknowledged = |number: &&u64| both.iter().any(|set| set.contains(number));
+        numbers.iter().filter(acknowledged).copied().collect()
+    }
+
+    /// Everything in which a server's contents contradict what the clients were told, in words.
+    pub(crate) fn judge(&self, contents: &Contents) -> Vec<String> {
+        let book = self.book();
+        let mut wrong = Vec::new();
+        judge_numbers(
+            "appended row",
+            &book.appended,
+            &contents.appended,
+            &mut wrong,
+        );
+        let increments: Vec<u64> = contents.increments.iter().map(|(id, _)| *id).collect();
+        judge_numbers("increment", &book.incremented, &increments, &mut wrong);
+        let mut rows: BTreeMap<u64, u64> = contents
+            .counters
+            .keys()
+            .map(|counter| (*counter, 0))
+            .collect();
+        for (_, counter) in &contents.increments {
+            *rows.entry(*counter).or_default() += 1;
+        }
+        if rows != contents.counters {
+            let counters = &contents.counters;
+            wrong.push(format!(
+                "the counters are {counters:?}, and the increments' rows make {rows:?}"
+            ));
+        }
+        let total = contents.increments.len() as u64;
+        if contents.pair != [total; 2] {
+            wrong.push(format!(
+                "the pair is {:?} after {total} increments",
+                contents.pair
+            ));
+        }
+        wrong
+    }
+
+    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn judge_numbers(what: &str, told: &Numbers, there: &[u64], wrong: &mut Vec<String>) {
+    let mut once = BTreeSet::new();
+    let twice: BTreeSet<u64> = there
+        .iter()
+        .copied()
+        .filter(|number| !once.insert(*number))
+        .collect();
+    let lost: BTreeSet<u64> = told.acknowledged.difference(&once).copied().collect();
+    let refused: BTreeSet<u64> = told.failed.intersection(&once).copied().collect();
+    let strange: BTreeSet<u64> = once
+        .iter()
+        .filter(|number| {
+            !told.acknowledged.contains(number)
+                && !told.failed.contains(number)
+                && !told.unknown.contains(number)
+        })
+        .copied()
+        .collect();
+    for (set, words) in [
+        (lost, "acknowledged and lost"),
+        (twice, "there twice"),
+        (refused, "refused and there all the same"),
+        (strange, "there, and nobody tried it"),
+    ] {
+        if let Some(first) = set.first() {
+            let last = set.last().unwrap_or(first);
+            wrong.push(format!(
+                "{what}s {words}: {} of them, from number {first} to {last}",
+                set.len()
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger() -> Ledger {
+        let ledger = Ledger::default();
+        let now = Instant::now();
+        ledger.write(Work::Append, 1, Outcome::Acknowledged, now);
+        ledger.write(Work::Increment, 2, Outcome::Acknowledged, now);
+        ledger.write(Work::Append, 3, Outcome::Unknown, now);
+        ledger.write(Work::Append, 4, Outcome::Failed, now);
+        ledger
+    }
+
+    fn contents() -> Contents {
+        Contents {
+            appended: vec![1, 3],
+            increments: vec![(2, 7)],
+            counters: [(7, 1), (8, 0)].into(),
+            pair: [1, 1],
+        }
+    }
+
+    #[test]
+    fn what_agrees_is_not_objected_to() {
+        assert_eq!(ledger().judge(&contents()), Vec::<String>::new());
+        let without_the_unknown = Contents {
+            appended: vec![1],
+            ..contents()
+        };
+        assert_eq!(ledger().judge(&without_the_unknown), Vec::<String>::new());
+        assert_eq!(ledger().acknowledged_of(&[1, 2, 3, 4]), [1, 2]);
+    }
+
+    #[test]
+    fn everything_that_contradicts_is_named() {
+        type Change = fn(&mut Contents);
+        let table: [(Change, &str); 8] = [
+            (
+                |it| it.appended.retain(|id| *id != 1),
+                "acknowledged and lost",
+            ),
+            (|it| it.appended.push(1), "there twice"),
+            (|it| it.appended.push(4), "refused and there"),
+            (|it| it.appended.push(9), "nobody tried"),
+            (
+                |it| {
+                    it.increments.clear();
+                    it.counters.insert(7, 0);
+                    it.pair = [0, 0];
+                },
+                "increments acknowledged and lost",
+            ),
+            (
+                |it| {
+                    it.counters.insert(7, 2);
+                },
+                "the counters are",
+            ),
+            (|it| it.pair = [1, 2], "the pair is"),
+            (|it| it.pair = [2, 2], "the pair is"),
+        ];
+        for (change, expected) in table {
+            let mut changed = contents();
+            change(&mut changed);
+            let wrong = ledger().judge(&changed);
+            assert_eq!(wrong.len(), 1, "{wrong:?}");
+            assert!(wrong[0].contains(expected), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn pauses_are_between_acknowledgements() {
+        let ledger = ledger();
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        ledger.forget_times();
+        for (started, done) in [(0, 10), (5, 300), (280, 320)] {
+            ledger.book().recent.push(Acknowledgement {
+                started: at(started),
+                done: at(done),
+            });
+        }
+        assert_eq!(
+            ledger.longest_pause(at(0), at(330)),
+            Duration::from_millis(290)
+        );
+        assert_eq!(
+            ledger.longest_pause(at(0), at(900)),
+            Duration::from_millis(580)
+        );
+        assert_eq!(ledger.first_begun_after(at(1)), Some(at(300)));
+        assert_eq!(ledger.first_begun_after(at(281)), None);
+    }
+}

@@ -1,0 +1,314 @@
+//! The ring: three regions with a database member and two witnesses each, at places of their own, mysqlds as their members'
+//! children; and what is to be seen of it from outside.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use serde_json::Value;
+use testkit::bounded_run::{self, Finished};
+use testkit::mysql_tree::MysqlTree;
+use testkit::ring::{ChildServer, FarMember, FarRing, FarRingOptions, http_get_within};
+use testkit::small_disk::SmallDisk;
+
+use crate::guide::Place;
+
+/// The account of clients, without any right to write where `read_only` is on.
+pub(crate) const CLIENT: &str = "app";
+/// Its password.
+pub(crate) const CLIENT_PASSWORD: &str = "app-password";
+/// How many counters are incremented.
+pub(crate) const COUNTERS: u64 = 4;
+const REGIONS: [&str; 3] = ["a", "b", "c"];
+/// One database member and two witnesses.
+const MEMBERS_OF_A_REGION: usize = 3;
+/// Members whose logs have a disk of their own: a database member and a witness of each of the other regions.
+const WITH_A_DISK: [usize; 3] = [0, 4, 7];
+/// More than a long run writes.
+pub(crate) const DISK_BYTES: u64 = 4 << 30;
+const VIEW_LIMIT: Duration = Duration::from_millis(1500);
+const COMMAND_LIMIT: Duration = Duration::from_secs(90);
+/// What a member across the longest distance may be behind under load.
+const CAUGHT_UP_ENTRIES: u64 = 100;
+/// A peer that answered longer ago is away.
+const FRESH_SECONDS: f64 = 2.0;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) ring: FarRing,
+    /// By region.
+    servers: Vec<ChildServer>,
+    disks: Vec<(usize, SmallDisk)>,
+    witness: PathBuf,
+}
+
+impl Stage {
+    /// Makes it; no process runs yet. Everything that is left on disk is below `folder`.
+    pub(crate) fn set(
+        witness: &Path,
+        folder: &Path,
+        inside: Duration,
+        across: Duration,
+    ) -> Result<Self> {
+        let tree = MysqlTree::require();
+        let mut servers = Vec::new();
+        for (number, region) in (1..).zip(REGIONS) {
+            let data_dir = folder.join(format!("mysqld-{region}"));
+            servers.push(ChildServer::prepare(&tree, number, Some(data_dir))?);
+        }
+        let ring = FarRing::prepare(FarRingOptions {
+            members: members(witness, &servers),
+            inside,
+            across,
+            toml: "[log]\ndisk_reserve_bytes = 0\n".to_owned(),
+            folder: Some(folder.to_owned()),
+        })?;
+        let mut disks = Vec::new();
+        for index in WITH_A_DISK {
+            let log = ring.directory(index).join("log");
+            fs::create_dir_all(&log)?;
+            disks.push((index, SmallDisk::mount(&log, DISK_BYTES)?));
+        }
+        Ok(Self {
+            ring,
+            servers,
+            disks,
+            witness: witness.to_owned(),
+        })
+    }
+
+    /// Starts all members.
+    pub(crate) fn bootstrap(&mut self) -> Result<()> {
+        for index in (0..self.ring.size()).rev() {
+            let arguments: &[&str] = match index {
+                0 => &["--bootstrap"],
+                _ => &[],
+            };
+            self.ring.start(index, arguments)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the clients' account and tables, through the ring.
+    pub(crate) fn furnish(&self, primary: usize) -> Result<()> {
+        let counters: Vec<String> = (0..COUNTERS).map(|id| format!("({id}, 0)")).collect();
+        // Rows that are appended have no unique key, so that one that is applied twice is there twice.
+        self.server(primary).client().sql(&format!(
+            "CREATE USER {CLIENT} IDENTIFIED BY '{CLIENT_PASSWORD}'; GRANT ALL ON *.* TO {CLIENT}; \
+             REVOKE SUPER, CONNECTION_ADMIN ON *.* FROM {CLIENT}; \
+             CREATE DATABASE nemesis; USE nemesis; \
+             CREATE TABLE appended (id BIGINT UNSIGNED, client INT, note VARCHAR(64), KEY (id)); \
+             CREATE TABLE increments (id BIGINT UNSIGNED PRIMARY KEY, counter INT); \
+             CREATE TABLE counters (counter INT PRIMARY KEY, n BIGINT UNSIGNED); \
+             CREATE TABLE pair (half INT PRIMARY KEY, n BIGINT UNSIGNED); \
+             INSERT INTO counters VALUES {}; INSERT INTO pair VALUES (0, 0), (1, 0)",
+            counters.join(", ")
+        ))?;
+        Ok(())
+    }
+
+    /// The database members, by their place in the ring.
+    pub(crate) fn databases(&self) -> impl Iterator<Item = usize> + use<> {
+        (0..REGIONS.len()).map(|region| region * MEMBERS_OF_A_REGION)
+    }
+
+    /// The mysqld beside a database member, or that of its region.
+    pub(crate) fn server(&self, member: usize) -> &ChildServer {
+        &self.servers[member / MEMBERS_OF_A_REGION]
+    }
+
+    /// What clients know of the database members, in the order of [`Self::databases`].
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let place = |index: usize| Place {
+            name: self.name(index).to_owned(),
+            http: self.ring.http(index),
+            socket: self.server(index).socket(),
+        };
+        self.databases().map(place).collect()
+    }
+
+    pub(crate) fn name(&self, index: usize) -> &str {
+        &self.ring.member(index).name
+    }
+
+    /// The members of the region of a member.
+    pub(crate) fn neighbours(&self, index: usize) -> std::ops::Range<usize> {
+        let first = index / MEMBERS_OF_A_REGION * MEMBERS_OF_A_REGION;
+        first..first + MEMBERS_OF_A_REGION
+    }
+
+    /// Members whose log has a disk of its own.
+    pub(crate) fn with_a_disk(&self) -> impl Iterator<Item = usize> + '_ {
+        self.disks.iter().map(|(index, _)| *index)
+    }
+
+    /// The disk of a member's log.
+    pub(crate) fn disk(&self, index: usize) -> Result<&SmallDisk> {
+        let mut disks = self.disks.iter();
+        let found = disks.find(|(of, _)| *of == index);
+        Ok(&found.context("this member has no disk of its own")?.1)
+    }
+
+    /// Runs the `witness` command line with a member's configuration.
+    pub(crate) fn witness(&self, arguments: &[&str]) -> Result<Finished> {
+        let mut command = Command::new(&self.witness);
+        // All files are the same but for the member's own part.
+        command
+            .args(arguments)
+            .arg("--config")
+            .arg(self.ring.config(0));
+        let what = format!("witness {}", arguments.join(" "));
+        bounded_run::run(what, command, Vec::new(), COMMAND_LIMIT)
+    }
+
+    /// Fails when a member has ended that should run.
+    pub(crate) fn look_after(&mut self) -> Result<()> {
+        match self.ring.ended() {
+            Some(ended) => bail!("{ended}"),
+            None => Ok(()),
+        }
+    }
+
+    /// Who is the primary of a ring in which everybody has recovered, or what is not as it should be.
+    pub(crate) fn standing(&self) -> Result<usize> {
+        let views = (0..self.ring.size()).map(|index| {
+            self.view(index)
+                .with_context(|| format!("{} does not answer", self.name(index)))
+        });
+        let views: Vec<View> = views.collect::<Result<_>>()?;
+        let serving: Vec<usize> = (0..views.len())
+            .filter(|index| views[*index].serving)
+            .collect();
+        let [leader] = serving[..] else {
+            bail!("{} members serve", serving.len());
+        };
+        let name = self.name(leader);
+        ensure!(self.ring.member(leader).database, "{name} leads, a witness");
+        let region: BTreeSet<u64> = self
+            .neighbours(leader)
+            .map(|index| self.ring.id(index))
+            .collect();
+        let sets = &views[leader].voter_sets;
+        ensure!(*sets == [region], "{name} leads and the quorum is {sets:?}");
+        let peers = &views[leader].peers;
+        ensure!(
+            peers.len() + 1 == self.ring.size(),
+            "{name} has other peers"
+        );
+        for peer in peers {
+            let fresh = peer.answered_seconds.is_some_and(|age| age < FRESH_SECONDS);
+            let near = peer
+                .behind_entries
+                .is_some_and(|behind| behind <= CAUGHT_UP_ENTRIES);
+            ensure!(fresh && near, "a member is not level: {peer:?}");
+        }
+        for index in self.databases() {
+            let question = match index == leader {
+                true => "/primary",
+                false => "/replica?lag=2s",
+            };
+            let answer = http_get_within(self.ring.http(index), question, VIEW_LIMIT)?;
+            let (name, body) = (self.name(index), &answer.body);
+            ensure!(answer.status == 200, "{name} {question}: {body}");
+        }
+        Ok(leader)
+    }
+
+    fn view(&self, index: usize) -> Result<View> {
+        let answer = http_get_within(self.ring.http(index), "/status", VIEW_LIMIT)?;
+        Ok(serde_json::from_value(answer.json()?)?)
+    }
+
+    /// What everybody says of itself, for a log.
+    pub(crate) fn words(&self) -> String {
+        let say = |index: usize| {
+            let words = match http_get_within(self.ring.http(index), "/status", VIEW_LIMIT)
+                .and_then(|answer| answer.json())
+            {
+                Ok(view) => format!(
+                    "role {} serving {} term {} leader {} log_end {} committed {} sets {} mysql {}",
+                    view["role"],
+                    view["serving"],
+                    view["term"],
+                    view["leader"],
+                    view["log_end"],
+                    view["committed"],
+                    view["voter_sets"],
+                    view["mysql"]
+                ),
+                Err(error) => format!("{error:#}"),
+            };
+            format!(
+                "  {} ({}): {words}\n",
+                self.name(index),
+                self.ring.id(index)
+            )
+        };
+        (0..self.ring.size()).map(say).collect()
+    }
+
+    /// Copies what would go with the disks, before they go.
+    pub(crate) fn keep_disks(&self) {
+        for (index, _) in &self.disks {
+            let log = self.ring.directory(*index).join("log");
+            let kept = self.ring.directory(*index).join("log-kept");
+            let _ = fs::create_dir(&kept);
+            for entry in fs::read_dir(&log).into_iter().flatten().flatten() {
+                let _ = fs::copy(entry.path(), kept.join(entry.file_name()));
+            }
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // The members first: they would start their mysqlds again.
+        for index in 0..self.ring.size() {
+            let _ = self.ring.kill(index);
+        }
+        for server in &self.servers {
+            let _ = server.kill();
+        }
+    }
+}
+
+fn members(witness: &Path, servers: &[ChildServer]) -> Vec<FarMember> {
+    let mut members = Vec::new();
+    for (region, server) in REGIONS.iter().zip(servers) {
+        for number in 0..MEMBERS_OF_A_REGION {
+            let database = number == 0;
+            members.push(FarMember {
+                name: match database {
+                    true => format!("db-{region}"),
+                    false => format!("witness-{region}{number}"),
+                },
+                region: (*region).to_owned(),
+                database,
+                program: witness.to_owned(),
+                beside: database.then(|| server.beside()),
+            });
+        }
+    }
+    members
+}
+
+/// What is needed of a member's `/status`.
+#[derive(Debug, Deserialize)]
+struct View {
+    serving: bool,
+    voter_sets: Vec<BTreeSet<u64>>,
+    peers: Vec<Peer>,
+}
+
+#[derive(Debug, Deserialize)]
+#[expect(dead_code, reason = "it is shown")]
+struct Peer {
+    id: Value,
+    behind_entries: Option<u64>,
+    answered_seconds: Option<f64>,
+}

@@ -1,0 +1,272 @@
+//! Does a fault to the ring, and takes it back.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
+use testkit::distance::Place;
+
+use crate::fault::{Fault, Kind, OneWay, Target};
+use crate::stage::{DISK_BYTES, Stage};
+
+/// How long a member may take to notice that its disk is full: it notices when it writes.
+const FULL_LIMIT: Duration = Duration::from_secs(30);
+/// Refused by the ring: see `witness --help` for the exit codes.
+const REFUSED: i32 = 4;
+
+/// A fault that was done.
+#[derive(Debug)]
+pub(crate) struct Struck {
+    /// To whom, in words.
+    pub(crate) words: String,
+    /// Whether it met the primary, or what the primary needs.
+    pub(crate) primary: bool,
+    /// Whether commits have to go on while it lasts.
+    pub(crate) quorum_stays: bool,
+    cure: Cure,
+}
+
+/// What takes it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cure {
+    Nothing,
+    Start(usize),
+    Continue(usize),
+    ContinueMysqld(usize),
+    Mend,
+    Enlarge(usize),
+}
+
+/// Does it. `primary` is who takes writes at this moment, if anybody does; `calm` says that everybody had recovered before.
+pub(crate) fn strike(
+    stage: &mut Stage,
+    fault: &Fault,
+    primary: Option<usize>,
+    calm: bool,
+) -> Result<Struck> {
+    let victim = victim(stage, fault, primary);
+    let name = stage.name(victim).to_owned();
+    let mut struck = Struck {
+        words: name.clone(),
+        primary: Some(victim) == primary,
+        quorum_stays: calm,
+        cure: Cure::Nothing,
+    };
+    match fault.kind {
+        Kind::KillMember => {
+            stage.ring.kill(victim)?;
+            struck.cure = Cure::Start(victim);
+        }
+        Kind::KillMysqld => stage.server(victim).kill()?,
+        Kind::KillHost => {
+            // The member first: it would start its mysqld again.
+            stage.ring.kill(victim)?;
+            stage.server(victim).kill()?;
+            struck.cure = Cure::Start(victim);
+        }
+        Kind::StopMember => {
+            stage.ring.signal(victim, Signal::STOP)?;
+            struck.cure = Cure::Continue(victim);
+        }
+        Kind::StopMysqld => {
+            stage.server(victim).signal(Signal::STOP)?;
+            // Its member leads on; whether another one should is not for this test to say.
+            struck.quorum_stays &= !struck.primary;
+            struck.cure = Cure::ContinueMysqld(victim);
+        }
+        Kind::CutMember => {
+            let others: Vec<usize> = all_but(stage, victim..victim + 1);
+            cut(stage, &[victim], &others, true, true);
+            struck.cure = Cure::Mend;
+        }
+        Kind::CutRegion => {
+            let region = stage.neighbours(victim);
+            struck.primary = primary.is_some_and(|primary| region.contains(&primary));
+            struck.words = format!("the region of {name}");
+            let others = all_but(stage, region.clone());
+            cut(stage, &region.collect::<Vec<_>>(), &others, true, true);
+            struck.cure = Cure::Mend;
+        }
+        Kind::OneWay => {
+            let others = all_but(stage, victim..victim + 1);
+            let (to, from, one, words) = match fault.one_way {
+                OneWay::Deaf => (true, false, None, "hears nobody".to_owned()),
+                OneWay::Mute => (false, true, None, "is heard by nobody".to_owned()),
+                OneWay::OneLink(number) => {
+                    let other = others[number % others.len()];
+                    let words = format!("is not heard by {}", stage.name(other));
+                    (false, true, Some(other), words)
+                }
+            };
+            let others = one.map_or(others, |one| vec![one]);
+            cut(stage, &[victim], &others, to, from);
+            struck.words = format!("{name} {words}");
+            struck.cure = Cure::Mend;
+        }
+        Kind::FullDisk => {
+            stage.disk(victim)?.fill()?;
+            struck.cure = Cure::Enlarge(victim);
+        }
+        Kind::Restart => {
+            let status = stage.ring.stop(victim)?;
+            ensure!(status.success(), "{name} stopped with {status}");
+            stage.ring.start(victim, &[])?;
+        }
+        Kind::Promote => {
+            struck.words = promote(stage, &name, calm)?;
+        }
+        Kind::ReplaceWitness => {
+            struck.words = replace(stage, victim)?;
+        }
+    }
+    Ok(struck)
+}
+
+/// Takes it back.
+pub(crate) fn cure(stage: &mut Stage, struck: &Struck) -> Result<()> {
+    match struck.cure {
+        Cure::Nothing => Ok(()),
+        Cure::Start(index) => stage.ring.start(index, &[]),
+        Cure::Continue(index) => stage.ring.signal(index, Signal::CONT),
+        Cure::ContinueMysqld(index) => stage.server(index).signal(Signal::CONT).map(drop),
+        Cure::Mend => {
+            stage.ring.network().links(|links| links.mend_all());
+            Ok(())
+        }
+        Cure::Enlarge(index) => enlarge(stage, index),
+    }
+}
+
+/// The member that a fault meets.
+fn victim(stage: &Stage, fault: &Fault, primary: Option<usize>) -> usize {
+    let databases: Vec<usize> = stage.databases().collect();
+    let candidates: Vec<usize> = match fault.kind {
+        Kind::KillMysqld | Kind::KillHost | Kind::StopMysqld => databases,
+        Kind::Promote => {
+            // Always another one than the primary.
+            let others = databases.iter().filter(|index| Some(**index) != primary);
+            let others: Vec<usize> = others.copied().collect();
+            let number = match fault.target {
+                Target::Primary => 0,
+                Target::Any(number) => number,
+            };
+            return others[number % others.len()];
+        }
+        Kind::FullDisk => stage.with_a_disk().collect(),
+        // The second one: the first one has a disk of its own that goes with it.
+        Kind::ReplaceWitness => databases.iter().map(|database| database + 2).collect(),
+        _ => (0..stage.ring.size()).collect(),
+    };
+    match (fault.target, primary) {
+        (Target::Primary, Some(primary)) if candidates.contains(&primary) => primary,
+        (Target::Primary, Some(primary)) => {
+            // Somebody near the primary.
+            let near = stage.neighbours(primary);
+            let mut of_region = candidates.iter().filter(|index| near.contains(*index));
+            of_region.next().copied().unwrap_or(candidates[0])
+        }
+        (Target::Primary, None) => candidates[0],
+        (Target::Any(number), _) => candidates[number % candidates.len()],
+    }
+}
+
+fn all_but(stage: &Stage, some: std::ops::Range<usize>) -> Vec<usize> {
+    (0..stage.ring.size())
+        .filter(|index| !some.contains(index))
+        .collect()
+}
+
+fn cut(stage: &Stage, some: &[usize], others: &[usize], to: bool, from: bool) {
+    stage.ring.network().links(|links| {
+        for one in some.iter().map(|index| Place::member(*index)) {
+            for other in others.iter().map(|index| Place::member(*index)) {
+                if to {
+                    links.cut(other, one);
+                }
+                if from {
+                    links.cut(one, other);
+                }
+            }
+        }
+    });
+}
+
+/// What it came to, in words. A ring in which everybody has recovered has no reason to refuse it.
+fn promote(stage: &Stage, name: &str, calm: bool) -> Result<String> {
+    let done = stage.witness(&["promote", name, "--yes"])?;
+    let told = String::from_utf8_lossy(&done.stderr).into_owned();
+    match done.status.code() {
+        Some(0) => Ok(format!("{name}, done")),
+        _ if calm => bail!("the promotion of {name} ended with {}: {told}", done.status),
+        Some(REFUSED) => Ok(format!("{name}, refused")),
+        _ => Ok(format!("{name}, {}", done.status)),
+    }
+}
+
+/// Removes a witness and takes in a new one in its place.
+fn replace(stage: &mut Stage, index: usize) -> Result<String> {
+    let old = stage.name(index).to_owned();
+    command(stage, &["members", "remove", &old, "--yes"])?;
+    stage.ring.kill(index)?;
+    stage.ring.replace(index)?;
+    stage.ring.start(index, &[])?;
+    let member = stage.ring.member(index).clone();
+    let id = stage.ring.id(index).to_string();
+    let address = stage.ring.raft_address(index).to_string();
+    let arguments = [
+        "members",
+        "add",
+        "--id",
+        &id,
+        "--name",
+        &member.name,
+        "--region",
+        &member.region,
+        "--kind",
+        "witness",
+        "--address",
+        &address,
+        "--timeout",
+        "60s",
+    ];
+    command(stage, &arguments)?;
+    Ok(format!("{old} by {}", member.name))
+}
+
+/// Runs it until the ring has done it: it may be told to try again while it moves.
+fn command(stage: &Stage, arguments: &[&str]) -> Result<()> {
+    const TRIES: u32 = 20;
+    const PAUSE: Duration = Duration::from_millis(500);
+    let mut told = String::new();
+    for _ in 0..TRIES {
+        let done = stage.witness(arguments)?;
+        if done.status.success() {
+            return Ok(());
+        }
+        told = String::from_utf8_lossy(&done.stderr).into_owned();
+        std::thread::sleep(PAUSE);
+    }
+    bail!("`witness {}` does not succeed: {told}", arguments.join(" "))
+}
+
+/// Waits until the member has given up, and starts it on a larger disk.
+fn enlarge(stage: &mut Stage, index: usize) -> Result<()> {
+    let name = stage.name(index).to_owned();
+    let status = stage
+        .ring
+        .wait_for_exit(index, FULL_LIMIT)
+        .context("a full disk is not noticed")?;
+    ensure!(!status.success(), "{name} with a full disk ended well");
+    stage.disk(index)?.resize(DISK_BYTES)?;
+    stage.ring.start(index, &[])
+}
+
+/// Waits until a fault has lasted.
+pub(crate) fn last(since: Instant, fault: &Fault, goes_on: impl Fn() -> Result<()>) -> Result<()> {
+    const LOOK: Duration = Duration::from_millis(50);
+    while since.elapsed() < fault.hold {
+        goes_on()?;
+        std::thread::sleep(LOOK.min(fault.hold.saturating_sub(since.elapsed())));
+    }
+    Ok(())
+}
