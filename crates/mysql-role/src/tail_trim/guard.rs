@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use binlog_format::gtid::GtidSet;
+use binlog_format::gtid::{GtidSet, SourceId};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use raft_types::MAX_TRANSACTION_BYTES;
@@ -253,7 +253,8 @@ fn trim_last(
             "it has changed; is another mysqld started on it?",
         ));
     };
-    match file.plan(&header, committed, limit)? {
+    let own = server_uuid(place.data_dir());
+    match file.plan(&header, committed, own, limit)? {
         Plan::Keep(keep) => Ok(Done::Kept(keep)),
         Plan::Refuse(refusal) => Ok(Done::Refused(refusal)),
         Plan::Cut { at, gtids } => {
@@ -284,6 +285,19 @@ fn record_start(place: &BinlogPlace, member_dir: &Path) -> io::Result<()> {
         last_file: place.files()?.pop(),
     };
     record.store(member_dir)
+}
+
+/// The UUID that the server gave itself, as far as it can be read.
+fn server_uuid(data_dir: &Path) -> Option<SourceId> {
+    let text = std::fs::read_to_string(data_dir.join("auto.cnf")).ok()?;
+    let uuid = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("server-uuid"))?;
+    uuid.trim_start_matches([' ', '='])
+        .trim()
+        .parse()
+        .ok()
+        .map(SourceId)
 }
 
 /// Takes the lock by which InnoDB keeps a second server off its data, until the file is closed; where it

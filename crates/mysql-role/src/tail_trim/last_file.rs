@@ -7,10 +7,11 @@ use std::path::Path;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventHeader, EventType, HEADER_LEN, RawEvent};
 use binlog_format::events::{FormatDescription, GtidEvent, PreviousGtids};
-use binlog_format::gtid::{Gtid, GtidSet};
+use binlog_format::gtid::{GtidSet, SourceId};
 use binlog_format::{DecodeError, MAGIC};
 use bytes::Bytes;
 
+use super::open_transaction::OpenTransaction;
 use super::plan::{Ending, FileOffset, Plan, Planner, Refusal};
 use super::undo::UndoCheck;
 
@@ -126,22 +127,24 @@ impl LastFile {
         }))
     }
 
-    /// Reads everything behind the header, and says what to do. At most `limit` bytes of a transaction
-    /// are decompressed.
+    /// Reads everything behind the header, and says what to do. `own` is the server's UUID. At most `limit`
+    /// bytes of a transaction are decompressed.
     pub(super) fn plan(
         mut self,
         header: &FileHeader,
         committed: &GtidSet,
+        own: Option<SourceId>,
         limit: u64,
     ) -> io::Result<Plan> {
-        let mut planner = Planner::new(committed, &header.previous);
-        // The transaction that goes, while its events are read.
-        let mut going: Option<(Gtid, UndoCheck)> = None;
+        let mut planner = Planner::new(committed, &header.previous, own);
+        let mut open: Option<OpenTransaction> = None;
+        // Of a transaction that goes.
+        let mut check: Option<UndoCheck> = None;
         let ending = loop {
             let (at, event) = match self.next(header.checksum)? {
                 Next::Event(at, event) => (at, event),
                 Next::End => break Ending::WholeOrTorn,
-                Next::Damaged(at, reason) => break self.damaged(at, reason),
+                Next::Damaged(at, reason) => break self.damaged(at, reason, open),
             };
             // Its checksum, if it has one, is verified already.
             let read = event.verified(header.checksum);
@@ -150,23 +153,28 @@ impl LastFile {
                     let gtid = match read.and_then(GtidEvent::decode) {
                         Ok(decoded) => decoded.gtid,
                         Err(error) => match self.end_or_damage(at, self.at, error.to_string())? {
-                            Next::Damaged(at, reason) => break self.damaged(at, reason),
+                            Next::Damaged(at, reason) => break self.damaged(at, reason, open),
                             _ => break Ending::WholeOrTorn,
                         },
                     };
                     let goes = planner.begins(gtid, at);
-                    going = goes.then(|| (gtid, UndoCheck::default()));
+                    check = goes.then(UndoCheck::default);
+                    open = Some(OpenTransaction::new(gtid, at));
                 }
                 EventType::AnonymousGtid => {
                     let file = self.name;
                     break Ending::Refused(Refusal::WithoutGtid { file, at });
                 }
-                EventType::Rotate | EventType::Stop => going = None,
+                EventType::Rotate | EventType::Stop => open = None,
                 _ => {
-                    if let (Some((gtid, check)), Ok(read)) = (&mut going, read)
+                    let (Some(open), Ok(read)) = (&mut open, read) else {
+                        continue;
+                    };
+                    open.take(read);
+                    if let Some(check) = &mut check
                         && let Err(reason) = check.take(read, limit)
                     {
-                        planner.stays(*gtid, reason);
+                        planner.stays(open.gtid, reason);
                     }
                 }
             }
@@ -174,9 +182,14 @@ impl LastFile {
         Ok(planner.finish(ending))
     }
 
-    fn damaged(self, at: FileOffset, reason: String) -> Ending {
+    fn damaged(self, at: FileOffset, reason: String, open: Option<OpenTransaction>) -> Ending {
+        let within = open.filter(|open| !open.ended);
         let file = self.name;
-        Ending::Refused(Refusal::Damaged { file, at, reason })
+        Ending::Damaged {
+            at: within.map_or(at, |open| open.begins),
+            within: within.map(|open| open.gtid),
+            refusal: Refusal::Damaged { file, at, reason },
+        }
     }
 
     /// The next event, whole; its checksum is verified only to tell a torn end from damage.

@@ -10,6 +10,7 @@ mod guard;
 mod history;
 mod kept_tail;
 mod last_file;
+mod open_transaction;
 mod plan;
 mod undo;
 

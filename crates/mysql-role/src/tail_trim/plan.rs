@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use binlog_format::gtid::{Gtid, GtidSet};
+use binlog_format::gtid::{Gtid, GtidSet, SourceId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -138,6 +138,16 @@ pub enum Refusal {
 pub(super) enum Ending {
     /// With whole events, or in the middle of what was being written in the crash.
     WholeOrTorn,
+    /// With damage, and something behind it. A cut of the power leaves such where nothing was forced yet.
+    /// Recovery does not verify checksums, so that it must not be left there.
+    Damaged {
+        /// Where the transaction begins that it is in, or the damaged event where it is in none.
+        at: FileOffset,
+        /// That transaction.
+        within: Option<Gtid>,
+        /// What holds if something that the ring has of this server is damaged or stands behind.
+        refusal: Refusal,
+    },
     /// With a refusal that holds whatever stands behind it.
     Refused(Refusal),
 }
@@ -148,15 +158,29 @@ pub(super) struct Planner<'a> {
     committed: &'a GtidSet,
     /// The GTIDs of earlier files that the ring lacks.
     errant: GtidSet,
+    /// What the ring has of this server and was not found yet; none where nobody knows which server it is.
+    not_found: Option<GtidSet>,
+    own: Option<SourceId>,
     cut: Option<(FileOffset, Gtid)>,
     gone: GtidSet,
     refusal: Option<Refusal>,
 }
 
 impl<'a> Planner<'a> {
-    /// `committed` is what the ring has committed, `previous` what the files before this one hold.
-    pub(super) fn new(committed: &'a GtidSet, previous: &GtidSet) -> Self {
+    /// `committed` is what the ring has committed, `previous` what the files before this one hold, `own` the
+    /// server's UUID.
+    pub(super) fn new(committed: &'a GtidSet, previous: &GtidSet, own: Option<SourceId>) -> Self {
+        let of_own = own.map(|own| {
+            let mut set = GtidSet::new();
+            let intervals = committed.intervals();
+            for (source, tag, interval) in intervals.filter(|(source, ..)| *source == own) {
+                set.add_interval(source, tag, interval);
+            }
+            set
+        });
         Self {
+            own,
+            not_found: of_own.map(|of_own| of_own.difference(previous)),
             committed,
             errant: previous.difference(committed),
             cut: None,
@@ -167,6 +191,9 @@ impl<'a> Planner<'a> {
 
     /// The next transaction begins here. Whether it goes: then the events that it holds matter.
     pub(super) fn begins(&mut self, gtid: Gtid, at: FileOffset) -> bool {
+        if let Some(not_found) = &mut self.not_found {
+            not_found.remove(&gtid);
+        }
         if self.committed.contains(&gtid) {
             if let Some((_, uncommitted)) = self.cut {
                 self.refuse(Refusal::CommittedBehindUncommitted {
@@ -192,19 +219,37 @@ impl<'a> Planner<'a> {
 
     /// Everything was read.
     pub(super) fn finish(mut self, ending: Ending) -> Plan {
-        if let Ending::Refused(refusal) = ending {
-            self.refuse(refusal);
+        let mut place = self.cut.map(|(at, _)| at);
+        match ending {
+            Ending::WholeOrTorn => {}
+            Ending::Refused(refusal) => self.refuse(refusal),
+            Ending::Damaged {
+                at,
+                within,
+                refusal,
+            } => match self.is_all_in_front(within) {
+                true => place = Some(place.map_or(at, |place| place.min(at))),
+                false => self.refuse(refusal),
+            },
         }
         let errant = (self.cut.is_some() && !self.errant.is_empty())
             .then_some(Refusal::ErrantInClosedFiles { gtids: self.errant });
-        match (errant.or(self.refusal), self.cut) {
+        match (errant.or(self.refusal), place) {
             (Some(refusal), _) => Plan::Refuse(refusal),
             (None, None) => Plan::Keep(Keep::AllCommitted),
-            (None, Some((at, _))) => Plan::Cut {
+            (None, Some(at)) => Plan::Cut {
                 at,
                 gtids: self.gone,
             },
         }
+    }
+
+    /// Whether all that the ring has of this server was found, and not in the damaged transaction. What
+    /// the ring has of others comes again, unless the engines have it, with its GTID.
+    fn is_all_in_front(&self, damaged: Option<Gtid>) -> bool {
+        let found = self.not_found.as_ref().is_some_and(GtidSet::is_empty);
+        let of_own = |gtid: Gtid| Some(gtid.source) == self.own && self.committed.contains(&gtid);
+        found && !damaged.is_some_and(of_own)
     }
 }
 
@@ -224,7 +269,8 @@ mod tests {
 
     fn plan(committed: &str, previous: &str, file: &[&str], ending: Ending) -> Plan {
         let committed = set(committed);
-        let mut planner = Planner::new(&committed, &set(previous));
+        let own = Some(gtid("A:1").source);
+        let mut planner = Planner::new(&committed, &set(previous), own);
         for (place, text) in file.iter().enumerate() {
             let goes = planner.begins(gtid(text), FileOffset(1000 + 100 * place as u64));
             assert_eq!(goes, !committed.contains(&gtid(text)));
@@ -306,12 +352,58 @@ mod tests {
             );
         }
         let committed = set("A:1");
-        let mut planner = Planner::new(&committed, &GtidSet::new());
+        let mut planner = Planner::new(&committed, &GtidSet::new(), None);
         assert!(planner.begins(gtid("A:2"), FileOffset(9)));
         planner.stays(gtid("A:2"), "it stays".to_owned());
         assert!(matches!(
             planner.finish(Ending::WholeOrTorn),
             Plan::Refuse(Refusal::CannotBeUndone { .. })
         ));
+    }
+
+    #[test]
+    fn damage_is_cut_if_nothing_that_the_ring_has_of_this_server_goes_with_it() {
+        let refusal = Refusal::Damaged {
+            file: "f".to_owned(),
+            at: FileOffset(1250),
+            reason: "bits".to_owned(),
+        };
+        let other = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb";
+        let foreign = format!("{other}:1");
+        let refused = Plan::Refuse(refusal.clone());
+        let table = [
+            // Between two transactions.
+            ("A:1-5", vec!["A:4", "A:5"], None, cut(1250, "")),
+            ("A:1-4", vec!["A:4", "A:5"], None, cut(1100, "A:5")),
+            ("A:1-6", vec!["A:4", "A:5"], None, refused.clone()),
+            ("A:1-3:5", vec!["A:4"], None, refused.clone()),
+            // In the last one.
+            ("A:1-4", vec!["A:4", "A:5"], Some("A:5"), cut(1100, "A:5")),
+            ("A:1-5", vec!["A:4", "A:5"], Some("A:5"), refused),
+            (
+                "A:1-4",
+                vec!["A:4", &foreign],
+                Some(&foreign),
+                cut(1100, ""),
+            ),
+        ];
+        for (committed, file, within, expected) in table {
+            let ending = Ending::Damaged {
+                at: FileOffset(if within.is_some() { 1100 } else { 1250 }),
+                within: within.map(gtid),
+                refusal: refusal.clone(),
+            };
+            let committed = format!("{committed},{other}:1-9");
+            let found = plan(&committed, "A:1-3", &file, ending);
+            assert_eq!(found, expected, "{committed} {file:?}");
+        }
+        let committed = set("A:1");
+        let planner = Planner::new(&committed, &committed, None);
+        let plan = planner.finish(Ending::Damaged {
+            at: FileOffset(9),
+            within: None,
+            refusal: refusal.clone(),
+        });
+        assert_eq!(plan, Plan::Refuse(refusal));
     }
 }

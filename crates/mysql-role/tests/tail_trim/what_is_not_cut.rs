@@ -3,10 +3,10 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use mysql_role::supervisor::StartGuard;
 
-use crate::crashing_server::{CrashingServer, event_borders, guard};
+use crate::crashing_server::{CrashingServer, event_borders, guard, transaction_starts};
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
 const TABLE: &str = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)";
@@ -180,6 +180,27 @@ async fn a_file_that_contradicts_the_ring_is_refused() -> Result<()> {
     file.write_all_at(&[0xfd], 0)?;
     refused(&server, "is encrypted").await?;
     file.write_all_at(&bytes, 0)?;
+    Ok(())
+}
+
+/// As a cut of the power leaves what was not forced yet: in its first event, and in one behind that.
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_in_what_nobody_acknowledged_goes_with_it() -> Result<()> {
+    for behind_its_begin in [0, 2] {
+        let mut server = crashed_with("INSERT INTO d.t VALUES (1)").await?;
+        let path = server.last_file()?;
+        let begins = transaction_starts(&path)?[2];
+        let events = event_borders(&path)?;
+        let first = events.iter().position(|(at, _)| *at == begins);
+        let damaged = events[first.context("it begins with an event")? + behind_its_begin].0 + 20;
+        let byte = fs::read(&path)?[damaged as usize] ^ 1;
+        let file = OpenOptions::new().write(true).open(&path)?;
+        file.write_all_at(&[byte], damaged)?;
+        server.start_again().await?;
+        server.equals_the_ring()?;
+        ensure!(server.trimmed()?.len() == 1);
+        ensure!(server.server.client().value("SELECT COUNT(*) FROM d.t")? == "0");
+    }
     Ok(())
 }
 
