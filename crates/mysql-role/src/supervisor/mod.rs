@@ -15,6 +15,7 @@ mod guard;
 mod launch;
 mod options;
 mod process;
+mod starting;
 mod status;
 mod supervisor_task;
 

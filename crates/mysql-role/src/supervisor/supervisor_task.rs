@@ -17,7 +17,6 @@ use crate::supervisor::decision::{
     Action, DataDir, Found, ProcessId, Situation, Stopping, Wanted, decide,
 };
 use crate::supervisor::drain::{Drained, drain};
-use crate::supervisor::external::booted_open;
 use crate::supervisor::guard::StartGuard;
 use crate::supervisor::launch::ended_with;
 use crate::supervisor::options::SupervisorOptions;
@@ -26,35 +25,32 @@ use crate::supervisor::status::{SupervisorHandle, SupervisorState, SupervisorSta
 
 /// Runs a mysqld.
 pub struct Supervisor {
-    options: SupervisorOptions,
-    guard: Option<Arc<dyn StartGuard>>,
-    wanted: watch::Receiver<Wanted>,
+    pub(super) options: SupervisorOptions,
+    pub(super) guard: Option<Arc<dyn StartGuard>>,
+    pub(super) wanted: watch::Receiver<Wanted>,
     /// How often mysqld was to be started anew, and how often it was.
-    anew: (watch::Receiver<u64>, u64),
-    status: watch::Sender<SupervisorStatus>,
-    server: Option<Server>,
-    version: Option<ServerVersion>,
-    backoff: Backoff,
-    not_before: Option<Instant>,
-    stopping: Option<Stopping>,
+    pub(super) anew: (watch::Receiver<u64>, u64),
+    pub(super) status: watch::Sender<SupervisorStatus>,
+    pub(super) server: Option<Server>,
+    pub(super) version: Option<ServerVersion>,
+    pub(super) backoff: Backoff,
+    pub(super) not_before: Option<Instant>,
+    pub(super) stopping: Option<Stopping>,
 }
 
 /// The one that runs.
 #[derive(Debug)]
-struct Server {
-    id: ProcessId,
+pub(super) struct Server {
+    pub(super) id: ProcessId,
     /// Where it is a child of this process.
-    child: Option<Child>,
-    since: Instant,
+    pub(super) child: Option<Child>,
+    pub(super) since: Instant,
 }
 
 /// A server that ran this long was in order: the next failure is a first one.
 const IN_ORDER: Duration = Duration::from_secs(30);
 /// Between two looks at a process that is not our child, and at a stop that is on its way.
 const POLL: Duration = Duration::from_millis(100);
-/// From a look that found nothing to the one that confirms it.
-const SECOND_LOOK: Duration = Duration::from_millis(50);
-const BOOTED_OPEN: &str = "mysqld booted open for writes, which clients may have used before the member closed it: put super_read_only = ON into its configuration";
 
 impl std::fmt::Debug for Supervisor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -168,7 +164,7 @@ impl Supervisor {
     }
 
     /// What runs; notices the end of the one that ran.
-    fn found(&mut self) -> Found {
+    pub(super) fn found(&mut self) -> Found {
         let mark = self.mark();
         let Some(server) = &mut self.server else {
             return process::find(&mark);
@@ -199,7 +195,7 @@ impl Supervisor {
         process::find(&mark)
     }
 
-    fn mark(&self) -> Mark {
+    pub(super) fn mark(&self) -> Mark {
         let server = &self.options.server;
         let works_in = || fs::canonicalize(&server.data_dir).ok();
         Mark {
@@ -238,128 +234,6 @@ impl Supervisor {
             Ok(()) = self.anew.0.changed() => {}
             () = tokio::time::sleep(POLL) => {}
         }
-    }
-
-    async fn start(&mut self) {
-        // A program that is just beginning shows no arguments for a moment: look twice before starting
-        // a second server on one data directory.
-        tokio::time::sleep(SECOND_LOOK).await;
-        if self.found() != Found::Nothing {
-            return;
-        }
-        self.not_before = None;
-        if !self.may_start().await || self.found() != Found::Nothing {
-            return;
-        }
-        match self.try_start().await {
-            Ok(server) => {
-                info!(pid = server.id.0, "mysqld is started");
-                self.status.send_modify(|status| {
-                    status.starts += 1;
-                    status.warning = None;
-                });
-                self.look_how_it_booted();
-                self.go(SupervisorState::Running {
-                    pid: server.id,
-                    adopted: false,
-                });
-                self.server = Some(server);
-            }
-            Err(cause) => self.fail(format!("mysqld cannot be started: {cause}")),
-        }
-    }
-
-    /// Asks the guard. It is asked again at a steady pace: what it waits for may come at any moment.
-    async fn may_start(&mut self) -> bool {
-        let Some(guard) = self.guard.clone() else {
-            return true;
-        };
-        if !matches!(self.status.borrow().state, SupervisorState::Held { .. }) {
-            self.go(SupervisorState::Held {
-                cause: guard.what().to_owned(),
-            });
-        }
-        let unwanted = self.unwanted();
-        let answer = tokio::select! {
-            answer = guard.before_start() => answer,
-            () = unwanted => return false,
-        };
-        let Err(cause) = answer else {
-            return true;
-        };
-        self.not_before = Some(Instant::now() + self.options.retry.0);
-        if self.go(SupervisorState::Held {
-            cause: cause.clone(),
-        }) {
-            warn!("mysqld is not started: {cause}");
-        }
-        false
-    }
-
-    /// Ends when mysqld is not to run any more.
-    fn unwanted(&self) -> impl Future<Output = ()> + use<> {
-        let mut wanted = self.wanted.clone();
-        async move {
-            if wanted
-                .wait_for(|wanted| *wanted != Wanted::Running)
-                .await
-                .is_err()
-            {
-                // The handle is gone: nobody will change their mind.
-                std::future::pending().await
-            }
-        }
-    }
-
-    async fn try_start(&mut self) -> Result<Server, String> {
-        if let Some(external) = &self.options.external {
-            external.start().await?;
-            let Found::Unknown(id) = process::find(&self.mark()) else {
-                return Err("the start command ended well, and no mysqld works in the data directory; name its pid file if it may not be looked at".to_owned());
-            };
-            return Ok(Server {
-                id,
-                child: None,
-                since: Instant::now(),
-            });
-        }
-        let version = match self.version {
-            Some(version) => version,
-            None => self.options.server.ask_version().await?,
-        };
-        self.version = Some(version);
-        let child = self
-            .options
-            .server
-            .spawn(&self.options.server.words(version))
-            .map_err(|error| error.to_string())?;
-        let id = child
-            .id()
-            .and_then(|id| i32::try_from(id).ok())
-            .map(ProcessId);
-        let id = id.ok_or("it ended at once")?;
-        Ok(Server {
-            id,
-            child: Some(child),
-            since: Instant::now(),
-        })
-    }
-
-    /// The command line of a child decides that; another one's configuration may not.
-    fn look_how_it_booted(&self) {
-        let Some(external) = &self.options.external else {
-            return;
-        };
-        let (account, limit) = (self.options.account.clone(), external.limit);
-        let status = self.status.clone();
-        let starts = status.borrow().starts;
-        tokio::spawn(async move {
-            let open = tokio::time::timeout(limit, booted_open(&account)).await;
-            if open == Ok(true) && status.borrow().starts == starts {
-                error!("{BOOTED_OPEN}");
-                status.send_modify(|status| status.warning = Some(BOOTED_OPEN.to_owned()));
-            }
-        });
     }
 
     fn adopt(&mut self, id: ProcessId) {
@@ -466,7 +340,7 @@ impl Supervisor {
         self.something_changes().await;
     }
 
-    fn fail(&mut self, cause: String) {
+    pub(super) fn fail(&mut self, cause: String) {
         let wait = self.backoff.fail();
         error!(retry_in = ?wait, "{cause}");
         self.not_before = Some(Instant::now() + wait);
@@ -485,7 +359,7 @@ impl Supervisor {
     }
 
     /// Whether it was in another state.
-    fn go(&self, state: SupervisorState) -> bool {
+    pub(super) fn go(&self, state: SupervisorState) -> bool {
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
             if changed {

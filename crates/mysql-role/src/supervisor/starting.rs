@@ -1,0 +1,139 @@
+//! Starting mysqld: asking the guard, running the command, and looking how it came up.
+
+use std::time::{Duration, Instant};
+
+use tracing::{error, info, warn};
+
+use crate::supervisor::decision::{Found, ProcessId, Wanted};
+use crate::supervisor::external::booted_open;
+use crate::supervisor::process;
+use crate::supervisor::status::SupervisorState;
+use crate::supervisor::supervisor_task::{Server, Supervisor};
+
+/// From a look that found nothing to the one that confirms it.
+const SECOND_LOOK: Duration = Duration::from_millis(50);
+const BOOTED_OPEN: &str = "mysqld booted open for writes, which clients may have used before the member closed it: put super_read_only = ON into its configuration";
+
+impl Supervisor {
+    pub(super) async fn start(&mut self) {
+        // A program that is just beginning shows no arguments for a moment: look twice before starting
+        // a second server on one data directory.
+        tokio::time::sleep(SECOND_LOOK).await;
+        if self.found() != Found::Nothing {
+            return;
+        }
+        self.not_before = None;
+        if !self.may_start().await || self.found() != Found::Nothing {
+            return;
+        }
+        match self.try_start().await {
+            Ok(server) => {
+                info!(pid = server.id.0, "mysqld is started");
+                self.status.send_modify(|status| {
+                    status.starts += 1;
+                    status.warning = None;
+                });
+                self.look_how_it_booted();
+                self.go(SupervisorState::Running {
+                    pid: server.id,
+                    adopted: false,
+                });
+                self.server = Some(server);
+            }
+            Err(cause) => self.fail(format!("mysqld cannot be started: {cause}")),
+        }
+    }
+
+    /// Asks the guard. It is asked again at a steady pace: what it waits for may come at any moment.
+    async fn may_start(&mut self) -> bool {
+        let Some(guard) = self.guard.clone() else {
+            return true;
+        };
+        if !matches!(self.status.borrow().state, SupervisorState::Held { .. }) {
+            self.go(SupervisorState::Held {
+                cause: guard.what().to_owned(),
+            });
+        }
+        let unwanted = self.unwanted();
+        let answer = tokio::select! {
+            answer = guard.before_start() => answer,
+            () = unwanted => return false,
+        };
+        let Err(cause) = answer else {
+            return true;
+        };
+        self.not_before = Some(Instant::now() + self.options.retry.0);
+        if self.go(SupervisorState::Held {
+            cause: cause.clone(),
+        }) {
+            warn!("mysqld is not started: {cause}");
+        }
+        false
+    }
+
+    /// Ends when mysqld is not to run any more.
+    pub(super) fn unwanted(&self) -> impl Future<Output = ()> + use<> {
+        let mut wanted = self.wanted.clone();
+        async move {
+            if wanted
+                .wait_for(|wanted| *wanted != Wanted::Running)
+                .await
+                .is_err()
+            {
+                // The handle is gone: nobody will change their mind.
+                std::future::pending().await
+            }
+        }
+    }
+
+    async fn try_start(&mut self) -> Result<Server, String> {
+        if let Some(external) = &self.options.external {
+            external.start().await?;
+            let Found::Unknown(id) = process::find(&self.mark()) else {
+                return Err("the start command ended well, and no mysqld works in the data directory; name its pid file if it may not be looked at".to_owned());
+            };
+            return Ok(Server {
+                id,
+                child: None,
+                since: Instant::now(),
+            });
+        }
+        let version = match self.version {
+            Some(version) => version,
+            None => self.options.server.ask_version().await?,
+        };
+        self.version = Some(version);
+        let child = self
+            .options
+            .server
+            .spawn(&self.options.server.words(version))
+            .map_err(|error| error.to_string())?;
+        let id = child
+            .id()
+            .and_then(|id| i32::try_from(id).ok())
+            .map(ProcessId);
+        let id = id.ok_or("it ended at once")?;
+        Ok(Server {
+            id,
+            child: Some(child),
+            since: Instant::now(),
+        })
+    }
+
+    /// The command line of a child decides that; another one's configuration may not.
+    fn look_how_it_booted(&self) {
+        let Some(external) = &self.options.external else {
+            return;
+        };
+        let (account, limit) = (self.options.account.clone(), external.limit);
+        let status = self.status.clone();
+        let starts = status.borrow().starts;
+        tokio::spawn(async move {
+            let open = tokio::time::timeout(limit, booted_open(&account)).await;
+            if open == Ok(true) && status.borrow().starts == starts {
+                error!("{BOOTED_OPEN}");
+                status.send_modify(|status| status.warning = Some(BOOTED_OPEN.to_owned()));
+            }
+        });
+    }
+}
