@@ -100,6 +100,16 @@ fn lead(situation: &Situation, server: Incarnation, term: LeaderTerm, now: Insta
     }
     match situation.readiness {
         Readiness::Always => Action::Stay,
+        // What it lacks may be what waits there: taken over by the ring, and not acknowledged before this member ended. No
+        // ACK comes from a ring whose leader does not take it for the primary, and nothing is applied while commits wait. Its
+        // recovery commits what the ring has.
+        Readiness::Lacks
+            if situation.ready_in == Some(server)
+                && situation.door == Door::Stuck
+                && situation.can_restart =>
+        {
+            Action::Restart
+        }
         // Found in this leadership, or the door would not have been looked at for it.
         Readiness::Lacks if situation.ready_in == Some(server) => follow(situation, now),
         _ => Action::Compare(term),
@@ -161,6 +171,10 @@ mod tests {
             (serving, Closed, Some(1), Off, lacks, Some(1), Follow),
             (serving, Open, Some(1), Off, lacks, Some(1), Stay),
             (serving, Closed, Some(1), failed, lacks, Some(1), Stay),
+            // What waits in a server that lacks something would wait for ever.
+            (serving, Stuck, Some(1), Off, lacks, Some(1), Restart),
+            (serving, Stuck, Some(1), Off, lacks, None, Compare(TERM)),
+            (serving, Stuck, Some(1), Off, ready, Some(1), Stay),
             (
                 serving,
                 Closed,

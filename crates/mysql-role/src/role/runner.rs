@@ -136,7 +136,7 @@ impl<R: Ring + CommittedLog> Role<R> {
             Action::Follow => self.follow(situation.server),
             Action::Finish(term) => return self.finish(term, situation.server).await,
             Action::EndApplier => self.end_applier().await,
-            Action::Restart => self.restart().await,
+            Action::Restart => self.restart(situation.leading).await,
         }
         true
     }
@@ -299,8 +299,13 @@ impl<R: Ring + CommittedLog> Role<R> {
         }
     }
 
-    async fn restart(&mut self) {
-        let why = "commits wait here for an ACK, and the primary is beside another member";
+    async fn restart(&mut self, leading: Leading) {
+        let why = match leading {
+            Leading::Serving(_) => {
+                "commits wait here for an ACK, and it is to catch up with the ring first"
+            }
+            _ => "commits wait here for an ACK, and the primary is beside another member",
+        };
         warn!("mysqld is killed and started again: {why}");
         self.go(RoleState::Restarting {
             why: why.to_owned(),

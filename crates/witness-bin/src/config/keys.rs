@@ -271,7 +271,7 @@ pub const KEYS: &[Key] = &[
         Kind::Text,
         Value("\"witness\""),
         "",
-        "Account of the member in that mysqld. It needs REPLICATION SLAVE, REPLICATION CLIENT, SYSTEM_VARIABLES_ADMIN and CONNECTION_ADMIN.",
+        "Account of the member in that mysqld. It needs REPLICATION SLAVE, REPLICATION CLIENT, SYSTEM_VARIABLES_ADMIN and CONNECTION_ADMIN; with `mysql.apply = \"rows\"` ALL PRIVILEGES WITH GRANT OPTION, because it applies whatever the log says.",
     ),
     Key {
         path: "mysql.password",
@@ -421,7 +421,7 @@ pub const KEYS: &[Key] = &[
         Kind::Choice(&["rows", "off"]),
         Value("\"rows\""),
         "",
-        "What applies the ring's log to mysqld while another member leads: `rows` the member's applier, row by row; `off` nothing, for a ring with one mysqld.",
+        "What applies the ring's log to mysqld while another member leads: `rows` the member's applier, row by row; `off` nothing, for a ring with one mysqld. Nothing either with `mysql.manage_settings = false`, since applying and leading need different settings.",
     ),
     key(
         "mysql.apply_workers",

@@ -394,8 +394,12 @@ fn mysql(values: &Values) -> Option<MysqlSettings> {
             .filter(|id| *id != 0),
         server_uuid: values.uuid("mysql.server_uuid")?,
         manage_settings: values.bool("mysql.manage_settings")?,
-        apply_workers: match text("mysql.apply")?.as_str() {
-            "off" => None,
+        apply_workers: match (
+            text("mysql.apply")?.as_str(),
+            values.bool("mysql.manage_settings")?,
+        ) {
+            // Applying needs semi-sync off, and leading needs it on.
+            ("off", _) | (_, false) => None,
             _ => Some(usize::try_from(values.number("mysql.apply_workers")?).ok()?),
         },
     })
