@@ -7,6 +7,7 @@ mod applied;
 mod client_writers;
 mod replicaset;
 mod scene;
+mod stock_replica;
 
 pub use acked_writers::{AckedWriters, Commit, WrittenRows};
 pub use agreement::{assert_nothing_lost_or_doubled, ring_gtids};
@@ -14,3 +15,4 @@ pub use applied::Pair;
 pub use client_writers::ClientWriters;
 pub use replicaset::{CLIENT, CLIENT_PASSWORD, Replicaset};
 pub use scene::Scene;
+pub use stock_replica::StockReplica;

@@ -1,5 +1,7 @@
 //! A consumer of a binlog server gets committed transactions only, and one that does not read costs its queue and no commit.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::fs;
 use std::thread;
 use std::time::Duration;

@@ -1,6 +1,8 @@
 //! Stock `mysqlbinlog` and `mysql` at a member's binlog server: copies that are the member's own files, reading by GTIDs,
 //! files listed, rotated and purged, and what was purged refused as by any source.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};

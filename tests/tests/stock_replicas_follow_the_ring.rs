@@ -3,51 +3,11 @@
 
 use std::fs;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, bail};
-use testkit::mysqld::{Mysqld, MysqldOptions};
-use testkit::ring::{BINLOG_PASSWORD, BINLOG_USER};
-use witness_tests::{Scene, assert_nothing_lost_or_doubled};
+use witness_tests::{Scene, StockReplica, assert_nothing_lost_or_doubled};
 
 const CAUGHT_UP: Duration = Duration::from_secs(60);
-const CONNECTED: Duration = Duration::from_secs(30);
-
-/// Attaches a server as any operator would.
-fn attach(replica: &Mysqld, source: std::net::SocketAddr, how: &str) -> Result<()> {
-    let client = replica.client();
-    client.sql(&format!(
-        "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{}', SOURCE_PORT = {}, SOURCE_USER = '{BINLOG_USER}', \
-         SOURCE_PASSWORD = '{BINLOG_PASSWORD}', SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = 600, \
-         SOURCE_HEARTBEAT_PERIOD = 1, {how}; START REPLICA",
-        source.ip(),
-        source.port(),
-    ))?;
-    connected(replica)
-}
-
-fn connected(replica: &Mysqld) -> Result<()> {
-    let deadline = Instant::now() + CONNECTED;
-    let query = "SELECT service_state, last_error_message FROM performance_schema.replication_connection_status";
-    loop {
-        let rows = replica.client().sql(query)?;
-        if rows.0.iter().any(|row| row[0] == "ON") {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            bail!(
-                "the replica does not connect: {rows:?}\n{}",
-                replica.error_log()
-            );
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
-}
-
-fn replica(id: u32) -> Mysqld {
-    let tree = testkit::mysql_tree::MysqlTree::require();
-    Mysqld::launch_with(&tree, MysqldOptions::with_server_id(id)).unwrap()
-}
 
 #[test]
 fn replicas_of_every_kind_equal_the_primary_after_their_sources_were_killed() {
@@ -70,18 +30,24 @@ fn replicas_of_every_kind_equal_the_primary_after_their_sources_were_killed() {
             .with("log", "max_file_bytes = \"256KiB\"")
     })
     .unwrap();
-    let replicas = [replica(11), replica(12), replica(13)];
-    let sources = [1, 2, 0].map(|member| scene.ring.binlog_server(member));
-    let [plain, tls, placed] = &replicas;
-    attach(
-        plain,
-        sources[0],
-        "SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 0, GET_SOURCE_PUBLIC_KEY = 1",
-    )
-    .unwrap();
-    attach(tls, sources[1], "SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 1").unwrap();
-    let by_place = "SOURCE_AUTO_POSITION = 0, SOURCE_SSL = 0, SOURCE_LOG_FILE = 'binlog.000001', SOURCE_LOG_POS = 4";
-    attach(placed, sources[2], by_place).unwrap();
+    let attach = |server_id, member, how| {
+        let source = scene.ring.binlog_server(member);
+        StockReplica::attach(server_id, source, how).unwrap()
+    };
+    let replicas = [
+        attach(
+            11,
+            1,
+            "SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 0, GET_SOURCE_PUBLIC_KEY = 1",
+        ),
+        attach(12, 2, "SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 1"),
+        attach(
+            13,
+            0,
+            "SOURCE_AUTO_POSITION = 0, SOURCE_SSL = 0, SOURCE_LOG_FILE = 'binlog.000001', SOURCE_LOG_POS = 4",
+        ),
+    ];
+    let [_, tls, placed] = &replicas;
 
     let writers = scene.start_writers(4).unwrap();
     scene
@@ -121,23 +87,10 @@ fn replicas_of_every_kind_equal_the_primary_after_their_sources_were_killed() {
     );
     assert_nothing_lost_or_doubled(&scene.server, &files, &written).unwrap();
 
-    let executed = scene.server.client().gtid_executed().unwrap();
+    let primary = scene.server.client();
     for (replica, kind) in replicas.iter().zip(["plain", "tls", "placed"]) {
-        let client = replica.client();
-        client
-            .wait_for_gtids(&executed, CAUGHT_UP)
-            .unwrap_or_else(|error| {
-                let said = client.sql("SHOW REPLICA STATUS");
-                panic!("{kind}: {error}\n{said:?}\n{}", replica.error_log());
-            });
-        assert_eq!(client.gtid_executed().unwrap(), executed, "{kind}");
-        for schema in ["acked", "odd"] {
-            assert_eq!(
-                client.table_checksums(schema).unwrap(),
-                scene.server.client().table_checksums(schema).unwrap(),
-                "{kind} {schema}"
-            );
-        }
+        let equal = replica.equals(&primary, &["acked", "odd"], CAUGHT_UP);
+        equal.unwrap_or_else(|error| panic!("{kind}: {error:#}"));
     }
     let ssl = "SELECT ssl_allowed FROM performance_schema.replication_connection_configuration";
     assert_eq!(tls.client().value(ssl).unwrap(), "YES");

@@ -70,7 +70,7 @@ pub(crate) async fn run(client: &mut Client<'_>, request: Request, sequence: u8)
     let mut bytes = out.take().to_vec();
     mysql_link::wire::encode_packet(out.sequence(), &last, &mut bytes);
     match client.send(&bytes).await {
-        Ok(()) => Ended::DumpEnded(words),
+        Ok(()) => Ended::DumpOver(words),
         Err(ended) => ended,
     }
 }
@@ -348,7 +348,7 @@ impl Dump<'_, '_> {
         let progress = &self.attached.progress;
         let sent = tokio::select! {
             sent = self.client.send_telling(&bytes, |left| progress.queued(left)) => sent,
-            () = self.attached.replaced.cancelled() => return Err(Ended::DumpEnded(replaced().message).into()),
+            () = self.attached.replaced.cancelled() => return Err(Ended::DumpOver(replaced().message).into()),
         };
         self.last_sent = Instant::now();
         Ok(sent?)

@@ -25,7 +25,7 @@ pub(crate) enum Ended {
     #[error("it said goodbye")]
     Goodbye,
     #[error("the dump has ended: {0}")]
-    DumpEnded(String),
+    DumpOver(String),
     #[error("the login failed: {0}")]
     Login(String),
     #[error("the connection was lost: {0}")]

@@ -1,0 +1,96 @@
+//! A stock replica of a member's binlog server, made as any operator would.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
+use testkit::ring::{BINLOG_PASSWORD, BINLOG_USER};
+
+const CONNECTED: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(50);
+
+/// See the module.
+pub struct StockReplica {
+    server: Mysqld,
+}
+
+impl StockReplica {
+    /// A fresh mysqld that replicates from `source`; `how` are further options of CHANGE REPLICATION SOURCE.
+    ///
+    /// # Errors
+    /// When it does not start or does not connect.
+    pub fn attach(server_id: u32, source: SocketAddr, how: &str) -> Result<Self> {
+        let options = MysqldOptions::with_server_id(server_id);
+        let server = Mysqld::launch_with(&MysqlTree::require(), options)?;
+        server.client().sql(&format!(
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{}', SOURCE_PORT = {}, SOURCE_USER = '{BINLOG_USER}', \
+             SOURCE_PASSWORD = '{BINLOG_PASSWORD}', SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = 600, \
+             SOURCE_HEARTBEAT_PERIOD = 1, {how}; START REPLICA",
+            source.ip(),
+            source.port(),
+        ))?;
+        let replica = Self { server };
+        let deadline = Instant::now() + CONNECTED;
+        while replica.connection()?.0 != "ON" {
+            if Instant::now() > deadline {
+                bail!("the replica does not connect: {}", replica.words());
+            }
+            thread::sleep(POLL);
+        }
+        Ok(replica)
+    }
+
+    /// Whether it is connected (`ON`, `CONNECTING`, `OFF`), and its last error.
+    ///
+    /// # Errors
+    /// With the server's message.
+    pub fn connection(&self) -> Result<(String, String)> {
+        let query = "SELECT service_state, last_error_message FROM performance_schema.replication_connection_status";
+        let rows = self.client().sql(query)?.0;
+        let row = rows.into_iter().next().context("it is no replica")?;
+        let mut columns = row.into_iter();
+        Ok((
+            columns.next().unwrap_or_default(),
+            columns.next().unwrap_or_default(),
+        ))
+    }
+
+    /// Its administrator's client.
+    #[must_use]
+    pub fn client(&self) -> MysqlClient {
+        self.server.client()
+    }
+
+    /// Waits until it has what `primary` has executed, and compares the tables of some schemas.
+    ///
+    /// # Errors
+    /// When it does not get there in time, or has something else.
+    pub fn equals(&self, primary: &MysqlClient, schemas: &[&str], limit: Duration) -> Result<()> {
+        let executed = primary.gtid_executed()?;
+        let client = self.client();
+        let caught_up = client.wait_for_gtids(&executed, limit);
+        caught_up.with_context(|| self.words())?;
+        ensure!(
+            client.gtid_executed()? == executed,
+            "it has more than the primary"
+        );
+        for schema in schemas {
+            let (own, theirs) = (
+                client.table_checksums(schema)?,
+                primary.table_checksums(schema)?,
+            );
+            ensure!(own == theirs, "{schema}: {own:?} and {theirs:?}");
+        }
+        Ok(())
+    }
+
+    /// What it says of its replication.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let status = self.client().sql("SHOW REPLICA STATUS");
+        format!("{status:?}\n{}", self.server.error_log())
+    }
+}
