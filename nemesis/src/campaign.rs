@@ -96,6 +96,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             println!("figures: {}", figures.write()?.display());
             Ok(())
         }
+        // Nothing went wrong that somebody would want to look at.
+        Err(error) if error.is::<Interrupted>() => Err(error),
         Err(error) => {
             home.disable_cleanup(true);
             Err(error.context(format!(
@@ -325,9 +327,16 @@ fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
+/// The user has had enough.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("interrupted")]
+struct Interrupted;
+
 fn ensure_goes_on(stop: &AtomicBool) -> Result<()> {
-    ensure!(!stop.load(Ordering::Relaxed), "interrupted");
-    Ok(())
+    match stop.load(Ordering::Relaxed) {
+        true => Err(Interrupted.into()),
+        false => Ok(()),
+    }
 }
 
 fn bar(arguments: &Arguments) -> Result<ProgressBar> {

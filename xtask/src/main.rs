@@ -1,11 +1,12 @@
 //! `cargo xtask`: the tasks of the workspace that cargo has no word for.
 //!
-//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `compare` measures against stock MySQL. What tests share with these tasks is
+//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` does faults to a ring with real mysqlds, `compare` measures against stock MySQL. What tests share with these tasks is
 //! in `testkit`.
 
 mod compare;
 mod debian;
 mod mysql;
+mod nemesis;
 mod sim;
 mod test;
 
@@ -28,6 +29,8 @@ enum Task {
     Test(test::Options),
     /// Run seeds of the simulated ring
     Sim(sim::Options),
+    /// Faults at random against a ring with real mysqlds
+    Nemesis(nemesis::Options),
     /// Measure this project beside stock MySQL
     #[command(subcommand)]
     Compare(compare::Comparison),
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Task::Mysql(options) => mysql::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Sim(options) => sim::run(&options),
+        Task::Nemesis(options) => nemesis::run(&options),
         Task::Compare(comparison) => compare::run(&comparison),
     };
     match done {

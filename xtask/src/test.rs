@@ -12,6 +12,7 @@ use testkit::mysql_tree::QUICK_VARIABLE;
 use testkit::ring::BUILT_VARIABLE;
 
 use crate::mysql;
+use crate::nemesis;
 use crate::sim::{self, Build, Seeds};
 
 /// How many seeds of the simulator a change has to pass, and within how many something broken has to be found.
@@ -39,6 +40,8 @@ enum Action {
     Mysql,
     /// Runs seeds of the simulator that the tests have built; with something broken on purpose, one of them has to fail.
     Simulate { mutation: Option<&'static str> },
+    /// Does a few faults to a ring with real mysqlds.
+    Nemesis,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,6 +138,12 @@ fn steps(quick: bool) -> Vec<Step> {
         let action = Action::Simulate { mutation };
         steps.push(Step { name, action });
     }
+    if !quick {
+        steps.push(Step {
+            name: "nemesis",
+            action: Action::Nemesis,
+        });
+    }
     steps.push(Step {
         name: "documentation",
         action: Action::Cargo {
@@ -174,6 +183,7 @@ fn perform(action: &Action) -> Result<()> {
                 mutation: mutation.map(str::to_owned),
             },
         ),
+        Action::Nemesis => nemesis::run_short(),
         Action::Cargo {
             arguments,
             variables,
@@ -223,6 +233,7 @@ mod tests {
                 "broken barrier",
                 "broken majority",
                 "broken disk",
+                "nemesis",
                 "documentation"
             ]
         );
@@ -231,7 +242,7 @@ mod tests {
     #[test]
     fn quick_leaves_out_the_mysqld_and_only_that() {
         let mut full = names(false);
-        full.retain(|name| *name != "mysql");
+        full.retain(|name| !["mysql", "nemesis"].contains(name));
         assert_eq!(names(true), full);
         let tests = steps(true)
             .into_iter()

@@ -57,6 +57,18 @@ pub fn embedded_member(profile: Profile) -> Result<PathBuf> {
     )
 }
 
+/// Builds the program that does faults to a ring if it is not up to date, and says where it is. See [`BUILT_VARIABLE`].
+///
+/// # Errors
+/// When it does not compile.
+pub fn nemesis_binary(profile: Profile) -> Result<PathBuf> {
+    build(
+        &["--package", "nemesis", "--bin", "nemesis"],
+        "nemesis",
+        profile,
+    )
+}
+
 /// `file` is where cargo puts it, below the profile's folder.
 fn build(target: &[&str], file: &str, profile: Profile) -> Result<PathBuf> {
     let built = figures::target_folder().join(profile.folder()).join(file);

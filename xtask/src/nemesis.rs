@@ -1,0 +1,110 @@
+//! `cargo xtask nemesis`: builds the members and the program of that name, which does the rest: faults at random against a
+//! ring with real mysqlds.
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use testkit::ring::{Profile, nemesis_binary, witness_binary};
+
+use crate::sim::Build;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Stop after so many minutes; 10, when --cycles is not given either
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Stop after so many faults
+    #[arg(long)]
+    cycles: Option<u32>,
+    /// The faults of this seed; another one every time without it
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Faults of these kinds only: `help` names them
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// `dev` has the engine's own assertions, `release` is what is shipped
+    #[arg(long, value_enum, default_value_t = Build::Dev)]
+    build: Build,
+}
+
+/// A short run for every change: each kind of fault once, from a seed that stays.
+const SHORT: Options = Options {
+    minutes: None,
+    cycles: Some(12),
+    seed: 1,
+    only: Vec::new(),
+    build: Build::Dev,
+};
+
+/// Becomes the program that does it, so that Ctrl-C ends that one in good order.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let error = command(options)?.exec();
+    Err(error).context("cannot start the nemesis")
+}
+
+/// The short run.
+pub(crate) fn run_short() -> Result<()> {
+    let status = command(&SHORT)?
+        .status()
+        .context("cannot start the nemesis")?;
+    if !status.success() {
+        bail!("the nemesis ended with {status}");
+    }
+    Ok(())
+}
+
+fn command(options: &Options) -> Result<Command> {
+    let profile = match options.build {
+        Build::Dev => Profile::Dev,
+        Build::Release => Profile::Release,
+    };
+    let (witness, nemesis) = (witness_binary(profile)?, nemesis_binary(profile)?);
+    let mut command = Command::new(nemesis);
+    command.args(arguments(options, witness));
+    Ok(command)
+}
+
+fn arguments(options: &Options, witness: PathBuf) -> Vec<String> {
+    let mut arguments = vec![
+        format!("--witness={}", witness.display()),
+        format!("--seed={}", options.seed),
+    ];
+    arguments.extend(options.minutes.map(|minutes| format!("--minutes={minutes}")));
+    arguments.extend(options.cycles.map(|cycles| format!("--cycles={cycles}")));
+    arguments.extend(options.only.iter().map(|kind| format!("--only={kind}")));
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_is_handed_on() {
+        let options = Options {
+            minutes: Some(1.5),
+            cycles: Some(3),
+            seed: 7,
+            only: vec!["restart".to_owned(), "promote".to_owned()],
+            build: Build::Dev,
+        };
+        assert_eq!(
+            arguments(&options, "w".into()),
+            [
+                "--witness=w",
+                "--seed=7",
+                "--minutes=1.5",
+                "--cycles=3",
+                "--only=restart",
+                "--only=promote"
+            ]
+        );
+        assert_eq!(
+            arguments(&SHORT, "w".into()),
+            ["--witness=w", "--seed=1", "--cycles=12"]
+        );
+    }
+}
