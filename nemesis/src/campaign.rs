@@ -1,7 +1,6 @@
 //! One run: the ring comes up, faults come one after the other while clients write and readers look, and everything is
 //! checked every few faults and at the end.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -79,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Duration::from_secs_f64(arguments.across_ms / 1e3),
     )?;
     let log_path = log.path().to_owned();
-    let done = Campaign::open(stage, stop, log, home.path().to_owned()).and_then(|mut campaign| {
+    let done = Campaign::open(stage, stop, log).and_then(|mut campaign| {
         let done = campaign.go_through(arguments, seed, &bar);
         campaign.close(done)
     });
@@ -111,12 +110,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 impl Campaign {
     /// Brings the ring up, until clients are acknowledged.
-    fn open(
-        mut stage: Stage,
-        stop: Arc<AtomicBool>,
-        log: CycleLog,
-        folder: PathBuf,
-    ) -> Result<Self> {
+    fn open(mut stage: Stage, stop: Arc<AtomicBool>, log: CycleLog) -> Result<Self> {
         stage.bootstrap()?;
         let findings = Findings::default();
         let guide = Guide::start(stage.places(), &findings);
@@ -124,15 +118,14 @@ impl Campaign {
         let deadline = Instant::now() + READY_LIMIT;
         let primary = loop {
             ensure_goes_on(&stop)?;
-            stage.look_after().with_context(|| stage_words(&stage))?;
+            stage.look_after().with_context(|| stage.words())?;
             if let Some(index) = direction.primary_index() {
                 break index;
             }
             if Instant::now() > deadline {
                 bail!(
-                    "nobody takes writes, in {}\n{}",
-                    folder.display(),
-                    stage_words(&stage)
+                    "nobody takes writes after {READY_LIMIT:?}\n{}",
+                    stage.words()
                 );
             }
             thread::sleep(LOOK);
@@ -221,14 +214,17 @@ impl Campaign {
         if fault.settle {
             self.settle().with_context(|| format!("{doing} {words}"))?;
         }
+        let settled = match fault.settle {
+            true => format!(
+                ", recovered {} ms after it was over",
+                cured.elapsed().as_millis()
+            ),
+            false => String::new(),
+        };
         self.log.line(&format!(
-            "  first commit {} ms, longest pause {} ms, settled {} ms after it was over",
+            "  first commit {} ms, longest pause {} ms{settled}",
             recovery.as_millis(),
-            pause.as_millis(),
-            match fault.settle {
-                true => cured.elapsed().as_millis().to_string(),
-                false => "-".to_owned(),
-            }
+            pause.as_millis()
         ))?;
         self.cycles.push(Cycle {
             kind: fault.kind,
@@ -250,7 +246,7 @@ impl Campaign {
             ensure!(
                 moment.elapsed() < WRITES_LIMIT,
                 "nobody takes writes after {WRITES_LIMIT:?}\n{}",
-                stage_words(&self.stage)
+                self.stage.words()
             );
             thread::sleep(LOOK);
         }
@@ -263,7 +259,7 @@ impl Campaign {
             ensure_goes_on(&self.stop)?;
             self.stage
                 .look_after()
-                .with_context(|| stage_words(&self.stage))?;
+                .with_context(|| self.stage.words())?;
             let why = match self.stage.standing() {
                 Ok(_) => break,
                 Err(why) => why,
@@ -271,7 +267,7 @@ impl Campaign {
             ensure!(
                 Instant::now() < deadline,
                 "not everybody has recovered after {SETTLE_LIMIT:?}: {why:#}\n{}",
-                stage_words(&self.stage)
+                self.stage.words()
             );
             thread::sleep(LOOK * 8);
         }
@@ -312,10 +308,6 @@ impl Campaign {
         }
         done.map(|()| summary)
     }
-}
-
-fn stage_words(stage: &Stage) -> String {
-    stage.words()
 }
 
 /// Ctrl-C ends the run in good order, so that processes and namespaces go.

@@ -39,18 +39,18 @@ impl CycleLog {
     /// Writes a line, and shows it as what is being done.
     pub(crate) fn line(&mut self, what: &str) -> Result<()> {
         let at = self.started.elapsed().as_secs_f64();
-        writeln!(self.file, "{at:8.2} {what}")?;
-        self.show(what);
+        let line = format!("{at:8.2} {what}");
+        writeln!(self.file, "{line}")?;
+        // Without a terminal nobody sees the bar.
+        match self.bar.is_hidden() {
+            true => eprintln!("{line}"),
+            false => self.show(what),
+        }
         Ok(())
     }
 
     /// Shows what is being done.
     pub(crate) fn show(&self, what: &str) {
         self.bar.set_message(what.to_owned());
-        // Without a terminal nobody sees the bar.
-        if self.bar.is_hidden() {
-            let at = self.started.elapsed().as_secs_f64();
-            eprintln!("{at:8.2} {what}");
-        }
     }
 }

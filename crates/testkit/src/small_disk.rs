@@ -15,6 +15,8 @@ use crate::bounded_run;
 use crate::owner::Owner;
 
 const LIMIT: Duration = Duration::from_secs(20);
+/// How often a disk that is written to is measured again.
+const MOST_TRIES: u32 = 100;
 const MOUNTS: &str = "/proc/self/mounts";
 
 /// See the module. It goes, with what is on it, when this is dropped.
@@ -56,9 +58,17 @@ impl SmallDisk {
     /// # Errors
     /// When its size cannot be changed.
     pub fn fill(&self) -> Result<()> {
-        let space = statvfs(&self.folder)?;
-        let held = (space.f_blocks - space.f_bfree) * space.f_frsize;
-        self.resize(held)
+        let mut tries = 0;
+        loop {
+            let space = statvfs(&self.folder)?;
+            let held = (space.f_blocks - space.f_bfree) * space.f_frsize;
+            tries += 1;
+            match self.resize(held) {
+                // Somebody wrote in between.
+                Err(_) if tries < MOST_TRIES => {}
+                done => return done,
+            }
+        }
     }
 }
 
