@@ -52,7 +52,7 @@ impl StatusSource for Player {
 impl CommandSource for Player {
     fn command(&self, _: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes> {
         let command: OperatorCommand = serde_json::from_slice(&json).expect("a command");
-        let OperatorCommand::Promote { to } = command else {
+        let OperatorCommand::Promote { to, .. } = command else {
             panic!("{command:?}");
         };
         let (events, receiver) = mpsc::channel(8);
@@ -148,6 +148,7 @@ fn view(id: u64, roster: &[RosterView]) -> MemberView {
         roster: roster.to_vec(),
         peers: Vec::new(),
         mysql: None,
+        consumers: None,
         fault: None,
     }
 }

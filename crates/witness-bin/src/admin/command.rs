@@ -14,6 +14,9 @@ pub enum OperatorCommand {
     Promote {
         /// Who is to lead.
         to: MemberId,
+        /// Also where its mysqld is not fit to be the primary soon.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        force: bool,
     },
     /// Asks whether a member would be elected. To the leader.
     MockElection {
@@ -80,7 +83,7 @@ impl OperatorCommand {
 impl fmt::Display for OperatorCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Promote { to } => write!(f, "the promotion of member {to}"),
+            Self::Promote { to, .. } => write!(f, "the promotion of member {to}"),
             Self::MockElection { to } => write!(f, "the mock election of member {to}"),
             Self::AddMember { member, .. } => write!(f, "taking member {member} in"),
             Self::RemoveMember { member } => write!(f, "the removal of member {member}"),
@@ -106,7 +109,10 @@ mod tests {
         let member = MemberId(9);
         for (command, expected) in [
             (
-                OperatorCommand::Promote { to: MemberId(2) },
+                OperatorCommand::Promote {
+                    to: MemberId(2),
+                    force: false,
+                },
                 r#"{"command":"promote","to":2}"#,
             ),
             (

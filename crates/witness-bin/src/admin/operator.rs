@@ -263,7 +263,10 @@ mod tests {
 
     #[test]
     fn what_is_not_known_says_where_to_look() {
-        let command = OperatorCommand::Promote { to: MemberId(2) };
+        let command = OperatorCommand::Promote {
+            to: MemberId(2),
+            force: false,
+        };
         let failure = unknown(&command, &Directory::default(), "it was interrupted here");
         assert_eq!(failure.exit, Exit::Unknown);
         assert_eq!(

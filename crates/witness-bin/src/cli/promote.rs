@@ -15,6 +15,9 @@ use crate::terminal::{Failure, Format, print_json, print_text};
 pub(crate) struct PromoteArgs {
     /// Name or number of the member that is to lead
     member: String,
+    /// Also when its mysqld does not follow, or is far behind: clients wait until it has caught up
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
@@ -53,7 +56,10 @@ pub(crate) fn run(args: &PromoteArgs, format: Format) -> Result<(), Failure> {
             "Promote `{}` in region {}? Writes wait for a moment, and go there afterwards.",
             place.name, place.region
         ))?;
-        let command = OperatorCommand::Promote { to: place.id };
+        let command = OperatorCommand::Promote {
+            to: place.id,
+            force: args.force,
+        };
         let until = args.patience.until();
         match session.order(&report, &command, until, format).await? {
             CommandResult::Promoted(promoted) => show(&place, &promoted, format),

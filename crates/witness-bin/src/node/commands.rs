@@ -18,6 +18,7 @@ use super::mysql::connect_options;
 use super::purge_order;
 use super::ring_handle::RingHandle;
 use crate::admin::{CommandEvent, CommandResult, OperatorCommand, PurgeReport, PurgeWish, Refusal};
+use crate::status::{MemberView, MysqlView};
 use crate::terminal::Exit;
 
 /// Events that wait for an operator who does not read; later phases are not told to such a one.
@@ -165,7 +166,7 @@ impl Work {
             )
         })?;
         Ok(match command {
-            OperatorCommand::Promote { to } => self.promote(member, to).await?,
+            OperatorCommand::Promote { to, force } => self.promote(member, to, force).await?,
             OperatorCommand::MockElection { to } => {
                 CommandResult::MockElection(member.mock_election(to).await?)
             }
@@ -186,7 +187,15 @@ impl Work {
         })
     }
 
-    async fn promote(&self, member: &Member, to: MemberId) -> Result<CommandResult, Refusal> {
+    async fn promote(
+        &self,
+        member: &Member,
+        to: MemberId,
+        force: bool,
+    ) -> Result<CommandResult, Refusal> {
+        if !force {
+            self.fit_to_be_promoted(member, to).await?;
+        }
         let (progress, mut seen) = watch::channel(PromotionProgress::default());
         let promoting = member.promote(to, progress);
         tokio::pin!(promoting);
@@ -204,6 +213,23 @@ impl Work {
         };
         told.tell(&seen.borrow().clone(), &self.events);
         Ok(CommandResult::Promoted(outcome?))
+    }
+
+    /// Asks the target how its mysqld is. One that does not answer is left to the promotion, which says what is wrong.
+    async fn fit_to_be_promoted(&self, member: &Member, to: MemberId) -> Result<(), Refusal> {
+        let others = member.others();
+        let Some(record) = others.get(&to) else {
+            return Ok(());
+        };
+        let asked = async {
+            let client = AdminClient::new(&record.address, self.tls.as_ref(), self.transport);
+            let answer = client.ok()?.status().await.ok()?;
+            serde_json::from_slice::<MemberView>(&answer).ok()
+        };
+        let Some(view) = asked.await else {
+            return Ok(());
+        };
+        fitness(&record.name, view.mysql.as_ref())
     }
 
     async fn purge(
@@ -256,6 +282,31 @@ impl Work {
     }
 }
 
+/// A mysqld that is this far behind keeps clients waiting for about as long.
+const MOST_BEHIND: Duration = Duration::from_secs(5);
+
+/// Whether a mysqld could be the primary soon.
+fn fitness(name: &str, mysqld: Option<&MysqlView>) -> Result<(), Refusal> {
+    let Some(mysqld) = mysqld.filter(|mysqld| mysqld.applies) else {
+        return Ok(());
+    };
+    let unfit = match mysqld.lag_ms {
+        _ if !mysqld.following => format!(
+            "the mysqld beside `{name}` does not follow the ring: {}",
+            mysqld.role
+        ),
+        Some(lag) if u128::from(lag) > MOST_BEHIND.as_millis() => format!(
+            "the mysqld beside `{name}` is {lag} ms behind, and clients would wait for about that long"
+        ),
+        _ => return Ok(()),
+    };
+    Err(Refusal::new(
+        Exit::Refused,
+        unfit,
+        "nothing was changed; wait until it follows closely (`witness status`), or add --force",
+    ))
+}
+
 fn not_open() -> Refusal {
     Refusal::new(
         Exit::NoQuorum,
@@ -299,5 +350,39 @@ impl PhasesTold {
             let phase = phase.name().to_owned();
             events.tell(&CommandEvent::Began { phase });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mysqld_that_is_not_there_soon_is_not_promoted() {
+        let following = |lag_ms| MysqlView {
+            applies: true,
+            following: true,
+            lag_ms,
+            ..MysqlView::default()
+        };
+        assert!(fitness("db-2", Some(&following(Some(5_000)))).is_ok());
+        assert!(fitness("db-2", Some(&following(None))).is_ok());
+        let behind = fitness("db-2", Some(&following(Some(5_001)))).unwrap_err();
+        assert!(behind.what.contains("5001 ms behind"), "{}", behind.what);
+        let stopped = MysqlView {
+            following: false,
+            role: "stopped: table d.t is not there".into(),
+            ..following(Some(0))
+        };
+        let refused = fitness("db-2", Some(&stopped)).unwrap_err();
+        assert!(
+            refused.what.contains("d.t is not there"),
+            "{}",
+            refused.what
+        );
+        assert!(refused.advice.contains("--force"));
+        // Where nothing is applied, nobody knows, and members without a mysqld have none.
+        let alone = MysqlView::default();
+        assert!(fitness("db-2", Some(&alone)).is_ok() && fitness("db-2", None).is_ok());
     }
 }

@@ -53,6 +53,7 @@ pub(crate) fn database_leader() -> MemberView {
         acks_total: 5,
         trouble: None,
         role: "primary".into(),
+        applies: true,
         following: false,
         lag_ms: None,
         applied_total: 0,

@@ -234,6 +234,9 @@ pub struct MysqlView {
     /// What it is to the ring: `primary`, `following` and the like, with the reason.
     #[serde(default)]
     pub role: String,
+    /// Whether the ring's log is applied to it while another member leads.
+    #[serde(default)]
+    pub applies: bool,
     /// Whether the ring's log is being applied to it.
     #[serde(default)]
     pub following: bool,

@@ -221,6 +221,7 @@ impl Parts {
             writable: gate.state == GateState::Open,
             gate: gate_words(&gate.state),
             role: role_words(role.as_ref()),
+            applies: role.is_some(),
             following: role
                 .as_ref()
                 .is_some_and(|role| role.state == RoleState::Following),
