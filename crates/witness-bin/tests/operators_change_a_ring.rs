@@ -135,6 +135,7 @@ fn promotion(ring: &Ring) {
         "mock election",
         "quorum move",
         "catch-up",
+        "drain",
         "transfer",
         "release",
     ] {
@@ -169,7 +170,7 @@ fn promotion(ring: &Ring) {
     let back = ring.json("promote n-1 --yes");
     assert_eq!(back["name"], "n-1", "{back}");
     let phases = back["phases"].as_array().expect("a list");
-    assert_eq!(phases.len(), 6, "{back}");
+    assert_eq!(phases.len(), 7, "{back}");
     assert!(
         phases
             .iter()

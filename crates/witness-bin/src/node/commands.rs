@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consensus::{Member, Party, PromotionPhase, PromotionProgress, RepairPlan};
-use raft_types::{MemberId, MemberRecord, OpId};
+use raft_types::{MemberId, MemberKind, MemberRecord, OpId};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use transport::{AdminClient, AdminError, CommandSource, TlsMaterial, TransportConfig};
@@ -218,7 +218,10 @@ impl Work {
     /// Asks the target how its mysqld is. One that does not answer is left to the promotion, which says what is wrong.
     async fn fit_to_be_promoted(&self, member: &Member, to: MemberId) -> Result<(), Refusal> {
         let others = member.others();
-        let Some(record) = others.get(&to) else {
+        // What else could not lead, the promotion refuses with the reason.
+        let could_lead =
+            |record: &&MemberRecord| record.votes && record.kind == MemberKind::Database;
+        let Some(record) = others.get(&to).filter(could_lead) else {
             return Ok(());
         };
         let asked = async {

@@ -243,18 +243,25 @@ impl Node {
         error
     }
 
-    /// Stops in good order: lets mysqld finish, gives the leadership away if it can, then makes
+    /// Stops in good order: gives the leadership away if it can, lets mysqld finish, then makes
     /// everything durable.
     ///
     /// # Errors
     /// When the log cannot be closed.
     pub async fn stop(&self) -> Result<(), NodeError> {
+        // First, behind what commits: the end of mysqld may take long, and the ring shall have a primary meanwhile.
+        self.hand_over().await;
         self.leave_mysql(Child::Stops).await;
+        // Who waited for commits that took too long may take it now.
+        self.hand_over().await;
+        self.close().await
+    }
+
+    async fn hand_over(&self) {
         let member = self.lock_ring().as_ref().map(|ring| ring.member.clone());
         if let Some(member) = member {
             self.give_leadership_away(&member).await;
         }
-        self.close().await
     }
 
     /// Stops in good order and leaves the election of another leader to the others.

@@ -105,7 +105,7 @@ impl Ring {
         let text = |id: u64| {
             format!(
                 "data_dir = \"{id}\"\nring.name = \"orders\"\nmember.id = {id}\nraft.heartbeat = \"100ms\"\n\
-                 raft.lease = \"600ms\"\nlog.disk_reserve_bytes = 0\nmysql.mode = \"attach\"\nmysql.port = 1\n{}\n\
+                 raft.lease = \"600ms\"\nlog.disk_reserve_bytes = 0\nmysql.mode = \"attach\"\nmysql.port = 1\nmysql.apply = \"off\"\n{}\n\
                  members = [\n  {}\n]\n",
                 self.settings,
                 lines.join(",\n  ")

@@ -59,7 +59,7 @@ impl Scene {
             inside: options.inside(),
             across: options.across(),
             toml: format!(
-                "[raft]\nheartbeat = \"{heartbeat_ms}ms\"\n\n[log]\ndisk_reserve_bytes = 0\n\n[mysql]\nmode = \"attach\"\n"
+                "[raft]\nheartbeat = \"{heartbeat_ms}ms\"\n\n[log]\ndisk_reserve_bytes = 0\n\n[mysql]\nmode = \"attach\"\napply = \"off\"\n"
             ),
             folder: None,
         })?;

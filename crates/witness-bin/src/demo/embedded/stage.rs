@@ -174,6 +174,7 @@ fn configure(own: usize, addresses: &[String; 3], data_dir: &Path) -> Result<Con
         ("members", format!("[{}]", members.join(", "))),
         // The embedded database stands in for the mysqld of this section.
         ("mysql.mode", "attach".into()),
+        ("mysql.apply", "off".into()),
     ];
     let sources = Sources {
         flags: flags.map(|(key, value)| (key.to_owned(), value)).into(),
