@@ -7,6 +7,7 @@ use mysql_link::{ConnectOptions, Connection};
 
 use crate::ring::Ring;
 use crate::role::errant::errant;
+use crate::settings::parse_gtid_owned;
 
 /// What a comparison found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +18,8 @@ pub(super) struct Compared {
     pub(super) beyond: GtidSet,
 }
 
-/// Compares what the server has with the log of a member that serves.
+/// Compares what the server has with the log of a member that serves. What waits there for an ACK it has: the ACK comes with
+/// the attachment.
 ///
 /// # Errors
 /// In words: one of the two cannot be asked.
@@ -26,9 +28,15 @@ pub(super) async fn compare<R: Ring>(
     connect: &ConnectOptions,
 ) -> Result<Compared, String> {
     let log = ring.log().await.map_err(|error| error.to_string())?;
-    let executed = executed(connect).await?;
+    let mut connection = open(connect).await?;
+    // First, so that a transaction that commits meanwhile is seen in one of the two.
+    let owned = text(&mut connection, "SELECT @@GLOBAL.gtid_owned").await?;
+    let owned = parse_gtid_owned(&owned);
+    let owned = owned.map_err(|error| format!("gtid_owned cannot be read: {error}"))?;
+    let executed = ask(&mut connection).await?;
+    connection.close().await;
     Ok(Compared {
-        lacks: log.gtids.difference(&executed),
+        lacks: log.gtids.difference(&executed).difference(&owned),
         beyond: errant(&executed, &log.gtids),
     })
 }
@@ -45,12 +53,17 @@ pub(super) async fn executed(connect: &ConnectOptions) -> Result<GtidSet, String
 }
 
 async fn ask(connection: &mut Connection) -> Result<GtidSet, String> {
-    let answer = connection.query("SELECT @@GLOBAL.gtid_executed").await;
-    let answer = answer.map_err(|error| error.to_string())?;
-    let text = answer.first().and_then(|row| row.text_at(0));
-    text.unwrap_or_default()
+    let executed = text(connection, "SELECT @@GLOBAL.gtid_executed").await?;
+    executed
         .parse()
         .map_err(|error| format!("gtid_executed cannot be read: {error}"))
+}
+
+async fn text(connection: &mut Connection, query: &str) -> Result<String, String> {
+    let answer = connection.query(query).await;
+    let answer = answer.map_err(|error| error.to_string())?;
+    let text = answer.first().and_then(|row| row.text_at(0));
+    Ok(text.unwrap_or_default().to_owned())
 }
 
 /// Waits until the server has executed all of `wanted`, for `limit` at most, and says what it lacks then, so that the way can
