@@ -79,6 +79,25 @@ fn the_host_of_the_primary_dies_and_comes_back_by_itself() {
     nothing_is_lost(&set, &written);
 }
 
+#[test]
+fn a_primary_that_is_stopped_hands_over_before_its_mysqld_ends() {
+    let mut set = Replicaset::launch(2).unwrap();
+    set.follows(3, SOON).unwrap();
+    let clients = ClientWriters::start(&set, 4, 0);
+    clients.wait_for_more(100, SOON).unwrap();
+    assert!(set.ring.stop(0).unwrap().success());
+    let said = set.ring.output(0);
+    let handed_over = said.find("gave the leadership away").unwrap();
+    let stopped = said.find("mysqld is asked to stop").unwrap();
+    assert!(handed_over < stopped, "{said}");
+    clients.wait_for_more(100, SOON).unwrap();
+    set.ring.start(0).unwrap();
+    set.follows(0, SOON).unwrap();
+    let written = clients.finish().unwrap();
+    println!("the longest pause {:?}", pause(&written));
+    nothing_is_lost(&set, &written);
+}
+
 /// Every acknowledged row is on every mysqld, and all of them are equal.
 fn nothing_is_lost(set: &Replicaset, written: &WrittenRows) {
     set.equal("acked", SOON).unwrap();

@@ -72,7 +72,11 @@ fn arguments(options: &Options, witness: PathBuf) -> Vec<String> {
         format!("--witness={}", witness.display()),
         format!("--seed={}", options.seed),
     ];
-    arguments.extend(options.minutes.map(|minutes| format!("--minutes={minutes}")));
+    arguments.extend(
+        options
+            .minutes
+            .map(|minutes| format!("--minutes={minutes}")),
+    );
     arguments.extend(options.cycles.map(|cycles| format!("--cycles={cycles}")));
     arguments.extend(options.only.iter().map(|kind| format!("--only={kind}")));
     arguments
