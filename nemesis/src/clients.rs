@@ -1,5 +1,6 @@
 //! Clients as an application has them: an ordinary account, a connection to who says that it is the primary, and another look
-//! for it after every error. Half of them append, half of them increment.
+//! for it after every error, and when another one is the primary, as behind a proxy that ends sessions to a server that it takes
+//! for down. Half of them append, half of them increment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -112,7 +113,7 @@ impl Drop for Clients {
 }
 
 async fn live(number: u64, shared: Arc<Shared>) {
-    let mut connection: Option<Connection> = None;
+    let mut connection: Option<(usize, Connection)> = None;
     let work = match number % 2 {
         0 => Work::Append,
         _ => Work::Increment,
@@ -122,8 +123,8 @@ async fn live(number: u64, shared: Arc<Shared>) {
         shared.busy.fetch_add(1, Ordering::SeqCst);
         if !shared.rest.load(Ordering::SeqCst) {
             match &mut connection {
-                Some(connected) => {
-                    if !transact(connected, work, number, &shared.ledger).await {
+                Some((place, connected)) => {
+                    if !transact(connected, *place, work, number, &shared).await {
                         connection = None;
                     }
                 }
@@ -139,16 +140,30 @@ async fn live(number: u64, shared: Arc<Shared>) {
     }
 }
 
-async fn connect(direction: &Direction) -> Option<Connection> {
-    let place = direction.primary()?;
+async fn connect(direction: &Direction) -> Option<(usize, Connection)> {
+    let (index, place) = direction.primary()?;
     let endpoint = Endpoint::unix(&place.socket);
     let mut options = ConnectOptions::new(endpoint, CLIENT, CLIENT_PASSWORD);
     options.timeouts.statement = STATEMENT_LIMIT;
-    Connection::open(&options).await.ok()
+    Some((index, Connection::open(&options).await.ok()?))
+}
+
+/// Waits until another one is the primary than the one at this place.
+async fn moved(direction: &Direction, place: usize) {
+    while direction.primary_index().is_none_or(|now| now == place) {
+        tokio::time::sleep(LOOK_PAUSE).await;
+    }
 }
 
 /// One transaction; whether the connection is to be used again.
-async fn transact(connection: &mut Connection, work: Work, client: u64, ledger: &Ledger) -> bool {
+async fn transact(
+    connection: &mut Connection,
+    at: usize,
+    work: Work,
+    client: u64,
+    shared: &Shared,
+) -> bool {
+    let ledger = &shared.ledger;
     let number = ledger.next();
     let started = Instant::now();
     let statements = match work {
@@ -170,12 +185,16 @@ async fn transact(connection: &mut Connection, work: Work, client: u64, ledger: 
     };
     let last = statements.len() - 1;
     for (place, statement) in statements.iter().enumerate() {
-        let Err(error) = connection.execute(statement).await else {
-            continue;
+        let failed = tokio::select! {
+            answer = connection.execute(statement) => match answer {
+                Ok(_) => continue,
+                Err(error) => outcome_of(&error),
+            },
+            () = moved(&shared.direction, at) => Outcome::Unknown,
         };
         // Before it was asked for, nothing is committed.
         let outcome = match place == last {
-            true => outcome_of(&error),
+            true => failed,
             false => Outcome::Failed,
         };
         ledger.write(work, number, outcome, started);

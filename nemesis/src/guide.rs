@@ -121,9 +121,10 @@ impl Guide {
 }
 
 impl Direction {
-    /// Where to write now.
-    pub(crate) fn primary(&self) -> Option<Place> {
-        Some(self.places[self.primary_index()?].clone())
+    /// Where to write now: which of the places, and the place.
+    pub(crate) fn primary(&self) -> Option<(usize, Place)> {
+        let index = self.primary_index()?;
+        Some((index, self.places[index].clone()))
     }
 
     /// Which of the places that is.
