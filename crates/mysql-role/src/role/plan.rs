@@ -46,8 +46,8 @@ pub struct Situation {
     pub applier: Applier,
     /// Whether the server may become the primary.
     pub readiness: Readiness,
-    /// In which start of mysqld that was found.
-    pub ready_in: Option<Incarnation>,
+    /// In which start of mysqld and which leadership that was found, if a comparison found it.
+    pub found_in: Option<(Incarnation, LeaderTerm)>,
     /// Whether this member can kill mysqld and start it again.
     pub can_restart: bool,
 }
@@ -95,7 +95,8 @@ fn lead(situation: &Situation, server: Incarnation, term: LeaderTerm, now: Insta
     if matches!(situation.applier, Applier::On(_)) {
         return Action::Finish(term);
     }
-    if situation.readiness.allows(term) && situation.ready_in == Some(server) {
+    let found_now = situation.found_in == Some((server, term));
+    if situation.readiness.allows(term) && found_now {
         return Action::Stay;
     }
     match situation.readiness {
@@ -103,15 +104,11 @@ fn lead(situation: &Situation, server: Incarnation, term: LeaderTerm, now: Insta
         // What it lacks may be what waits there: taken over by the ring, and not acknowledged before this member ended. No
         // ACK comes from a ring whose leader does not take it for the primary, and nothing is applied while commits wait. Its
         // recovery commits what the ring has.
-        Readiness::Lacks
-            if situation.ready_in == Some(server)
-                && situation.door == Door::Stuck
-                && situation.can_restart =>
-        {
+        Readiness::Lacks if found_now && situation.door == Door::Stuck && situation.can_restart => {
             Action::Restart
         }
-        // Found in this leadership, or the door would not have been looked at for it.
-        Readiness::Lacks if situation.ready_in == Some(server) => follow(situation, now),
+        // Only when it was compared in this leadership: that the applier failed before says nothing of what the server has.
+        Readiness::Lacks if found_now => follow(situation, now),
         _ => Action::Compare(term),
     }
 }
@@ -152,8 +149,8 @@ mod tests {
         let may_try = Failed(now);
         let table = [
             // A leader that was compared stays; one that was not, in this term or start, is compared.
-            (serving, Open, Some(1), Off, ready, Some(1), Stay),
-            (serving, Closed, Some(1), Off, ready, Some(1), Stay),
+            (serving, Open, Some(1), Off, ready, Some((1, TERM)), Stay),
+            (serving, Closed, Some(1), Off, ready, Some((1, TERM)), Stay),
             (serving, Open, Some(1), Off, unknown, None, Compare(TERM)),
             (
                 serving,
@@ -161,27 +158,78 @@ mod tests {
                 Some(1),
                 Off,
                 earlier,
-                Some(1),
+                Some((1, TERM)),
                 Compare(TERM),
             ),
-            (serving, Closed, Some(2), Off, ready, Some(1), Compare(TERM)),
-            (serving, Closed, Some(2), Off, lacks, Some(1), Compare(TERM)),
+            (
+                serving,
+                Closed,
+                Some(2),
+                Off,
+                ready,
+                Some((1, TERM)),
+                Compare(TERM),
+            ),
+            (
+                serving,
+                Closed,
+                Some(2),
+                Off,
+                lacks,
+                Some((1, TERM)),
+                Compare(TERM),
+            ),
             (serving, Open, Some(1), Off, Readiness::Always, None, Stay),
             // It catches up behind a closed door only.
-            (serving, Closed, Some(1), Off, lacks, Some(1), Follow),
-            (serving, Open, Some(1), Off, lacks, Some(1), Stay),
-            (serving, Closed, Some(1), failed, lacks, Some(1), Stay),
+            (
+                serving,
+                Closed,
+                Some(1),
+                Off,
+                lacks,
+                Some((1, TERM)),
+                Follow,
+            ),
+            (serving, Open, Some(1), Off, lacks, Some((1, TERM)), Stay),
+            // An applier that failed in an earlier leadership does not keep a server from being compared.
+            (serving, Closed, Some(1), failed, lacks, None, Compare(TERM)),
+            (
+                serving,
+                Closed,
+                Some(1),
+                Off,
+                lacks,
+                Some((1, LeaderTerm(2))),
+                Compare(TERM),
+            ),
+            (
+                serving,
+                Closed,
+                Some(1),
+                failed,
+                lacks,
+                Some((1, TERM)),
+                Stay,
+            ),
             // What waits in a server that lacks something would wait for ever.
-            (serving, Stuck, Some(1), Off, lacks, Some(1), Restart),
+            (
+                serving,
+                Stuck,
+                Some(1),
+                Off,
+                lacks,
+                Some((1, TERM)),
+                Restart,
+            ),
             (serving, Stuck, Some(1), Off, lacks, None, Compare(TERM)),
-            (serving, Stuck, Some(1), Off, ready, Some(1), Stay),
+            (serving, Stuck, Some(1), Off, ready, Some((1, TERM)), Stay),
             (
                 serving,
                 Closed,
                 Some(1),
                 On(1),
                 applying,
-                Some(1),
+                Some((1, TERM)),
                 Finish(TERM),
             ),
             (
@@ -190,12 +238,28 @@ mod tests {
                 Some(2),
                 On(1),
                 applying,
-                Some(1),
+                Some((1, TERM)),
                 EndApplier,
             ),
             // Elsewhere it follows, once nobody can write.
-            (elsewhere, Closed, Some(1), Off, earlier, Some(1), Follow),
-            (elsewhere, Open, Some(1), Off, earlier, Some(1), Stay),
+            (
+                elsewhere,
+                Closed,
+                Some(1),
+                Off,
+                earlier,
+                Some((1, TERM)),
+                Follow,
+            ),
+            (
+                elsewhere,
+                Open,
+                Some(1),
+                Off,
+                earlier,
+                Some((1, TERM)),
+                Stay,
+            ),
             (elsewhere, Unknown, Some(1), Off, unknown, None, Stay),
             (elsewhere, Closed, Some(1), On(1), applying, None, Stay),
             (
@@ -209,27 +273,43 @@ mod tests {
             ),
             (elsewhere, Closed, Some(1), failed, unknown, None, Stay),
             (elsewhere, Closed, Some(1), may_try, unknown, None, Follow),
-            (elsewhere, Stuck, Some(1), Off, earlier, Some(1), Restart),
+            (
+                elsewhere,
+                Stuck,
+                Some(1),
+                Off,
+                earlier,
+                Some((1, TERM)),
+                Restart,
+            ),
             (no, Closed, Some(1), Off, unknown, None, Follow),
-            (no, Open, Some(1), Off, ready, Some(1), Stay),
+            (no, Open, Some(1), Off, ready, Some((1, TERM)), Stay),
             // What waits may still be acknowledged when nobody else leads.
-            (no, Stuck, Some(1), Off, ready, Some(1), Stay),
-            (silent, Stuck, Some(1), Off, ready, Some(1), Stay),
-            (silent, Closed, Some(1), Off, ready, Some(1), Stay),
-            (silent, Closed, Some(1), On(1), applying, Some(1), Stay),
+            (no, Stuck, Some(1), Off, ready, Some((1, TERM)), Stay),
+            (silent, Stuck, Some(1), Off, ready, Some((1, TERM)), Stay),
+            (silent, Closed, Some(1), Off, ready, Some((1, TERM)), Stay),
+            (
+                silent,
+                Closed,
+                Some(1),
+                On(1),
+                applying,
+                Some((1, TERM)),
+                Stay,
+            ),
             // Nothing is done to a server that cannot be seen.
             (elsewhere, Closed, None, Off, unknown, None, Stay),
             (elsewhere, Stuck, None, Off, unknown, None, Stay),
             (serving, Closed, None, Off, unknown, None, Stay),
         ];
-        for (leading, door, server, applier, readiness, ready_in, expected) in table {
+        for (leading, door, server, applier, readiness, found_in, expected) in table {
             let situation = Situation {
                 leading,
                 door,
                 server,
                 applier,
                 readiness,
-                ready_in,
+                found_in,
                 can_restart: true,
             };
             assert_eq!(decide(&situation, now), expected, "{situation:?}");
@@ -263,7 +343,7 @@ mod tests {
                             server: Some(1),
                             applier,
                             readiness,
-                            ready_in: Some(1),
+                            found_in: Some((1, TERM)),
                             can_restart: true,
                         };
                         assert_ne!(decide(&situation, now), Action::Follow, "{situation:?}");

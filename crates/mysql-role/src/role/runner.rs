@@ -45,8 +45,8 @@ pub struct Role<R> {
     leading: LeadingMemory,
     follower: Option<(Incarnation, Follower)>,
     retry_at: Option<Instant>,
-    /// In which start of mysqld the readiness was found.
-    ready_in: Option<Incarnation>,
+    /// In which start of mysqld and which leadership a comparison found the readiness.
+    found_in: Option<(Incarnation, LeaderTerm)>,
     /// Whether the applier was at work on this start of mysqld since it was the primary.
     followed: bool,
     /// Transactions of appliers that have ended.
@@ -72,7 +72,7 @@ impl<R: Ring + CommittedLog> Role<R> {
             leading: LeadingMemory::default(),
             follower: None,
             retry_at: None,
-            ready_in: None,
+            found_in: None,
             followed: false,
             applied_before: 0,
         };
@@ -123,7 +123,7 @@ impl<R: Ring + CommittedLog> Role<R> {
                 (None, None) => Applier::Off,
             },
             readiness: *self.readiness.borrow(),
-            ready_in: self.ready_in,
+            found_in: self.found_in,
             can_restart: self.inputs.supervisor.is_some(),
         }
     }
@@ -171,10 +171,11 @@ impl<R: Ring + CommittedLog> Role<R> {
                 return false;
             }
         };
+        let found = server.map(|server| (server, term));
         // What a server has that was the primary before, the ring takes in. What a follower has, nobody knows.
         if self.followed && !compared.beyond.is_empty() {
             let cause = advice(&compared.beyond);
-            self.set(Readiness::Lacks, server);
+            self.set(Readiness::Lacks, found);
             self.go(RoleState::Stopped { cause });
             return false;
         }
@@ -182,7 +183,7 @@ impl<R: Ring + CommittedLog> Role<R> {
             true => Readiness::In(term),
             false => Readiness::Lacks,
         };
-        self.set(readiness, server);
+        self.set(readiness, found);
         true
     }
 
@@ -191,7 +192,7 @@ impl<R: Ring + CommittedLog> Role<R> {
         self.retry_at = None;
         self.followed = true;
         let was_primary = matches!(*self.readiness.borrow(), Readiness::In(_));
-        self.set(Readiness::Applying, Some(server));
+        self.set(Readiness::Applying, None);
         let (ring, options) = (Arc::clone(&self.ring), self.options.clone());
         let follower = Follower::start(ring, options, was_primary);
         self.follower = Some((server, follower));
@@ -213,6 +214,7 @@ impl<R: Ring + CommittedLog> Role<R> {
                 return false;
             }
         }
+        let found = server.map(|server| (server, term));
         let caught_up = began.elapsed();
         self.end_applier().await;
         let ended = began.elapsed();
@@ -224,7 +226,7 @@ impl<R: Ring + CommittedLog> Role<R> {
             Ok(compared) if !compared.beyond.is_empty() => {
                 let cause = advice(&compared.beyond);
                 warn!("this member leads, and its mysqld stays closed: {cause}");
-                self.set(Readiness::Lacks, server);
+                self.set(Readiness::Lacks, found);
                 self.retry_at = Some(Instant::now() + self.options.retry);
                 self.go(RoleState::Stopped { cause });
             }
@@ -237,12 +239,12 @@ impl<R: Ring + CommittedLog> Role<R> {
                     "mysqld has all of the ring's log and may be the primary"
                 );
                 self.followed = false;
-                self.set(Readiness::In(term), server);
+                self.set(Readiness::In(term), found);
             }
-            Ok(_) => self.set(Readiness::Lacks, server),
+            Ok(_) => self.set(Readiness::Lacks, found),
             Err(cause) => {
                 warn!("mysqld could not be made the primary yet: {cause}");
-                self.set(Readiness::Lacks, server);
+                self.set(Readiness::Lacks, found);
                 self.retry_at = Some(Instant::now() + self.options.retry);
                 self.go(RoleState::Waiting { what: cause });
             }
@@ -280,7 +282,7 @@ impl<R: Ring + CommittedLog> Role<R> {
             warn!("mysqld does not follow the ring: {cause}");
         }
         self.forget_follower();
-        self.set(Readiness::Lacks, self.ready_in);
+        self.set(Readiness::Lacks, None);
         self.retry_at = Some(Instant::now() + self.options.retry);
         self.go(RoleState::Stopped { cause });
     }
@@ -289,7 +291,7 @@ impl<R: Ring + CommittedLog> Role<R> {
         if let Some((_, follower)) = self.follower.take() {
             self.applied_before += applied(&follower);
             follower.end().await;
-            self.set(Readiness::Lacks, self.ready_in);
+            self.set(Readiness::Lacks, None);
         }
     }
 
@@ -322,8 +324,8 @@ impl<R: Ring + CommittedLog> Role<R> {
         let _ = tokio::time::timeout(self.options.retry, seen).await;
     }
 
-    fn set(&mut self, readiness: Readiness, server: Option<Incarnation>) {
-        self.ready_in = server;
+    fn set(&mut self, readiness: Readiness, found_in: Option<(Incarnation, LeaderTerm)>) {
+        self.found_in = found_in;
         self.readiness.send_if_modified(|now| {
             let changed = *now != readiness;
             *now = readiness;
