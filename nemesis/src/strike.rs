@@ -11,6 +11,9 @@ use crate::stage::{DISK_BYTES, Stage};
 
 /// How long a member may take to notice that its disk is full: it notices when it writes.
 const FULL_LIMIT: Duration = Duration::from_secs(30);
+/// For how long a command that is refused is given again, and the pause between two tries.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(500);
 /// Refused by the ring: see `witness --help` for the exit codes.
 const REFUSED: i32 = 4;
 
@@ -191,15 +194,23 @@ fn cut(stage: &Stage, some: &[usize], others: &[usize], to: bool, from: bool) {
     });
 }
 
-/// What it came to, in words. A ring in which everybody has recovered has no reason to refuse it.
+/// What it came to, in words. In a ring in which everybody has recovered it is refused for a moment at most: while its target
+/// has just begun to follow.
 fn promote(stage: &Stage, name: &str, calm: bool) -> Result<String> {
-    let done = stage.witness(&["promote", name, "--yes"])?;
-    let told = String::from_utf8_lossy(&done.stderr).into_owned();
-    match done.status.code() {
-        Some(0) => Ok(format!("{name}, done")),
-        _ if calm => bail!("the promotion of {name} ended with {}: {told}", done.status),
-        Some(REFUSED) => Ok(format!("{name}, refused")),
-        _ => Ok(format!("{name}, {}", done.status)),
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let done = stage.witness(&["promote", name, "--yes"])?;
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        return match done.status.code() {
+            Some(0) => Ok(format!("{name}, done")),
+            Some(REFUSED) if calm && Instant::now() < deadline => {
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            _ if calm => bail!("the promotion of {name} ended with {}: {told}", done.status),
+            Some(REFUSED) => Ok(format!("{name}, refused")),
+            _ => Ok(format!("{name}, {}", done.status)),
+        };
     }
 }
 
@@ -235,18 +246,20 @@ fn replace(stage: &mut Stage, index: usize) -> Result<String> {
 
 /// Runs it until the ring has done it: it may be told to try again while it moves.
 fn command(stage: &Stage, arguments: &[&str]) -> Result<()> {
-    const TRIES: u32 = 20;
-    const PAUSE: Duration = Duration::from_millis(500);
-    let mut told = String::new();
-    for _ in 0..TRIES {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
         let done = stage.witness(arguments)?;
         if done.status.success() {
             return Ok(());
         }
-        told = String::from_utf8_lossy(&done.stderr).into_owned();
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        ensure!(
+            Instant::now() < deadline,
+            "`witness {}` does not succeed within {PATIENCE:?}: {told}",
+            arguments.join(" ")
+        );
         std::thread::sleep(PAUSE);
     }
-    bail!("`witness {}` does not succeed: {told}", arguments.join(" "))
 }
 
 /// Waits until the member has given up, and starts it on a larger disk.
