@@ -172,6 +172,31 @@ fn rules_between_keys_are_checked() {
             "`mysql.tls_certificate_file` is not",
         ),
         (
+            "id = 4",
+            "id = 1\n[binlog_server]\nlisten = \"0.0.0.0:3307\"",
+            "has neither `binlog_server.password` nor `binlog_server.password_file`",
+        ),
+        (
+            "id = 4",
+            "id = 1\n[binlog_server]\nlisten = \"0.0.0.0:3307\"\npassword = \"x\"\npassword_file = \"witness.toml\"",
+            "`binlog_server.password` and `binlog_server.password_file` are both given",
+        ),
+        (
+            "id = 4",
+            "id = 1\n[binlog_server]\nlisten = \"0.0.0.0:3307\"\npassword = \"x\"\nrequire_tls = true",
+            "`binlog_server.require_tls` is set, but there is no certificate",
+        ),
+        (
+            "id = 4",
+            "id = 1\n[binlog_server]\nlisten = \"0.0.0.0:3307\"\npassword = \"x\"\ntls_key_file = \"witness.toml\"",
+            "`binlog_server.tls_certificate_file` is not",
+        ),
+        (
+            "id = 4",
+            "id = 1\n[http]\nlisten = \"0.0.0.0:7480\"\n[binlog_server]\nlisten = \"0.0.0.0:7480\"\npassword = \"x\"",
+            "where HTTP is served",
+        ),
+        (
             "[member]",
             "[http]\nlisten = \"10.0.0.2:7400\"\n[member]\n",
             "taken in",
