@@ -465,7 +465,7 @@ async fn a_handover_closes_the_gate_and_its_end_opens_it() -> Result<()> {
     member.opens().await?;
     member.handing_over.send_replace(true);
     member.closes("being given to another member").await?;
-    assert_eq!(server.client().variable("super_read_only")?, "ON");
+    assert_eq!(server.client().variable("super_read_only")?, "1");
     member.handing_over.send_replace(false);
     member.opens().await?;
     server.client().sql("INSERT INTO d.t VALUES (1, 'x')")?;
