@@ -140,6 +140,8 @@ async fn follow<R: Ring + CommittedLog>(
         if !errant.is_empty() {
             return Err(FollowError::Errant(errant));
         }
+        // From here on the server is not as a primary is.
+        steps.send_replace(Step::Applying);
         let opened = open_to_the_applier(&options.connect).await;
         opened.map_err(FollowError::Other)?;
         let backend = MysqlBackend::connect(MysqlOptions::new(options.connect.clone())).await;
@@ -150,7 +152,6 @@ async fn follow<R: Ring + CommittedLog>(
         () = cancel.cancelled() => return Ok(()),
         begun = begun => begun?,
     };
-    steps.send_replace(Step::Applying);
     let steering = Steering {
         control: watch::channel(Control::default()).1,
         cancel,

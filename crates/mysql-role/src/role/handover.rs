@@ -9,14 +9,22 @@ use crate::read_only;
 /// How long a lock may be waited for. No client writes, so that there is nothing to wait for.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
-/// Closes the server to administrators too, has it force its binlog again, and drops the binlog files of the time in which it followed: they name the
-/// transactions that were applied without holding them, and a dump that read them would pass over every row.
+/// Closes the server to administrators too.
+///
+/// # Errors
+/// In words.
+pub(super) async fn close_to_all(connect: &ConnectOptions) -> Result<(), String> {
+    let closed = read_only::close(connect, LOCK_WAIT).await;
+    closed.map_err(|error| error.to_string())
+}
+
+/// Has a closed server force its binlog again, and drops the binlog files of the time in which it followed: they name the
+/// transactions that were applied without holding them, and a dump that read them would pass over every row. Only for a
+/// server that has nothing beyond the ring's log: what it has beyond would be gone from its binlog.
 ///
 /// # Errors
 /// In words; done again, it goes on where it was.
 pub(super) async fn leave_following(connect: &ConnectOptions) -> Result<(), String> {
-    let closed = read_only::close(connect, LOCK_WAIT).await;
-    closed.map_err(|error| error.to_string())?;
     let mut connection = Connection::open(connect).await.map_err(told)?;
     connection
         .execute("SET GLOBAL sync_binlog = 1")

@@ -15,7 +15,7 @@ use crate::ring::{CommittedLog, LeaderTerm, Ring};
 use crate::role::catching_up::{compare, lacks_of};
 use crate::role::errant::advice;
 use crate::role::follower::{FollowError, FollowOptions, Follower, Step};
-use crate::role::handover::leave_following;
+use crate::role::handover::{close_to_all, leave_following};
 use crate::role::plan::{Action, Applier, Door, Incarnation, Situation, decide};
 use crate::role::status::{Readiness, RoleState, RoleStatus};
 use crate::supervisor::SupervisorHandle;
@@ -160,37 +160,62 @@ impl<R: Ring + CommittedLog> Role<R> {
 
     /// Whether the server has all that the log has at the begin of a leadership.
     async fn compare(&mut self, term: LeaderTerm, server: Option<Incarnation>) -> bool {
-        let compared = tokio::select! {
-            () = self.ring.leadership_over(term) => return true,
-            compared = compare(&*self.ring, &self.options.connect) => compared,
+        let ring = Arc::clone(&self.ring);
+        tokio::select! {
+            () = ring.leadership_over(term) => true,
+            found = self.fit_to_lead(term, server) => found,
+        }
+    }
+
+    /// Compares, and undoes what following has set. Whether something was found.
+    async fn fit_to_lead(&mut self, term: LeaderTerm, server: Option<Incarnation>) -> bool {
+        let found = server.map(|server| (server, term));
+        let followed = self.followed;
+        let compared = async {
+            if followed {
+                close_to_all(&self.options.connect).await?;
+            }
+            compare(&*self.ring, &self.options.connect).await
         };
-        let compared = match compared {
-            Ok(compared) => compared,
-            Err(cause) => {
-                self.go(RoleState::Waiting { what: cause });
+        let fit = match compared.await {
+            // What a server has that was the primary before, the ring takes in. What a follower has, nobody knows.
+            Ok(compared) if followed && !compared.beyond.is_empty() => {
+                let cause = advice(&compared.beyond);
+                warn!("this member leads, and its mysqld stays closed: {cause}");
+                self.set(Readiness::Lacks, found);
+                self.retry_at = Some(Instant::now() + self.options.retry);
+                self.go(RoleState::Stopped { cause });
                 return false;
             }
+            Ok(compared) if !compared.lacks.is_empty() => {
+                self.set(Readiness::Lacks, found);
+                return true;
+            }
+            Ok(_) if followed => leave_following(&self.options.connect).await,
+            Ok(_) => Ok(()),
+            Err(cause) => Err(cause),
         };
-        let found = server.map(|server| (server, term));
-        // What a server has that was the primary before, the ring takes in. What a follower has, nobody knows.
-        if self.followed && !compared.beyond.is_empty() {
-            let cause = advice(&compared.beyond);
-            self.set(Readiness::Lacks, found);
-            self.go(RoleState::Stopped { cause });
-            return false;
+        match fit {
+            Ok(()) => {
+                info!(
+                    term = term.0,
+                    "mysqld has all of the ring's log and may be the primary"
+                );
+                self.followed = false;
+                self.set(Readiness::In(term), found);
+                true
+            }
+            Err(cause) => {
+                warn!("mysqld could not be made the primary yet: {cause}");
+                self.go(RoleState::Waiting { what: cause });
+                false
+            }
         }
-        let readiness = match compared.lacks.is_empty() {
-            true => Readiness::In(term),
-            false => Readiness::Lacks,
-        };
-        self.set(readiness, found);
-        true
     }
 
     fn follow(&mut self, server: Option<Incarnation>) {
         let Some(server) = server else { return };
         self.retry_at = None;
-        self.followed = true;
         let was_primary = matches!(*self.readiness.borrow(), Readiness::In(_));
         self.set(Readiness::Applying, None);
         let (ring, options) = (Arc::clone(&self.ring), self.options.clone());
@@ -200,7 +225,13 @@ impl<R: Ring + CommittedLog> Role<R> {
 
     /// Waits until everything is applied that the log had when the leadership began, then makes the server fit to be opened.
     async fn finish(&mut self, term: LeaderTerm, server: Option<Incarnation>) -> bool {
-        let began = Instant::now();
+        // One that has not begun to apply has changed nothing, and knows nothing of what the server has.
+        let applying =
+            |(_, follower): &(Incarnation, Follower)| *follower.step.borrow() == Step::Applying;
+        if !self.follower.as_ref().is_some_and(applying) {
+            self.end_applier().await;
+            return true;
+        }
         let ring = Arc::clone(&self.ring);
         let applied = tokio::select! {
             () = ring.leadership_over(term) => return true,
@@ -214,42 +245,8 @@ impl<R: Ring + CommittedLog> Role<R> {
                 return false;
             }
         }
-        let found = server.map(|server| (server, term));
-        let caught_up = began.elapsed();
         self.end_applier().await;
-        let ended = began.elapsed();
-        let compared = async {
-            leave_following(&self.options.connect).await?;
-            compare(&*self.ring, &self.options.connect).await
-        };
-        match compared.await {
-            Ok(compared) if !compared.beyond.is_empty() => {
-                let cause = advice(&compared.beyond);
-                warn!("this member leads, and its mysqld stays closed: {cause}");
-                self.set(Readiness::Lacks, found);
-                self.retry_at = Some(Instant::now() + self.options.retry);
-                self.go(RoleState::Stopped { cause });
-            }
-            Ok(compared) if compared.lacks.is_empty() => {
-                info!(
-                    term = term.0,
-                    ?caught_up,
-                    applier_ended = ?ended,
-                    ready = ?began.elapsed(),
-                    "mysqld has all of the ring's log and may be the primary"
-                );
-                self.followed = false;
-                self.set(Readiness::In(term), found);
-            }
-            Ok(_) => self.set(Readiness::Lacks, found),
-            Err(cause) => {
-                warn!("mysqld could not be made the primary yet: {cause}");
-                self.set(Readiness::Lacks, found);
-                self.retry_at = Some(Instant::now() + self.options.retry);
-                self.go(RoleState::Waiting { what: cause });
-            }
-        }
-        true
+        self.fit_to_lead(term, server).await
     }
 
     /// False when the applier ended by itself.
@@ -289,8 +286,10 @@ impl<R: Ring + CommittedLog> Role<R> {
 
     async fn end_applier(&mut self) {
         if let Some((_, follower)) = self.follower.take() {
+            let step = follower.step.clone();
             self.applied_before += applied(&follower);
             follower.end().await;
+            self.followed |= *step.borrow() == Step::Applying;
             self.set(Readiness::Lacks, None);
         }
     }
@@ -298,6 +297,7 @@ impl<R: Ring + CommittedLog> Role<R> {
     fn forget_follower(&mut self) {
         if let Some((_, follower)) = self.follower.take() {
             self.applied_before += applied(&follower);
+            self.followed |= *follower.step.borrow() == Step::Applying;
         }
     }
 
