@@ -79,15 +79,17 @@ async fn a_mysqld_that_something_else_owns_is_started_killed_adopted_and_stopped
     supervised
         .reaches(|state| matches!(state, SupervisorState::Running { pid, .. } if *pid != first))
         .await?;
-    ensure!(guard.0.load(Ordering::Relaxed) == 2);
+    // A start may meet the killed one's locks, and is tried again then, behind the guard each time.
+    let asked = guard.0.load(Ordering::Relaxed);
+    ensure!(asked >= 2);
     home.connect().await?;
     let status = supervised.handle.status();
-    ensure!(status.borrow().warning.is_none() && status.borrow().starts == 2);
+    ensure!(status.borrow().warning.is_none() && status.borrow().starts >= 2);
 
     supervised.handle.leave().await;
     let again = Supervised::start_guarded(options, guard.clone());
     let (_, adopted) = again.runs().await?;
-    ensure!(adopted && guard.0.load(Ordering::Relaxed) == 2);
+    ensure!(adopted && guard.0.load(Ordering::Relaxed) == asked);
     again.stop().await?;
     ensure!(!home.path("pid").exists());
     let log = fs::read_to_string(home.path("log.err"))?;
