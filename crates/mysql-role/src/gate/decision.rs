@@ -150,27 +150,20 @@ pub fn decide(inputs: &GateInputs<'_>, memory: &GateMemory) -> GateAction {
         Leading::Serving(_) if inputs.handing_over => return close(CloseReason::HandingOver),
         Leading::Serving(term) => term,
     };
-    match inputs.protection {
+    let open = server.read_only == ReadOnly::Off;
+    match (inputs.protection, inputs.readiness) {
+        (Protection::Unknown { .. }, _) => return GateAction::Stay(StayReason::Unknown),
         // While the applier is at work, no commit waits for the ring, and none has to.
-        Protection::Unprotected { .. } if inputs.readiness != Readiness::Applying => {
-            return close(CloseReason::Unprotected);
-        }
-        Protection::Unprotected { .. } => return close(CloseReason::Incomplete),
-        Protection::Unknown { .. } => return GateAction::Stay(StayReason::Unknown),
-        Protection::Protected => {}
-    }
-    match inputs.readiness {
-        Readiness::Lacks | Readiness::Applying => return close(CloseReason::Incomplete),
-        // It is open from before, and nothing speaks against it so far.
-        Readiness::Unknown if server.read_only != ReadOnly::Off => {
+        (_, Readiness::Applying) => return close(CloseReason::Incomplete),
+        (Protection::Unprotected { .. }, _) => return close(CloseReason::Unprotected),
+        (Protection::Protected, Readiness::Lacks) => return close(CloseReason::Incomplete),
+        // Where it is open from before, nothing speaks against that so far.
+        (Protection::Protected, readiness) if !readiness.allows(term) && !open => {
             return GateAction::Stay(StayReason::Closed(CloseReason::Incomplete));
         }
-        readiness if !readiness.allows(term) && server.read_only != ReadOnly::Off => {
-            return GateAction::Stay(StayReason::Closed(CloseReason::Incomplete));
-        }
-        _ => {}
+        (Protection::Protected, _) => {}
     }
-    if server.read_only == ReadOnly::Off {
+    if open {
         GateAction::Stay(StayReason::Open)
     } else if memory.opened == Some((term, server.incarnation)) && !memory.closed_by_us {
         GateAction::Stay(StayReason::ClosedByOthers)

@@ -72,12 +72,25 @@ fn pid_in(pid_file: &Path) -> Option<ProcessId> {
     text.trim().parse().ok().map(ProcessId)
 }
 
-/// Whether a process still serves the data directory.
+/// Whether a process that served the data directory still does. One that is ending does until the last of its
+/// threads has: it has lost its command line by then, but not yet its files and the locks on them.
 pub(super) fn serves(id: ProcessId, mark: &Mark) -> bool {
     match Process::read(id) {
         Some(process) => mark.fits(&process),
-        None => !Path::new(PROC).join("self").exists() && lives(id),
+        None if Path::new(PROC).join("self").exists() => is_ending(id),
+        None => lives(id),
     }
+}
+
+fn is_ending(id: ProcessId) -> bool {
+    let tasks = fs::read_dir(Path::new(PROC).join(id.0.to_string()).join("task"));
+    let mut tasks = tasks.into_iter().flatten().flatten();
+    tasks.any(|task| {
+        fs::read_to_string(task.path().join("stat"))
+            .ok()
+            .and_then(|stat| is_ending_in(&stat))
+            .unwrap_or(false)
+    })
 }
 
 fn lives(id: ProcessId) -> bool {
@@ -152,16 +165,23 @@ impl Process {
     }
 }
 
-/// The parent in a `stat` file: the second field behind the program's name, which is in parentheses
-/// and may hold anything.
-fn parent_of(stat: &str) -> Option<ProcessId> {
+/// A field of a `stat` file, counted from the one behind the program's name, which is in parentheses and may
+/// hold anything.
+fn field(stat: &str, number: usize) -> Option<&str> {
     let (_, fields) = stat.rsplit_once(')')?;
-    fields
-        .split_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()
-        .map(ProcessId)
+    fields.split_whitespace().nth(number)
+}
+
+fn parent_of(stat: &str) -> Option<ProcessId> {
+    field(stat, 1)?.parse().ok().map(ProcessId)
+}
+
+/// Whether a thread is on its way out: the kernel's flag for that (`PF_EXITING`) is set, and it is no zombie yet,
+/// which has nothing left to give back.
+fn is_ending_in(stat: &str) -> Option<bool> {
+    const EXITING: u32 = 0x4;
+    let flags: u32 = field(stat, 6)?.parse().ok()?;
+    Some(flags & EXITING != 0 && !matches!(field(stat, 0)?, "Z" | "X"))
 }
 
 #[cfg(test)]
@@ -172,6 +192,19 @@ mod tests {
     fn parents_are_read_past_odd_names() {
         assert_eq!(parent_of("7 (my) sql) d) S 42 7 7 0"), Some(ProcessId(42)));
         assert_eq!(parent_of("nonsense"), None);
+    }
+
+    #[test]
+    fn a_process_that_is_ending_is_told_from_a_zombie_and_from_what_lives() {
+        let ending = |stat: &str| is_ending_in(stat);
+        assert_eq!(
+            ending("7 (mysqld) D 1 7 7 0 -1 4194316 0 0"),
+            Some(true),
+            "its files are being closed"
+        );
+        assert_eq!(ending("7 (mysqld) Z 1 7 7 0 -1 4194316 0 0"), Some(false));
+        assert_eq!(ending("7 (mysqld) S 1 7 7 0 -1 4194304 0 0"), Some(false));
+        assert_eq!(ending("7 (mysqld) S 1"), None);
     }
 
     #[test]

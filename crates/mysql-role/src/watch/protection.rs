@@ -150,8 +150,8 @@ pub fn judge(observed: &Observed, requirements: &Requirements) -> Protection {
 }
 
 /// Tells starts of mysqld apart. The same connection is the same start. For a new one, mysqld's
-/// uptime and its numbering of connections tell; shortly after a start they do not, and it is then
-/// taken for another start.
+/// uptime and its numbering of connections tell. Shortly after a start they do only where it has been up for longer
+/// than the last look is past; it is taken for another start otherwise.
 #[derive(Debug, Default)]
 pub(crate) struct Incarnations {
     last: Option<Sighting>,
@@ -163,22 +163,33 @@ struct Sighting {
     uuid: Option<Uuid>,
     connection_id: u32,
     started: Instant,
+    /// When the look began.
+    at: Instant,
 }
 
 /// Uptime is in whole seconds, and a look takes a moment.
 const SAME_START: Duration = Duration::from_millis(2500);
+/// Uptime is the difference of two times in whole seconds, and so up to this much too long.
+const TOO_LONG: Duration = Duration::from_secs(1);
 /// A younger server may be one that was restarted within that tolerance.
 const YOUNG: Duration = Duration::from_secs(10);
 
 impl Incarnations {
-    /// The number of the incarnation that this look saw.
-    fn see(&mut self, observed: &Observed, connection_id: u32, now: Instant) -> u64 {
+    /// The number of the incarnation that a look saw which began at `began` and is at its end `now`.
+    fn see(
+        &mut self,
+        observed: &Observed,
+        connection_id: u32,
+        began: Instant,
+        now: Instant,
+    ) -> u64 {
         let uptime = Duration::from_secs(observed.uptime_seconds().unwrap_or(0));
         let started = now.checked_sub(uptime).unwrap_or(now);
         let seen = Sighting {
             uuid: observed.server_uuid(),
             connection_id,
             started,
+            at: began,
         };
         let same = self.last.is_some_and(|last| {
             let apart = seen
@@ -187,9 +198,10 @@ impl Incarnations {
                 .duration_since(seen.started.min(last.started));
             let same_connection = seen.connection_id == last.connection_id;
             let later_connection = seen.connection_id > last.connection_id;
+            let up_since_before = uptime >= now.saturating_duration_since(last.at) + TOO_LONG;
             seen.uuid == last.uuid
                 && apart < SAME_START
-                && (same_connection || (later_connection && uptime >= YOUNG))
+                && (same_connection || (later_connection && (up_since_before || uptime >= YOUNG)))
         });
         if !same {
             self.count += 1;
@@ -202,12 +214,13 @@ impl Incarnations {
         &mut self,
         observed: &Observed,
         connection_id: u32,
+        began: Instant,
         now: Instant,
     ) -> ServerFacts {
         ServerFacts {
             version: observed.version.to_string(),
             server_uuid: observed.server_uuid(),
-            incarnation: self.see(observed, connection_id, now),
+            incarnation: self.see(observed, connection_id, began, now),
             read_only: ReadOnly::of(observed),
             waiting_sessions: observed.waiting_sessions(),
         }
@@ -239,7 +252,8 @@ mod tests {
         let began = Instant::now() + Duration::from_secs(10_000);
         let at = |seconds: u64| began + Duration::from_secs(seconds);
         let mut incarnations = Incarnations::default();
-        let mut see = |uptime, id, now| incarnations.see(&with_uptime(uptime), id, at(now));
+        let mut see =
+            |uptime, id, now| incarnations.see(&with_uptime(uptime), id, at(now), at(now));
         assert_eq!(see(100, 9, 0), 1);
         assert_eq!(see(101, 9, 1), 1);
         // The clock of mysqld has whole seconds.
@@ -255,6 +269,23 @@ mod tests {
         assert_eq!(see(71, 10, 102), 3);
         assert_eq!(see(72, 10, 103), 3);
         assert_eq!(see(73, 9, 104), 4);
+    }
+
+    #[test]
+    fn a_young_server_that_is_looked_at_by_new_connections_is_one_start() {
+        let began = Instant::now() + Duration::from_secs(10_000);
+        let mut incarnations = Incarnations::default();
+        let mut see = |uptime, id, at: Duration| {
+            let took = Duration::from_millis(20);
+            incarnations.see(&with_uptime(uptime), id, began + at, began + at + took)
+        };
+        let tenths = |tenths: u64| Duration::from_millis(100 * tenths);
+        assert_eq!(see(2, 8, tenths(0)), 1);
+        assert_eq!(see(3, 9, tenths(10)), 1);
+        assert_eq!(see(4, 10, tenths(20)), 1);
+        // What may be a start since the last look is taken for one.
+        assert_eq!(see(2, 11, tenths(41)), 2);
+        assert_eq!(see(3, 12, tenths(50)), 2);
     }
 
     #[test]

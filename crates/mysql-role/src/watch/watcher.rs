@@ -12,7 +12,9 @@ use tracing::{info, warn};
 use crate::ingest::IngestStatus;
 use crate::role::Readiness;
 use crate::settings::{Depth, Observed, Phase, Plan, Requirements, apply, binlog_filters, observe};
-use crate::watch::protection::{Incarnations, Protection, ServerFacts, WatchReport, judge};
+use crate::watch::protection::{
+    Incarnations, Protection, ReadOnly, ServerFacts, WatchReport, judge,
+};
 
 /// How to look.
 #[derive(Debug, Clone)]
@@ -38,6 +40,14 @@ impl WatchOptions {
             interval: Duration::from_secs(1),
         }
     }
+}
+
+/// What came of a look.
+struct Look {
+    protection: Protection,
+    server: Option<ServerFacts>,
+    /// Whether settings were mended behind what it saw.
+    mended: bool,
 }
 
 /// Looks at a server again and again.
@@ -79,35 +89,47 @@ impl Watcher {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(self.options.interval);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut again = false;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
+                () = std::future::ready(()), if again => {}
                 _ = ticks.tick() => {}
                 // A new attachment is looked at without delay: the gate waits for the verdict.
                 changed = self.ingest.changed() => if changed.is_err() { return },
             }
             let began = Instant::now();
-            let (protection, server) = tokio::select! {
+            let look = tokio::select! {
                 () = stop.cancelled() => return,
-                looked = self.look() => looked,
+                look = self.look(began) => look,
             };
-            self.report(protection, server, began);
+            // What was mended behind a closed door is what clients wait for. Once only: what does not stay mended is
+            // looked at in its turn.
+            let closed = |server: &ServerFacts| server.read_only != ReadOnly::Off;
+            again = !again && look.mended && look.server.as_ref().is_some_and(closed);
+            self.report(look.protection, look.server, began);
         }
     }
 
-    async fn look(&mut self) -> (Protection, Option<ServerFacts>) {
-        match self.look_and_mend().await {
-            Ok((protection, server)) => (protection, Some(server)),
+    async fn look(&mut self, began: Instant) -> Look {
+        match self.look_and_mend(began).await {
+            Ok(look) => look,
             Err(cause) => {
                 self.connection = None;
-                (Protection::Unknown { cause }, None)
+                Look {
+                    protection: Protection::Unknown { cause },
+                    server: None,
+                    mended: false,
+                }
             }
         }
     }
 
     /// What was drift at this look is told even if it is mended in the same moment: the next look tells
     /// that it is gone.
-    async fn look_and_mend(&mut self) -> Result<(Protection, ServerFacts), String> {
+    async fn look_and_mend(&mut self, began: Instant) -> Result<Look, String> {
+        // Before anything is asked: an attachment that comes about meanwhile is looked at once more.
+        let attached = self.ingest.borrow_and_update().is_attached();
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => Connection::open(&self.options.connect)
@@ -119,17 +141,18 @@ impl Watcher {
             .map_err(|error| error.to_string())?;
         let server = self
             .incarnations
-            .facts(&observed, connection.id(), Instant::now());
+            .facts(&observed, connection.id(), began, Instant::now());
         observed.binlog_filters = self.filters(&observed, server.incarnation).await;
         let requirements = &self.options.requirements;
         let protection = judge(&observed, requirements);
-        let attached = self.ingest.borrow_and_update().is_attached();
+        let mut mended = false;
         if attached && !protection.is_protected() {
             let plan = Plan::make(&observed, requirements, Phase::Attached);
             if !plan.is_empty() {
                 apply(&mut connection, &plan, observed.is_super_read_only())
                     .await
                     .map_err(|error| format!("the drift could not be mended: {error}"))?;
+                mended = true;
             }
         }
         if attached {
@@ -138,7 +161,11 @@ impl Watcher {
             // When clients have taken all connections there is one more for us. It is ingest's.
             connection.close().await;
         }
-        Ok((protection, server))
+        Ok(Look {
+            protection,
+            server: Some(server),
+            mended,
+        })
     }
 
     /// The binlog's filters: asked once for each start of mysqld, because they cannot change under
