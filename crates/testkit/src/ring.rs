@@ -25,7 +25,9 @@ use crate::bounded_run::{self, Finished};
 use crate::mysqld::free_addresses;
 use member_process::MemberProcess;
 
-pub use binary::{BUILT_VARIABLE, Profile, embedded_member, nemesis_binary, witness_binary};
+pub use binary::{
+    BUILT_VARIABLE, Profile, embedded_member, nemesis_binary, primary_clients, witness_binary,
+};
 pub use child_server::ChildServer;
 pub use far_ring::{FarMember, FarRing, FarRingOptions};
 pub use http::{HttpAnswer, http_get, http_get_within, http_post};

@@ -1,10 +1,12 @@
 //! `cargo xtask compare failover`: how long commits stay away when the leader dies, and when another one is promoted, in a ring
 //! of nine processes in three regions with distance between them, beside Table 2 of MyRaft.
 //!
-//! Every region has one database member, whose database is a writer, and two witnesses, which are the released binary.
+//! Every region has one database member, whose database is a writer or a mysqld with clients, and two witnesses, which are the
+//! released binary.
 
 mod acknowledgements;
 mod crash;
+mod databases;
 mod log_lines;
 mod promotion;
 mod scene;
@@ -20,17 +22,22 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use testkit::distance::check_needs;
 use testkit::figures::Figures;
-use testkit::ring::{Profile, embedded_member, witness_binary};
+use testkit::ring::{Profile, embedded_member, primary_clients, witness_binary};
 
 use crash::CrashTimes;
+use databases::Verdict;
 use promotion::Promotion;
-use scene::{Scene, Verdict};
+use scene::Scene;
 use summary::Summary;
 
 const FIGURES: &str = "failover";
+const FIGURES_WITH_MYSQL: &str = "failover-mysql";
 
 #[derive(Args)]
 pub(crate) struct Options {
+    /// With a mysqld beside every database member and clients that look for the primary, in place of a writer
+    #[arg(long)]
+    mysql: bool,
     /// How many times the leader is killed, for each timer setting
     #[arg(long, default_value_t = 50)]
     crashes: u32,
@@ -64,7 +71,8 @@ impl Options {
 /// The programs of the ring.
 struct Programs {
     witness: PathBuf,
-    embedded_member: PathBuf,
+    /// Of a database member with a writer, or of the clients.
+    database: PathBuf,
 }
 
 /// Everything that was measured with one heartbeat.
@@ -86,9 +94,16 @@ pub(super) fn run(options: &Options) -> Result<()> {
     eprintln!("compare: building the release binaries");
     let programs = Programs {
         witness: witness_binary(Profile::Release)?,
-        embedded_member: embedded_member(Profile::Release)?,
+        database: match options.mysql {
+            true => primary_clients(Profile::Release)?,
+            false => embedded_member(Profile::Release)?,
+        },
     };
-    let mut figures = Figures::new(FIGURES, &super::command_line())?;
+    let name = match options.mysql {
+        true => FIGURES_WITH_MYSQL,
+        false => FIGURES,
+    };
+    let mut figures = Figures::new(name, &super::command_line())?;
     let bar = bar(options)?;
     let mut measured = Vec::new();
     for &heartbeat_ms in &options.timers {

@@ -57,6 +57,19 @@ pub fn embedded_member(profile: Profile) -> Result<PathBuf> {
     )
 }
 
+/// Builds the clients that look for the primary if they are not up to date, and says where the program is. See
+/// [`BUILT_VARIABLE`].
+///
+/// # Errors
+/// When it does not compile.
+pub fn primary_clients(profile: Profile) -> Result<PathBuf> {
+    build(
+        &["--package", "witness-tests", "--example", "primary_clients"],
+        "examples/primary_clients",
+        profile,
+    )
+}
+
 /// Builds the program that does faults to a ring if it is not up to date, and says where it is. See [`BUILT_VARIABLE`].
 ///
 /// # Errors

@@ -1,5 +1,7 @@
 //! One crash: the leader's process is killed, and the first commit of its successor is waited for.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 
 use super::acknowledgements::{Acknowledged, Moment};
@@ -7,25 +9,26 @@ use super::log_lines::{Event, What};
 use super::scene::Scene;
 
 /// How long one took, in milliseconds since the kill.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct CrashTimes {
     /// To the first commit that another member acknowledged.
     pub(super) total_ms: f64,
-    pub(super) phases: Phases,
+    /// The parts of it in milliseconds, one after the other by their names' numbers.
+    pub(super) phases: BTreeMap<String, f64>,
 }
 
-/// The parts of it, one after the other, in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Phases {
-    /// Until another member is elected; nearly all of it is the wait for the dead leader.
-    pub(super) detection: f64,
-    /// Until the new leader's region is the quorum.
-    pub(super) quorum_move: f64,
-    /// Until a database member leads.
-    pub(super) transfer: f64,
-    /// Until it has committed.
-    pub(super) first_commit: f64,
-}
+/// Until another member is elected; nearly all of it is the wait for the dead leader.
+const DETECTION: &str = "1 detection and election";
+/// Until the new leader's region is the quorum.
+const QUORUM_MOVE: &str = "2 quorum move";
+/// Until a database member leads.
+const TRANSFER: &str = "3 transfer";
+/// Until its mysqld has the whole log, where it has one.
+pub(super) const CATCHING_UP: &str = "4 mysqld has the log";
+/// Until clients may write to it.
+pub(super) const OPENING: &str = "5 mysqld is opened";
+/// Until a client's commit is acknowledged.
+pub(super) const FIRST_COMMIT: &str = "6 first commit";
 
 /// Kills the leader of a ring in which all is well, and starts it again afterwards.
 pub(super) fn measure(scene: &mut Scene) -> Result<CrashTimes> {
@@ -44,7 +47,7 @@ pub(super) fn measure(scene: &mut Scene) -> Result<CrashTimes> {
 }
 
 /// `events` in the order of time.
-fn phases(killed: Moment, events: &[Event], first: Acknowledged) -> Option<Phases> {
+fn phases(killed: Moment, events: &[Event], first: Acknowledged) -> Option<BTreeMap<String, f64>> {
     let leads = |event: &&Event| event.what == What::Leads && event.at <= first.at;
     let elected = events.iter().find(leads)?.at;
     let heir = events
@@ -59,12 +62,42 @@ fn phases(killed: Moment, events: &[Event], first: Acknowledged) -> Option<Phase
         .max()
         .unwrap_or(elected)
         .max(elected);
-    Some(Phases {
-        detection: elected.ms_since(killed),
-        quorum_move: moved.ms_since(elected),
-        transfer: heir.ms_since(moved),
-        first_commit: first.at.ms_since(heir),
-    })
+    let mut phases = BTreeMap::from([
+        (DETECTION.to_owned(), elected.ms_since(killed)),
+        (QUORUM_MOVE.to_owned(), moved.ms_since(elected)),
+        (TRANSFER.to_owned(), heir.ms_since(moved)),
+    ]);
+    phases.extend(behind_the_transfer(heir, events, first));
+    Some(phases)
+}
+
+/// What comes behind the moment from which on the new leader leads.
+pub(super) fn behind_the_transfer(
+    leads: Moment,
+    events: &[Event],
+    first: Acknowledged,
+) -> BTreeMap<String, f64> {
+    let of_heir = |what| {
+        let mut events = events.iter();
+        let found = events.find(|event| {
+            event.what == what && event.by == first.by && (leads..=first.at).contains(&event.at)
+        });
+        found.map(|event| event.at)
+    };
+    let (ready, open) = (of_heir(What::Ready), of_heir(What::Open));
+    let mut phases = BTreeMap::new();
+    let mut last = leads;
+    for (name, at) in [
+        (CATCHING_UP, ready),
+        (OPENING, open),
+        (FIRST_COMMIT, Some(first.at)),
+    ] {
+        if let Some(at) = at {
+            phases.insert(name.to_owned(), at.ms_since(last));
+            last = at;
+        }
+    }
+    phases
 }
 
 #[cfg(test)]
@@ -77,6 +110,11 @@ mod tests {
             by,
             what,
         }
+    }
+
+    fn named<const N: usize>(phases: [(&str, f64); N]) -> BTreeMap<String, f64> {
+        let phases = phases.into_iter();
+        phases.map(|(phase, ms)| (phase.to_owned(), ms)).collect()
     }
 
     #[test]
@@ -95,16 +133,34 @@ mod tests {
             by: 3,
         };
         let found = phases(Moment(0), &events, first).unwrap();
-        assert_eq!(
-            found,
-            Phases {
-                detection: 360.0,
-                quorum_move: 120.0,
-                transfer: 31.0,
-                first_commit: 9.0,
-            }
-        );
+        let expected = [
+            (DETECTION, 360.0),
+            (QUORUM_MOVE, 120.0),
+            (TRANSFER, 31.0),
+            (FIRST_COMMIT, 9.0),
+        ];
+        assert_eq!(found, named(expected));
         assert_eq!(phases(Moment(0), &events[..4], first), None);
+        let with_mysqld = [
+            events.as_slice(),
+            &[
+                event(514, 3, What::Ready),
+                event(519, 3, What::Open),
+                // Of a server that came back.
+                event(519, 0, What::Ready),
+            ],
+        ]
+        .concat();
+        let found = phases(Moment(0), &with_mysqld, first).unwrap();
+        let expected = [
+            (DETECTION, 360.0),
+            (QUORUM_MOVE, 120.0),
+            (TRANSFER, 31.0),
+            (CATCHING_UP, 3.0),
+            (OPENING, 5.0),
+            (FIRST_COMMIT, 1.0),
+        ];
+        assert_eq!(found, named(expected));
     }
 
     #[test]
@@ -115,7 +171,7 @@ mod tests {
             by: 3,
         };
         let found = phases(Moment(0), &events, first).unwrap();
-        assert_eq!((found.quorum_move, found.transfer), (0.0, 0.0));
-        assert_eq!(found.first_commit, 10.0);
+        assert_eq!((found[QUORUM_MOVE], found[TRANSFER]), (0.0, 0.0));
+        assert_eq!(found[FIRST_COMMIT], 10.0);
     }
 }

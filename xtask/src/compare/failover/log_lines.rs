@@ -1,4 +1,5 @@
-//! What the members' own log lines tell of a failover: who was elected when, and when the quorum had moved.
+//! What the members' own log lines tell of a failover: who was elected when, when the quorum had moved, and when a
+//! mysqld was ready and open.
 
 use serde_json::Value;
 
@@ -20,6 +21,10 @@ pub(super) enum What {
     Leads,
     /// A change of the voter sets is committed.
     QuorumMoved,
+    /// The mysqld beside it has the whole log.
+    Ready,
+    /// Clients may write to the mysqld beside it.
+    Open,
 }
 
 /// The events of a member's output, from `since` on.
@@ -47,6 +52,8 @@ pub(super) fn events(by: usize, output: &str, since: Moment) -> Vec<Event> {
 fn what_of(line: &Value) -> Option<What> {
     match line["message"].as_str()? {
         "the quorum has moved" => Some(What::QuorumMoved),
+        "mysqld has all of the ring's log and may be the primary" => Some(What::Ready),
+        "the primary is open for writes" => Some(What::Open),
         "leadership" => {
             let now = line["now"].as_str()?;
             let leads = ["LeaderNotServing", "Serving"];
@@ -114,10 +121,18 @@ mod tests {
             line(3, r#""message":"leadership","now":"LeaderNotServing { term: Term(2), why: OwnEntryNotCommitted }""#),
             "a line of another program\n".to_owned(),
             line(4, r#""message":"the quorum has moved","op_id":"2.7""#),
+            line(5, r#""message":"mysqld has all of the ring's log and may be the primary","term":2"#),
+            line(6, r#""message":"the primary is open for writes","term":2"#),
         ]
         .concat();
         let found = events(5, &output, Moment(2_000_000));
-        let expected = [(3, What::Leads), (4, What::QuorumMoved)].map(|(second, what)| Event {
+        let expected = [
+            (3, What::Leads),
+            (4, What::QuorumMoved),
+            (5, What::Ready),
+            (6, What::Open),
+        ]
+        .map(|(second, what)| Event {
             at: Moment(second * 1_000_000 + 500_000),
             by: 5,
             what,

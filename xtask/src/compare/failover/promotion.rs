@@ -6,6 +6,8 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::acknowledgements::{Moment, longest_gap_ms};
+use super::crash::behind_the_transfer;
+use super::log_lines::What;
 use super::scene::Scene;
 
 /// Before the promotion, so that the gap that it makes has a beginning.
@@ -18,7 +20,7 @@ pub(super) struct PromotionTimes {
     pub(super) stall_ms: f64,
     /// From the start of the command to the first commit of the new leader.
     pub(super) total_ms: f64,
-    /// What the command says of its phases.
+    /// What the command says of its phases, and what came behind them.
     pub(super) phases: BTreeMap<String, f64>,
 }
 
@@ -63,9 +65,18 @@ pub(super) fn measure(scene: &mut Scene, number: u32) -> Result<Promotion> {
     let first = scene.first_commit(began, leader)?;
     let acknowledged = scene.acknowledged_around(began.minus_ms(BEFORE_MS))?;
     let phases = document.phases.into_iter();
+    let mut phases: BTreeMap<String, f64> =
+        phases.map(|one| (one.phase, one.seconds * 1e3)).collect();
+    let events = scene.events(began);
+    let heir = events
+        .iter()
+        .find(|event| event.what == What::Leads && event.by == first.by);
+    if let Some(heir) = heir {
+        phases.extend(behind_the_transfer(heir.at, &events, first));
+    }
     Ok(Promotion::Done(PromotionTimes {
         stall_ms: longest_gap_ms(&acknowledged, began).context("hardly any commits")?,
         total_ms: first.at.ms_since(began),
-        phases: phases.map(|one| (one.phase, one.seconds * 1e3)).collect(),
+        phases,
     }))
 }

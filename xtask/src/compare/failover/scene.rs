@@ -1,7 +1,7 @@
 //! The ring of the comparison: nine processes in three regions, their writers, and the waiting for what should happen.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use indicatif::ProgressBar;
-use rustix::process::Signal;
 use serde::Deserialize;
 use serde_json::Value;
 use testkit::bounded_run::{self, Finished};
 use testkit::ring::{FarMember, FarRing, FarRingOptions};
 
 use super::acknowledgements::{Accounts, Acknowledged, Moment};
+use super::databases::{Databases, Verdict};
 use super::log_lines::{Event, events};
 use super::{Options, Programs, ensure_goes_on};
 
@@ -30,16 +30,14 @@ const LOOK: Duration = Duration::from_millis(20);
 const CALM: Duration = Duration::from_millis(700);
 /// What a member across the longest distance may be behind under load.
 const CAUGHT_UP_ENTRIES: u64 = 100;
-const VERIFY_LIMIT: Duration = Duration::from_secs(300);
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub(super) struct Scene {
     ring: FarRing,
+    databases: Databases,
     accounts: Accounts,
     witness: PathBuf,
-    embedded_member: PathBuf,
-    commits_per_second: String,
     heartbeat_ms: u64,
     stop: Arc<AtomicBool>,
     bar: ProgressBar,
@@ -54,23 +52,25 @@ impl Scene {
         stop: Arc<AtomicBool>,
         bar: ProgressBar,
     ) -> Result<Self> {
+        let of_regions = (0..REGIONS.len()).map(|region| region * MEMBERS_OF_A_REGION);
+        let databases = Databases::prepare(options, programs, of_regions)?;
         let ring = FarRing::prepare(FarRingOptions {
-            members: members(programs),
+            members: members(&programs.witness, &databases),
             inside: options.inside(),
             across: options.across(),
             toml: format!(
-                "[raft]\nheartbeat = \"{heartbeat_ms}ms\"\n\n[log]\ndisk_reserve_bytes = 0\n\n[mysql]\nmode = \"attach\"\napply = \"off\"\n"
+                "[raft]\nheartbeat = \"{heartbeat_ms}ms\"\n\n[log]\ndisk_reserve_bytes = 0\n\n{}",
+                databases.toml()
             ),
             folder: None,
         })?;
-        let databases = (0..ring.size()).filter(|index| ring.member(*index).database);
-        let accounts = databases.map(|index| (index, account_of(&ring, index)));
+        let members = (0..ring.size()).filter(|index| ring.member(*index).database);
+        let accounts = members.map(|index| (index, account_of(&ring, index)));
         let mut scene = Self {
             accounts: Accounts::new(accounts.collect::<Vec<_>>()),
             ring,
+            databases,
             witness: programs.witness.clone(),
-            embedded_member: programs.embedded_member.clone(),
-            commits_per_second: options.commits_per_second.to_string(),
             heartbeat_ms,
             stop,
             bar,
@@ -79,6 +79,14 @@ impl Scene {
         for index in (0..scene.ring.size()).rev() {
             scene.start(index, index == 0)?;
         }
+        scene.wait_until("the first primary is open", |scene| {
+            let answer = scene.ring.get(0, "/primary");
+            Ok(answer.is_ok_and(|answer| answer.status == 200))
+        })?;
+        let ring = &scene.ring;
+        scene
+            .databases
+            .begin(ring, |index| account_of(ring, index))?;
         Ok(scene)
     }
 
@@ -115,25 +123,23 @@ impl Scene {
     }
 
     pub(super) fn start(&mut self, index: usize, bootstrap: bool) -> Result<()> {
-        let account = account_of(&self.ring, index);
-        let account = account.to_string_lossy();
         let mut arguments = Vec::new();
+        if self.ring.member(index).database {
+            let account = account_of(&self.ring, index);
+            arguments = self.databases.arguments(&account);
+        }
+        let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         if bootstrap {
             arguments.push("--bootstrap");
-        }
-        if self.ring.member(index).database {
-            arguments.extend([
-                "--acknowledged",
-                &account,
-                "--commits-per-second",
-                &self.commits_per_second,
-            ]);
         }
         self.ring.start(index, &arguments)
     }
 
+    /// Kills a member and what is beside it, as a host dies.
     pub(super) fn kill(&mut self, index: usize) -> Result<()> {
-        self.ring.kill(index)
+        // The member first: it would start its mysqld again.
+        self.ring.kill(index)?;
+        self.databases.kill(index)
     }
 
     /// Waits until a database member serves, its region is the quorum, everybody has caught up, and commits go on; for a
@@ -206,6 +212,7 @@ impl Scene {
             view.peers.len() + 1 == self.ring.size(),
             "members are missing"
         );
+        self.databases.standing(&self.ring, *leader)?;
         Ok(*leader)
     }
 
@@ -261,34 +268,17 @@ impl Scene {
     /// Ends the writing, waits until all logs are equal, and holds every acknowledged commit against every log.
     pub(super) fn end(mut self) -> Result<Verdict> {
         self.settled()?;
-        self.say("comparing all logs with what was acknowledged");
+        self.say("comparing everything with what was acknowledged");
+        self.databases.end(&self.ring)?;
+        self.wait_until("everything is equal", |scene| {
+            Ok(scene.logs_are_level() && scene.databases.are_level())
+        })?;
+        let equal = self.databases.compare(&self.accounts, &self.ring);
+        let equal = equal.map_err(|error| self.failure(&format!("{error:#}")))?;
         for index in 0..self.ring.size() {
-            if self.ring.member(index).database {
-                self.ring.signal(index, Signal::USR1)?;
-            }
+            self.kill(index)?;
         }
-        let deadline = Instant::now() + READY_LIMIT;
-        while !self.all_level() {
-            self.look_after()?;
-            if Instant::now() > deadline {
-                return Err(self.failure("the logs do not become equal"));
-            }
-            thread::sleep(LOOK * 5);
-        }
-        for index in 0..self.ring.size() {
-            self.ring.kill(index)?;
-        }
-        let mut command = Command::new(&self.embedded_member);
-        command.arg("lost");
-        for path in self.accounts.paths().filter(|path| path.exists()) {
-            command.arg("--acknowledged").arg(path);
-        }
-        for index in 0..self.ring.size() {
-            // The folder of a process also holds its configuration.
-            command.arg("--data-dir").arg(self.ring.directory(index));
-        }
-        let done = bounded_run::run("embedded_member lost", command, Vec::new(), VERIFY_LIMIT)?;
-        let verdict: Verdict = serde_json::from_str(&done.into_text("embedded_member lost")?)?;
+        let verdict = self.databases.verdict(&self.accounts, &self.ring, equal)?;
         if !verdict.lost.is_empty() {
             let folder = self.ring.keep_folder().display().to_string();
             eprintln!("the members' files are kept in {folder}");
@@ -296,7 +286,19 @@ impl Scene {
         Ok(verdict)
     }
 
-    fn all_level(&self) -> bool {
+    fn wait_until(&mut self, what: &str, condition: impl Fn(&Self) -> Result<bool>) -> Result<()> {
+        let deadline = Instant::now() + READY_LIMIT;
+        while !condition(self)? {
+            self.look_after()?;
+            if Instant::now() > deadline {
+                return Err(self.failure(&format!("not within {READY_LIMIT:?}: {what}")));
+            }
+            thread::sleep(LOOK * 5);
+        }
+        Ok(())
+    }
+
+    fn logs_are_level(&self) -> bool {
         let views = (0..self.ring.size()).map(|index| self.view(index));
         let Ok(views) = views.collect::<Result<Vec<_>>>() else {
             return false;
@@ -324,21 +326,31 @@ impl Scene {
     }
 }
 
-fn members(programs: &Programs) -> Vec<FarMember> {
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // The members before their mysqlds, which they would start again.
+        for index in 0..self.ring.size() {
+            // Those that have ended are not there to be killed.
+            let _ = self.kill(index);
+        }
+    }
+}
+
+fn members(witness: &Path, databases: &Databases) -> Vec<FarMember> {
     let mut members = Vec::new();
     for region in REGIONS {
         for number in 0..MEMBERS_OF_A_REGION {
             let database = number == 0;
             let (name, program) = match database {
-                true => (format!("db-{region}"), &programs.embedded_member),
-                false => (format!("witness-{region}{number}"), &programs.witness),
+                true => (format!("db-{region}"), databases.member_program(witness)),
+                false => (format!("witness-{region}{number}"), witness),
             };
             members.push(FarMember {
                 name,
                 region: region.to_owned(),
                 database,
-                program: program.clone(),
-                beside: None,
+                program: program.to_owned(),
+                beside: databases.beside(members.len()),
             });
         }
     }
@@ -364,32 +376,4 @@ struct Peer {
     id: u64,
     behind_entries: Option<u64>,
     answered_seconds: Option<f64>,
-}
-
-/// Whether what was acknowledged is in the logs.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Verdict {
-    /// How many commits were acknowledged.
-    pub(super) acknowledged: u64,
-    /// Those that a log does not have.
-    pub(super) lost: Vec<Value>,
-    log_ends: Vec<String>,
-}
-
-impl Verdict {
-    /// Fails when an acknowledged commit is missing anywhere, or the logs differ in length.
-    pub(super) fn ensure_nothing_is_lost(&self) -> Result<()> {
-        let shown = self.lost.first().map(Value::to_string).unwrap_or_default();
-        ensure!(
-            self.lost.is_empty(),
-            "{} acknowledged commits are not in a log, the first is {shown}",
-            self.lost.len()
-        );
-        let ends: BTreeSet<&String> = self.log_ends.iter().collect();
-        ensure!(
-            ends.len() == 1,
-            "the logs end at different entries: {ends:?}"
-        );
-        Ok(())
-    }
 }

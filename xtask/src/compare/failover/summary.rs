@@ -62,6 +62,7 @@ struct Setting {
     refused: Vec<String>,
     acknowledged: u64,
     lost: usize,
+    trimmed: Option<usize>,
 }
 
 impl Summary {
@@ -78,21 +79,14 @@ impl Summary {
             Setting {
                 heartbeat_ms: one.heartbeat_ms,
                 failover: Percentiles::of(crashes.clone().map(|crash| crash.total_ms)),
-                failover_phases: by_phase(crashes.map(|crash| {
-                    let phases = crash.phases;
-                    BTreeMap::from([
-                        ("1 detection and election".to_owned(), phases.detection),
-                        ("2 quorum move".to_owned(), phases.quorum_move),
-                        ("3 transfer".to_owned(), phases.transfer),
-                        ("4 first commit".to_owned(), phases.first_commit),
-                    ])
-                })),
+                failover_phases: by_phase(crashes.map(|crash| crash.phases.clone())),
                 stall: Percentiles::of(promotions.clone().map(|one| one.stall_ms)),
                 total: Percentiles::of(promotions.clone().map(|one| one.total_ms)),
                 promotion_phases: by_phase(promotions.map(|one| one.phases.clone())),
                 refused: refusals(&one.promotions),
                 acknowledged: one.verdict.acknowledged,
                 lost: one.verdict.lost.len(),
+                trimmed: one.verdict.trimmed,
             }
         });
         Self {
@@ -135,6 +129,13 @@ impl Summary {
                 setting.lost,
                 setting.refused.len()
             );
+            if let (Some(trimmed), Some(failover)) = (setting.trimmed, setting.failover) {
+                let _ = writeln!(
+                    text,
+                    "    after {} kills each mysqld came back by itself, equal to the others; {trimmed} times an end was cut off its binlog",
+                    failover.samples
+                );
+            }
         }
         text
     }
@@ -157,6 +158,11 @@ impl Summary {
             self.by_timer(|one| one.acknowledged),
         )?;
         figures.set("lost_commits", self.by_timer(|one| one.lost))?;
+        figures.set(
+            "refused_promotions",
+            self.by_timer(|one| one.refused.clone()),
+        )?;
+        figures.set("trimmed_binlogs", self.by_timer(|one| one.trimmed))?;
         let named = |values: [f64; 4]| {
             BTreeMap::from([
                 ("mean", values[0]),
@@ -231,9 +237,9 @@ fn line(text: &mut String, name: &str, [mean, p50, p95, p99, max]: [String; 5]) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::crash::{CrashTimes, Phases};
+    use super::super::crash::CrashTimes;
+    use super::super::databases::Verdict;
     use super::super::promotion::PromotionTimes;
-    use super::super::scene::Verdict;
     use super::*;
 
     #[test]
@@ -249,12 +255,7 @@ mod tests {
     fn the_table_stands_beside_the_papers() {
         let crash = CrashTimes {
             total_ms: 520.0,
-            phases: Phases {
-                detection: 360.0,
-                quorum_move: 120.0,
-                transfer: 31.0,
-                first_commit: 9.0,
-            },
+            phases: BTreeMap::from([("1 detection and election".to_owned(), 360.0)]),
         };
         let promotion = PromotionTimes {
             stall_ms: 33.0,

@@ -1,0 +1,171 @@
+//! Clients of a replicaset for comparisons: an ordinary account, the primary found by its members' `/primary`, and another look
+//! for it after every error. They insert numbered rows at an even pace, and write down each that was acknowledged, in the
+//! account of the server that answered. SIGTERM ends them behind the commits that are under way.
+//!
+//! `cargo xtask compare failover --mysql` uses it.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, anyhow};
+use clap::Parser;
+use mysql_link::{ConnectOptions, Connection, Endpoint};
+use testkit::ring::http_get_within;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Between two looks for the primary.
+const LOOK_PAUSE: Duration = Duration::from_millis(2);
+const LOOK_LIMIT: Duration = Duration::from_millis(500);
+/// A client that waits longer for an answer looks for the primary again.
+const STATEMENT_LIMIT: Duration = Duration::from_secs(10);
+
+#[derive(Parser)]
+#[command(about = "Clients that write to whoever says that it is the primary")]
+struct Arguments {
+    /// A server: where its member answers HTTP, its socket, and where its acknowledged commits are written down
+    #[arg(long = "server", required = true, value_name = "HTTP,SOCKET,ACCOUNT")]
+    servers: Vec<Server>,
+    /// How many clients
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    clients: u32,
+    /// How many transactions a second all of them commit
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    commits_per_second: u32,
+    /// Their account
+    #[arg(long)]
+    user: String,
+    /// Its password
+    #[arg(long)]
+    password: String,
+    /// The table, with its schema: (BIGINT UNSIGNED, VARCHAR)
+    #[arg(long)]
+    table: String,
+}
+
+#[derive(Clone, Debug)]
+struct Server {
+    http: SocketAddr,
+    socket: PathBuf,
+    account: PathBuf,
+}
+
+impl FromStr for Server {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut parts = text.splitn(3, ',');
+        let mut part = || {
+            parts
+                .next()
+                .ok_or_else(|| anyhow!("{text} is not HTTP,SOCKET,ACCOUNT"))
+        };
+        Ok(Self {
+            http: part()?.parse()?,
+            socket: part()?.into(),
+            account: part()?.into(),
+        })
+    }
+}
+
+struct Shared {
+    arguments: Arguments,
+    next: AtomicU64,
+    stop: CancellationToken,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(run(arguments))
+}
+
+async fn run(arguments: Arguments) -> Result<()> {
+    let shared = Arc::new(Shared {
+        arguments,
+        next: AtomicU64::new(1),
+        stop: CancellationToken::new(),
+    });
+    let mut clients = tokio::task::JoinSet::new();
+    for number in 0..shared.arguments.clients {
+        clients.spawn(live(shared.clone(), number));
+    }
+    let mut end = signal(SignalKind::terminate())?;
+    loop {
+        tokio::select! {
+            _ = end.recv() => shared.stop.cancel(),
+            ended = clients.join_next() => match ended {
+                Some(ended) => ended??,
+                None => return Ok(()),
+            },
+        }
+    }
+}
+
+/// One client, until it is told to stop.
+async fn live(shared: Arc<Shared>, number: u32) -> Result<()> {
+    let arguments = &shared.arguments;
+    let pace = Duration::from_secs(1) * arguments.clients / arguments.commits_per_second;
+    let mut ticks = tokio::time::interval(pace);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // Not all at the same moment.
+    tokio::time::sleep(pace * number / arguments.clients).await;
+    let mut connected: Option<(Connection, File)> = None;
+    while !shared.stop.is_cancelled() {
+        let Some((connection, account)) = &mut connected else {
+            connected = find(arguments).await?;
+            if connected.is_none() {
+                tokio::time::sleep(LOOK_PAUSE).await;
+            }
+            continue;
+        };
+        let id = shared.next.fetch_add(1, Ordering::Relaxed);
+        let insert = format!(
+            "INSERT INTO {} VALUES ({id}, REPEAT('x', 100))",
+            arguments.table
+        );
+        match connection.execute(&insert).await {
+            Ok(_) => {
+                let at = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros();
+                // In one write, so that whoever reads along sees whole lines.
+                account.write_all(format!("{at} {id}\n").as_bytes())?;
+                ticks.tick().await;
+            }
+            Err(_) => connected = None,
+        }
+    }
+    Ok(())
+}
+
+/// A connection to who says that it is the primary, and its account.
+async fn find(arguments: &Arguments) -> Result<Option<(Connection, File)>> {
+    for server in &arguments.servers {
+        let http = server.http;
+        let asked =
+            tokio::task::spawn_blocking(move || http_get_within(http, "/primary", LOOK_LIMIT));
+        if !asked.await?.is_ok_and(|answer| answer.status == 200) {
+            continue;
+        }
+        let endpoint = Endpoint::unix(&server.socket);
+        let mut options = ConnectOptions::new(endpoint, &arguments.user, &arguments.password);
+        options.timeouts.statement = STATEMENT_LIMIT;
+        let Ok(connection) = Connection::open(&options).await else {
+            continue;
+        };
+        let account = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&server.account)
+            .with_context(|| format!("cannot write {}", server.account.display()))?;
+        return Ok(Some((connection, account)));
+    }
+    Ok(None)
+}
