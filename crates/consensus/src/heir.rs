@@ -27,6 +27,7 @@ pub(crate) fn choose(
             standing.record.kind == MemberKind::Database
                 && standing.record.votes
                 && standing.id != view.own
+                && !view.keeps_a_place(standing.id)
         })
         .collect();
     let fit = databases
@@ -92,9 +93,21 @@ fn why_nobody(
         .iter()
         .min_by_key(|standing| (!standing.answers(lease), standing.behind, standing.id));
     let why = nearest.and_then(|nearest| obstacle(view, rules, lease, nearest));
-    why.unwrap_or_else(|| {
+    let why = why.unwrap_or_else(|| {
         "the ring has no voting database member that could lead; add one".to_owned()
-    })
+    });
+    match view.pause() {
+        Some(paused) if paused.primary == view.own => format!(
+            "failover is paused, and member {} stays the primary; `witness resume` ends that",
+            paused.primary
+        ),
+        Some(paused) => format!(
+            "failover is paused until member {} is the primary again: {why}; `witness promote` makes another one the primary, \
+             `witness resume` ends the pause",
+            paused.primary
+        ),
+        None => why,
+    }
 }
 
 #[cfg(test)]

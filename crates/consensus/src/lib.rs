@@ -28,6 +28,7 @@ mod mock_election;
 mod mover;
 mod observer;
 mod promotion;
+mod pause;
 mod proposal;
 mod questions;
 pub mod quorum;
@@ -59,6 +60,7 @@ pub use mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 pub use mover::MoveError;
 pub use promotion::{
     Promoted, PromotionError, PromotionPhase, PromotionProgress, PromotionRefusal,
+pub use pause::{PauseError, PauseWish, RingPause};
 };
 pub use proposal::{Outcome, ProposalTicket, ProposeError, Refusal, Unknown};
 pub use questions::{Answer, CallError, MemberCalls, Question};

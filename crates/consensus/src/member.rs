@@ -53,6 +53,7 @@ struct Running {
     purge_goal: PurgeGoal,
     proposals: Arc<Semaphore>,
     leadership: watch::Receiver<Leadership>,
+    primacy: watch::Receiver<Leadership>,
     steward: watch::Receiver<Option<StewardState>>,
     fault: watch::Receiver<Option<Fault>>,
     tasks: [AbortHandle; 3],
@@ -104,9 +105,14 @@ impl Member {
         let seat = Arc::new(seat);
         let (publish_leadership, leadership) =
             watch::channel(Leadership::Follower { leader: None });
+        let (publish_primacy, primacy) = watch::channel(Leadership::Follower { leader: None });
+        let published = observer::Published {
+            leadership: publish_leadership,
+            primacy: publish_primacy,
+        };
         let (publish_steward, steward) = watch::channel(None);
         let (publish_fault, fault) = watch::channel(None);
-        let observer = tokio::spawn(observer::observe(seat.clone(), publish_leadership));
+        let observer = tokio::spawn(observer::observe(seat.clone(), published));
         let supervisor = tokio::spawn(supervision::supervise(seat.clone(), publish_fault));
         let stewarding = tokio::spawn(steward::run(
             seat.clone(),
@@ -122,6 +128,7 @@ impl Member {
             starts,
             purge_goal,
             leadership,
+            primacy,
             steward,
             fault,
             tasks: [
@@ -208,6 +215,17 @@ impl Member {
         self.0.seat.leadership()
     }
 
+    /// The leadership as the database beside this member may rely on it: while failover is paused and another member is
+    /// the primary, a member that leads is none to its own database. It stays true without a reader.
+    pub fn primacy(&self) -> watch::Receiver<Leadership> {
+        self.0.primacy.clone()
+    }
+
+    /// [`Member::primacy`] at this very moment.
+    pub fn primacy_now(&self) -> Leadership {
+        self.0.seat.primacy(&self.0.seat.role())
+    }
+
     /// Everything that an operator asks about this member's Raft.
     pub fn status(&self) -> MemberStatus {
         let Running { config, seat, .. } = &*self.0;
@@ -241,6 +259,7 @@ impl Member {
                 false => Vec::new(),
             },
             rules: config.rules.clone(),
+            pause: ring_view.pause(),
             ring_view,
             quorum_cause: quorum
                 .as_ref()

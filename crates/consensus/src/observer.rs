@@ -9,8 +9,16 @@ use tokio::sync::watch;
 use crate::leadership::{Leadership, NotServing, next_look};
 use crate::seat::Seat;
 
+/// Where it is published.
+pub(crate) struct Published {
+    /// What this member is.
+    pub(crate) leadership: watch::Sender<Leadership>,
+    /// What that is worth to the database beside it.
+    pub(crate) primacy: watch::Sender<Leadership>,
+}
+
 /// Publishes the leadership until the engine stops.
-pub(crate) async fn observe(seat: Arc<Seat>, leadership: watch::Sender<Leadership>) {
+pub(crate) async fn observe(seat: Arc<Seat>, published: Published) {
     let mut role_changes = seat.raft.server_metrics();
     let mut answers = seat.raft.data_metrics();
     let mut commits = seat.mark.subscribe();
@@ -18,7 +26,13 @@ pub(crate) async fn observe(seat: Arc<Seat>, leadership: watch::Sender<Leadershi
         commits.mark_unchanged();
         let role = seat.role();
         let now = seat.assess(&role);
-        publish(&leadership, now);
+        publish(&published.leadership, now);
+        let primacy = seat.primacy(&role);
+        published.primacy.send_if_modified(|published| {
+            let changed = *published != primacy;
+            *published = primacy;
+            changed
+        });
 
         let waits_for_commit = waits_for(now, NotServing::OwnEntryNotCommitted)
             || matches!(
@@ -49,7 +63,9 @@ pub(crate) async fn observe(seat: Arc<Seat>, leadership: watch::Sender<Leadershi
             () = tokio::time::sleep(seat.timers.lease), if follows => {}
         }
     }
-    publish(&leadership, Leadership::Follower { leader: None });
+    let ended = Leadership::Follower { leader: None };
+    publish(&published.leadership, ended);
+    published.primacy.send_replace(ended);
 }
 
 fn publish(leadership: &watch::Sender<Leadership>, now: Leadership) {

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::leadership::{Leadership, Term};
 use crate::mock_election::{MockElection, MockElectionCall};
 use crate::mover::MoveError;
+use crate::pause::{self, RingPause};
 use crate::questions::{Answer, MemberCalls, Question};
 use crate::quorum::{MoveObstacle, QuorumPlan, VoterSets, plan};
 use crate::seat::Seat;
@@ -286,6 +287,10 @@ pub(crate) async fn promote(
     let course = tokio::time::timeout(seat.timers.lease, seat.course.lock());
     let _course = course.await.map_err(|_| PromotionRefusal::Busy)?;
     let view = seat.ring_view();
+    let paused = view.pause().filter(|paused| paused.primary != to);
+    if let Some(paused) = paused.as_ref().filter(|_| view.leads && to == seat.id) {
+        return take_the_place(seat, paused, clock).await;
+    }
     check(&view, to, seat)?;
     if let Leadership::LeaderNotServing { why, .. } = seat.leadership() {
         return Err(PromotionRefusal::NotServing(why.to_string()).into());
@@ -332,33 +337,93 @@ pub(crate) async fn promote(
         })?;
 
     clock.enter(PromotionPhase::Drain);
-    let paused = seat.writer.pause().await;
-    let _paused = paused.map_err(|why| PromotionError::Drain {
+    let drained = seat.writer.pause().await;
+    let _drained = drained.map_err(|why| PromotionError::Drain {
         why,
         home: home.clone(),
     })?;
-    // What was drained has to be on the target as well.
-    wait_until_caught_up(seat, to)
-        .await
-        .map_err(|refusal| PromotionError::FellBehind { refusal, home })?;
-
-    clock.enter(PromotionPhase::Transfer);
-    let term = match transfer(seat, calls, to).await {
-        Ok(TransferOutcome::Done { term }) => term,
-        Ok(TransferOutcome::AnotherLeads { leader, term }) => {
-            return Err(PromotionError::AnotherLeads {
-                target: to,
-                leader,
-                term,
-            });
+    if let Some(paused) = &paused {
+        // Whoever leads from here on gives the leadership to the target.
+        let kept = pause::keep_for(seat, paused, to).await;
+        kept.map_err(|error| PromotionError::Move {
+            error,
+            home: home.clone(),
+        })?;
+    }
+    let term = match drained_transfer(seat, calls, to, home, &mut clock).await {
+        Ok(term) => term,
+        Err(error) => {
+            if let Some(paused) = &paused
+                && let Err(error) = pause::keep_for(seat, paused, paused.primary).await
+            {
+                tracing::warn!(%error, primary = %to, "the place of the primary stays with the target");
+            }
+            return Err(error);
         }
-        Err(TransferError::Refused(refusal)) => {
-            return Err(PromotionRefusal::Target(refusal).into());
-        }
-        Err(error) => return Err(PromotionError::Unknown(error.to_string())),
     };
 
     clock.enter(PromotionPhase::Release);
+    released(seat, to, term, clock).await
+}
+
+/// Gives the leadership to `to`, once it has what was drained as well.
+async fn drained_transfer(
+    seat: &Arc<Seat>,
+    calls: &Arc<dyn MemberCalls>,
+    to: MemberId,
+    home: Region,
+    clock: &mut Clock<'_>,
+) -> Result<Term, PromotionError> {
+    wait_until_caught_up(seat, to)
+        .await
+        .map_err(|refusal| PromotionError::FellBehind { refusal, home })?;
+    clock.enter(PromotionPhase::Transfer);
+    match transfer(seat, calls, to).await {
+        Ok(TransferOutcome::Done { term }) => Ok(term),
+        Ok(TransferOutcome::AnotherLeads { leader, term }) => Err(PromotionError::AnotherLeads {
+            target: to,
+            leader,
+            term,
+        }),
+        Err(TransferError::Refused(refusal)) => Err(PromotionRefusal::Target(refusal).into()),
+        Err(error) => Err(PromotionError::Unknown(error.to_string())),
+    }
+}
+
+/// Makes the member that leads, and keeps the place of a paused ring's primary for another one, the primary itself.
+async fn take_the_place(
+    seat: &Seat,
+    paused: &RingPause,
+    mut clock: Clock<'_>,
+) -> Result<Promoted, PromotionError> {
+    let (view, own) = (seat.ring_view(), seat.id);
+    let standing = view.member(own).ok_or(TransferRefusal::NoSuchMember(own));
+    let record = &standing.map_err(PromotionRefusal::from)?.record;
+    if record.kind == MemberKind::Witness {
+        return Err(PromotionRefusal::Witness(own).into());
+    }
+    if let Leadership::LeaderNotServing { why, .. } = seat.leadership() {
+        return Err(PromotionRefusal::NotServing(why.to_string()).into());
+    }
+    clock.enter(PromotionPhase::Release);
+    let term = seat.role().term;
+    let home = record.region.clone();
+    let kept = pause::keep_for(seat, paused, own).await;
+    kept.map_err(|error| PromotionError::Move { error, home })?;
+    Ok(Promoted {
+        leader: own,
+        term,
+        phases: clock.end(),
+    })
+}
+
+/// Waits until the new leader has committed an entry of its own.
+async fn released(
+    seat: &Seat,
+    to: MemberId,
+    term: Term,
+    clock: Clock<'_>,
+) -> Result<Promoted, PromotionError> {
     let mut committed = seat.mark.subscribe();
     let own_entry = committed.wait_for(|mark| mark.is_some_and(|mark| mark.term >= term.0));
     let patience = seat.timers.longest_election();

@@ -47,6 +47,11 @@ pub enum RosterError {
     /// The leader cannot be removed.
     #[error("member {0} leads; promote another member first")]
     Leads(MemberId),
+    /// The primary of a pause cannot be removed.
+    #[error(
+        "failover is paused for member {0}; run `witness resume`, or promote another member first"
+    )]
+    PausedPrimary(MemberId),
     /// It would be the end of the quorum.
     #[error(
         "member {0} is the only voter of a quorum that is in force; add or promote another member first"
@@ -109,6 +114,9 @@ fn check_remove(view: &RingView, id: MemberId, lease: Duration) -> Result<(), Ro
     let leaving = view.member(id).ok_or(RosterError::NoSuchMember(id))?;
     if id == view.own {
         return Err(RosterError::Leads(id));
+    }
+    if !leaving.record.pause.is_none() {
+        return Err(RosterError::PausedPrimary(id));
     }
     if view.voter_sets.iter().any(|set| set.iter().eq([&id])) {
         return Err(RosterError::LastVoter(id));

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::explain::Explanation;
 use crate::fault::Fault;
 use crate::leadership::{Leadership, Term};
+use crate::pause::RingPause;
 use crate::quorum::{QuorumHealth, RegionQuorum, RingRules};
 use crate::standing::RingView;
 use crate::steward::StewardState;
@@ -29,6 +30,8 @@ pub struct MemberStatus {
     pub purged: Option<OpId>,
     /// The ring as it sees it; a leader sees how far the others are.
     pub ring_view: RingView,
+    /// The pause of failover that stands, if one does.
+    pub pause: Option<RingPause>,
     /// Who decides a commit by this member's configuration, and where the leadership goes.
     pub rules: RingRules,
     /// The quorum region by region; empty where this member does not lead.

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
-use raft_types::{MemberId, MemberKind};
+use raft_types::{MemberId, MemberKind, UnixSeconds};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::heir;
 use crate::leadership::Leadership;
+use crate::pause;
 use crate::questions::MemberCalls;
 use crate::quorum::{QuorumPlan, RingRules, VoterSets, plan};
 use crate::seat::Seat;
@@ -54,6 +55,8 @@ pub(crate) enum Course {
     },
     /// Give the leadership to this member.
     Transfer(MemberId),
+    /// The time of the pause is over.
+    EndPause,
     /// Nothing can be done now.
     Wait(String),
 }
@@ -64,10 +67,14 @@ pub(crate) fn decide(
     rules: &RingRules,
     lease: Duration,
     failed: &[MemberId],
+    now: UnixSeconds,
 ) -> Course {
     let Some(own) = view.member(view.own).filter(|_| view.leads) else {
         return Course::Stay;
     };
+    if view.pause().is_some_and(|paused| paused.pause.is_over(now)) {
+        return Course::EndPause;
+    }
     let home = &own.record.region;
     let settle = |idle: Course| match plan(&rules.policy, view, home, lease) {
         QuorumPlan::Settled => idle,
@@ -79,7 +86,8 @@ pub(crate) fn decide(
             idle => idle,
         },
     };
-    if own.record.kind == MemberKind::Database {
+    // While another one's place is kept, a database member takes care of the ring as a witness does.
+    if own.record.kind == MemberKind::Database && !view.keeps_a_place(own.id) {
         return settle(Course::Stay);
     }
     let heir = match heir::choose(view, rules, lease, failed) {
@@ -135,7 +143,8 @@ async fn look_after(
     while leadership.borrow_and_update().leading_term().is_some() {
         // A promotion or a change of members is under way: what it leaves behind is looked at after it.
         let course_lock = seat.course.lock().await;
-        match decide(&seat.ring_view(), &seat.rules, seat.timers.lease, &failed) {
+        let (view, lease) = (seat.ring_view(), seat.timers.lease);
+        match decide(&view, &seat.rules, lease, &failed, pause::now()) {
             Course::Stay => {
                 drop(course_lock);
                 publish(state, None);
@@ -165,6 +174,13 @@ async fn look_after(
                         failed.push(to);
                     }
                     publish_wait(state, why);
+                    drop(course_lock);
+                    tokio::time::sleep(seat.timers.heartbeat / 4).await;
+                }
+            }
+            Course::EndPause => {
+                if let Err(error) = pause::write(seat, None).await {
+                    publish_wait(state, error.to_string());
                     drop(course_lock);
                     tokio::time::sleep(seat.timers.heartbeat / 4).await;
                 }
@@ -248,11 +264,15 @@ fn publish_wait(state: &watch::Sender<Option<StewardState>>, why: String) {
 
 #[cfg(test)]
 mod tests {
+    use raft_types::{Pause, PauseMark};
+
     use super::*;
     use crate::standing::tests::{LEASE, Ring};
 
+    const NOW: UnixSeconds = UnixSeconds(1_000);
+
     fn course(ring: &Ring) -> Course {
-        decide(&ring.view(), &RingRules::default(), LEASE, &[])
+        decide(&ring.view(), &RingRules::default(), LEASE, &[], NOW)
     }
 
     fn sets(of: &[&[u64]]) -> VoterSets {
@@ -272,6 +292,53 @@ mod tests {
     #[test]
     fn a_witness_hands_over_in_its_region_if_it_can() {
         assert_eq!(course(&ring().led_by(2)), Course::Transfer(MemberId(1)));
+    }
+
+    fn paused(ring: &Ring, primary: u64, until: Option<u64>) -> Ring {
+        ring.with(primary, |standing| {
+            standing.record.pause = PauseMark(Some(Pause {
+                since: UnixSeconds(900),
+                until: until.map(UnixSeconds),
+                by: "anna".to_owned(),
+                reason: String::new(),
+            }));
+        })
+    }
+
+    #[test]
+    fn while_failover_is_paused_the_leadership_goes_back_and_nowhere_else() {
+        let ring = Ring::new("a: 1d 2w 3d | b: 4d 5w 6w").with_sets(&[&[1, 2, 3]]);
+        let paused_ring = paused(&ring, 1, None);
+        assert_eq!(course(&paused_ring), Course::Stay);
+        // Another database member, which would otherwise stay, and a witness give it back.
+        for leader in [2, 3] {
+            let back = paused_ring.clone().led_by(leader);
+            assert_eq!(course(&back), Course::Transfer(MemberId(1)));
+            let gone = back.silent(&[1]);
+            let Course::Wait(why) = course(&gone) else {
+                panic!("{:?}", course(&gone));
+            };
+            assert!(
+                why.contains("failover is paused until member 1 is the primary again")
+                    && why.contains("does not answer"),
+                "{why}"
+            );
+        }
+        // From another region, the quorum goes with it.
+        let elsewhere = paused_ring.led_by(4).with_sets(&[&[4, 5, 6]]);
+        let heir = Some(MemberId(1));
+        let next = sets(&[&[4, 5, 6], &[1, 2, 3]]);
+        assert_eq!(course(&elsewhere), Course::Move { next, heir });
+    }
+
+    #[test]
+    fn a_leader_ends_the_pause_when_its_time_is_over() {
+        let ring = ring();
+        for leader in [1, 2, 4] {
+            let over = paused(&ring, 1, Some(1_000)).led_by(leader);
+            assert_eq!(course(&over), Course::EndPause);
+        }
+        assert_eq!(course(&paused(&ring, 1, Some(1_001))), Course::Stay);
     }
 
     #[test]

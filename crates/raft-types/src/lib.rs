@@ -8,6 +8,7 @@ mod ids;
 mod log_report;
 mod member_record;
 mod op_id;
+mod pause;
 mod proposal;
 mod type_config;
 
@@ -18,6 +19,7 @@ pub use ids::{Incarnation, MemberId, Region, RingId};
 pub use log_report::{LogReport, OwnLog, REPORTED_RUNS, ReadingEntries, TermRun};
 pub use member_record::{MemberKind, MemberRecord};
 pub use op_id::OpId;
+pub use pause::{Pause, PauseMark, UnixSeconds};
 pub use proposal::{ProposalListener, ProposalResponder};
 pub use type_config::{
     CommittedLeaderId, Entry, EntryPayload, LogId, Membership, StoredMembership, TypeConfig, Vote,

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Incarnation, Region};
+use crate::pause::PauseMark;
 
 /// Whether a member has a mysqld beside it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +46,10 @@ pub struct MemberRecord {
     pub address: String,
     /// The data directory that stands behind it.
     pub incarnation: Incarnation,
+    /// Failover is paused, and this member is the primary meanwhile: no other one's mysqld becomes it by itself. One
+    /// record of a ring has it at most.
+    #[serde(default, skip_serializing_if = "PauseMark::is_none")]
+    pub pause: PauseMark,
 }
 
 impl MemberRecord {
@@ -66,6 +71,7 @@ impl Default for MemberRecord {
             priority: Self::DEFAULT_PRIORITY,
             address: String::new(),
             incarnation: Incarnation::default(),
+            pause: PauseMark::default(),
         }
     }
 }

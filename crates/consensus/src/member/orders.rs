@@ -9,6 +9,7 @@ use super::Member;
 use crate::handover::Writer;
 use crate::heir;
 use crate::mock_election::MockElection;
+use crate::pause::{self, PauseError, PauseWish, RingPause};
 use crate::promotion::{self, Promoted, PromotionError, PromotionProgress, PromotionRefusal};
 use crate::repair::{self, MemberEvidence, RepairPlan, RepairRefusal};
 use crate::roster::{self, RosterError};
@@ -55,6 +56,23 @@ impl Member {
         let heir = heir::choose(&seat.ring_view(), &seat.rules, seat.timers.lease, &[]);
         let heir = heir.map_err(PromotionRefusal::NoHeir)?;
         self.promote(heir, watch::Sender::default()).await
+    }
+
+    /// Pauses failover, or changes the terms of the pause that stands: nobody but the present primary, or who was it when
+    /// the pause began, becomes the primary by itself. Committed when this returns.
+    ///
+    /// # Errors
+    /// [`PauseError`].
+    pub async fn pause(&self, wish: &PauseWish) -> Result<(RingPause, OpId), PauseError> {
+        pause::pause(&self.0.seat, wish).await
+    }
+
+    /// Ends the pause of failover, and says what it was. Committed when this returns.
+    ///
+    /// # Errors
+    /// [`PauseError`].
+    pub async fn resume(&self) -> Result<(RingPause, OpId), PauseError> {
+        pause::resume(&self.0.seat).await
     }
 
     /// Asks a member whether its voters would elect it now. Changes nothing.

@@ -13,6 +13,7 @@ mod handover_to_a_database_member;
 mod leader_crash;
 mod lost_quorum;
 mod no_membership_without_the_barrier;
+mod paused_failover;
 mod pre_vote;
 mod proposals_are_bounded;
 mod purge;

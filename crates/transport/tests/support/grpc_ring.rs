@@ -15,7 +15,7 @@ use consensus::{
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use raft_types::{
-    AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
+    AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, PauseMark, Region, RingId,
     TransactionPayload,
 };
 use tokio::net::TcpListener;
@@ -300,6 +300,7 @@ pub(crate) fn record(id: MemberId, kind: MemberKind, address: SocketAddr) -> Mem
 }
 
 /// A future that must end in time.
+        pause: PauseMark::default(),
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use binlog_store::BinlogStore;
 use consensus::{IdentityBook, RingState};
-use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
+use raft_types::{Incarnation, MemberId, MemberRecord, RingId, PauseMark};
 use transport::{TlsMaterial, TransportConfig, found_ring};
 
 use super::error::NodeError;
@@ -137,3 +137,4 @@ fn record_of(entry: &MemberEntry) -> MemberRecord {
         incarnation: Incarnation::default(),
     }
 }
+        pause: PauseMark::default(),

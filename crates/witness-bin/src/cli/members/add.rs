@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use consensus::{Introduction, RingState};
-use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
+use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId, PauseMark};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -133,6 +133,7 @@ fn record(args: &AddArgs, incarnation: Incarnation) -> MemberRecord {
         priority: args.priority,
         address: args.address.clone(),
         incarnation,
+        pause: PauseMark::default(),
     }
 }
 

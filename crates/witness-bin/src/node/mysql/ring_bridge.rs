@@ -33,12 +33,12 @@ impl Ring for RingHandle {
     type Ticket = BridgeTicket;
 
     fn serving_term(&self) -> Option<LeaderTerm> {
-        let term = self.member.leadership_now().serving_term();
+        let term = self.member.primacy_now().serving_term();
         term.map(|term| LeaderTerm(term.0))
     }
 
     async fn serves(&self) -> LeaderTerm {
-        let mut leadership = self.member.leadership();
+        let mut leadership = self.member.primacy();
         let serves = |now: &Leadership| now.serving_term().is_some();
         let serving = leadership.wait_for(serves).await;
         match serving.ok().and_then(|now| now.serving_term()) {
@@ -49,7 +49,7 @@ impl Ring for RingHandle {
     }
 
     async fn leadership_over(&self, term: LeaderTerm) {
-        let mut leadership = self.member.leadership();
+        let mut leadership = self.member.primacy();
         // When the member has ended, so has its leadership.
         let _ = leadership.wait_for(|now| is_over(now, term)).await;
     }
@@ -61,7 +61,9 @@ impl Ring for RingHandle {
         };
         let view = self.member.status().ring_view;
         let leads = view.member(leader)?;
-        (leads.record.kind == MemberKind::Database).then_some(leader)
+        let leads_for_good =
+            leads.record.kind == MemberKind::Database && !view.keeps_a_place(leader);
+        leads_for_good.then_some(leader)
     }
 
     async fn log(&self) -> Result<RingLog, RingError> {

@@ -1,0 +1,164 @@
+//! While failover is paused, whoever leads keeps the primary's place, and nobody takes it by itself.
+
+use std::time::Duration;
+
+use consensus::{PauseError, PauseWish, PromotionError, PromotionRefusal};
+use raft_types::MemberId;
+use raft_types::MemberKind::{Database, Witness};
+use tokio::sync::watch;
+
+use crate::support::ring::{PATIENCE, Ring, TIMERS, within};
+
+const FIRST: MemberId = MemberId(1);
+const OTHER: MemberId = MemberId(2);
+
+fn wish(for_seconds: Option<u64>) -> PauseWish {
+    PauseWish {
+        for_seconds,
+        by: "anna".to_owned(),
+        reason: "work on the disks".to_owned(),
+    }
+}
+
+/// Two database members and a witness; the first one leads.
+async fn ring() -> Ring {
+    let ring = Ring::of(&[Database, Database, Witness]).await;
+    within("the first member leads", async {
+        while ring.serving().await.0 != FIRST {
+            let (leader, _) = ring.serving().await;
+            let _ = ring.member(leader).transfer_leader(FIRST).await;
+        }
+    })
+    .await;
+    ring
+}
+
+/// Who may be the primary, as each running member says it of itself.
+fn primaries(ring: &Ring) -> Vec<MemberId> {
+    let serves = |id: &MemberId| ring.member(*id).primacy_now().serving_term().is_some();
+    ring.members.keys().copied().filter(serves).collect()
+}
+
+async fn becomes_primary(ring: &Ring, id: MemberId) {
+    within("the primary", async {
+        while primaries(ring) != [id] {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+async fn nobody_becomes_primary(ring: &Ring) {
+    let until = tokio::time::Instant::now() + TIMERS.lease * 8;
+    while tokio::time::Instant::now() < until {
+        assert_eq!(primaries(ring), []);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_ring_elects_a_leader_and_no_primary_until_the_old_one_is_back() {
+    let mut ring = ring().await;
+    let (paused, _) = ring.member(FIRST).pause(&wish(None)).await.unwrap();
+    assert_eq!(paused.primary, FIRST);
+    becomes_primary(&ring, FIRST).await;
+    let committed = ring.commit("one").await;
+    ring.committed_everywhere(committed).await;
+
+    ring.crash(FIRST).await;
+    let (leader, _) = ring.serving().await;
+    nobody_becomes_primary(&ring).await;
+    // What it leads for goes on: the others learn what is committed, and the pause is seen.
+    assert_eq!(ring.member(leader).status().pause, Some(paused.clone()));
+    ring.commit("two").await;
+
+    ring.start(FIRST).await;
+    becomes_primary(&ring, FIRST).await;
+    // It outlives restarts and elections.
+    assert_eq!(ring.member(FIRST).status().pause, Some(paused));
+}
+
+#[tokio::test(start_paused = true)]
+async fn resuming_lets_another_one_be_the_primary() {
+    let mut ring = ring().await;
+    ring.member(FIRST).pause(&wish(None)).await.unwrap();
+    ring.crash(FIRST).await;
+    nobody_becomes_primary(&ring).await;
+    let (leader, _) = ring.serving().await;
+    let (was, _) = ring.member(leader).resume().await.unwrap();
+    assert_eq!(was.pause.reason, "work on the disks");
+    becomes_primary(&ring, OTHER).await;
+    let (leader, _) = ring.serving().await;
+    assert_eq!(
+        ring.member(leader).resume().await.unwrap_err(),
+        PauseError::NotPaused
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_promotion_moves_the_place_whoever_leads() {
+    let mut ring = ring().await;
+    ring.member(FIRST).pause(&wish(None)).await.unwrap();
+    let progress = watch::Sender::default();
+    ring.member(FIRST).promote(OTHER, progress).await.unwrap();
+    becomes_primary(&ring, OTHER).await;
+    // Now the place is kept for this one.
+    ring.crash(OTHER).await;
+    nobody_becomes_primary(&ring).await;
+    within("the leader is promoted", async {
+        loop {
+            let (leader, _) = ring.serving().await;
+            let progress = watch::Sender::default();
+            match ring.member(leader).promote(FIRST, progress).await {
+                Ok(promoted) => break assert_eq!(promoted.leader, FIRST),
+                // A witness leads, and its followers are not looked at yet.
+                Err(_) => tokio::time::sleep(TIMERS.heartbeat).await,
+            }
+        }
+    })
+    .await;
+    becomes_primary(&ring, FIRST).await;
+    let paused = ring.member(FIRST).status().pause;
+    assert_eq!(paused.map(|paused| paused.primary), Some(FIRST));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_primary_does_not_give_its_place_away_when_it_stops() {
+    let ring = ring().await;
+    ring.member(FIRST).pause(&wish(None)).await.unwrap();
+    let refused = ring.member(FIRST).give_leadership_away().await;
+    let Err(PromotionError::Refused(PromotionRefusal::NoHeir(why))) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(why.contains("member 1 stays the primary"), "{why}");
+}
+
+#[tokio::test]
+async fn a_pause_ends_by_itself_when_its_time_is_over() {
+    let mut ring = ring().await;
+    ring.member(FIRST).pause(&wish(Some(3))).await.unwrap();
+    ring.crash(FIRST).await;
+    becomes_primary(&ring, OTHER).await;
+    assert!(PATIENCE > Duration::from_secs(3));
+    assert_eq!(ring.member(OTHER).status().pause, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_primary_that_is_cut_off_stays_the_only_one() {
+    let ring = ring().await;
+    ring.member(FIRST).pause(&wish(None)).await.unwrap();
+    ring.board.isolate(FIRST, [2, 3].map(MemberId));
+    within("the others elect one", async {
+        while ![2, 3].map(MemberId).iter().any(|id| {
+            let leadership = ring.member(*id).leadership();
+            let serving = leadership.borrow().serving_term();
+            serving.is_some()
+        }) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    nobody_becomes_primary(&ring).await;
+    ring.board.heal();
+    becomes_primary(&ring, FIRST).await;
+}
