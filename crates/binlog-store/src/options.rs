@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use binlog_format::gtid::GtidSet;
 use raft_types::RingId;
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +72,9 @@ pub struct StoreOptions {
     pub data_dir: PathBuf,
     /// The ring whose log this is.
     pub ring: RingId,
+    /// What the log begins behind: GTIDs that it takes as given. The same on every member of the ring; looked at only when
+    /// the first file is made.
+    pub origin: GtidSet,
     /// What "durable" means.
     pub durability: Durability,
     /// Who performs the writes.
@@ -117,6 +121,7 @@ impl StoreOptions {
         Self {
             data_dir: data_dir.into(),
             ring,
+            origin: GtidSet::new(),
             durability: Durability::Fsync,
             writer: WriterMode::Thread,
             verify_at_start: VerifyAtStart::All,
@@ -166,6 +171,7 @@ impl fmt::Debug for StoreOptions {
         f.debug_struct("StoreOptions")
             .field("data_dir", &self.data_dir)
             .field("ring", &self.ring)
+            .field("origin", &self.origin.to_string())
             .field("durability", &self.durability)
             .field("writer", &self.writer)
             .field("verify_at_start", &self.verify_at_start)

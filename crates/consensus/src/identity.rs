@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
 
+use crate::log_origin::LogOrigin;
+
 /// The identity of one data directory, as its identity file holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
@@ -62,18 +64,25 @@ impl RingState {
 
 /// Writes the identity file of a data directory.
 pub trait IdentityFile: Send + Sync + 'static {
-    /// Replaces the file as a whole.
+    /// Replaces the file as a whole: the identity, and where the log of its ring begins.
     ///
     /// # Errors
     /// When the new content may not survive a power cut; the old or the new one is then there.
-    fn write(&self, identity: &Identity) -> io::Result<()>;
+    fn write(&self, identity: &Identity, origin: &LogOrigin) -> io::Result<()>;
 }
 
 /// The identity in memory and the file behind it; memory never runs ahead of the file.
 pub struct IdentityBook {
-    identity: Mutex<Identity>,
+    pages: Mutex<Pages>,
     file: Box<dyn IdentityFile>,
     ring: watch::Sender<RingState>,
+}
+
+/// What stands in the file.
+#[derive(Debug, Clone)]
+struct Pages {
+    identity: Identity,
+    origin: LogOrigin,
 }
 
 /// Why a data directory does not change its ring.
@@ -108,12 +117,17 @@ pub enum IdentityError {
 
 impl IdentityBook {
     /// The identity as it was read from the file that `file` writes.
-    pub fn new(identity: Identity, file: Box<dyn IdentityFile>) -> Self {
+    pub fn new(identity: Identity, origin: LogOrigin, file: Box<dyn IdentityFile>) -> Self {
         Self {
             ring: watch::Sender::new(identity.ring),
-            identity: Mutex::new(identity),
+            pages: Mutex::new(Pages { identity, origin }),
             file,
         }
+    }
+
+    /// Where the log of its ring begins; at the first transaction of all while it has no ring.
+    pub fn origin(&self) -> LogOrigin {
+        self.lock().origin.clone()
     }
 
     /// The ring, for whoever waits until the directory belongs to one.
@@ -123,15 +137,15 @@ impl IdentityBook {
 
     /// The identity now.
     pub fn identity(&self) -> Identity {
-        *self.lock()
+        self.lock().identity
     }
 
-    /// Joins a ring. Joining it again changes nothing.
+    /// Joins a ring, whose log begins at `origin`. Joining it again changes nothing.
     ///
     /// # Errors
     /// [`IdentityError`] when the directory belongs to another ring or the file cannot be written.
-    pub fn adopt(&self, ring: RingId) -> Result<(), IdentityError> {
-        self.change(|identity| {
+    pub fn adopt(&self, ring: RingId, origin: &LogOrigin) -> Result<(), IdentityError> {
+        self.change(Some(origin), |identity| {
             let member = identity.member;
             match identity.ring {
                 RingState::Fresh => Ok(RingState::Belongs { ring }),
@@ -146,12 +160,12 @@ impl IdentityBook {
         })
     }
 
-    /// Begins to make a ring; going on with the same one changes nothing.
+    /// Begins to make a ring, whose log begins at `origin`; going on with the same one changes nothing.
     ///
     /// # Errors
     /// [`IdentityError`] when the directory belongs to another ring or the file cannot be written.
-    pub fn begin_founding(&self, ring: RingId) -> Result<(), IdentityError> {
-        self.change(|identity| match identity.ring {
+    pub fn begin_founding(&self, ring: RingId, origin: &LogOrigin) -> Result<(), IdentityError> {
+        self.change(Some(origin), |identity| match identity.ring {
             RingState::Fresh => Ok(RingState::Founding { ring }),
             RingState::Founding { ring: ours } if ours == ring => Ok(identity.ring),
             RingState::Founding { ring: ours } | RingState::Belongs { ring: ours } => {
@@ -169,30 +183,36 @@ impl IdentityBook {
     /// # Errors
     /// [`IdentityError::File`].
     pub fn founded(&self) -> Result<(), IdentityError> {
-        self.change(|identity| match identity.ring {
+        self.change(None, |identity| match identity.ring {
             RingState::Founding { ring } => Ok(RingState::Belongs { ring }),
             RingState::Fresh | RingState::Belongs { .. } => Ok(identity.ring),
         })
     }
 
+    /// An origin is taken over with the first ring, and never changes after that.
     fn change(
         &self,
+        origin: Option<&LogOrigin>,
         decide: impl FnOnce(&Identity) -> Result<RingState, IdentityError>,
     ) -> Result<(), IdentityError> {
-        let mut identity = self.lock();
-        let ring = decide(&identity)?;
-        if ring != identity.ring {
-            let changed = Identity { ring, ..*identity };
-            self.file.write(&changed)?;
-            *identity = changed;
+        let mut pages = self.lock();
+        let ring = decide(&pages.identity)?;
+        if ring != pages.identity.ring {
+            let mut changed = pages.clone();
+            changed.identity.ring = ring;
+            if let (Some(origin), RingState::Fresh) = (origin, pages.identity.ring) {
+                changed.origin = origin.clone();
+            }
+            self.file.write(&changed.identity, &changed.origin)?;
+            *pages = changed;
             self.ring.send_replace(ring);
         }
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Identity> {
+    fn lock(&self) -> MutexGuard<'_, Pages> {
         // The value is replaced as a whole, so a panic elsewhere cannot have left half of one.
-        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -213,24 +233,29 @@ mod tests {
 
     #[derive(Default, Clone)]
     struct Disk {
-        content: Arc<Mutex<Option<Identity>>>,
+        content: Arc<Mutex<Option<(Identity, LogOrigin)>>>,
         full: Arc<AtomicBool>,
     }
 
     impl IdentityFile for Disk {
-        fn write(&self, identity: &Identity) -> io::Result<()> {
+        fn write(&self, identity: &Identity, origin: &LogOrigin) -> io::Result<()> {
             if self.full.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::StorageFull.into());
             }
-            *self.content.lock().unwrap() = Some(*identity);
+            *self.content.lock().unwrap() = Some((*identity, origin.clone()));
             Ok(())
         }
+    }
+
+    fn origin() -> LogOrigin {
+        LogOrigin::behind("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7")
     }
 
     fn book() -> (IdentityBook, Disk) {
         let disk = Disk::default();
         let identity = Identity::fresh(MemberId(2));
-        (IdentityBook::new(identity, Box::new(disk.clone())), disk)
+        let book = IdentityBook::new(identity, LogOrigin::default(), Box::new(disk.clone()));
+        (book, disk)
     }
 
     #[test]
@@ -238,14 +263,23 @@ mod tests {
         let (book, disk) = book();
         let (ring, other) = (RingId::random(), RingId::random());
         let mut waiting = book.ring();
-        book.adopt(ring).unwrap();
+        book.adopt(ring, &origin()).unwrap();
         assert!(waiting.has_changed().unwrap());
         assert_eq!(*waiting.borrow_and_update(), RingState::Belongs { ring });
-        assert_eq!(*disk.content.lock().unwrap(), Some(book.identity()));
-        book.adopt(ring).unwrap();
-        let refusal = book.adopt(other).unwrap_err().to_string();
+        assert_eq!(
+            *disk.content.lock().unwrap(),
+            Some((book.identity(), origin()))
+        );
+        book.adopt(ring, &origin()).unwrap();
+        let refusal = book
+            .adopt(other, &LogOrigin::default())
+            .unwrap_err()
+            .to_string();
         assert!(refusal.contains("member 2 belongs to ring"), "{refusal}");
         assert_eq!(book.identity().ring, RingState::Belongs { ring });
+        // What its log begins behind stays as well.
+        book.adopt(ring, &LogOrigin::default()).unwrap();
+        assert_eq!(book.origin(), origin());
     }
 
     #[test]
@@ -253,7 +287,7 @@ mod tests {
         let (book, disk) = book();
         disk.full.store(true, Ordering::Relaxed);
         assert!(matches!(
-            book.adopt(RingId::random()),
+            book.adopt(RingId::random(), &origin()),
             Err(IdentityError::File(_))
         ));
         assert_eq!(book.identity().ring, RingState::Fresh);
@@ -264,15 +298,18 @@ mod tests {
     fn a_founder_joins_no_other_ring_and_ends_in_its_own() {
         let (book, _disk) = book();
         let ring = RingId::random();
-        book.begin_founding(ring).unwrap();
-        book.begin_founding(ring).unwrap();
-        let refusal = book.adopt(RingId::random()).unwrap_err().to_string();
+        book.begin_founding(ring, &origin()).unwrap();
+        book.begin_founding(ring, &origin()).unwrap();
+        let refusal = book
+            .adopt(RingId::random(), &origin())
+            .unwrap_err()
+            .to_string();
         assert!(
             refusal.contains("start only one member with --bootstrap"),
             "{refusal}"
         );
         book.founded().unwrap();
         assert_eq!(book.identity().ring, RingState::Belongs { ring });
-        assert!(book.begin_founding(RingId::random()).is_err());
+        assert!(book.begin_founding(RingId::random(), &origin()).is_err());
     }
 }

@@ -21,14 +21,15 @@ mod inbound;
 mod inquiry;
 mod last_heard;
 mod leadership;
+mod log_origin;
 pub mod matching;
 mod member;
 mod member_config;
 mod mock_election;
 mod mover;
 mod observer;
-mod promotion;
 mod pause;
+mod promotion;
 mod proposal;
 mod questions;
 pub mod quorum;
@@ -54,13 +55,14 @@ pub use identity::{Identity, IdentityBook, IdentityError, IdentityFile, RingStat
 pub use inbound::{AppendAnswers, Inbound, InstallRefusal};
 pub use inquiry::ask_for_agreement;
 pub use leadership::{Leadership, NotServing, Term};
+pub use log_origin::LogOrigin;
 pub use member::{BootstrapError, Member, PurgeError, StartError};
 pub use member_config::{Bounds, ConfigError, MemberConfig, Timers};
 pub use mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 pub use mover::MoveError;
+pub use pause::{PauseError, PauseWish, RingPause};
 pub use promotion::{
     Promoted, PromotionError, PromotionPhase, PromotionProgress, PromotionRefusal,
-pub use pause::{PauseError, PauseWish, RingPause};
 };
 pub use proposal::{Outcome, ProposalTicket, ProposeError, Refusal, Unknown};
 pub use questions::{Answer, CallError, MemberCalls, Question};

@@ -6,9 +6,11 @@
 //! the trait [`Ring`].
 
 mod backoff;
+pub mod conversion;
 pub mod gate;
 pub mod ingest;
 mod leading;
+pub mod provision;
 mod read_only;
 pub mod ring;
 pub mod role;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use consensus::{Identity, IdentityBook, Member, Outcome, RingState, Timers};
+use consensus::{Identity, IdentityBook, LogOrigin, Member, Outcome, RingState, Timers};
 use hdrhistogram::Histogram;
 use raft_types::{MemberId, MemberKind, MemberRecord, RingId};
 use support::grpc_ring::{NoFile, Seat, listener, record, transaction, within};
@@ -75,7 +75,11 @@ impl Ring {
                 incarnation: records[&id].incarnation,
                 ring: RingState::Belongs { ring },
             };
-            let book = Arc::new(IdentityBook::new(identity, Box::new(NoFile)));
+            let book = Arc::new(IdentityBook::new(
+                identity,
+                LogOrigin::default(),
+                Box::new(NoFile),
+            ));
             let seat = Seat {
                 book,
                 kind: MemberKind::Database,

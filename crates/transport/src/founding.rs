@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use consensus::{
-    FoundingPlan, FoundingRefusal, IdentityBook, IdentityError, Introduction, Party, plan_founding,
+    FoundingPlan, FoundingRefusal, IdentityBook, IdentityError, Introduction, LogOrigin, Party,
+    plan_founding,
 };
 use futures::future::join_all;
 use raft_types::{MemberId, MemberRecord, RingId};
@@ -46,7 +47,7 @@ pub enum FoundingError {
 }
 
 /// Makes a ring of the `configured` members, whose incarnations are not known yet, and gives all of
-/// them its id. `own_log_is_empty` is asked when this member began earlier and was interrupted; with
+/// them its id and the `origin` of its log. `own_log_is_empty` is asked when this member began earlier and was interrupted; with
 /// entries in its log it has finished, and [`IdentityBook::founded`] is all that is left to do.
 ///
 /// What follows is for the caller: open the log with the ring's id, start the member, initialise Raft
@@ -57,6 +58,7 @@ pub enum FoundingError {
 pub async fn found_ring(
     book: &IdentityBook,
     own_log_is_empty: bool,
+    origin: &LogOrigin,
     configured: &BTreeMap<MemberId, MemberRecord>,
     tls: Option<&TlsMaterial>,
     config: TransportConfig,
@@ -64,14 +66,22 @@ pub async fn found_ring(
 ) -> Result<FoundingPlan, FoundingError> {
     let until = Instant::now() + deadline;
     let plan = agree(book, own_log_is_empty, configured, tls, config, until).await?;
-    book.begin_founding(plan.ring)?;
+    book.begin_founding(plan.ring, origin)?;
     tracing::info!(ring = %plan.ring, members = plan.members.len(), "making a ring");
     let own = book.identity().member;
     let others = plan.members.iter().filter(|(id, _)| **id != own);
     let adopted = join_all(others.map(|(&member, record)| {
         let ring = plan.ring;
         async move {
-            let given = give_ring(ring, member, record, tls, config, until).await;
+            let client = AdminClient::new(&record.address, tls, config);
+            let party = Party {
+                member,
+                incarnation: record.incarnation,
+            };
+            let given = match client {
+                Ok(client) => give_ring(&client, ring, party, origin, until).await,
+                Err(error) => Err(error),
+            };
             given.map_err(|source| FoundingError::NotAdopted {
                 member,
                 ring,
@@ -142,20 +152,14 @@ async fn introduce(
 }
 
 async fn give_ring(
+    client: &AdminClient,
     ring: RingId,
-    member: MemberId,
-    record: &MemberRecord,
-    tls: Option<&TlsMaterial>,
-    config: TransportConfig,
+    to: Party,
+    origin: &LogOrigin,
     until: Instant,
 ) -> Result<(), AdminError> {
-    let client = AdminClient::new(&record.address, tls, config)?;
-    let to = Party {
-        member,
-        incarnation: record.incarnation,
-    };
     loop {
-        match client.adopt(ring, to).await {
+        match client.adopt(ring, to, origin).await {
             Err(AdminError::Unreachable { .. }) if Instant::now() < until => {
                 sleep(BETWEEN_ROUNDS).await;
             }

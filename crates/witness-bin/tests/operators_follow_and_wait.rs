@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use consensus::{Identity, IdentityBook, IdentityFile, Promoted, Term, Timers};
+use consensus::{Identity, IdentityBook, IdentityFile, LogOrigin, Promoted, Term, Timers};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use program::{Run, Scratch, witness};
@@ -100,7 +100,7 @@ impl CommandSource for Player {
 struct NoFile;
 
 impl IdentityFile for NoFile {
-    fn write(&self, _: &Identity) -> std::io::Result<()> {
+    fn write(&self, _: &Identity, _: &LogOrigin) -> std::io::Result<()> {
         Ok(())
     }
 }
@@ -193,7 +193,11 @@ impl Stage {
                         play,
                         view: view(id, &roster),
                     });
-                    let book = IdentityBook::new(Identity::fresh(MemberId(id)), Box::new(NoFile));
+                    let book = IdentityBook::new(
+                        Identity::fresh(MemberId(id)),
+                        LogOrigin::default(),
+                        Box::new(NoFile),
+                    );
                     let local = Arc::new(LocalMember::new(Arc::new(book), player.clone()));
                     local.take_commands(player);
                     serve(listener, local, None, &config).expect("a server")

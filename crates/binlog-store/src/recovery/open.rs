@@ -67,6 +67,7 @@ fn recover(
         data_dir: &options.data_dir,
         hard,
         ring: options.ring,
+        origin: &options.origin,
     };
     let mut cases = Vec::new();
     for _ in 0..ROUNDS {

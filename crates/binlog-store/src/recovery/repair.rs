@@ -29,6 +29,7 @@ pub(super) struct Repair<'a> {
     pub(super) data_dir: &'a Path,
     pub(super) hard: &'a HardState,
     pub(super) ring: RingId,
+    pub(super) origin: &'a GtidSet,
 }
 
 impl Repair<'_> {
@@ -52,7 +53,7 @@ impl Repair<'_> {
                     ring: self.ring,
                     before: None,
                     membership: None,
-                    previous_gtids: &GtidSet::new(),
+                    previous_gtids: self.origin,
                     format_description: &description,
                     timestamp: 0,
                 },

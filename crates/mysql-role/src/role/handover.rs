@@ -24,7 +24,7 @@ pub(super) async fn close_to_all(connect: &ConnectOptions) -> Result<(), String>
 ///
 /// # Errors
 /// In words; done again, it goes on where it was.
-pub(super) async fn leave_following(connect: &ConnectOptions) -> Result<(), String> {
+pub(crate) async fn leave_following(connect: &ConnectOptions) -> Result<(), String> {
     let mut connection = Connection::open(connect).await.map_err(told)?;
     connection
         .execute("SET GLOBAL sync_binlog = 1")

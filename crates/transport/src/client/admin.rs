@@ -1,7 +1,7 @@
 //! The calls of operators, and of a member that makes a ring.
 
 use bytes::BytesMut;
-use consensus::{Identity, Introduction, Party, RingState};
+use consensus::{Identity, Introduction, LogOrigin, Party, RingState};
 use raft_types::{MemberId, RingId};
 use thiserror::Error;
 use tonic::transport::Channel;
@@ -90,16 +90,22 @@ impl AdminClient {
         })
     }
 
-    /// Gives a fresh member its ring. Giving it again changes nothing.
+    /// Gives a fresh member its ring, whose log begins at `origin`. Giving it again changes nothing.
     ///
     /// # Errors
     /// [`AdminError`].
-    pub async fn adopt(&self, ring: RingId, member: Party) -> Result<(), AdminError> {
+    pub async fn adopt(
+        &self,
+        ring: RingId,
+        member: Party,
+        origin: &LogOrigin,
+    ) -> Result<(), AdminError> {
         let mut client = self.client.clone();
         let request = schema::AdoptRequest {
             ring: ring.to_string(),
             member: member.member.0,
             incarnation: member.incarnation.to_string(),
+            origin: origin.gtids().to_owned(),
         };
         self.call(client.adopt(request)).await?;
         Ok(())

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use consensus::{IdentityError, RingState};
+use consensus::{IdentityError, LogOrigin, RingState};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use raft_types::{Incarnation, MemberId, RingId};
@@ -70,7 +70,11 @@ impl Admin for AdminService {
             );
             return Err(Status::failed_precondition(message));
         }
-        match self.local.book.adopt(ring) {
+        match self
+            .local
+            .book
+            .adopt(ring, &LogOrigin::behind(request.origin))
+        {
             Ok(()) => {
                 tracing::info!(%ring, "this member belongs to a ring");
                 Ok(Response::new(schema::AdoptAnswer {}))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consensus::{Identity, IdentityBook};
+use consensus::{Identity, IdentityBook, LogOrigin};
 use raft_types::MemberId;
 use tokio::sync::{Notify, mpsc};
 use transport::{
@@ -43,7 +43,11 @@ struct Served {
 
 async fn served() -> Served {
     let (listener, address) = listener().await;
-    let book = IdentityBook::new(Identity::fresh(MemberId(1)), Box::new(NoFile));
+    let book = IdentityBook::new(
+        Identity::fresh(MemberId(1)),
+        LogOrigin::default(),
+        Box::new(NoFile),
+    );
     let local = Arc::new(LocalMember::new(Arc::new(book), Arc::new(NoStatus)));
     let config = TransportConfig::for_timers(&TIMERS);
     let server = serve(listener, local.clone(), None, &config).unwrap();

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use consensus::{
-    AppliedFloor, Identity, IdentityBook, IdentityFile, Member, MemberConfig, Party, RingState,
+    AppliedFloor, Identity, IdentityBook, IdentityFile, LogOrigin, Member, MemberConfig, Party,
+    RingState,
 };
 use raft_types::MemberKind::{Database, Witness};
 use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
@@ -22,7 +23,7 @@ use crate::support::memory_log::MemoryDisk;
 struct Kept(Arc<Mutex<Option<Identity>>>);
 
 impl IdentityFile for Kept {
-    fn write(&self, identity: &Identity) -> std::io::Result<()> {
+    fn write(&self, identity: &Identity, _: &LogOrigin) -> std::io::Result<()> {
         *self.0.lock().unwrap() = Some(*identity);
         Ok(())
     }
@@ -47,7 +48,11 @@ async fn newcomers() -> (
         let (listener, address) = listener().await;
         let kept = Kept::default();
         let identity = Identity::fresh(id);
-        let book = Arc::new(IdentityBook::new(identity, Box::new(kept.clone())));
+        let book = Arc::new(IdentityBook::new(
+            identity,
+            LogOrigin::default(),
+            Box::new(kept.clone()),
+        ));
         let local = Arc::new(LocalMember::new(book.clone(), Arc::new(NoStatus)));
         let server = serve(listener, local.clone(), None, &config()).unwrap();
         let entry = MemberRecord {
@@ -81,9 +86,17 @@ const SOON: Duration = Duration::from_millis(500);
 async fn fresh_members_become_a_ring_that_commits() {
     let (members, configured) = newcomers().await;
     let book = &members[&FOUNDER].book;
-    let plan = found_ring(book, true, &configured, None, config(), SOON)
-        .await
-        .unwrap();
+    let plan = found_ring(
+        book,
+        true,
+        &LogOrigin::default(),
+        &configured,
+        None,
+        config(),
+        SOON,
+    )
+    .await
+    .unwrap();
     for (id, newcomer) in &members {
         let identity = newcomer.book.identity();
         assert_eq!(plan.members[id].incarnation, identity.incarnation);
@@ -126,7 +139,16 @@ async fn fresh_members_become_a_ring_that_commits() {
 
     // A second attempt, on any member, is refused.
     for (id, newcomer) in &members {
-        let again = found_ring(&newcomer.book, false, &configured, None, config(), SOON).await;
+        let again = found_ring(
+            &newcomer.book,
+            false,
+            &LogOrigin::default(),
+            &configured,
+            None,
+            config(),
+            SOON,
+        )
+        .await;
         let refusal = again.unwrap_err().to_string();
         let words = format!("member {id} belongs to ring {} already", plan.ring);
         assert!(refusal.contains(&words), "{refusal}");
@@ -139,9 +161,21 @@ async fn fresh_members_become_a_ring_that_commits() {
 async fn a_member_of_another_ring_keeps_the_ring_from_being_made() {
     let (members, configured) = newcomers().await;
     let theirs = RingId::random();
-    members[&MemberId(3)].book.adopt(theirs).unwrap();
+    members[&MemberId(3)]
+        .book
+        .adopt(theirs, &LogOrigin::default())
+        .unwrap();
     let book = &members[&FOUNDER].book;
-    let refused = found_ring(book, true, &configured, None, config(), SOON).await;
+    let refused = found_ring(
+        book,
+        true,
+        &LogOrigin::default(),
+        &configured,
+        None,
+        config(),
+        SOON,
+    )
+    .await;
     let refusal = refused.unwrap_err().to_string();
     assert!(
         refusal.contains(&format!("member 3 belongs to ring {theirs} already")),
@@ -156,9 +190,17 @@ async fn a_member_that_is_down_is_waited_for_and_then_named() {
     let (mut members, configured) = newcomers().await;
     members.remove(&MemberId(2));
     let book = &members[&FOUNDER].book;
-    let refused = found_ring(book, true, &configured, None, config(), SOON)
-        .await
-        .unwrap_err();
+    let refused = found_ring(
+        book,
+        true,
+        &LogOrigin::default(),
+        &configured,
+        None,
+        config(),
+        SOON,
+    )
+    .await
+    .unwrap_err();
     let words = refused.to_string();
     assert!(
         words.contains("member 2 did not say who it is") && words.contains("does not answer"),
@@ -173,10 +215,18 @@ async fn an_interrupted_founder_goes_on_with_the_same_ring() {
     let (members, configured) = newcomers().await;
     let book = &members[&FOUNDER].book;
     let ring = RingId::random();
-    book.begin_founding(ring).unwrap();
-    let plan = found_ring(book, true, &configured, None, config(), SOON)
-        .await
-        .unwrap();
+    book.begin_founding(ring, &LogOrigin::default()).unwrap();
+    let plan = found_ring(
+        book,
+        true,
+        &LogOrigin::default(),
+        &configured,
+        None,
+        config(),
+        SOON,
+    )
+    .await
+    .unwrap();
     assert_eq!(plan.ring, ring);
     assert_eq!(
         members[&MemberId(3)].book.identity().ring,
@@ -185,7 +235,16 @@ async fn an_interrupted_founder_goes_on_with_the_same_ring() {
 
     // A second member that was started with --bootstrap as well has lost.
     let other = &members[&MemberId(3)].book;
-    let refused = found_ring(other, true, &configured, None, config(), SOON).await;
+    let refused = found_ring(
+        other,
+        true,
+        &LogOrigin::default(),
+        &configured,
+        None,
+        config(),
+        SOON,
+    )
+    .await;
     assert!(
         refused
             .unwrap_err()
@@ -208,7 +267,7 @@ async fn a_ring_is_given_to_the_data_directory_that_it_is_meant_for() {
         ..party
     };
     let refused = admin(target)
-        .adopt(ring, wrong_directory)
+        .adopt(ring, wrong_directory, &LogOrigin::default())
         .await
         .unwrap_err();
     assert!(
@@ -216,10 +275,16 @@ async fn a_ring_is_given_to_the_data_directory_that_it_is_meant_for() {
         "{refused}"
     );
 
-    admin(target).adopt(ring, party).await.unwrap();
-    admin(target).adopt(ring, party).await.unwrap();
+    admin(target)
+        .adopt(ring, party, &LogOrigin::default())
+        .await
+        .unwrap();
+    admin(target)
+        .adopt(ring, party, &LogOrigin::default())
+        .await
+        .unwrap();
     let refused = admin(target)
-        .adopt(RingId::random(), party)
+        .adopt(RingId::random(), party, &LogOrigin::default())
         .await
         .unwrap_err();
     assert!(

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use consensus::{Identity, IdentityBook, RingState};
+use consensus::{Identity, IdentityBook, LogOrigin, RingState};
 use openraft::errors::RPCError;
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::VoteRequest;
@@ -20,7 +20,11 @@ async fn refused(
     to: MemberId,
     record: &MemberRecord,
 ) -> (String, String) {
-    let book = Arc::new(IdentityBook::new(own, Box::new(NoFile)));
+    let book = Arc::new(IdentityBook::new(
+        own,
+        LogOrigin::default(),
+        Box::new(NoFile),
+    ));
     let mut factory = GrpcNetworkFactory::new(book, None, ring.config);
     let mut client = factory.new_client(to, record).await;
     // Of a term and a log that everybody would vote for.

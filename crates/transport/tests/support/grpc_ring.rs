@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use consensus::matching::Matching;
 use consensus::{
-    AppliedFloor, Identity, IdentityBook, IdentityFile, Member, MemberConfig, Outcome, RingState,
-    Term, Timers,
+    AppliedFloor, Identity, IdentityBook, IdentityFile, LogOrigin, Member, MemberConfig, Outcome,
+    RingState, Term, Timers,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -40,7 +40,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct NoFile;
 
 impl IdentityFile for NoFile {
-    fn write(&self, _: &Identity) -> io::Result<()> {
+    fn write(&self, _: &Identity, _: &LogOrigin) -> io::Result<()> {
         Ok(())
     }
 }
@@ -145,7 +145,11 @@ impl GrpcRing {
             incarnation: self.records[&id].incarnation,
             ring: RingState::Belongs { ring: self.id },
         };
-        Arc::new(IdentityBook::new(identity, Box::new(NoFile)))
+        Arc::new(IdentityBook::new(
+            identity,
+            LogOrigin::default(),
+            Box::new(NoFile),
+        ))
     }
 
     /// Starts a member over its disk.
@@ -296,11 +300,11 @@ pub(crate) fn record(id: MemberId, kind: MemberKind, address: SocketAddr) -> Mem
         priority: MemberRecord::DEFAULT_PRIORITY,
         address: address.to_string(),
         incarnation: Incarnation::random(),
+        pause: PauseMark::default(),
     }
 }
 
 /// A future that must end in time.
-        pause: PauseMark::default(),
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,

@@ -50,6 +50,14 @@ pub enum NodeError {
     /// The log has to be cut back and cannot be.
     #[error(transparent)]
     CutBack(#[from] CutBackError),
+    /// What the log begins behind is not readable.
+    #[error("{path} is damaged: what the log begins behind is no GTID set ({reason})", path = path.display())]
+    Origin {
+        /// The identity file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// No ring was made.
     #[error(transparent)]
     Founding(#[from] FoundingError),

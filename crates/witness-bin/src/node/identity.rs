@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use consensus::{Identity, IdentityBook};
+use consensus::{Identity, IdentityBook, LogOrigin};
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -23,6 +23,9 @@ pub struct IdentityRecord {
     /// The member, its data directory and its ring.
     #[serde(flatten)]
     pub identity: Identity,
+    /// Where the log of its ring begins.
+    #[serde(default, skip_serializing_if = "LogOrigin::is_empty")]
+    pub log_begins_behind: LogOrigin,
 }
 
 const VERSION: u32 = 1;
@@ -106,6 +109,7 @@ impl IdentityRecord {
             ring_name: claim.ring_name.clone(),
             member_name: claim.member_name.clone(),
             identity: Identity::fresh(claim.member_id),
+            log_begins_behind: LogOrigin::default(),
         }
     }
 
@@ -162,7 +166,8 @@ pub fn open_identity(data_dir: &Path, claim: &Claim) -> Result<IdentityBook, Ide
         data_dir: data_dir.to_owned(),
         record: record.clone(),
     };
-    Ok(IdentityBook::new(record.identity, Box::new(file)))
+    let (identity, origin) = (record.identity, record.log_begins_behind);
+    Ok(IdentityBook::new(identity, origin, Box::new(file)))
 }
 
 fn holds_a_log(data_dir: &Path) -> bool {
@@ -177,9 +182,10 @@ struct BoundFile {
 }
 
 impl consensus::IdentityFile for BoundFile {
-    fn write(&self, identity: &Identity) -> io::Result<()> {
+    fn write(&self, identity: &Identity, origin: &LogOrigin) -> io::Result<()> {
         let record = IdentityRecord {
             identity: *identity,
+            log_begins_behind: origin.clone(),
             ..self.record.clone()
         };
         record.store(&self.data_dir)
@@ -208,9 +214,11 @@ mod tests {
         let made = open_identity(dir, &claim(1, "a", "r")).unwrap();
         assert_eq!(made.identity().ring, RingState::Fresh);
         let ring = RingId::random();
-        made.adopt(ring).unwrap();
+        let origin = LogOrigin::behind("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7");
+        made.adopt(ring, &origin).unwrap();
         let again = open_identity(dir, &claim(1, "a", "r")).unwrap();
         assert_eq!(made.identity(), again.identity());
+        assert_eq!(again.origin(), origin);
         assert_eq!(again.identity().ring, RingState::Belongs { ring });
     }
 

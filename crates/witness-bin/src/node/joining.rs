@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use binlog_store::BinlogStore;
 use consensus::{IdentityBook, RingState};
-use raft_types::{Incarnation, MemberId, MemberRecord, RingId, PauseMark};
+use raft_types::{Incarnation, MemberId, MemberRecord, PauseMark, RingId};
 use transport::{TlsMaterial, TransportConfig, found_ring};
 
 use super::error::NodeError;
@@ -78,9 +78,11 @@ impl Joining<'_> {
 
     async fn found(&self) -> Result<Joined, NodeError> {
         let configured = configured_members(self.config);
+        let origin = self.book.origin();
         let plan = found_ring(
             self.book,
             true,
+            &origin,
             &configured,
             self.tls,
             self.transport,
@@ -113,7 +115,13 @@ impl Joining<'_> {
     }
 
     async fn open_log(&self, ring: RingId) -> Result<BinlogStore, NodeError> {
-        open_log(self.config.clone(), ring, self.flushes.clone()).await
+        open_log(
+            self.config.clone(),
+            ring,
+            &self.book.origin(),
+            self.flushes.clone(),
+        )
+        .await
     }
 }
 
@@ -135,6 +143,6 @@ fn record_of(entry: &MemberEntry) -> MemberRecord {
         priority: entry.priority,
         address: entry.address.clone(),
         incarnation: Incarnation::default(),
+        pause: PauseMark::default(),
     }
 }
-        pause: PauseMark::default(),

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use binlog_format::gtid::GtidSet;
 use binlog_store::{
     BinlogStore, DiskFileSystem, FlushSample, ProgressCallback, SledMeta, StoreObserver,
     StoreOptions, VerifyAtStart,
 };
+use consensus::LogOrigin;
 use raft_types::RingId;
 
 use super::error::NodeError;
@@ -19,9 +21,15 @@ use crate::http::FlushMetrics;
 pub(crate) async fn open_log(
     config: Arc<Config>,
     ring: RingId,
+    origin: &LogOrigin,
     flushes: FlushMetrics,
 ) -> Result<BinlogStore, NodeError> {
-    let opened = tokio::task::spawn_blocking(move || open(&config, ring, flushes)).await;
+    let origin: GtidSet = origin.gtids().parse().map_err(|error| NodeError::Origin {
+        path: config.data_dir.join("identity"),
+        reason: format!("{error}"),
+    })?;
+    let opening = move || open(&config, ring, origin, flushes);
+    let opened = tokio::task::spawn_blocking(opening).await;
     opened.unwrap_or_else(|error| {
         Err(NodeError::Ended {
             what: "opening the log",
@@ -30,14 +38,22 @@ pub(crate) async fn open_log(
     })
 }
 
-fn open(config: &Config, ring: RingId, flushes: FlushMetrics) -> Result<BinlogStore, NodeError> {
+fn open(
+    config: &Config,
+    ring: RingId,
+    origin: GtidSet,
+    flushes: FlushMetrics,
+) -> Result<BinlogStore, NodeError> {
     let meta_dir = config.data_dir.join("meta");
     let meta = SledMeta::open(&meta_dir).map_err(|source| NodeError::Meta {
         path: meta_dir,
         source,
     })?;
     let files = Arc::new(DiskFileSystem);
-    let options = options(config, ring, flushes);
+    let options = StoreOptions {
+        origin,
+        ..options(config, ring, flushes)
+    };
     let (store, report) = BinlogStore::open(options, files, Arc::new(meta))?;
     if report.cut.is_some() || !report.removed_files.is_empty() {
         tracing::warn!("the log was recovered: {report}");

@@ -1,0 +1,244 @@
+//! The statements that change hands, one function for each step. Each may be run again: what is done already is left as it is.
+
+use std::time::Duration;
+
+use mysql_link::{ConnectOptions, Connection, LinkError};
+use thiserror::Error;
+
+use crate::read_only;
+use crate::role::leave_following;
+use crate::settings::{Depth, Phase, Plan, Requirements, apply, observe};
+
+/// Why a step was not done.
+#[derive(Debug, Error)]
+pub enum ConversionError {
+    /// A statement failed.
+    #[error("{doing} failed: {source}")]
+    Link {
+        /// What was being done.
+        doing: &'static str,
+        /// Why it failed.
+        source: LinkError,
+    },
+    /// Switching semi-sync off would let them through.
+    #[error(
+        "{0} commits wait for an ACK, and would be let through; bring a quorum of the ring back, and try again"
+    )]
+    CommitsWait(u64),
+    /// Anything else, in words.
+    #[error("{doing} failed: {cause}")]
+    Other {
+        /// What was being done.
+        doing: &'static str,
+        /// Why it failed.
+        cause: String,
+    },
+}
+
+fn doing(doing: &'static str) -> impl FnOnce(LinkError) -> ConversionError {
+    move |source| ConversionError::Link { doing, source }
+}
+
+async fn open(connect: &ConnectOptions) -> Result<Connection, ConversionError> {
+    Connection::open(connect).await.map_err(doing("connecting"))
+}
+
+/// Sets a server that is going to be the primary to what the ring needs, but for the waiting itself, so that less is left for
+/// the time in which clients cannot write.
+///
+/// # Errors
+/// When a setting cannot be made.
+pub async fn prepare(
+    connect: &ConnectOptions,
+    requirements: &Requirements,
+) -> Result<(), ConversionError> {
+    let mut connection = open(connect).await?;
+    let observed = observe(&mut connection, Depth::Watch).await;
+    let observed = observed.map_err(doing("looking at its settings"))?;
+    let plan = Plan::make(&observed, requirements, Phase::BeforeAttach);
+    let applied = apply(&mut connection, &plan, observed.is_super_read_only()).await;
+    applied.map_err(|error| ConversionError::Other {
+        doing: "setting it up",
+        cause: error.to_string(),
+    })?;
+    connection.close().await;
+    Ok(())
+}
+
+/// Commits on the server wait for nobody any more. Before a ring has it: its replicas stop to acknowledge next, and commits
+/// would wait for them. Those that wait are let through, as the replicas' ACK would.
+///
+/// # Errors
+/// When it cannot be set.
+pub async fn stop_waiting(connect: &ConnectOptions) -> Result<(), ConversionError> {
+    let mut connection = open(connect).await?;
+    set_waiting_off(&mut connection).await?;
+    connection.close().await;
+    Ok(())
+}
+
+async fn set_waiting_off(connection: &mut Connection) -> Result<(), ConversionError> {
+    let observed = observe(connection, Depth::Watch).await;
+    let observed = observed.map_err(doing("looking at semi-sync"))?;
+    let Some(names) = observed.semi_sync() else {
+        return Ok(());
+    };
+    let off = format!("SET GLOBAL {} = OFF", names.enabled());
+    let set = connection.execute(&off).await;
+    set.map(|_| ()).map_err(doing("switching semi-sync off"))
+}
+
+/// The server stops to acknowledge what it receives; it goes on replicating.
+///
+/// # Errors
+/// When it cannot be set, or its receiver does not start again.
+pub async fn stop_acknowledging(connect: &ConnectOptions) -> Result<(), ConversionError> {
+    let mut connection = open(connect).await?;
+    let enabled = connection
+        .query("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_replica_enabled', 'rpl_semi_sync_slave_enabled')")
+        .await
+        .map_err(doing("looking at semi-sync"))?;
+    let names = enabled
+        .rows
+        .iter()
+        .filter(|row| row.text_at(1) == Some("ON"));
+    for name in names.filter_map(|row| row.text_at(0)) {
+        // The receiver asks for ACKs when it connects, so that it has to connect again.
+        for statement in [
+            format!("SET GLOBAL {name} = OFF"),
+            "STOP REPLICA IO_THREAD".to_owned(),
+            "START REPLICA IO_THREAD".to_owned(),
+        ] {
+            let run = connection.execute(&statement).await;
+            run.map_err(doing("switching semi-sync off at the replica"))?;
+        }
+    }
+    connection.close().await;
+    Ok(())
+}
+
+/// The server stops to replicate by itself, and forgets from whom it did. It is closed for writes first: nothing but its member
+/// writes to it from now on.
+///
+/// # Errors
+/// When it cannot be closed, or does not stop.
+pub async fn leave_source(connect: &ConnectOptions) -> Result<(), ConversionError> {
+    close(connect).await?;
+    let mut connection = open(connect).await?;
+    for statement in ["STOP REPLICA", "RESET REPLICA ALL"] {
+        let run = connection
+            .query_within(statement, Duration::from_secs(60))
+            .await;
+        run.map_err(doing("ending its own replication"))?;
+    }
+    connection.close().await;
+    Ok(())
+}
+
+async fn close(connect: &ConnectOptions) -> Result<(), ConversionError> {
+    let closed = read_only::close(connect, Duration::from_secs(1)).await;
+    closed.map_err(|error| ConversionError::Other {
+        doing: "closing it for writes",
+        cause: error.to_string(),
+    })
+}
+
+/// The primary, which no member steers any more and which is closed, becomes a plain one: commits wait for nobody, and clients
+/// may write.
+///
+/// # Errors
+/// [`ConversionError::CommitsWait`] while one does; when it cannot be set.
+pub async fn release_primary(connect: &ConnectOptions) -> Result<(), ConversionError> {
+    let mut connection = open(connect).await?;
+    let observed = observe(&mut connection, Depth::Watch).await;
+    let observed = observed.map_err(doing("looking at semi-sync"))?;
+    match observed.waiting_sessions() {
+        0 => {}
+        waiting => return Err(ConversionError::CommitsWait(waiting)),
+    }
+    set_waiting_off(&mut connection).await?;
+    connection.close().await;
+    let opened = read_only::open(connect).await;
+    opened.map_err(|error| ConversionError::Other {
+        doing: "opening it for writes",
+        cause: error.to_string(),
+    })
+}
+
+/// A server that followed the ring becomes one that a source can be given to: closed for writes, its binlog forced again, and
+/// without the files that name transactions and do not hold them.
+///
+/// # Errors
+/// When it cannot be closed or set.
+pub async fn release_follower(connect: &ConnectOptions) -> Result<(), ConversionError> {
+    close(connect).await?;
+    let left = leave_following(connect).await;
+    left.map_err(|cause| ConversionError::Other {
+        doing: "dropping the binlog of its time as a follower",
+        cause,
+    })
+}
+
+/// From whom a server is to replicate, by auto-position.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Its host.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// The account there.
+    pub user: String,
+    /// Its password.
+    pub password: mysql_link::Secret,
+    /// Whether over TLS.
+    pub tls: bool,
+}
+
+/// Lets the server replicate from this source, and stay closed for writes.
+///
+/// # Errors
+/// When a statement fails.
+pub async fn follow_source(
+    connect: &ConnectOptions,
+    source: &Source,
+) -> Result<(), ConversionError> {
+    close(connect).await?;
+    let mut connection = open(connect).await?;
+    let change = format!(
+        "CHANGE REPLICATION SOURCE TO SOURCE_HOST = {}, SOURCE_PORT = {}, SOURCE_USER = {}, SOURCE_PASSWORD = {}, \
+         SOURCE_SSL = {}, SOURCE_AUTO_POSITION = 1, SOURCE_CONNECT_RETRY = 1, GET_SOURCE_PUBLIC_KEY = 1",
+        quoted(&source.host),
+        source.port,
+        quoted(&source.user),
+        quoted(source.password.reveal()),
+        u8::from(source.tls),
+    );
+    for (statement, what) in [
+        ("STOP REPLICA", "stopping its replication"),
+        (change.as_str(), "giving it a source"),
+        ("START REPLICA", "starting its replication"),
+    ] {
+        let run = connection
+            .query_within(statement, Duration::from_secs(60))
+            .await;
+        run.map_err(doing(what))?;
+    }
+    connection.close().await;
+    Ok(())
+}
+
+/// A text as a statement has it.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_stays_one_text() {
+        assert_eq!(quoted("a'b\\c"), "'a''b\\\\c'");
+        assert_eq!(quoted(""), "''");
+    }
+}

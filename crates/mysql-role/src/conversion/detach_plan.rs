@@ -1,0 +1,145 @@
+//! What it takes to give plain replication back, pure. The order matters:
+//!
+//! ```text
+//!  followers: let go ► the primary: drained, let go, opened ► followers: replicate from it
+//!  └ nobody but the primary can be opened from here on       └ what it has, the ring had acknowledged
+//! ```
+//!
+//! The followers' members let go first: one that still steered and came to lead would open its server beside the plain primary.
+//! They replicate last: a replica gets what waits for its ACK too, and while the ring has the primary that may be cut off it.
+
+use std::fmt;
+
+use binlog_format::gtid::GtidSet;
+
+use crate::conversion::look::ServerLook;
+use crate::conversion::{Obstacle, Planned};
+
+/// One database member and its server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DetachServer {
+    /// The member's name.
+    pub name: String,
+    /// What was seen, or why nothing was.
+    pub look: Result<ServerLook, String>,
+    /// Whether the member acts on it.
+    pub steered: bool,
+}
+
+/// Everything that the plan depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DetachScene {
+    /// The member beside the primary.
+    pub primary: DetachServer,
+    /// Whether it leads.
+    pub leads: bool,
+    /// The other database members.
+    pub others: Vec<DetachServer>,
+    /// Replicas without a member, by their address, that are to follow the primary.
+    pub stock: Vec<(String, Result<ServerLook, String>)>,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DetachStep {
+    /// This follower's member stops to act on it.
+    LetGo(String),
+    /// The primary's member stops to act on it: what is under way is acknowledged first, and clients write on without the ring.
+    Release,
+    /// This server replicates from the primary.
+    Replicate(String),
+}
+
+impl fmt::Display for DetachStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LetGo(name) => write!(f, "hands off the mysqld of {name}"),
+            Self::Release => f.write_str("the primary leaves the ring (clients wait)"),
+            Self::Replicate(name) => write!(f, "{name} replicates from the primary"),
+        }
+    }
+}
+
+/// The steps in their order, those that are done among them.
+///
+/// # Errors
+/// Everything that stands in the way.
+pub fn plan_detach(scene: &DetachScene) -> Result<Vec<Planned<DetachStep>>, Vec<Obstacle>> {
+    let primary = &scene.primary;
+    let unreachable = |place: &str, cause: &String| {
+        Obstacle::new(
+            place,
+            format!("its mysqld cannot be looked at: {cause}"),
+            "start it, or let its member start it, and try again",
+        )
+    };
+    let look = match &primary.look {
+        Ok(look) => look,
+        Err(cause) => return Err(vec![unreachable(&primary.name, cause)]),
+    };
+    let mut obstacles = Vec::new();
+    if primary.steered && !(scene.leads && look.writable) {
+        obstacles.push(Obstacle::new(
+            &primary.name,
+            "the primary is not beside this member, or does not take writes",
+            "run this command with the configuration of the member that answers /primary, or move the primary here \
+             with `witness promote`",
+        ));
+    }
+    if !primary.steered && !look.replicates_from.is_empty() {
+        obstacles.push(Obstacle::new(
+            &primary.name,
+            "its mysqld is a replica, so it is not the primary",
+            "run this command with the configuration of the member beside the primary",
+        ));
+    }
+    let purged = look.purged().unwrap_or_default();
+    let members = scene.others.iter();
+    let members = members.map(|server| (server.name.as_str(), &server.look));
+    let stock = scene.stock.iter();
+    let stock = stock.map(|(address, look)| (address.as_str(), look));
+    for (place, seen) in members.chain(stock) {
+        match seen {
+            Err(cause) => obstacles.push(unreachable(place, cause)),
+            Ok(seen) => obstacles.extend(cannot_replicate(place, seen, &purged)),
+        }
+    }
+    if !obstacles.is_empty() {
+        return Err(obstacles);
+    }
+    let mut steps = Vec::new();
+    let mut plan = |step, done| steps.push(Planned { step, done });
+    for server in &scene.others {
+        plan(DetachStep::LetGo(server.name.clone()), !server.steered);
+    }
+    let released = !primary.steered && look.writable && !look.waits_for_acks;
+    plan(DetachStep::Release, released);
+    let members = scene
+        .others
+        .iter()
+        .map(|server| (&server.name, &server.look));
+    for (name, seen) in members.chain(scene.stock.iter().map(|(name, look)| (name, look))) {
+        let done = seen.as_ref().is_ok_and(|seen| seen.follows(look.uuid));
+        plan(DetachStep::Replicate(name.clone()), done);
+    }
+    Ok(steps)
+}
+
+/// What the primary's binlog does not hold any more, no replica can get from it.
+fn cannot_replicate(place: &str, look: &ServerLook, purged: &GtidSet) -> Option<Obstacle> {
+    let missing = match look.executed() {
+        Ok(executed) => purged.difference(&executed),
+        Err(_) => purged.clone(),
+    };
+    if missing.is_empty() {
+        return None;
+    }
+    Some(Obstacle::new(
+        place,
+        format!("it lacks {missing}, which the primary has purged from its binlog"),
+        "wait until it has caught up with the ring; if it cannot, make it anew from the primary",
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,314 @@
+//! What it takes to make a ring over servers that replicate by themselves, pure. The order matters:
+//!
+//! ```text
+//!  hands off ► found ► lead ► prepare ► stop waiting, stop ACKs ► steer the primary ► one by one: leave the source, follow
+//!  └ no member acts on a mysqld ──────────────────────────────────┘ └ only here clients wait
+//! ```
+//!
+//! No follower is steered before the primary is: a member that steers and comes to lead would open its own server beside the
+//! plain primary.
+
+use std::fmt;
+
+use binlog_format::gtid::GtidSet;
+
+use crate::conversion::look::{ReplicatesFrom, ServerLook};
+use crate::conversion::{Obstacle, Planned};
+
+/// A replica that lacks more transactions than this has to catch up first: while it does, it could not take over.
+pub const MOST_BEHIND: u128 = 10_000;
+
+/// One database member and its server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnableServer {
+    /// The member's name.
+    pub name: String,
+    /// What was seen, or why nothing was.
+    pub look: Result<ServerLook, String>,
+    /// Whether the member was told not to act on it.
+    pub hands_off: bool,
+    /// Whether the member acts on it.
+    pub steered: bool,
+}
+
+/// Everything that the plan depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnableScene {
+    /// The member beside the primary. Looked at after all others, so that they have nothing that it had not.
+    pub primary: EnableServer,
+    /// The other database members.
+    pub others: Vec<EnableServer>,
+    /// Replicas without a member, by their address, that are to follow a binlog server.
+    pub stock: Vec<(String, Result<ServerLook, String>)>,
+    /// Where the binlog server is that they are to follow.
+    pub binlog_server: Option<(String, u16)>,
+    /// What the ring's log begins behind, if there is a ring.
+    pub origin: Option<GtidSet>,
+    /// Whether the primary's member leads it.
+    pub leads: bool,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EnableStep {
+    /// Tell this member not to act on its server before it is told to.
+    HandsOff(String),
+    /// Make the ring, its log behind what the primary has.
+    Found,
+    /// Let the primary's member lead.
+    Lead,
+    /// Set the primary up.
+    Prepare,
+    /// Let the primary's commits wait for nobody, for the moment.
+    StopWaiting,
+    /// Let this server stop to acknowledge.
+    StopAcknowledging(String),
+    /// Let the primary's member act on it: the ring has it from then on.
+    Steer,
+    /// Let this server follow by its member.
+    Follow(String),
+    /// Let this server follow the binlog server.
+    Repoint(String),
+}
+
+impl fmt::Display for EnableStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HandsOff(name) => write!(f, "hands off the mysqld of {name}"),
+            Self::Found => f.write_str("make the ring, its log behind what the primary has"),
+            Self::Lead => f.write_str("let the primary's member lead"),
+            Self::Prepare => f.write_str("set the primary up"),
+            Self::StopWaiting => f.write_str("semi-sync off at the primary, for the moment"),
+            Self::StopAcknowledging(name) => write!(f, "semi-sync off at {name}"),
+            Self::Steer => f.write_str("the ring takes the primary over (clients wait)"),
+            Self::Follow(name) => write!(f, "{name} follows the ring"),
+            Self::Repoint(name) => write!(f, "{name} follows the binlog server"),
+        }
+    }
+}
+
+/// The steps in their order, those that are done among them.
+///
+/// # Errors
+/// Everything that stands in the way.
+pub fn plan_enable(scene: &EnableScene) -> Result<Vec<Planned<EnableStep>>, Vec<Obstacle>> {
+    let obstacles = obstacles(scene);
+    if !obstacles.is_empty() {
+        return Err(obstacles);
+    }
+    let mut steps = Vec::new();
+    let mut plan = |step, done| steps.push(Planned { step, done });
+    let all = || std::iter::once(&scene.primary).chain(&scene.others);
+    for server in all() {
+        let done = server.hands_off || server.steered;
+        plan(EnableStep::HandsOff(server.name.clone()), done);
+    }
+    plan(EnableStep::Found, scene.origin.is_some());
+    plan(EnableStep::Lead, scene.leads);
+    let taken = scene.primary.steered;
+    plan(EnableStep::Prepare, taken);
+    let waits = |server: &EnableServer| server.look.as_ref().is_ok_and(|look| look.waits_for_acks);
+    plan(EnableStep::StopWaiting, taken || !waits(&scene.primary));
+    let members = scene
+        .others
+        .iter()
+        .map(|server| (&server.name, &server.look));
+    let stock = scene.stock.iter().map(|(address, look)| (address, look));
+    for (name, look) in members.chain(stock) {
+        let acknowledges = look.as_ref().is_ok_and(|look| look.acknowledges);
+        plan(EnableStep::StopAcknowledging(name.clone()), !acknowledges);
+    }
+    plan(EnableStep::Steer, taken);
+    for server in &scene.others {
+        plan(EnableStep::Follow(server.name.clone()), server.steered);
+    }
+    for (address, look) in &scene.stock {
+        let there = |from: &ReplicatesFrom| {
+            scene.binlog_server.as_ref() == Some(&(from.host.clone(), from.port))
+        };
+        let done = look
+            .as_ref()
+            .is_ok_and(|look| look.replicates_from.iter().any(there));
+        plan(EnableStep::Repoint(address.clone()), done);
+    }
+    Ok(steps)
+}
+
+fn obstacles(scene: &EnableScene) -> Vec<Obstacle> {
+    let mut found = Vec::new();
+    let primary = &scene.primary;
+    let look = match &primary.look {
+        Ok(look) => look,
+        Err(cause) => return vec![unreachable(&primary.name, cause)],
+    };
+    let Ok(executed) = look.executed() else {
+        return vec![unreadable(&primary.name)];
+    };
+    found.extend(of_settings(&primary.name, look));
+    if let Some(from) = look.replicates_from.first() {
+        found.push(Obstacle::new(
+            &primary.name,
+            format!("its mysqld is a replica of {}:{}", from.host, from.port),
+            "run this command with the configuration of the member beside the primary",
+        ));
+    }
+    if !look.writable && !primary.steered {
+        found.push(Obstacle::new(
+            &primary.name,
+            "its mysqld is read only, so it is not the primary",
+            "run this command beside the primary, or SET GLOBAL read_only = OFF if clients are to write to this one",
+        ));
+    }
+    if let Some(origin) = &scene.origin
+        && !executed.contains_set(origin)
+    {
+        found.push(Obstacle::new(
+            &primary.name,
+            "the ring's log begins behind transactions that this primary does not have",
+            "this is another primary than the one that the ring was made over; begin with empty data directories",
+        ));
+    }
+    for server in &scene.others {
+        found.extend(of_replica(server, look, &executed, scene.origin.as_ref()));
+    }
+    for (address, seen) in &scene.stock {
+        match seen {
+            Err(cause) => found.push(unreachable(address, cause)),
+            Ok(seen) => found.extend(errant(address, seen, &executed)),
+        }
+    }
+    if !scene.stock.is_empty() && scene.binlog_server.is_none() {
+        found.push(Obstacle::new(
+            "--stock-replica",
+            "there is no binlog server that it could follow",
+            "give --binlog-server HOST:PORT, and [binlog_server] in that member's configuration",
+        ));
+    }
+    if !primary.steered {
+        found.extend(strange_ackers(scene, look));
+    }
+    found
+}
+
+fn unreachable(place: &str, cause: &str) -> Obstacle {
+    Obstacle::new(
+        place,
+        format!("its mysqld cannot be looked at: {cause}"),
+        "start it, and check [mysql] in that member's configuration",
+    )
+}
+
+fn unreadable(place: &str) -> Obstacle {
+    Obstacle::new(
+        place,
+        "its gtid_executed cannot be read",
+        "look at SELECT @@GLOBAL.gtid_executed",
+    )
+}
+
+fn of_settings<'a>(name: &'a str, look: &'a ServerLook) -> impl Iterator<Item = Obstacle> + 'a {
+    let found = look.obstacles.iter();
+    found.map(move |found| {
+        let (found, advice) = found
+            .rsplit_once("; ")
+            .unwrap_or((found, "see docs/external-mysqld.md"));
+        Obstacle::new(name, found, advice)
+    })
+}
+
+fn of_replica(
+    server: &EnableServer,
+    primary: &ServerLook,
+    executed: &GtidSet,
+    origin: Option<&GtidSet>,
+) -> Vec<Obstacle> {
+    if server.steered {
+        return Vec::new();
+    }
+    let name = &server.name;
+    let look = match &server.look {
+        Ok(look) => look,
+        Err(cause) => return vec![unreachable(name, cause)],
+    };
+    let Ok(own) = look.executed() else {
+        return vec![unreadable(name)];
+    };
+    let mut found: Vec<Obstacle> = of_settings(name, look).collect();
+    found.extend(errant(name, look, executed));
+    // It has left the source already, and its member is to be told.
+    let between = look.replicates_from.is_empty()
+        && server.hands_off
+        && origin.is_some_and(|origin| own.contains_set(origin));
+    if !between && !look.follows(primary.uuid) {
+        let error = look.replicates_from.iter().map(|from| from.error.as_str());
+        let error = error.filter(|error| !error.is_empty()).collect::<String>();
+        let found_so = match error.is_empty() {
+            true => "its mysqld does not replicate from the primary".to_owned(),
+            false => format!("its mysqld does not replicate from the primary: {error}"),
+        };
+        found.push(Obstacle::new(
+            name,
+            found_so,
+            "make it a running replica of the primary by auto-position (from a backup or a clone of it)",
+        ));
+    }
+    if look.replicates_from.len() > 1 {
+        found.push(Obstacle::new(
+            name,
+            "its mysqld replicates through several channels",
+            "a follower has one source, the ring: RESET REPLICA ALL FOR CHANNEL the others",
+        ));
+    }
+    let behind = executed.difference(&own).count();
+    if behind > MOST_BEHIND {
+        found.push(Obstacle::new(
+            name,
+            format!("it is {behind} transactions behind"),
+            format!("wait until it lacks fewer than {MOST_BEHIND}"),
+        ));
+    }
+    found
+}
+
+fn errant(place: &str, look: &ServerLook, executed: &GtidSet) -> Option<Obstacle> {
+    let own = match look.executed() {
+        Ok(own) => own,
+        Err(_) => return Some(unreadable(place)),
+    };
+    let errant = own.difference(executed);
+    if errant.is_empty() {
+        return None;
+    }
+    Some(Obstacle::new(
+        place,
+        format!("it has transactions that the primary has not (errant): {errant}"),
+        "look what they are with mysqlbinlog; make this server anew from the primary, or apply them there",
+    ))
+}
+
+/// Whoever acknowledges after the ring has taken over would let commits through that the ring does not have.
+fn strange_ackers(scene: &EnableScene, primary: &ServerLook) -> Vec<Obstacle> {
+    let members = scene
+        .others
+        .iter()
+        .filter_map(|server| server.look.as_ref().ok());
+    let stock = scene
+        .stock
+        .iter()
+        .filter_map(|(_, look)| look.as_ref().ok());
+    let known: Vec<_> = members.chain(stock).filter_map(|look| look.uuid).collect();
+    let strange = primary.ackers.iter().filter(|uuid| !known.contains(uuid));
+    strange
+        .map(|uuid| {
+            Obstacle::new(
+                &scene.primary.name,
+                format!("the semi-sync replica {uuid} acknowledges its commits, and is not known here"),
+                "name it with --stock-replica, or on it: SET PERSIST rpl_semi_sync_replica_enabled = OFF; STOP REPLICA \
+                 IO_THREAD; START REPLICA IO_THREAD",
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+use super::*;
+
+const PRIMARY: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+const REPLICA: &str = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb";
+
+fn gtids(of: &str, intervals: &str) -> String {
+    format!("{of}:{intervals}")
+}
+
+fn primary() -> EnableServer {
+    EnableServer {
+        name: "db-1".into(),
+        look: Ok(ServerLook {
+            uuid: PRIMARY.parse().ok(),
+            executed: gtids(PRIMARY, "1-100"),
+            writable: true,
+            ..ServerLook::default()
+        }),
+        hands_off: false,
+        steered: false,
+    }
+}
+
+fn replica() -> ServerLook {
+    ServerLook {
+        uuid: REPLICA.parse().ok(),
+        executed: gtids(PRIMARY, "1-90"),
+        replicates_from: vec![ReplicatesFrom {
+            host: "h".into(),
+            port: 3306,
+            uuid: PRIMARY.parse().ok(),
+            receives: true,
+            applies: true,
+            ..ReplicatesFrom::default()
+        }],
+        ..ServerLook::default()
+    }
+}
+
+fn scene() -> EnableScene {
+    EnableScene {
+        primary: primary(),
+        others: vec![EnableServer {
+            name: "db-2".into(),
+            look: Ok(replica()),
+            hands_off: false,
+            steered: false,
+        }],
+        stock: Vec::new(),
+        binlog_server: None,
+        origin: None,
+        leads: false,
+    }
+}
+
+fn look(server: &mut EnableServer) -> &mut ServerLook {
+    server.look.as_mut().unwrap()
+}
+
+fn to_do(scene: &EnableScene) -> Vec<String> {
+    let steps = plan_enable(scene).unwrap();
+    let open = steps.iter().filter(|planned| !planned.done);
+    open.map(|planned| format!("{:?}", planned.step)).collect()
+}
+
+#[test]
+fn from_the_begin_to_the_end() {
+    let mut scene = scene();
+    let all = [
+        "HandsOff(\"db-1\")",
+        "HandsOff(\"db-2\")",
+        "Found",
+        "Lead",
+        "Prepare",
+        "Steer",
+        "Follow(\"db-2\")",
+    ];
+    assert_eq!(to_do(&scene), all);
+    // Whatever was done before it was stopped, the rest is left.
+    scene.primary.hands_off = true;
+    assert_eq!(to_do(&scene), all[1..]);
+    scene.others[0].hands_off = true;
+    assert_eq!(to_do(&scene), all[2..]);
+    scene.origin = gtids(PRIMARY, "1-80").parse().ok();
+    assert_eq!(to_do(&scene), all[3..]);
+    scene.leads = true;
+    assert_eq!(to_do(&scene), all[4..]);
+    scene.primary.steered = true;
+    look(&mut scene.primary).waits_for_acks = true;
+    assert_eq!(to_do(&scene), all[6..]);
+    // It has left the source, and was not told to follow.
+    look(&mut scene.others[0]).replicates_from.clear();
+    assert_eq!(to_do(&scene), all[6..]);
+    scene.others[0].steered = true;
+    assert!(to_do(&scene).is_empty());
+}
+
+/// A member that steers and comes to lead opens its server: none may before the primary's does.
+#[test]
+fn no_follower_is_steered_before_the_primary() {
+    let steps = plan_enable(&scene()).unwrap();
+    let place = |wanted: &EnableStep| steps.iter().position(|planned| planned.step == *wanted);
+    let follow = EnableStep::Follow("db-2".into());
+    assert!(place(&EnableStep::Steer).unwrap() < place(&follow).unwrap());
+    assert!(
+        place(&EnableStep::HandsOff("db-2".into())).unwrap() < place(&EnableStep::Found).unwrap()
+    );
+}
+
+#[test]
+fn semi_sync_ends_at_the_source_before_it_ends_at_the_replicas() {
+    let mut scene = scene();
+    look(&mut scene.primary).waits_for_acks = true;
+    look(&mut scene.primary).ackers = vec![REPLICA.parse().unwrap()];
+    look(&mut scene.others[0]).acknowledges = true;
+    let steps = to_do(&scene);
+    let semi_sync = &steps[5..8];
+    assert_eq!(
+        semi_sync,
+        ["StopWaiting", "StopAcknowledging(\"db-2\")", "Steer"]
+    );
+    // Afterwards it waits for the ring, and nobody switches that off.
+    scene.primary.steered = true;
+    assert!(!to_do(&scene).contains(&"StopWaiting".to_owned()));
+}
+
+#[test]
+fn a_replica_without_a_member_may_follow_a_binlog_server() {
+    let mut scene = scene();
+    scene.stock = vec![("h:1".into(), Ok(replica()))];
+    assert!(words(&scene).contains("--binlog-server"));
+    scene.binlog_server = Some(("w".into(), 3307));
+    assert_eq!(to_do(&scene).last().unwrap(), "Repoint(\"h:1\")");
+    let seen = scene.stock[0].1.as_mut().unwrap();
+    seen.replicates_from[0] = ReplicatesFrom {
+        host: "w".into(),
+        port: 3307,
+        ..ReplicatesFrom::default()
+    };
+    assert_eq!(to_do(&scene).last().unwrap(), "Follow(\"db-2\")");
+}
+
+fn words(scene: &EnableScene) -> String {
+    let obstacles = plan_enable(scene).unwrap_err();
+    let words: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
+    words.join("\n")
+}
+
+#[test]
+fn every_obstacle_has_its_own_words() {
+    type Change = fn(&mut EnableScene);
+    let table: [(Change, &str); 12] = [
+        (
+            |scene| scene.primary.look = Err("refused".into()),
+            "db-1: its mysqld cannot be looked at: refused",
+        ),
+        (
+            |scene| look(&mut scene.primary).writable = false,
+            "db-1: its mysqld is read only",
+        ),
+        (
+            |scene| look(&mut scene.primary).replicates_from = replica().replicates_from,
+            "db-1: its mysqld is a replica of h:3306; run this command",
+        ),
+        (
+            |scene| {
+                look(&mut scene.primary).obstacles =
+                    vec!["gtid_mode is OFF: why; run: SET x".into()];
+            },
+            "db-1: gtid_mode is OFF: why; run: SET x",
+        ),
+        (
+            |scene| {
+                look(&mut scene.primary).ackers =
+                    vec!["cccccccc-cccc-cccc-cccc-cccccccccccc".parse().unwrap()]
+            },
+            "the semi-sync replica cccccccc-cccc-cccc-cccc-cccccccccccc acknowledges",
+        ),
+        (
+            |scene| scene.origin = gtids(REPLICA, "1").parse().ok(),
+            "the ring's log begins behind transactions that this primary does not have",
+        ),
+        (
+            |scene| scene.others[0].look = Err("refused".into()),
+            "db-2: its mysqld cannot be looked at: refused",
+        ),
+        (
+            |scene| look(&mut scene.others[0]).replicates_from[0].applies = false,
+            "db-2: its mysqld does not replicate from the primary",
+        ),
+        (
+            |scene| look(&mut scene.others[0]).replicates_from.clear(),
+            "db-2: its mysqld does not replicate from the primary",
+        ),
+        (
+            |scene| look(&mut scene.others[0]).executed = gtids(PRIMARY, "1-101"),
+            "db-2: it has transactions that the primary has not (errant): aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:101",
+        ),
+        (
+            |scene| {
+                look(&mut scene.primary).executed = gtids(PRIMARY, "1-20000");
+            },
+            "db-2: it is 19910 transactions behind; wait until it lacks fewer than 10000",
+        ),
+        (
+            |scene| scene.stock = vec![("h:1".into(), Err("refused".into()))],
+            "h:1: its mysqld cannot be looked at: refused",
+        ),
+    ];
+    for (change, expected) in table {
+        let mut scene = scene();
+        change(&mut scene);
+        let words = words(&scene);
+        assert!(words.contains(expected), "{expected}: {words}");
+    }
+}

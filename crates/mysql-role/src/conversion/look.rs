@@ -1,0 +1,215 @@
+//! What a server is before and while it changes hands: how it replicates, from whom, who reads from it, and what would keep a
+//! ring from being made over it. Goes over the wire as JSON, so that fields are only ever added.
+
+use binlog_format::gtid::{GtidSet, ParseGtidError};
+use mysql_link::{ConnectOptions, Connection, LinkError, Row};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::settings::{
+    Check, Depth, Observed, Requirements, Severity, binlog_filters, observe, preflight,
+};
+
+/// A channel through which a server replicates by itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicatesFrom {
+    /// The channel's name; empty for the usual one.
+    pub channel: String,
+    /// The source's host.
+    pub host: String,
+    /// The source's port.
+    pub port: u16,
+    /// The account there.
+    pub user: String,
+    /// The source's UUID, once it was connected to.
+    pub uuid: Option<Uuid>,
+    /// Whether transactions are received.
+    pub receives: bool,
+    /// Whether they are applied.
+    pub applies: bool,
+    /// The last error of either.
+    pub error: String,
+}
+
+/// What was seen on a server at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerLook {
+    /// Its version.
+    pub version: String,
+    /// Its UUID.
+    pub uuid: Option<Uuid>,
+    /// Its TCP port.
+    pub port: u16,
+    /// `gtid_executed`.
+    pub executed: String,
+    /// `gtid_purged`.
+    pub purged: String,
+    /// Whether ordinary clients may write.
+    pub writable: bool,
+    /// Whether it takes TLS.
+    pub tls: bool,
+    /// Whether commits wait for an ACK.
+    pub waits_for_acks: bool,
+    /// How many commits wait for one at the moment.
+    pub waiting_commits: u64,
+    /// Whether it acknowledges what it receives.
+    pub acknowledges: bool,
+    /// Who is attached and acknowledges, by UUID.
+    pub ackers: Vec<Uuid>,
+    /// How it replicates by itself.
+    pub replicates_from: Vec<ReplicatesFrom>,
+    /// What no member can mend, each with what to do.
+    pub obstacles: Vec<String>,
+    /// What a member sets when it begins to steer.
+    pub to_be_set: Vec<String>,
+}
+
+impl ServerLook {
+    /// `gtid_executed`.
+    ///
+    /// # Errors
+    /// When it is no GTID set.
+    pub fn executed(&self) -> Result<GtidSet, ParseGtidError> {
+        self.executed.parse()
+    }
+
+    /// `gtid_purged`.
+    ///
+    /// # Errors
+    /// When it is no GTID set.
+    pub fn purged(&self) -> Result<GtidSet, ParseGtidError> {
+        self.purged.parse()
+    }
+
+    /// Whether it replicates from a server of this UUID, and nothing stands still.
+    pub fn follows(&self, source: Option<Uuid>) -> bool {
+        let of_source = |from: &&ReplicatesFrom| from.uuid.is_some() && from.uuid == source;
+        let channel = self.replicates_from.iter().find(of_source);
+        channel.is_some_and(|from| from.receives && from.applies)
+    }
+}
+
+/// Looks at a server. Changes nothing.
+///
+/// # Errors
+/// When it cannot be reached, or refuses a question that the member's account may ask.
+pub async fn look(
+    connect: &ConnectOptions,
+    requirements: &Requirements,
+) -> Result<ServerLook, LinkError> {
+    let mut connection = Connection::open(connect).await?;
+    let mut observed = observe(&mut connection, Depth::Preflight).await?;
+    if observed.waiting_sessions() == 0 {
+        observed.binlog_filters = binlog_filters(&mut connection).await?;
+    }
+    let replicates_from = replicates_from(&mut connection).await?;
+    let acknowledges = acknowledges(&mut connection).await?;
+    let tls = takes_tls(&mut connection).await?;
+    let gtids = connection
+        .query("SELECT @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged, @@GLOBAL.port")
+        .await?;
+    connection.close().await;
+    let text = |place| {
+        let row = gtids.first();
+        let text = row.and_then(|row: &Row| row.text_at(place));
+        text.unwrap_or_default().replace('\n', "")
+    };
+    let ackers = observed.semi_sync_replicas.iter().flatten();
+    let (obstacles, to_be_set) = judged(&observed, requirements);
+    Ok(ServerLook {
+        version: observed.version.to_string(),
+        uuid: observed.server_uuid(),
+        port: text(2).parse().unwrap_or(0),
+        executed: text(0),
+        purged: text(1),
+        writable: observed.is_writable(),
+        tls,
+        waits_for_acks: observed
+            .semi_sync()
+            .is_some_and(|names| observed.is_on(&names.enabled())),
+        waiting_commits: observed.waiting_sessions(),
+        acknowledges,
+        ackers: ackers.filter_map(|acker| acker.uuid).collect(),
+        replicates_from,
+        obstacles,
+        to_be_set,
+    })
+}
+
+/// What nobody but the operator can mend, and what the member sets by itself.
+fn judged(observed: &Observed, requirements: &Requirements) -> (Vec<String>, Vec<String>) {
+    let (mut obstacles, mut to_be_set) = (Vec::new(), Vec::new());
+    for finding in preflight(observed, requirements) {
+        match (finding.severity, finding.check) {
+            // Who acknowledges is looked at apart: that is told to stop.
+            (Severity::Advice, _) | (_, Check::ForeignAcker | Check::SemiSyncStatus) => {}
+            (Severity::Unprotected, check) if is_set_by_the_member(check) => {
+                to_be_set.push(finding.found);
+            }
+            _ => obstacles.push(finding.to_string()),
+        }
+    }
+    (obstacles, to_be_set)
+}
+
+/// Whether the member's plan mends it without a restart of the server.
+fn is_set_by_the_member(check: Check) -> bool {
+    matches!(
+        check,
+        Check::SyncBinlog
+            | Check::RedoFlush
+            | Check::BinlogErrorAction
+            | Check::BinlogFormat
+            | Check::TransactionCache
+            | Check::StatementCache
+            | Check::SemiSyncPlugin
+            | Check::SemiSyncEnabled
+            | Check::SemiSyncTimeout
+            | Check::SemiSyncReplicaCount
+            | Check::SemiSyncWaitNoReplica
+            | Check::SemiSyncWaitPoint
+    )
+}
+
+async fn replicates_from(connection: &mut Connection) -> Result<Vec<ReplicatesFrom>, LinkError> {
+    let channels = connection.query("SHOW REPLICA STATUS").await?;
+    let channel = |row: &Row| {
+        let text = |column| row.text(column).unwrap_or_default().to_owned();
+        let errors = [text("Last_IO_Error"), text("Last_SQL_Error")];
+        ReplicatesFrom {
+            channel: text("Channel_Name"),
+            host: text("Source_Host"),
+            port: text("Source_Port").parse().unwrap_or(0),
+            user: text("Source_User"),
+            uuid: text("Source_UUID").parse().ok(),
+            receives: text("Replica_IO_Running") == "Yes",
+            applies: text("Replica_SQL_Running") == "Yes",
+            error: errors
+                .into_iter()
+                .find(|error| !error.is_empty())
+                .unwrap_or_default(),
+        }
+    };
+    Ok(channels.rows.iter().map(channel).collect())
+}
+
+async fn acknowledges(connection: &mut Connection) -> Result<bool, LinkError> {
+    let enabled = connection
+        .query(
+            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_replica_enabled', \
+             'rpl_semi_sync_slave_enabled')",
+        )
+        .await?;
+    Ok(enabled.rows.iter().any(|row| row.text_at(1) == Some("ON")))
+}
+
+async fn takes_tls(connection: &mut Connection) -> Result<bool, LinkError> {
+    let enabled = connection
+        .query(
+            "SELECT VALUE FROM performance_schema.tls_channel_status WHERE CHANNEL = 'mysql_main' AND PROPERTY = \
+             'Enabled'",
+        )
+        .await?;
+    let value = enabled.first().and_then(|row| row.text_at(0));
+    Ok(value.is_some_and(|value| value.eq_ignore_ascii_case("yes")))
+}

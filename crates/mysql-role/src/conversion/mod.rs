@@ -1,0 +1,56 @@
+//! From plain MySQL replication into a ring and back: what a server is at the moment ([`look()`]), what has to be done, as pure
+//! plans ([`plan_enable`], [`plan_detach`]), and the statements that do it ([`acts`]). The command line drives it, each member
+//! acts on its own mysqld. To be feared here: two servers that take writes, and a commit that waits for nobody.
+
+pub mod acts;
+mod detach_plan;
+mod enable_plan;
+mod look;
+
+pub use acts::{ConversionError, Source};
+pub use detach_plan::{DetachScene, DetachServer, DetachStep, plan_detach};
+pub use enable_plan::{EnableScene, EnableServer, EnableStep, MOST_BEHIND, plan_enable};
+pub use look::{ReplicatesFrom, ServerLook, look};
+
+use std::fmt;
+
+/// What stands in the way, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// Where: a member's name, or a server's address.
+    pub place: String,
+    /// What was found.
+    pub found: String,
+    /// What to do.
+    pub advice: String,
+}
+
+impl Obstacle {
+    /// At this place.
+    pub fn new(
+        place: impl Into<String>,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
+        Self {
+            place: place.into(),
+            found: found.into(),
+            advice: advice.into(),
+        }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.place, self.found, self.advice)
+    }
+}
+
+/// One step of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned<S> {
+    /// What is to be done.
+    pub step: S,
+    /// Whether it is so already.
+    pub done: bool,
+}
