@@ -32,7 +32,7 @@ impl HttpAnswer {
 /// # Errors
 /// When nobody answers within some seconds.
 pub fn http_get(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
-    request("GET", address, path, LIMIT)
+    request("GET", address, path, LIMIT, "")
 }
 
 /// The same with another limit.
@@ -40,7 +40,7 @@ pub fn http_get(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
 /// # Errors
 /// When nobody answers within it.
 pub fn http_get_within(address: SocketAddr, path: &str, limit: Duration) -> Result<HttpAnswer> {
-    request("GET", address, path, limit)
+    request("GET", address, path, limit, "")
 }
 
 /// A POST request without a body, on a connection of its own.
@@ -48,16 +48,31 @@ pub fn http_get_within(address: SocketAddr, path: &str, limit: Duration) -> Resu
 /// # Errors
 /// When nobody answers within some seconds.
 pub fn http_post(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
-    request("POST", address, path, LIMIT)
+    request("POST", address, path, LIMIT, "")
 }
 
-fn request(method: &str, address: SocketAddr, path: &str, limit: Duration) -> Result<HttpAnswer> {
+/// The same with a token.
+///
+/// # Errors
+/// When nobody answers within some seconds.
+pub fn http_post_with_token(address: SocketAddr, path: &str, token: &str) -> Result<HttpAnswer> {
+    let header = format!("Authorization: Bearer {token}\r\n");
+    request("POST", address, path, LIMIT, &header)
+}
+
+fn request(
+    method: &str,
+    address: SocketAddr,
+    path: &str,
+    limit: Duration,
+    header: &str,
+) -> Result<HttpAnswer> {
     let mut stream = TcpStream::connect_timeout(&address, limit)?;
     stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(Some(limit))?;
     write!(
         stream,
-        "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n"
+        "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: 0\r\n{header}\r\n"
     )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

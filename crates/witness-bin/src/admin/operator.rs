@@ -246,6 +246,7 @@ mod tests {
             warnings: Vec::new(),
         }
     }
+            pause: None,
 
     #[test]
     fn without_a_leader_the_report_says_what_to_do() {

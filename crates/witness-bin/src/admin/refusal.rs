@@ -2,7 +2,7 @@
 //! sentence, and what to do.
 
 use consensus::{
-    MoveError, PromotionError, PromotionRefusal, RepairRefusal, RosterError, TransferRefusal,
+    MoveError, PauseError, PromotionError, PromotionRefusal, RepairRefusal, RosterError, TransferRefusal,
 };
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
@@ -121,6 +121,21 @@ impl From<RosterError> for Refusal {
             RosterError::Move(error) => return error.into(),
             RosterError::NotServing(_) => (Exit::NoQuorum, BRING_BACK),
             _ => (Exit::Refused, ""),
+        };
+        Self::new(exit, error.to_string(), advice)
+    }
+}
+
+impl From<PauseError> for Refusal {
+    fn from(error: PauseError) -> Self {
+        let (exit, advice) = match error {
+            PauseError::NotLeader { leader } => return Self::not_leader(leader),
+            PauseError::Move(error) => return error.into(),
+            PauseError::NotServing(_) => (Exit::NoQuorum, BRING_BACK),
+            PauseError::NotPaused => (Exit::Refused, "there is nothing to do"),
+            PauseError::NoPrimary(_) | PauseError::TooLong { .. } | PauseError::Busy => {
+                (Exit::Refused, "")
+            }
         };
         Self::new(exit, error.to_string(), advice)
     }

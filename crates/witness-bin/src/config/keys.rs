@@ -508,6 +508,13 @@ pub const KEYS: &[Key] = &[
         "Where metrics, health and status are served over HTTP. Empty: nowhere.",
     ),
     key(
+        "http.token_file",
+        Kind::File,
+        Value("\"\""),
+        "",
+        "File with the token that orders over HTTP (`POST /pause`, `POST /resume`) have to bring. Empty: no orders over HTTP.",
+    ),
+    key(
         "logging.format",
         Kind::Choice(&["text", "json"]),
         Value("\"text\""),

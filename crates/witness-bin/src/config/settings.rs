@@ -39,6 +39,8 @@ pub struct Config {
     pub binlog_server: Option<BinlogServerSettings>,
     /// Where HTTP is served; `None` for nowhere.
     pub http_listen: Option<String>,
+    /// What orders over HTTP have to bring; `None`: nobody orders anything.
+    pub http_token: Option<PasswordSource>,
     /// The process's own log.
     pub logging: LoggingSettings,
 }
@@ -293,6 +295,8 @@ pub(crate) fn build(values: &Values, members: &[Values]) -> Option<Config> {
         },
         binlog_server: binlog_server::build(values)?,
         http_listen: non_empty(values.text("http.listen")?),
+        http_token: non_empty(values.text("http.token_file")?)
+            .map(|file| PasswordSource::File(file.into())),
         logging: LoggingSettings {
             json: values.text("logging.format")? == "json",
             level: values.text("logging.level")?,

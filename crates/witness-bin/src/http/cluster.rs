@@ -3,7 +3,7 @@
 use raft_types::MemberId;
 use serde::Serialize;
 
-use crate::status::{MemberView, PeerView, Role};
+use crate::status::{MemberView, PauseView, PeerView, Role};
 
 /// The ring.
 #[derive(Debug, PartialEq, Serialize)]
@@ -12,6 +12,10 @@ pub(crate) struct Cluster {
     pub(crate) scope: String,
     /// Who leads, as far as the member knows.
     pub(crate) leader: Option<MemberId>,
+    /// Whether failover is paused.
+    pub(crate) pause: bool,
+    /// The pause, if one stands.
+    pub(crate) paused: Option<PauseView>,
     /// Everyone that the member knows of.
     pub(crate) members: Vec<ClusterMember>,
 }
@@ -65,6 +69,8 @@ pub(crate) fn cluster(view: &MemberView) -> Cluster {
     Cluster {
         scope: view.ring.name.clone(),
         leader: view.leader,
+        pause: view.pause.is_some(),
+        paused: view.pause.clone(),
         members,
     }
 }

@@ -159,6 +159,11 @@ impl Page<'_, '_> {
             "The term in which the member is",
             view.term as f64,
         )?;
+        self.yes(
+            "failover_paused",
+            "1 while nobody but the present primary becomes the primary by itself",
+            view.pause.is_some(),
+        )?;
         let roles = [
             Role::Joining,
             Role::Learner,

@@ -1,9 +1,10 @@
 //! The member over HTTP: the status code is the answer, JSON the detail, with Patroni's meanings.
-//! GET and HEAD; nothing here changes anything.
+//! GET and HEAD change nothing; what changes something is a POST with a token ([`orders`]).
 
 mod cluster;
 mod consumer_metrics;
 mod metrics;
+mod orders;
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use axum::Router;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::{MethodRouter, get};
+use axum::routing::{MethodRouter, get, post};
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use serde_json::json;
@@ -22,20 +23,23 @@ use crate::status::{Question, ViewSource, answer};
 
 pub(crate) use metrics::CONTENT_TYPE as METRICS_CONTENT_TYPE;
 pub use metrics::{FlushMetrics, registry};
+pub use orders::{OrderDesk, RingOrders};
 
 /// What the endpoints are served from.
 #[derive(Clone)]
 pub struct Endpoints {
     source: Arc<dyn ViewSource>,
     registry: Arc<Registry>,
+    orders: OrderDesk,
 }
 
 impl Endpoints {
-    /// Endpoints over a member's view and its metrics.
-    pub fn new(source: Arc<dyn ViewSource>, registry: Registry) -> Self {
+    /// Endpoints over a member's view, its metrics, and who carries orders out.
+    pub fn new(source: Arc<dyn ViewSource>, registry: Registry, orders: OrderDesk) -> Self {
         Self {
             source,
             registry: Arc::new(registry),
+            orders,
         }
     }
 
@@ -66,6 +70,8 @@ impl Endpoints {
             .route("/status", get(status))
             .route("/cluster", get(cluster))
             .route("/metrics", get(metrics))
+            .route("/pause", post(orders::pause))
+            .route("/resume", post(orders::resume))
             .fallback(unknown)
             .with_state(self)
     }
@@ -152,7 +158,7 @@ async fn metrics(State(endpoints): State<Endpoints>) -> Response {
 }
 
 async fn unknown() -> Response {
-    let known = "/liveness /readiness /health /primary /read-write /replica /witness /status /cluster /metrics";
+    let known = "/liveness /readiness /health /primary /read-write /replica /witness /status /cluster /metrics, and by POST /pause /resume";
     (
         StatusCode::NOT_FOUND,
         Json(json!({ "reason": format!("no such page; there are {known}") })),

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use consensus::{Identity, Leadership, MemberStatus, Standing};
-use raft_types::MemberId;
+use raft_types::{MemberId, UnixSeconds};
 
 use crate::config::{Config, MemberEntry};
 use crate::status::{
-    ActivityView, ConsumerView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView,
+    ActivityView, ConsumerView, LogView, MemberName, MemberView, MysqlView, PauseView, PeerView, QuorumView,
     RingName, Role, RosterView,
 };
 
@@ -26,6 +26,8 @@ pub(crate) struct Portrait<'a> {
     /// None without a binlog server.
     pub(crate) consumers: Option<Vec<ConsumerView>>,
     pub(crate) fault: Option<String>,
+    /// The time of day.
+    pub(crate) now: UnixSeconds,
 }
 
 impl Portrait<'_> {
@@ -78,6 +80,9 @@ impl Portrait<'_> {
             },
             log: self.log,
             quorum,
+            pause: raft
+                .and_then(|raft| raft.pause.clone())
+                .map(|paused| PauseView::new(paused, self.now)),
             mysql: self.mysql,
             consumers: self.consumers,
         }

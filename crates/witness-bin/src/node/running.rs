@@ -27,8 +27,8 @@ use super::purging::{Retention, purge_as_configured};
 use super::returning::come_back;
 use super::ring_handle::RingHandle;
 use super::rotation::keep_files_within;
-use crate::config::Config;
-use crate::http::{Endpoints, FlushMetrics, registry};
+use crate::config::{Config, PasswordSource};
+use crate::http::{Endpoints, FlushMetrics, OrderDesk, registry};
 use crate::status::{MemberView, ViewSource};
 
 /// A member's process.
@@ -340,9 +340,16 @@ impl Node {
         let listener = listen("http.listen", address).await?;
         let endpoints = Endpoints::new(
             self.desk.clone(),
+        let token = self.config.http_token.as_ref();
+        let token = token.map(PasswordSource::read).transpose();
+        let token = token.map_err(|source| NodeError::PasswordFile {
+            key: "http.token_file",
+            source,
+        })?;
             registry(self.desk.clone(), &self.flushes),
         );
         let stop = self.stop.clone();
+            OrderDesk::new(self.desk.clone(), token),
         self.spawn(async move {
             if let Err(error) = endpoints.serve(listener, stop).await {
                 tracing::error!(%error, "HTTP is not served any more");

@@ -89,6 +89,12 @@ fn primary(view: &MemberView) -> Answer {
     if !view.serving {
         return Err(not_serving(view));
     }
+    if let Some(pause) = &view.pause
+        && pause.primary != view.member.id
+    {
+        let primary = pause.primary;
+        return Err(format!("failover is paused, and member {primary} is the primary"));
+    }
     let Some(mysql) = &view.mysql else {
         return Err("it has no mysqld".into());
     };
@@ -111,7 +117,8 @@ fn replica(view: &MemberView, most_behind_ms: Option<u64>) -> Answer {
     if view.member.kind != MemberKind::Database {
         return Err("it is a witness".into());
     }
-    if view.role == Role::Leader {
+    let takes_care = view.pause.as_ref().is_some_and(|pause| pause.primary != view.member.id);
+    if view.role == Role::Leader && !takes_care {
         return Err("it leads".into());
     }
     readiness(view)?;
@@ -165,6 +172,9 @@ fn unprotected(reasons: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use raft_types::{MemberId, UnixSeconds};
+
+    use super::super::pause::PauseView;
     use super::super::sample::{database_leader, witness_follower};
     use super::*;
 
@@ -187,11 +197,32 @@ mod tests {
         answered.map(|(_, name)| name).collect::<Vec<_>>().join(" ")
     }
 
+    fn paused(primary: u64) -> PauseView {
+        PauseView {
+            primary: MemberId(primary),
+            since: UnixSeconds(1_000),
+            until: None,
+            by: "anna".into(),
+            reason: String::new(),
+            age_seconds: 60,
+        }
+    }
+
     #[test]
     fn every_situation_has_its_answers() {
         type Change = fn(&mut MemberView);
         let leader: &[(&str, Change, &str)] = &[
             ("a serving primary", |_| {}, "live ready healthy primary"),
+            (
+                "failover paused for this one",
+                |v| v.pause = Some(paused(1)),
+                "live ready healthy primary",
+            ),
+            (
+                "failover paused for another one",
+                |v| v.pause = Some(paused(3)),
+                "live ready healthy",
+            ),
             (
                 "no quorum",
                 |v| {

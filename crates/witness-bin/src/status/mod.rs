@@ -5,6 +5,7 @@ mod asker;
 mod consumers;
 mod differences;
 mod lost_quorum;
+mod pause;
 mod ring_report;
 #[cfg(test)]
 pub(crate) mod sample;
@@ -13,6 +14,7 @@ mod view;
 pub use answers::{Answer, Question, answer};
 pub use asker::Asker;
 pub use consumers::ConsumerView;
+pub use pause::PauseView;
 pub use ring_report::{Asked, MemberReport, RingReport};
 pub use view::{
     ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::asker::latest;
 use super::differences::differences;
 use super::lost_quorum::lost;
+use super::pause::PauseView;
 use super::view::{MemberView, QuorumView};
 use crate::config::MemberEntry;
 
@@ -34,6 +35,9 @@ pub struct RingReport {
     pub quorum: QuorumView,
     /// Every configured member, and then those that are in the ring all the same.
     pub members: Vec<MemberReport>,
+    /// The pause of failover, if one stands.
+    #[serde(default)]
+    pub pause: Option<PauseView>,
     /// What does not fit together: configurations that differ, or differ from the ring.
     #[serde(default)]
     pub warnings: Vec<String>,
@@ -98,7 +102,9 @@ impl RingReport {
             },
             None => lost(&asked),
         };
-        let warnings = differences(&asked);
+        let pause = latest(&asked).and_then(|view| view.pause.clone());
+        let mut warnings = differences(&asked);
+        warnings.extend(pause.as_ref().and_then(PauseView::warning));
         let roster: Option<BTreeSet<_>> =
             latest(&asked).map(|view| view.roster.iter().map(|seat| seat.id).collect());
         let members = asked.into_iter().map(|asked| MemberReport {
@@ -121,6 +127,7 @@ impl RingReport {
             leader,
             quorum,
             members: members.collect(),
+            pause,
             warnings,
         }
     }

@@ -130,6 +130,7 @@ pub(crate) fn witness_follower() -> MemberView {
         peers: Vec::new(),
         mysql: None,
         consumers: None,
+        pause: None,
         fault: None,
     }
 }

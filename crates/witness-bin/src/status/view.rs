@@ -9,6 +9,7 @@ use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, 
 use serde::{Deserialize, Serialize};
 
 use super::consumers::ConsumerView;
+use super::pause::PauseView;
 
 /// One member at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,6 +67,9 @@ pub struct MemberView {
     /// Who reads its binlog server; none when it has no such server.
     #[serde(default)]
     pub consumers: Option<Vec<ConsumerView>>,
+    /// The pause of failover, if one stands; nothing where the member does not take part in its ring yet.
+    #[serde(default)]
+    pub pause: Option<PauseView>,
     /// Why it has stopped working, if it has.
     pub fault: Option<String>,
 }

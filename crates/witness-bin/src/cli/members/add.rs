@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use consensus::{Introduction, RingState};
-use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId, PauseMark};
+use raft_types::{
+    Incarnation, MemberId, MemberKind, MemberRecord, OpId, PauseMark, Region, RingId,
+};
 use serde::Serialize;
 use tokio::time::Instant;
 

@@ -1,0 +1,143 @@
+//! `witness pause` and `witness resume`: whether another member becomes the primary by itself.
+
+use std::time::Duration;
+
+use consensus::{PauseWish, RingPause};
+use raft_types::{MemberId, OpId, UnixSeconds};
+use serde::Serialize;
+
+use super::config_args::ConfigArgs;
+use super::session::{Patience, Session, another_answer, block_on};
+use crate::admin::{CommandResult, Directory, OperatorCommand};
+use crate::config::duration_of;
+use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+
+/// Arguments of `witness pause`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PauseArgs {
+    /// When it ends by itself, as in 30m or 2h; without: with `witness resume`
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration_of)]
+    length: Option<Duration>,
+    /// Why, for those who look at the ring meanwhile
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Arguments of `witness resume`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ResumeArgs {
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// What both print with `--output json`.
+#[derive(Debug, Serialize)]
+struct Document {
+    paused: bool,
+    primary: MemberId,
+    name: String,
+    since: UnixSeconds,
+    until: Option<UnixSeconds>,
+    by: String,
+    reason: String,
+    /// The entry of the ring's log that says so.
+    entry: OpId,
+}
+
+impl Document {
+    fn new(paused: bool, of: RingPause, entry: OpId, directory: &Directory) -> Self {
+        Self {
+            paused,
+            primary: of.primary,
+            name: directory
+                .get(of.primary)
+                .map_or_else(|| of.primary.to_string(), |place| place.name.clone()),
+            since: of.pause.since,
+            until: of.pause.until,
+            by: of.pause.by,
+            reason: of.pause.reason,
+            entry,
+        }
+    }
+}
+
+/// Runs `witness pause`.
+///
+/// # Errors
+/// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known.
+pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
+    if args.length.is_some_and(|length| length.as_secs() == 0) {
+        return Err(Failure::new(
+            Exit::Usage,
+            "--for is shorter than a second",
+            "give a duration such as 30m, or leave it out",
+        ));
+    }
+    let session = Session::open(&args.config)?;
+    block_on(async {
+        let (report, directory) = session.ring().await?;
+        let command = OperatorCommand::Pause {
+            wish: PauseWish {
+                for_seconds: args.length.map(|length| length.as_secs()),
+                by: operator_name(),
+                reason: args.reason.clone(),
+            },
+        };
+        let until = args.patience.until();
+        let document = match session.order(&report, &command, until, format).await? {
+            CommandResult::Paused { paused, entry } => {
+                Document::new(true, paused, entry, &directory)
+            }
+            other => return Err(another_answer(&other)),
+        };
+        match format {
+            Format::Json => print_json(&document),
+            Format::Table => print_text(&format!(
+                "failover is paused: nobody but `{}` becomes the primary by itself, {}\n",
+                document.name,
+                match args.length {
+                    Some(length) => format!("for {} s", length.as_secs()),
+                    None => "until `witness resume`".to_owned(),
+                }
+            )),
+        }
+    })
+}
+
+/// Runs `witness resume`.
+///
+/// # Errors
+/// Exit 3 without a leader, 4 when it is not paused, 5 when its end is not known.
+pub(crate) fn resume(args: &ResumeArgs, format: Format) -> Result<(), Failure> {
+    let session = Session::open(&args.config)?;
+    block_on(async {
+        let (report, directory) = session.ring().await?;
+        let (command, until) = (OperatorCommand::Resume, args.patience.until());
+        let document = match session.order(&report, &command, until, format).await? {
+            CommandResult::Resumed { paused, entry } => {
+                Document::new(false, paused, entry, &directory)
+            }
+            other => return Err(another_answer(&other)),
+        };
+        match format {
+            Format::Json => print_json(&document),
+            Format::Table => print_text(
+                "failover is not paused any more; if the primary is gone, another one takes over now\n",
+            ),
+        }
+    })
+}
+
+/// Who runs this command, as the system calls them.
+fn operator_name() -> String {
+    ["SUDO_USER", "USER", "LOGNAME"]
+        .iter()
+        .find_map(|variable| std::env::var(variable).ok())
+        .unwrap_or_else(|| "an operator".to_owned())
+}
