@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_store::BinlogStore;
-use consensus::{IdentityBook, RingState};
+use consensus::{IdentityBook, LogOrigin, RingState};
 use raft_types::{Incarnation, MemberId, MemberRecord, PauseMark, RingId};
 use transport::{TlsMaterial, TransportConfig, found_ring};
 
+use super::desk::{Desk, FoundOrder};
 use super::error::NodeError;
 use super::log_opening::open_log;
 use crate::config::{Config, MemberEntry};
@@ -19,6 +20,9 @@ use crate::http::FlushMetrics;
 const LOOK: Duration = Duration::from_millis(50);
 /// A founder waits for the other members as long as nobody stops it.
 const FOUNDER_PATIENCE: Duration = Duration::from_secs(365 * 86_400);
+
+/// How long the others are waited for when an operator waits too.
+const ORDERED_PATIENCE: Duration = Duration::from_secs(10);
 
 /// An open log, and the first membership when this member has to begin the ring.
 pub(crate) struct Joined {
@@ -30,6 +34,7 @@ pub(crate) struct Joined {
 /// What joining needs.
 pub(crate) struct Joining<'a> {
     pub(crate) config: &'a Arc<Config>,
+    pub(crate) desk: &'a Desk,
     pub(crate) book: &'a IdentityBook,
     pub(crate) tls: Option<&'a TlsMaterial>,
     pub(crate) transport: TransportConfig,
@@ -63,30 +68,65 @@ impl Joining<'_> {
                 }
                 drop(log.close());
                 drop(log);
-                self.found().await
+                self.found(&self.book.origin(), FOUNDER_PATIENCE).await
             }
-            RingState::Fresh if self.bootstrap => self.found().await,
-            RingState::Fresh => {
-                tracing::info!(
-                    "waiting to be taken into a ring; start one member with --bootstrap"
-                );
-                let ring = self.taken_in().await;
-                self.open(ring, None).await
+            RingState::Fresh if self.bootstrap => {
+                self.found(&LogOrigin::default(), FOUNDER_PATIENCE).await
+            }
+            RingState::Fresh => self.taken_in_or_ordered().await,
+        }
+    }
+
+    /// Waits until another member founds the ring, or an operator has this one do it.
+    async fn taken_in_or_ordered(&self) -> Result<Joined, NodeError> {
+        tracing::info!(
+            "waiting to be taken into a ring; start one member with --bootstrap, or run `witness enable-raft`"
+        );
+        let mut orders = self.desk.founding_orders();
+        loop {
+            let ordered = async {
+                match &mut orders {
+                    Some(orders) => orders.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let order = tokio::select! {
+                ring = self.taken_in() => return self.open(ring, None).await,
+                order = ordered => order,
+            };
+            let Some(FoundOrder { origin, answer }) = order else {
+                orders = None;
+                continue;
+            };
+            // Begun already, it is still the same ring.
+            let origin = match self.book.identity().ring {
+                RingState::Founding { .. } => self.book.origin(),
+                _ => origin,
+            };
+            // Whoever ordered it may have left; that changes nothing here.
+            match self.found(&origin, ORDERED_PATIENCE).await {
+                Ok(joined) => {
+                    drop(answer.send(Ok(joined.ring)));
+                    return Ok(joined);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the ring that was ordered is not made");
+                    drop(answer.send(Err(error.to_string())));
+                }
             }
         }
     }
 
-    async fn found(&self) -> Result<Joined, NodeError> {
+    async fn found(&self, origin: &LogOrigin, patience: Duration) -> Result<Joined, NodeError> {
         let configured = configured_members(self.config);
-        let origin = self.book.origin();
         let plan = found_ring(
             self.book,
             true,
-            &origin,
+            origin,
             &configured,
             self.tls,
             self.transport,
-            FOUNDER_PATIENCE,
+            patience,
         );
         let plan = plan.await?;
         self.open(plan.ring, Some(plan.members)).await

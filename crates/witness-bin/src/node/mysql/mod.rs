@@ -4,9 +4,13 @@ mod beside;
 mod committed_source;
 mod connection;
 mod executed;
+mod primary_health;
 mod ring_bridge;
+mod steering;
 mod writer;
 
-pub(crate) use beside::{Beside, Child};
+pub(crate) use beside::Child;
 pub(crate) use connection::{connect_options, requirements, usual_server_id};
 pub(crate) use executed::executed_gtids;
+pub(crate) use primary_health::PrimaryHealth;
+pub(crate) use steering::Steering;

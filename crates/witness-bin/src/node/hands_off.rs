@@ -1,0 +1,73 @@
+//! The note in the data directory that the member leaves its mysqld alone: it neither starts nor stops it, nor opens, closes or
+//! applies. `witness enable-raft` and `witness detach` have it written and removed; a restart of the member changes nothing.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+const FILE_NAME: &str = "hands-off";
+const CONTENT: &[u8] =
+    b"This member leaves its mysqld alone, until `witness enable-raft` lets it act again.\n";
+
+/// See the module.
+pub(crate) struct HandsOff {
+    data_dir: PathBuf,
+}
+
+impl HandsOff {
+    /// Of this data directory.
+    pub(crate) fn of(data_dir: &Path) -> Self {
+        Self {
+            data_dir: data_dir.to_owned(),
+        }
+    }
+
+    /// Whether it is there.
+    ///
+    /// # Errors
+    /// When the directory cannot be looked at; then nobody knows, and nothing may be done to mysqld.
+    pub(crate) fn is_set(&self) -> io::Result<bool> {
+        self.data_dir.join(FILE_NAME).try_exists()
+    }
+
+    /// Writes it. Durable when it returns.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn set(&self) -> io::Result<()> {
+        let mut file = File::create(self.data_dir.join(FILE_NAME))?;
+        file.write_all(CONTENT)?;
+        file.sync_all()?;
+        File::open(&self.data_dir)?.sync_all()
+    }
+
+    /// Removes it. Durable when it returns.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        match std::fs::remove_file(self.data_dir.join(FILE_NAME)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        File::open(&self.data_dir)?.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_stays_until_it_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let note = HandsOff::of(directory.path());
+        assert!(!note.is_set().unwrap());
+        note.clear().unwrap();
+        note.set().unwrap();
+        note.set().unwrap();
+        assert!(HandsOff::of(directory.path()).is_set().unwrap());
+        note.clear().unwrap();
+        assert!(!note.is_set().unwrap());
+    }
+}
