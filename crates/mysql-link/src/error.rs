@@ -85,6 +85,8 @@ pub mod server_code {
     pub const OPTION_PREVENTS_STATEMENT: u16 = 1290;
     /// The statement was killed.
     pub const QUERY_INTERRUPTED: u16 = 1317;
+    /// A statement was to restart mysqld, which nobody starts again: it ends instead.
+    pub const RESTART_FAILED: u16 = 3707;
     /// A plugin of that name is installed already.
     pub const PLUGIN_EXISTS: u16 = 1968;
     /// User or password wrong, as plugins report it without a password.

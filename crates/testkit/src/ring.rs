@@ -229,13 +229,21 @@ impl ProcessRing {
     /// # Errors
     /// When it does not end within a minute; its own failure is in the result.
     pub fn cli(&self, arguments: &[&str]) -> Result<Finished> {
+        self.cli_within(arguments, CLI_LIMIT)
+    }
+
+    /// The same for one that may take longer.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub fn cli_within(&self, arguments: &[&str], limit: Duration) -> Result<Finished> {
         let mut command = Command::new(&self.binary);
         command.args(arguments);
         bounded_run::run(
             format!("witness {}", arguments.join(" ")),
             command,
             Vec::new(),
-            CLI_LIMIT,
+            limit,
         )
     }
 

@@ -18,5 +18,6 @@ mod runner;
 mod status;
 
 pub use follower::FollowOptions;
+pub(crate) use handover::leave_following;
 pub use runner::{Role, RoleInputs};
-pub use status::{Readiness, RoleState, RoleStatus};
+pub use status::{Hold, Readiness, RoleState, RoleStatus};

@@ -50,6 +50,8 @@ pub struct Situation {
     pub found_in: Option<(Incarnation, LeaderTerm)>,
     /// Whether this member can kill mysqld and start it again.
     pub can_restart: bool,
+    /// Whether the server's data are being replaced.
+    pub held: bool,
 }
 
 /// What to do.
@@ -63,6 +65,8 @@ pub enum Action {
     Finish(LeaderTerm),
     /// End the applier: what it writes to is not what it was started on.
     EndApplier,
+    /// Keep the applier off, and everybody else too.
+    Hold,
     /// Kill mysqld, cut off what the ring has not committed, and start it.
     Restart,
     /// Nothing.
@@ -71,6 +75,9 @@ pub enum Action {
 
 /// Decides.
 pub fn decide(situation: &Situation, now: Instant) -> Action {
+    if situation.held {
+        return hold(situation);
+    }
     let Some(server) = situation.server else {
         // The applier waits by itself for a server that is away for a moment.
         return Action::Stay;
@@ -88,6 +95,16 @@ pub fn decide(situation: &Situation, now: Instant) -> Action {
             Action::Restart
         }
         Leading::Elsewhere(_) | Leading::No(_) => follow(situation, now),
+    }
+}
+
+/// What is applied is no business of a leadership either: the data are half of something.
+fn hold(situation: &Situation) -> Action {
+    match (situation.applier, situation.readiness) {
+        (Applier::On(_), _) => Action::EndApplier,
+        // As while the applier is at work: nobody but administrators writes, and nothing opens.
+        (_, Readiness::Applying) => Action::Stay,
+        _ => Action::Hold,
     }
 }
 
@@ -311,6 +328,7 @@ mod tests {
                 readiness,
                 found_in,
                 can_restart: true,
+                held: false,
             };
             assert_eq!(decide(&situation, now), expected, "{situation:?}");
             let attached = Situation {
@@ -345,8 +363,46 @@ mod tests {
                             readiness,
                             found_in: Some((1, TERM)),
                             can_restart: true,
+                            held: false,
                         };
                         assert_ne!(decide(&situation, now), Action::Follow, "{situation:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whatever is seen: while the data are replaced nothing is applied, compared, opened or killed.
+    #[test]
+    fn a_server_whose_data_are_replaced_is_left_alone() {
+        let now = Instant::now();
+        let leadings = [
+            Leading::Serving(TERM),
+            Leading::Elsewhere(MemberId(4)),
+            Leading::No(Duration::ZERO),
+        ];
+        for leading in leadings {
+            for door in [Door::Unknown, Door::Open, Door::Closed, Door::Stuck] {
+                for server in [None, Some(1)] {
+                    let table = [
+                        (Applier::On(1), Readiness::Applying, Action::EndApplier),
+                        (Applier::Off, Readiness::Lacks, Action::Hold),
+                        (Applier::Off, Readiness::In(TERM), Action::Hold),
+                        (Applier::Failed(now), Readiness::Lacks, Action::Hold),
+                        (Applier::Off, Readiness::Applying, Action::Stay),
+                    ];
+                    for (applier, readiness, expected) in table {
+                        let situation = Situation {
+                            leading,
+                            door,
+                            server,
+                            applier,
+                            readiness,
+                            found_in: None,
+                            can_restart: true,
+                            held: true,
+                        };
+                        assert_eq!(decide(&situation, now), expected, "{situation:?}");
                     }
                 }
             }

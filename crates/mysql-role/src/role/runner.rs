@@ -17,7 +17,7 @@ use crate::role::errant::advice;
 use crate::role::follower::{FollowError, FollowOptions, Follower, Step};
 use crate::role::handover::{close_to_all, leave_following};
 use crate::role::plan::{Action, Applier, Door, Incarnation, Situation, decide};
-use crate::role::status::{Readiness, RoleState, RoleStatus};
+use crate::role::status::{Hold, Readiness, RoleState, RoleStatus};
 use crate::supervisor::SupervisorHandle;
 use crate::watch::{Protection, WatchReport};
 
@@ -33,6 +33,8 @@ pub struct RoleInputs {
     pub gate: watch::Receiver<GateStatus>,
     /// Who can start mysqld anew, if anybody can.
     pub supervisor: Option<Arc<SupervisorHandle>>,
+    /// Whether the server is to be left alone. Its sender has to outlive the role.
+    pub hold: watch::Receiver<Option<Hold>>,
 }
 
 /// Makes the server what it is to be.
@@ -125,6 +127,7 @@ impl<R: Ring + CommittedLog> Role<R> {
             readiness: *self.readiness.borrow(),
             found_in: self.found_in,
             can_restart: self.inputs.supervisor.is_some(),
+            held: self.inputs.hold.borrow_and_update().is_some(),
         }
     }
 
@@ -136,6 +139,7 @@ impl<R: Ring + CommittedLog> Role<R> {
             Action::Follow => self.follow(situation.server),
             Action::Finish(term) => return self.finish(term, situation.server).await,
             Action::EndApplier => self.end_applier().await,
+            Action::Hold => self.keep_off(),
             Action::Restart => self.restart(situation.leading).await,
         }
         true
@@ -152,10 +156,18 @@ impl<R: Ring + CommittedLog> Role<R> {
             failure = ended => failure,
             () = leadership_changes(&*self.ring) => return,
             _ = self.inputs.gate.changed() => return,
+            _ = self.inputs.hold.changed() => return,
             _ = self.inputs.reports.changed() => return,
             () = tokio::time::sleep(TICK) => return,
         };
         self.applier_failed(failure);
+    }
+
+    /// Whoever comes afterwards has to compare what there is then, as behind an applier.
+    fn keep_off(&mut self) {
+        self.retry_at = None;
+        self.followed = true;
+        self.set(Readiness::Applying, None);
     }
 
     /// Whether the server has all that the log has at the begin of a leadership.
@@ -335,6 +347,10 @@ impl<R: Ring + CommittedLog> Role<R> {
 
     /// Tells what is so while nothing is to be done.
     fn show(&self, situation: &Situation) {
+        let hold = self.inputs.hold.borrow().clone();
+        if let (Some(hold), None) = (hold, &self.follower) {
+            return self.go(hold.into());
+        }
         let state = match (situation.leading, &self.follower) {
             (_, Some((_, follower))) => match *follower.step.borrow() {
                 Step::Applying => RoleState::Following,

@@ -64,6 +64,30 @@ pub enum RoleState {
     },
 }
 
+/// Why a server is left alone: its data are being replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hold {
+    /// It goes on.
+    Working {
+        /// What is being done.
+        what: String,
+    },
+    /// It was interrupted, and somebody has to go on with it.
+    Interrupted {
+        /// Where it stands, and what to do.
+        cause: String,
+    },
+}
+
+impl From<Hold> for RoleState {
+    fn from(hold: Hold) -> Self {
+        match hold {
+            Hold::Working { what } => Self::Waiting { what },
+            Hold::Interrupted { cause } => Self::Stopped { cause },
+        }
+    }
+}
+
 /// The state and its age.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleStatus {

@@ -58,6 +58,12 @@ impl BinlogPlace {
         })
     }
 
+    /// By the index file that a running server names.
+    pub fn of_index(data_dir: PathBuf, index: &Path) -> Self {
+        let index = data_dir.join(index);
+        Self { data_dir, index }
+    }
+
     /// The index file.
     pub fn index(&self) -> &Path {
         &self.index

@@ -22,6 +22,7 @@ use super::kept_tail::TrimmedTail;
 use super::last_file::{Beginning, FileHeader, LastFile};
 use super::plan::{FileOffset, Keep, Plan, Refusal};
 use crate::ingest::{IngestState, IngestStatus};
+use crate::provision::ProvisionNote;
 use crate::ring::{Ring, RingError};
 use crate::supervisor::{ServerCommand, StartGuard};
 
@@ -88,6 +89,11 @@ impl<R: Ring> TailTrim<R> {
         let Some(place) = BinlogPlace::of_options(words, &server.data_dir, &host) else {
             return Ok(());
         };
+        let provisioned = |_: &BinlogPlace, member_dir: &Path| ProvisionNote::load(member_dir);
+        if let Some(note) = self.on_disk(place.clone(), provisioned).await? {
+            info!(donor = %note.donor, "mysqld's binlog stays as it is: its data are being replaced");
+            return self.on_disk(place, record_start).await;
+        }
         let survey = self.on_disk(place.clone(), survey).await?;
         let done = match survey {
             Survey::Settled(keep) => Done::Kept(keep),

@@ -6,6 +6,7 @@
 
 mod binlog_place;
 mod carrier;
+mod errant_files;
 mod guard;
 mod history;
 mod kept_tail;
@@ -15,6 +16,7 @@ mod plan;
 mod undo;
 
 pub use binlog_place::BinlogPlace;
+pub use errant_files::{ErrantFile, errant_files};
 pub use guard::{TailTrim, TailTrimOptions};
 pub use kept_tail::TrimmedTail;
 pub use plan::{FileOffset, Keep, Plan, Refusal};

@@ -2,9 +2,12 @@
 
 use std::fmt;
 
-use consensus::RepairPlan;
+use consensus::{PauseWish, RepairPlan};
+use mysql_role::provision::CloneAccount;
 use raft_types::{MemberId, MemberRecord, OpId};
 use serde::{Deserialize, Serialize};
+
+use super::mysqld_order::MysqldOrder;
 
 /// A command to one member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +38,13 @@ pub enum OperatorCommand {
         /// Which one.
         member: MemberId,
     },
+    /// Pauses failover. To the leader.
+    Pause {
+        /// For how long, by whom and why.
+        wish: PauseWish,
+    },
+    /// Ends the pause. To the leader.
+    Resume,
     /// Says what the member knows of its log and the quorum. To every member.
     Evidence,
     /// Repairs a quorum that is lost for good. To the member that goes on.
@@ -50,6 +60,36 @@ pub enum OperatorCommand {
         wish: PurgeWish,
         /// Only say which would go.
         dry_run: bool,
+    },
+    /// Makes the ring of the configured members. To a member beside the server that is to be the primary.
+    Found {
+        /// What its log begins behind, a GTID set in MySQL's words.
+        origin: String,
+    },
+    /// Has a member do something to its mysqld, for `enable-raft` and `detach`. To that member.
+    Mysqld {
+        /// What.
+        order: MysqldOrder,
+    },
+    /// Replaces the data of a member's mysqld by a copy of another member's. To that member.
+    Provision {
+        /// Whose data are copied.
+        donor: MemberId,
+        /// Only say what would be lost.
+        dry_run: bool,
+        /// Also where the binlog files with errant transactions cannot be kept.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        force: bool,
+    },
+    /// Makes an account for a copy of the data of this member's mysqld. From another member.
+    OfferClone {
+        /// Who copies.
+        recipient: MemberId,
+    },
+    /// Takes that account away. From another member.
+    WithdrawClone {
+        /// Which one.
+        account: CloneAccount,
     },
 }
 
@@ -70,8 +110,12 @@ impl OperatorCommand {
     pub fn changes_something(&self) -> bool {
         match self {
             Self::MockElection { .. } | Self::Evidence => false,
-            Self::PurgeLog { dry_run, .. } => !dry_run,
+            Self::PurgeLog { dry_run, .. } | Self::Provision { dry_run, .. } => !dry_run,
+            Self::Mysqld { order } => order.changes_something(),
+            Self::OfferClone { .. } | Self::Found { .. } | Self::WithdrawClone { .. } => true,
             Self::Promote { .. }
+            | Self::Pause { .. }
+            | Self::Resume
             | Self::AddMember { .. }
             | Self::RemoveMember { .. }
             | Self::RepairQuorum { .. } => true,
@@ -87,8 +131,19 @@ impl fmt::Display for OperatorCommand {
             Self::MockElection { to } => write!(f, "the mock election of member {to}"),
             Self::AddMember { member, .. } => write!(f, "taking member {member} in"),
             Self::RemoveMember { member } => write!(f, "the removal of member {member}"),
+            Self::Pause { .. } => write!(f, "the pause of failover"),
+            Self::Resume => write!(f, "the end of the pause of failover"),
             Self::Evidence => write!(f, "asking for evidence"),
             Self::PurgeLog { .. } => write!(f, "the purge of a log"),
+            Self::Found { .. } => write!(f, "making the ring"),
+            Self::Mysqld { order } => write!(f, "the order {order}"),
+            Self::Provision { donor, .. } => {
+                write!(f, "the provisioning of a mysqld from member {donor}")
+            }
+            Self::OfferClone { recipient } => {
+                write!(f, "making an account for the copy of member {recipient}")
+            }
+            Self::WithdrawClone { account } => write!(f, "removing the account {account}"),
             Self::RepairQuorum { plan, .. } => {
                 write!(f, "the repair of the quorum with member {}", plan.survivor)
             }
@@ -123,6 +178,7 @@ mod tests {
                 OperatorCommand::RemoveMember { member },
                 r#"{"command":"remove_member","member":9}"#,
             ),
+            (OperatorCommand::Resume, r#"{"command":"resume"}"#),
             (OperatorCommand::Evidence, r#"{"command":"evidence"}"#),
             (
                 OperatorCommand::PurgeLog {
@@ -130,6 +186,20 @@ mod tests {
                     dry_run: true,
                 },
                 r#"{"command":"purge_log","wish":{"keep_bytes":7},"dry_run":true}"#,
+            ),
+            (
+                OperatorCommand::Mysqld {
+                    order: MysqldOrder::LetPrimaryGo,
+                },
+                r#"{"command":"mysqld","order":"let_primary_go"}"#,
+            ),
+            (
+                OperatorCommand::Provision {
+                    donor: MemberId(2),
+                    dry_run: false,
+                    force: false,
+                },
+                r#"{"command":"provision","donor":2,"dry_run":false}"#,
             ),
         ] {
             assert_eq!(serde_json::to_string(&command).unwrap(), expected);

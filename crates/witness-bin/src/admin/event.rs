@@ -1,10 +1,12 @@
 //! What a member tells while it carries a command out. A JSON document each on the wire; the last one
 //! is the end. Fields are only ever added.
 
-use consensus::{MemberEvidence, MockElection, Promoted};
-use raft_types::OpId;
+use consensus::{MemberEvidence, MockElection, Promoted, RingPause};
+use mysql_role::provision::CloneOffer;
+use raft_types::{OpId, RingId};
 use serde::{Deserialize, Serialize};
 
+use super::mysqld_order::MysqldAnswer;
 use super::refusal::Refusal;
 
 /// One thing that happened. (Tagged from outside: an inner tag would not read maps by number back from JSON, and a
@@ -24,6 +26,15 @@ pub enum CommandEvent {
         /// How long it took.
         seconds: f64,
     },
+    /// So much has been copied.
+    Copied {
+        /// What is being copied, as MySQL calls it.
+        stage: String,
+        /// Bytes so far.
+        bytes: u64,
+        /// Bytes that are expected, about.
+        of: u64,
+    },
     /// The command was carried out.
     Result(CommandResult),
     /// It was not, or not to its end.
@@ -42,12 +53,86 @@ pub enum CommandResult {
     Added(OpId),
     /// The member was let go; this entry says so.
     Removed(OpId),
+    /// Failover is paused; this entry says so.
+    Paused {
+        /// The pause.
+        paused: RingPause,
+        /// The entry.
+        entry: OpId,
+    },
+    /// Failover is not paused any more; this entry says so.
+    Resumed {
+        /// The pause that ended.
+        paused: RingPause,
+        /// The entry.
+        entry: OpId,
+    },
     /// What the member knows.
     Evidence(Box<MemberEvidence>),
     /// The member goes on alone; this entry says so.
     Repaired(OpId),
     /// Which files of its log are gone.
     Purged(PurgeReport),
+    /// The ring that was made, or that the member belongs to.
+    Founded(RingId),
+    /// How a member's mysqld is.
+    Mysqld(Box<MysqldAnswer>),
+    /// What replacing the data of a mysqld would take away.
+    ProvisionPlan(ProvisionPlan),
+    /// The data of its mysqld are another member's.
+    Provisioned(Provisioned),
+    /// An account for a copy.
+    Offered(CloneOffer),
+    /// An account is gone.
+    Withdrawn,
+}
+
+/// What replacing the data of a mysqld would take away.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProvisionPlan {
+    /// Whose data would come.
+    pub donor: String,
+    /// Its transactions that the ring has not, in MySQL's text form.
+    pub errant: String,
+    /// How many they are.
+    pub errant_transactions: u64,
+    /// Its schemas.
+    pub schemas: Vec<SchemaSize>,
+    /// Why nobody can look into it, if nobody can.
+    pub unknown: Option<String>,
+}
+
+/// A schema and its size.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchemaSize {
+    /// Its name.
+    pub name: String,
+    /// Bytes of its tables and indexes, about.
+    pub bytes: u64,
+}
+
+/// How a mysqld was provisioned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Provisioned {
+    /// Whose data came.
+    pub donor: String,
+    /// Binlog files with errant transactions that are kept.
+    pub kept: Vec<KeptBinlog>,
+    /// Whether it follows the ring.
+    pub follows: bool,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// A binlog file that is kept in the member's `trimmed/mysqld/`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptBinlog {
+    /// The server's file.
+    pub from: String,
+    /// Its errant transactions, in MySQL's text form.
+    pub gtids: String,
+    /// The name of the copy.
+    pub kept_as: String,
 }
 
 /// What a purge removed, or would remove.

@@ -3,6 +3,7 @@
 
 mod command;
 mod event;
+mod mysqld_order;
 mod operator;
 mod place;
 mod refusal;
@@ -10,7 +11,11 @@ mod refusal;
 mod refusal_sentences;
 
 pub use command::{OperatorCommand, PurgeWish};
-pub use event::{CommandEvent, CommandResult, KeptFile, PurgeReport};
+pub use event::{
+    CommandEvent, CommandResult, KeptBinlog, KeptFile, ProvisionPlan, Provisioned, PurgeReport,
+    SchemaSize,
+};
+pub use mysqld_order::{MysqldAnswer, MysqldOrder, ReplicateFrom};
 pub use operator::{Operator, Told};
 pub use place::{Directory, Place};
 pub use refusal::Refusal;

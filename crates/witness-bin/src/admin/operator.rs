@@ -28,6 +28,8 @@ pub enum Told {
     Began(String),
     /// A phase is done, and took this many seconds.
     Done(String, f64),
+    /// So many bytes of about so many have been copied, in this stage.
+    Copied(String, u64, u64),
 }
 
 /// Gives commands to the members of one configuration.
@@ -160,6 +162,7 @@ impl Operator {
             match event {
                 Ok(CommandEvent::Began { phase }) => tell(Told::Began(phase)),
                 Ok(CommandEvent::Done { phase, seconds }) => tell(Told::Done(phase, seconds)),
+                Ok(CommandEvent::Copied { stage, bytes, of }) => tell(Told::Copied(stage, bytes, of)),
                 Ok(CommandEvent::Result(result)) => return Ok(Answer::Result(result)),
                 Ok(CommandEvent::Refused(refusal)) => return Ok(Answer::Refused(refusal)),
                 Err(error) => {
@@ -243,10 +246,10 @@ mod tests {
                 ..QuorumView::default()
             },
             members: Vec::new(),
+            pause: None,
             warnings: Vec::new(),
         }
     }
-            pause: None,
 
     #[test]
     fn without_a_leader_the_report_says_what_to_do() {

@@ -7,9 +7,11 @@ mod demo;
 mod log;
 mod members;
 mod mock_election;
+mod pause;
 mod phases;
 mod promote;
 mod quorum;
+mod rejoin;
 mod run;
 mod session;
 mod status;
@@ -50,6 +52,12 @@ enum Command {
     Members(members::MembersCommand),
     /// Give the leadership to a member, in its own region or another
     Promote(promote::PromoteArgs),
+    /// Replace the data of a member's mysqld, which cannot follow, by a copy of another member's
+    Rejoin(rejoin::RejoinArgs),
+    /// Pause failover: nobody but the present primary becomes the primary by itself
+    Pause(pause::PauseArgs),
+    /// End the pause of failover
+    Resume(pause::ResumeArgs),
     /// Ask whether a member would be elected; changes nothing
     MockElection(mock_election::MockElectionArgs),
     /// Show what a commit waits for, and repair a quorum that is lost for good
@@ -87,6 +95,9 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::run(&args, format),
         Command::Members(command) => members::run(&command, format),
         Command::Promote(args) => promote::run(&args, format),
+        Command::Rejoin(args) => rejoin::run(&args, format),
+        Command::Pause(args) => pause::pause(&args, format),
+        Command::Resume(args) => pause::resume(&args, format),
         Command::MockElection(args) => mock_election::run(&args, format),
         Command::Quorum(command) => quorum::run(&command, format),
         Command::Log(command) => log::run(&command, format),

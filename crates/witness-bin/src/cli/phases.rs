@@ -18,7 +18,12 @@ pub(super) struct Phases {
     shown: bool,
     /// None where standard error is no terminal.
     spinner: Option<ProgressBar>,
+    /// Tenths of a copy that were told in lines.
+    tenths: Option<u64>,
 }
+
+const SPINNER: &str = "{spinner} {msg} {elapsed}";
+const COPY: &str = "{spinner} {msg} {bar:30} {bytes}/{total_bytes}  {bytes_per_sec}  {elapsed}";
 
 /// Whether somebody looks at standard error.
 fn on_a_terminal(format: Format) -> bool {
@@ -30,14 +35,13 @@ impl Phases {
     pub(super) fn new(format: Format) -> Self {
         let spinner = on_a_terminal(format).then(|| {
             let spinner = ProgressBar::new_spinner();
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
-                spinner.set_style(style);
-            }
+            dress(&spinner, SPINNER);
             spinner
         });
         Self {
             shown: format == Format::Table,
             spinner,
+            tenths: None,
         }
     }
 
@@ -49,6 +53,7 @@ impl Phases {
             }
             Told::Began(phase) => {
                 if let Some(spinner) = &self.spinner {
+                    dress(spinner, SPINNER);
                     spinner.reset_elapsed();
                     spinner.set_message(phase);
                     spinner.enable_steady_tick(TURN);
@@ -57,6 +62,23 @@ impl Phases {
             Told::Done(phase, seconds) => {
                 self.line(&format!("{phase:<14} {:>10}", milliseconds(seconds)));
             }
+            Told::Copied(stage, bytes, of) => self.copied(stage, bytes, of),
+        }
+    }
+
+    /// A bar where somebody looks, otherwise a line for each tenth.
+    fn copied(&mut self, stage: String, bytes: u64, of: u64) {
+        if let Some(bar) = &self.spinner {
+            dress(bar, COPY);
+            bar.set_message(stage);
+            bar.set_length(of);
+            bar.set_position(bytes);
+            return;
+        }
+        let tenths = tenths(bytes, of);
+        if self.tenths != Some(tenths) {
+            self.tenths = Some(tenths);
+            self.line(&format!("copied {bytes} of {of} bytes ({stage})"));
         }
     }
 
@@ -77,6 +99,20 @@ impl Drop for Phases {
         if let Some(spinner) = &self.spinner {
             spinner.finish_and_clear();
         }
+    }
+}
+
+fn dress(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+}
+
+/// How many tenths of the way lie behind; what is expected may be too little.
+fn tenths(bytes: u64, of: u64) -> u64 {
+    match of / 10 {
+        0 => 0,
+        tenth => (bytes / tenth).min(10),
     }
 }
 
@@ -172,6 +208,13 @@ mod tests {
         assert_eq!(milliseconds(0.0004), "0.4 ms");
         assert_eq!(milliseconds(0.152_34), "152.3 ms");
         assert_eq!(milliseconds(2.254), "2.25 s");
+    }
+
+    #[test]
+    fn a_copy_is_told_in_tenths() {
+        let told = [(0, 0), (5, 9), (0, 100), (19, 100), (100, 100), (150, 100)];
+        let told = told.map(|(bytes, of)| tenths(bytes, of));
+        assert_eq!(told, [0, 0, 0, 1, 10, 10]);
     }
 
     #[test]

@@ -14,11 +14,15 @@ use tokio_util::sync::CancellationToken;
 use transport::{AdminClient, AdminError, CommandSource, TlsMaterial, TransportConfig};
 
 use super::desk::Desk;
+use super::donor_member::DonorMember;
 use super::mysql::connect_options;
+use super::mysqld_orders;
+use super::provision_order;
+use super::promotion_fitness::fitness;
 use super::purge_order;
 use super::ring_handle::RingHandle;
 use crate::admin::{CommandEvent, CommandResult, OperatorCommand, PurgeReport, PurgeWish, Refusal};
-use crate::status::{MemberView, MysqlView};
+use crate::status::{MemberView, ViewSource};
 use crate::terminal::Exit;
 
 /// Events that wait for an operator who does not read; later phases are not told to such a one.
@@ -79,10 +83,10 @@ struct Work {
 }
 
 /// Tells the operator, who may not read or may have left.
-struct Teller(mpsc::Sender<Bytes>);
+pub(super) struct Teller(mpsc::Sender<Bytes>);
 
 impl Teller {
-    fn tell(&self, event: &CommandEvent) {
+    pub(super) fn tell(&self, event: &CommandEvent) {
         // An event is plain values, which always have a JSON form.
         let json = serde_json::to_vec(event).unwrap_or_default();
         drop(self.0.try_send(json.into()));
@@ -93,7 +97,7 @@ impl Teller {
         drop(self.0.send(json.into()).await);
     }
 
-    async fn phase<T, E>(
+    pub(super) async fn phase<T, E>(
         &self,
         name: &str,
         work: impl Future<Output = Result<T, E>>,
@@ -158,31 +162,60 @@ impl Work {
     }
 
     async fn carry_out(&self, command: OperatorCommand) -> Result<CommandResult, Refusal> {
-        let member = self.desk.raft().ok_or_else(|| {
+        let ring = || {
+            self.desk.raft().ok_or_else(|| {
             Refusal::new(
                 Exit::NoQuorum,
                 "this member does not take part in its ring yet",
                 "wait until it has opened its log, or take it in with `witness members add`",
             )
-        })?;
+            })
+        };
         Ok(match command {
-            OperatorCommand::Promote { to, force } => self.promote(member, to, force).await?,
+            OperatorCommand::Found { origin } => {
+                CommandResult::Founded(mysqld_orders::found(&self.desk, &origin).await?)
+            }
+            OperatorCommand::Mysqld { order } => {
+                let answer = mysqld_orders::carry_out(&self.desk, &order).await?;
+                CommandResult::Mysqld(Box::new(answer))
+            }
+            OperatorCommand::Promote { to, force } => self.promote(ring()?, to, force).await?,
             OperatorCommand::MockElection { to } => {
-                CommandResult::MockElection(member.mock_election(to).await?)
+                CommandResult::MockElection(ring()?.mock_election(to).await?)
             }
             OperatorCommand::AddMember { member: id, record } => {
-                CommandResult::Added(self.add(member, id, record).await?)
+                CommandResult::Added(self.add(ring()?, id, record).await?)
             }
             OperatorCommand::RemoveMember { member: id } => {
-                CommandResult::Removed(member.remove_member(id).await?)
+                CommandResult::Removed(ring()?.remove_member(id).await?)
             }
-            OperatorCommand::Evidence => CommandResult::Evidence(Box::new(member.evidence())),
+            OperatorCommand::Pause { wish } => {
+                let (paused, entry) = ring()?.pause(&wish).await?;
+                CommandResult::Paused { paused, entry }
+            }
+            OperatorCommand::Resume => {
+                let (paused, entry) = ring()?.resume().await?;
+                CommandResult::Resumed { paused, entry }
+            }
+            OperatorCommand::Evidence => CommandResult::Evidence(Box::new(ring()?.evidence())),
             OperatorCommand::RepairQuorum {
                 plan,
                 accepted_loss,
-            } => CommandResult::Repaired(repair(member, &plan, accepted_loss).await?),
+            } => CommandResult::Repaired(repair(ring()?, &plan, accepted_loss).await?),
             OperatorCommand::PurgeLog { wish, dry_run } => {
-                CommandResult::Purged(self.purge(member, &wish, dry_run).await?)
+                CommandResult::Purged(self.purge(ring()?, &wish, dry_run).await?)
+            }
+            OperatorCommand::Provision {
+                donor,
+                dry_run,
+                force,
+            } => self.provision(donor, dry_run, force).await?,
+            OperatorCommand::OfferClone { recipient } => {
+                CommandResult::Offered(provision_order::offer(&self.desk, recipient).await?)
+            }
+            OperatorCommand::WithdrawClone { account } => {
+                provision_order::withdraw(&self.desk, &account).await?;
+                CommandResult::Withdrawn
             }
         })
     }
@@ -217,6 +250,14 @@ impl Work {
 
     /// Asks the target how its mysqld is. One that does not answer is left to the promotion, which says what is wrong.
     async fn fit_to_be_promoted(&self, member: &Member, to: MemberId) -> Result<(), Refusal> {
+        if to == member.id() {
+            // While failover is paused, a member that only takes care of the ring can be made the primary itself. Any other
+            // leader is it already, which the promotion says.
+            let own = self.desk.view();
+            let takes_care = own.pause.is_some_and(|pause| pause.primary != to);
+            let mysqld = own.mysql.as_ref().filter(|_| takes_care);
+            return fitness(&own.member.name, mysqld);
+        }
         let others = member.others();
         // What else could not lead, the promotion refuses with the reason.
         let could_lead =
@@ -258,6 +299,21 @@ impl Work {
         purge_order::carry_out(&ring, wish, absent_after, mysqld.as_ref(), dry_run).await
     }
 
+    async fn provision(
+        &self,
+        donor: MemberId,
+        dry_run: bool,
+        force: bool,
+    ) -> Result<CommandResult, Refusal> {
+        let provisioner = self.desk.provisioner().ok_or_else(provision_order::no_mysqld)?;
+        let donor = DonorMember::find(&self.desk, self.tls.as_ref(), self.transport, donor).await?;
+        if dry_run {
+            return Ok(CommandResult::ProvisionPlan(provisioner.plan(&donor).await?));
+        }
+        let provisioned = provisioner.provision(&donor, force, &self.events).await?;
+        Ok(CommandResult::Provisioned(provisioned))
+    }
+
     /// Gives the newcomer its ring, then takes it in. What would be refused afterwards is refused before.
     async fn add(
         &self,
@@ -276,38 +332,15 @@ impl Work {
         };
         let adopting = async {
             let client = AdminClient::new(&record.address, self.tls.as_ref(), self.transport)?;
-            client.adopt(status.ring, party).await
+            client
+                .adopt(status.ring, party, &self.desk.book.origin())
+                .await
         };
         let adopted = self.events.phase("adopt", adopting).await;
         adopted.map_err(|error| not_adopted(&error))?;
         let adding = member.add_member(id, record);
         Ok(self.events.phase("add", adding).await?)
     }
-}
-
-/// A mysqld that is this far behind keeps clients waiting for about as long.
-const MOST_BEHIND: Duration = Duration::from_secs(5);
-
-/// Whether a mysqld could be the primary soon.
-fn fitness(name: &str, mysqld: Option<&MysqlView>) -> Result<(), Refusal> {
-    let Some(mysqld) = mysqld.filter(|mysqld| mysqld.applies) else {
-        return Ok(());
-    };
-    let unfit = match mysqld.lag_ms {
-        _ if !mysqld.following => format!(
-            "the mysqld beside `{name}` does not follow the ring: {}",
-            mysqld.role
-        ),
-        Some(lag) if u128::from(lag) > MOST_BEHIND.as_millis() => format!(
-            "the mysqld beside `{name}` is {lag} ms behind, and clients would wait for about that long"
-        ),
-        _ => return Ok(()),
-    };
-    Err(Refusal::new(
-        Exit::Refused,
-        unfit,
-        "nothing was changed; wait until it follows closely (`witness status`), or add --force",
-    ))
 }
 
 fn not_open() -> Refusal {
@@ -353,39 +386,5 @@ impl PhasesTold {
             let phase = phase.name().to_owned();
             events.tell(&CommandEvent::Began { phase });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mysqld_that_is_not_there_soon_is_not_promoted() {
-        let following = |lag_ms| MysqlView {
-            applies: true,
-            following: true,
-            lag_ms,
-            ..MysqlView::default()
-        };
-        assert!(fitness("db-2", Some(&following(Some(5_000)))).is_ok());
-        assert!(fitness("db-2", Some(&following(None))).is_ok());
-        let behind = fitness("db-2", Some(&following(Some(5_001)))).unwrap_err();
-        assert!(behind.what.contains("5001 ms behind"), "{}", behind.what);
-        let stopped = MysqlView {
-            following: false,
-            role: "stopped: table d.t is not there".into(),
-            ..following(Some(0))
-        };
-        let refused = fitness("db-2", Some(&stopped)).unwrap_err();
-        assert!(
-            refused.what.contains("d.t is not there"),
-            "{}",
-            refused.what
-        );
-        assert!(refused.advice.contains("--force"));
-        // Where nothing is applied, nobody knows, and members without a mysqld have none.
-        let alone = MysqlView::default();
-        assert!(fitness("db-2", Some(&alone)).is_ok() && fitness("db-2", None).is_ok());
     }
 }

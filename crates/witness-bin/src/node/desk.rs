@@ -5,13 +5,27 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use binlog_store::LogHandle;
-use consensus::{IdentityBook, Member};
+use consensus::{IdentityBook, LogOrigin, Member, PauseError, PauseWish, RingPause};
 use futures::future::BoxFuture;
+use raft_types::{OpId, RingId, UnixSeconds};
+use tokio::sync::{mpsc, oneshot};
 
+use super::mysql::Steering;
 use super::observer::Observer;
 use super::portrait::Portrait;
+use super::ring_handle::now_in_seconds;
+use super::provisioning::Provisioner;
 use crate::config::Config;
+use crate::http::RingOrders;
 use crate::status::{ActivityView, ConsumerView, LogView, MemberView, MysqlView, ViewSource};
+
+/// An order to make a ring of the configured members.
+pub(crate) struct FoundOrder {
+    /// What its log begins behind.
+    pub(crate) origin: LogOrigin,
+    /// Whether that came about, or why not.
+    pub(crate) answer: oneshot::Sender<Result<RingId, String>>,
+}
 
 /// Gives the view of the mysqld beside the member.
 pub(crate) type MysqlSource = Box<dyn Fn() -> MysqlView + Send + Sync>;
@@ -29,11 +43,17 @@ pub(crate) struct Desk {
     raft: OnceLock<Member>,
     mysql: OnceLock<MysqlSource>,
     consumers: OnceLock<ConsumerSource>,
+    steering: OnceLock<Arc<Steering>>,
+    founding: mpsc::Sender<FoundOrder>,
+    /// Taken by whoever comes to the ring.
+    founding_orders: Mutex<Option<mpsc::Receiver<FoundOrder>>>,
     fault: Mutex<Option<String>>,
+    giving_way: Mutex<Option<String>>,
 }
 
 impl Desk {
     pub(crate) fn new(config: Arc<Config>, book: Arc<IdentityBook>) -> Self {
+        let (founding, founding_orders) = mpsc::channel(1);
         Self {
             config,
             book,
@@ -43,7 +63,11 @@ impl Desk {
             raft: OnceLock::new(),
             mysql: OnceLock::new(),
             consumers: OnceLock::new(),
+            steering: OnceLock::new(),
+            founding,
+            founding_orders: Mutex::new(Some(founding_orders)),
             fault: Mutex::new(None),
+            giving_way: Mutex::new(None),
         }
     }
 
@@ -72,9 +96,50 @@ impl Desk {
         drop(self.mysql.set(mysql));
     }
 
+    /// The member acts on the mysqld beside it, or leaves it alone.
+    pub(crate) fn has_steering(&self, steering: Arc<Steering>) {
+        let viewed = steering.clone();
+        self.has_mysql(Box::new(move || viewed.view()));
+        drop(self.steering.set(steering));
+    }
+
+    /// Who acts on the mysqld beside the member, once it takes part.
+    pub(crate) fn steering(&self) -> Option<&Arc<Steering>> {
+        self.steering.get()
+    }
+
+    /// Who replaces the data of the mysqld beside the member, where there is one and the member acts on it.
+    pub(crate) fn provisioner(&self) -> Option<Arc<Provisioner>> {
+        self.steering.get()?.provisioner()
+    }
+
+    /// Has the member make a ring. False while it does not wait for that.
+    pub(crate) fn order_founding(&self, order: FoundOrder) -> bool {
+        self.founding.try_send(order).is_ok()
+    }
+
+    /// The orders to make a ring; once.
+    pub(crate) fn founding_orders(&self) -> Option<mpsc::Receiver<FoundOrder>> {
+        let mut orders = self
+            .founding_orders
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        orders.take()
+    }
+
+    /// The mysqld beside the member, as it is now.
+    pub(crate) fn mysql_view(&self) -> Option<MysqlView> {
+        self.mysql.get().map(|mysql| mysql())
+    }
+
     /// The binlog server serves.
     pub(crate) fn has_consumers(&self, consumers: ConsumerSource) {
         drop(self.consumers.set(consumers));
+    }
+
+    /// What the member does about a mysqld that should be the primary and cannot be it.
+    pub(crate) fn gives_way(&self, words: Option<String>) {
+        *lock(&self.giving_way) = words;
     }
 
     /// The member has stopped working. The first reason stays.
@@ -134,9 +199,13 @@ impl ViewSource for Desk {
                 ..activity
             },
             quorum_lost_for: remembered.quorum_lost_for,
-            mysql: self.mysql.get().map(|mysql| mysql()),
+            mysql: self.mysql_view().map(|mysql| MysqlView {
+                giving_way: lock(&self.giving_way).clone(),
+                ..mysql
+            }),
             consumers: self.consumers.get().map(|consumers| consumers()),
             fault,
+            now: UnixSeconds(u64::from(now_in_seconds())),
         }
         .view()
     }
@@ -148,4 +217,28 @@ impl transport::StatusSource for Desk {
         let json = serde_json::to_vec(&self.view()).unwrap_or_default();
         Box::pin(std::future::ready(json))
     }
+}
+
+impl RingOrders for Desk {
+    fn pause(&self, wish: PauseWish) -> BoxFuture<'_, Result<(RingPause, OpId), PauseError>> {
+        Box::pin(async move {
+            let member = self.raft().ok_or(NOT_YET)?;
+            member.pause(&wish).await
+        })
+    }
+
+    fn resume(&self) -> BoxFuture<'_, Result<(RingPause, OpId), PauseError>> {
+        Box::pin(async {
+            let member = self.raft().ok_or(NOT_YET)?;
+            member.resume().await
+        })
+    }
+}
+
+/// A member that does not take part in its ring yet knows nobody who leads.
+const NOT_YET: PauseError = PauseError::NotLeader { leader: None };
+
+fn lock<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // The value is replaced as a whole, so a panic elsewhere cannot have left half of one.
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }

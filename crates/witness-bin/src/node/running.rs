@@ -19,10 +19,11 @@ use super::commands::CommandDesk;
 use super::desk::Desk;
 use super::directory_lock::DirectoryLock;
 use super::error::NodeError;
+use super::giving_way::GivingWayTask;
 use super::identity::{Claim, open_identity};
 use super::joining::{Joined, Joining};
 use super::log_reading::ReadableLog;
-use super::mysql::{Beside, Child, connect_options, requirements};
+use super::mysql::{Child, Steering, connect_options, requirements};
 use super::purging::{Retention, purge_as_configured};
 use super::returning::come_back;
 use super::ring_handle::RingHandle;
@@ -52,7 +53,6 @@ pub struct Node {
     stop: CancellationToken,
     tasks: Mutex<JoinSet<()>>,
     ring: Mutex<Option<RingHandle>>,
-    beside: Mutex<Option<Beside>>,
     /// Last, so that the directory is free only when everything else is gone.
     _lock: DirectoryLock,
 }
@@ -109,7 +109,6 @@ impl Node {
             stop,
             tasks: Mutex::new(JoinSet::new()),
             ring: Mutex::new(None),
-            beside: Mutex::new(None),
             _lock: lock,
         };
         node.serve_http().await?;
@@ -123,6 +122,7 @@ impl Node {
     pub async fn join(&self, bootstrap: bool) -> Result<RingHandle, NodeError> {
         let joining = Joining {
             config: &self.config,
+            desk: &self.desk,
             book: &self.book,
             tls: self.tls.as_ref(),
             transport: self.transport,
@@ -215,10 +215,25 @@ impl Node {
         })?;
         let asked = Some(connect.clone());
         self.spawn(purge_as_configured(ring.clone(), retention, asked));
-        let beside = Beside::start(&self.config, settings, connect, requirements, ring.clone());
-        ring.member.set_writer(beside.writer());
-        self.desk.has_mysql(Box::new(beside.viewer()));
-        *self.lock_beside() = Some(beside);
+        let config = &self.config;
+        let steering = Steering::begin(config, settings, connect, requirements, ring.clone());
+        let steering = steering.map_err(|source| NodeError::DataDir {
+            path: config.data_dir.clone(),
+            source,
+        })?;
+        ring.member.set_writer(steering.clone());
+        self.desk.has_steering(steering.clone());
+        if let Some(patience) = settings.give_way_after {
+            let watching = GivingWayTask {
+                member: ring.member.clone(),
+                patience,
+                health: Box::new(move || steering.health()),
+                desk: self.desk.clone(),
+                tls: self.tls.clone(),
+                transport: self.transport,
+            };
+            self.spawn(watching.run());
+        }
         Ok(())
     }
 
@@ -313,9 +328,8 @@ impl Node {
 
     /// While it still leads, what mysqld has under way can be acknowledged.
     async fn leave_mysql(&self, child: Child) {
-        let beside = self.lock_beside().take();
-        if let Some(beside) = beside {
-            beside.end(child).await;
+        if let Some(steering) = self.desk.steering() {
+            steering.end(child).await;
         }
     }
 
@@ -338,18 +352,18 @@ impl Node {
             return Ok(());
         };
         let listener = listen("http.listen", address).await?;
-        let endpoints = Endpoints::new(
-            self.desk.clone(),
         let token = self.config.http_token.as_ref();
         let token = token.map(PasswordSource::read).transpose();
         let token = token.map_err(|source| NodeError::PasswordFile {
             key: "http.token_file",
             source,
         })?;
+        let endpoints = Endpoints::new(
+            self.desk.clone(),
             registry(self.desk.clone(), &self.flushes),
+            OrderDesk::new(self.desk.clone(), token),
         );
         let stop = self.stop.clone();
-            OrderDesk::new(self.desk.clone(), token),
         self.spawn(async move {
             if let Err(error) = endpoints.serve(listener, stop).await {
                 tracing::error!(%error, "HTTP is not served any more");
@@ -374,10 +388,6 @@ impl Node {
 
     fn lock_ring(&self) -> std::sync::MutexGuard<'_, Option<RingHandle>> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_beside(&self) -> std::sync::MutexGuard<'_, Option<Beside>> {
-        self.beside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_tasks(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {

@@ -18,8 +18,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::supervisor_options;
+use super::primary_health::{PrimaryHealth, primary_health};
 use super::writer::PrimaryWriter;
 use crate::config::{Config, MysqlMode, MysqlSettings};
+use crate::node::provisioning::{Provisioner, hold_at_start};
 use crate::node::ring_handle::RingHandle;
 use crate::status::MysqlView;
 
@@ -31,6 +33,9 @@ pub(crate) struct Beside {
     ingest: Running,
     watcher: Running,
     supervisor: Option<Supervised>,
+    provisioner: Arc<Provisioner>,
+    /// Finishes what was begun by an operator.
+    provisioning: Running,
     /// Said to the gate; nobody else says more where nothing is applied.
     _readiness: watch::Sender<Readiness>,
     handing_over: Arc<watch::Sender<bool>>,
@@ -125,8 +130,9 @@ impl Beside {
             may_lead,
             handed_over,
         );
+        let (hold, held) = watch::channel(hold_at_start(&config.data_dir));
         let role = settings.apply_workers.map(|workers| {
-            let mut options = FollowOptions::new(connect);
+            let mut options = FollowOptions::new(connect.clone());
             options.run.workers = workers;
             let inputs = RoleInputs {
                 reports: reports.clone(),
@@ -134,10 +140,22 @@ impl Beside {
                 supervisor: supervisor
                     .as_ref()
                     .map(|supervised| supervised.handle.clone()),
+                hold: held,
             };
-            Role::new(ring, options, inputs, readiness.clone())
+            Role::new(ring.clone(), options, inputs, readiness.clone())
         });
         let (role, role_status) = role.unzip();
+        let provisioner = Arc::new(Provisioner {
+            own: config.own.id,
+            member_dir: config.data_dir.clone(),
+            connect,
+            ring,
+            gate: gate_status.clone(),
+            role: role_status.clone(),
+            supervisor: supervisor.as_ref().map(|supervised| supervised.handle.status()),
+            hold,
+            busy: tokio::sync::Mutex::new(()),
+        });
         Self {
             parts: Parts {
                 mode: settings.mode,
@@ -155,6 +173,16 @@ impl Beside {
             watcher: Running::start(|stop| watcher.run(stop)),
             gate: Running::start(|stop| gate.run(stop)),
             role: role.map(|role| Running::start(|stop| role.run(stop))),
+            provisioning: Running::start(|stop| {
+                let finishing = Arc::clone(&provisioner).look_after();
+                async move {
+                    tokio::select! {
+                        () = finishing => {}
+                        () = stop.cancelled() => {}
+                    }
+                }
+            }),
+            provisioner,
             _readiness: readiness,
             handing_over: Arc::new(handing_over),
         }
@@ -164,6 +192,24 @@ impl Beside {
     pub(crate) fn viewer(&self) -> impl Fn() -> MysqlView + Send + Sync + 'static {
         let parts = self.parts.clone();
         move || parts.view(Instant::now())
+    }
+
+    /// Who replaces its data on order.
+    pub(crate) fn provisioner(&self) -> Arc<Provisioner> {
+        Arc::clone(&self.provisioner)
+    }
+
+    /// Tells at any moment whether the mysqld can be the primary; nothing where nothing is applied, since no other one could
+    /// take its place there.
+    pub(crate) fn health(&self) -> impl Fn() -> Option<PrimaryHealth> + Send + Sync + 'static {
+        let parts = self.parts.clone();
+        move || {
+            let role = parts.role.as_ref()?.borrow().state.clone();
+            let supervisor = parts.supervisor.as_ref();
+            let supervisor = supervisor.map(|status| status.borrow().state.clone());
+            let report = parts.reports.borrow().clone();
+            Some(primary_health(supervisor.as_ref(), &report, &role))
+        }
     }
 
     /// Who is paused before the leadership is given away.
@@ -177,6 +223,7 @@ impl Beside {
     /// Ends: closes the primary for writes first, so that what is under way can still be
     /// acknowledged while mysqld stops.
     pub(crate) async fn end(self, child: Child) {
+        self.provisioning.end().await;
         if let Some(role) = self.role {
             role.end().await;
         }
@@ -208,11 +255,7 @@ impl Parts {
         let figures = self.figures.view(now);
         let stale = now.saturating_duration_since(report.looked_at) > LOOKED_AT_RECENTLY;
         MysqlView {
-            mode: match self.mode {
-                MysqlMode::Child => "child".to_owned(),
-                MysqlMode::External => "external".to_owned(),
-                MysqlMode::Attach => "attach".to_owned(),
-            },
+            mode: mode_words(self.mode).to_owned(),
             state: state_words(supervisor.as_ref(), &report).to_owned(),
             version: report.server.as_ref().map(|server| server.version.clone()),
             ingesting: ingest.is_attached(),
@@ -230,9 +273,19 @@ impl Parts {
             oldest_unacked_seconds: figures.oldest_unacknowledged.map(|age| age.as_secs_f64()),
             acknowledged_total: figures.committed_total,
             acks_total: figures.acks_total,
+            giving_way: None,
             trouble: trouble(supervisor.as_ref(), &ingest, &report, &gate, role.as_ref())
                 .or_else(|| self.supervisor.as_ref()?.borrow().warning.clone()),
         }
+    }
+}
+
+/// The mode as the configuration has it.
+pub(super) fn mode_words(mode: MysqlMode) -> &'static str {
+    match mode {
+        MysqlMode::Child => "child",
+        MysqlMode::External => "external",
+        MysqlMode::Attach => "attach",
     }
 }
 

@@ -1,0 +1,124 @@
+//! That a mysqld is being provisioned, on disk. While the note is there its data may be half of something: it is started
+//! whatever its binlog says, nothing is applied to it, and it does not become the primary.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::account::CloneAccount;
+
+const FILE: &str = "mysqld-provision.json";
+/// The largest note that is read, in bytes.
+const MOST_BYTES: u64 = 1 << 16;
+
+/// The note.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProvisionNote {
+    /// The name of the member whose data are copied.
+    pub donor: String,
+    /// How far it has come.
+    pub step: NoteStep,
+}
+
+/// How far a provisioning has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum NoteStep {
+    /// mysqld, which was held down, is let start for it. Nothing was removed yet.
+    Starting,
+    /// Its data are being replaced. They are there when this account is.
+    Copying {
+        /// The donor's account for this copy.
+        account: CloneAccount,
+    },
+    /// The copy is there; the accounts that came with it are removed.
+    Copied,
+}
+
+impl ProvisionNote {
+    /// The one that is stored.
+    ///
+    /// # Errors
+    /// When it is there and cannot be read.
+    pub fn load(member_dir: &Path) -> io::Result<Option<Self>> {
+        let path = member_dir.join(FILE);
+        let told =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(told(error)),
+            Ok(found) if found.len() > MOST_BYTES => {
+                return Err(told(io::Error::other("it is too large for such a note")));
+            }
+            Ok(_) => {}
+        }
+        let bytes = fs::read(&path).map_err(told)?;
+        serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|error| told(error.into()))
+    }
+
+    /// Stores it, durably on return.
+    ///
+    /// # Errors
+    /// What the disk reports; the one that was stored before may be there still.
+    pub fn store(&self, member_dir: &Path) -> io::Result<()> {
+        let temporary = member_dir.join(format!("{FILE}.new"));
+        let mut file = File::create(&temporary)?;
+        file.write_all(&serde_json::to_vec_pretty(self)?)?;
+        file.sync_all()?;
+        fs::rename(&temporary, member_dir.join(FILE))?;
+        File::open(member_dir)?.sync_all()
+    }
+
+    /// Takes it away, durably on return. It may not be there.
+    ///
+    /// # Errors
+    /// What the disk reports; then it may be there still.
+    pub fn remove(member_dir: &Path) -> io::Result<()> {
+        match fs::remove_file(member_dir.join(FILE)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => File::open(member_dir)?.sync_all(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::MemberId;
+
+    use super::*;
+
+    #[test]
+    fn a_note_stays_until_it_is_taken_away() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path();
+        assert_eq!(ProvisionNote::load(home).unwrap(), None);
+        let account = CloneAccount::random(MemberId(3));
+        for step in [
+            NoteStep::Starting,
+            NoteStep::Copying { account },
+            NoteStep::Copied,
+        ] {
+            let note = ProvisionNote {
+                donor: "db-2".to_owned(),
+                step,
+            };
+            note.store(home).unwrap();
+            assert_eq!(ProvisionNote::load(home).unwrap(), Some(note));
+        }
+        ProvisionNote::remove(home).unwrap();
+        ProvisionNote::remove(home).unwrap();
+        assert_eq!(ProvisionNote::load(home).unwrap(), None);
+    }
+
+    #[test]
+    fn a_note_that_cannot_be_read_is_no_missing_one() {
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join(FILE), b"{").unwrap();
+        assert!(ProvisionNote::load(home.path()).is_err());
+    }
+}

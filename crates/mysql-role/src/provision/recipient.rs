@@ -1,0 +1,401 @@
+//! What happens at the recipient, whose role is held meanwhile: what would be lost, the copy, and the proof that it is there.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use binlog_format::gtid::GtidSet;
+use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
+
+use super::account::CloneAccount;
+use super::donor::{CloneOffer, drop_accounts};
+use super::error::ProvisionError;
+use crate::settings::{Depth, observe};
+use crate::tail_trim::BinlogPlace;
+
+/// The longest that a copy may take.
+const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// What a server has, and would lose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Survey {
+    /// Its version.
+    pub version: String,
+    /// Its transactions.
+    pub executed: GtidSet,
+    /// Its schemas with the bytes of their tables and indexes, about.
+    pub schemas: Vec<(String, u64)>,
+}
+
+/// Looks what there is to lose.
+///
+/// # Errors
+/// [`ProvisionError`].
+pub async fn survey(connect: &ConnectOptions) -> Result<Survey, ProvisionError> {
+    let mut connection = reach(connect).await?;
+    let version = value(&mut connection, "SELECT VERSION()", "the version").await?;
+    let executed = value(
+        &mut connection,
+        "SELECT @@GLOBAL.gtid_executed",
+        "gtid_executed",
+    )
+    .await?;
+    let executed = executed.parse();
+    let executed = executed.map_err(|_| ProvisionError::Answer {
+        what: "gtid_executed",
+    })?;
+    let what = "the sizes of the schemas";
+    let answer = connection
+        .query(
+            "SELECT s.schema_name, CAST(IFNULL(SUM(t.data_length + t.index_length), 0) AS UNSIGNED) \
+             FROM information_schema.schemata s LEFT JOIN information_schema.tables t ON t.table_schema = s.schema_name \
+             WHERE s.schema_name NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') \
+             GROUP BY s.schema_name ORDER BY s.schema_name",
+        )
+        .await
+        .map_err(ProvisionError::at(what))?;
+    let schemas = answer.rows.iter().map(|row| {
+        let bytes = row.text_at(1).and_then(|bytes| bytes.parse().ok());
+        Some((row.text_at(0)?.to_owned(), bytes?))
+    });
+    let schemas = schemas.collect::<Option<_>>();
+    connection.close().await;
+    Ok(Survey {
+        version,
+        executed,
+        schemas: schemas.ok_or(ProvisionError::Answer { what })?,
+    })
+}
+
+/// Begins a new binlog file, and says where the files are.
+///
+/// # Errors
+/// [`ProvisionError`].
+pub async fn log_place(connect: &ConnectOptions) -> Result<Option<BinlogPlace>, ProvisionError> {
+    let mut connection = reach(connect).await?;
+    let what = "where the binlog is";
+    if number(&mut connection, "SELECT @@GLOBAL.log_bin", what).await? == 0 {
+        return Ok(None);
+    }
+    let flushed = connection.execute("FLUSH BINARY LOGS").await;
+    flushed.map_err(ProvisionError::at("a new binlog file cannot be begun"))?;
+    let data_dir = value(&mut connection, "SELECT @@GLOBAL.datadir", what).await?;
+    let index = value(&mut connection, "SELECT @@GLOBAL.log_bin_index", what).await?;
+    connection.close().await;
+    Ok(Some(BinlogPlace::of_index(
+        PathBuf::from(data_dir),
+        &PathBuf::from(index),
+    )))
+}
+
+/// Makes a server that nothing is applied to ready for its copy: the plugin, its door open to administrators alone, as the
+/// copy needs it, and nothing that waits for the ring.
+///
+/// # Errors
+/// [`ProvisionError`]; it may be left half ready, and is made ready again the next time.
+pub async fn make_ready(connect: &ConnectOptions, donor: &str) -> Result<(), ProvisionError> {
+    let mut connection = reach(connect).await?;
+    let what = "mysqld cannot be made ready for the copy";
+    let observed = observe(&mut connection, Depth::Watch).await;
+    let observed = observed.map_err(ProvisionError::at(what))?;
+    if observed.waiting_sessions() > 0 {
+        return Err(ProvisionError::CommitsWait);
+    }
+    let made = async {
+        if let Some(names) = observed.semi_sync() {
+            let off = format!("SET GLOBAL {} = OFF", names.enabled());
+            connection.execute(&off).await?;
+        }
+        connection
+            .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF")
+            .await?;
+        if !has_plugin(&mut connection).await? {
+            install_plugin(&mut connection).await?;
+        }
+        let list = format!("SET GLOBAL clone_valid_donor_list = '{}'", quoted(donor));
+        connection.execute(&list).await
+    };
+    made.await.map_err(ProvisionError::at(what))?;
+    connection.close().await;
+    Ok(())
+}
+
+/// Has the data replaced by the donor's. mysqld restarts or ends behind that, so that success is a broken connection or
+/// error 3707 too: what became of it, [`look`] tells.
+///
+/// # Errors
+/// [`ProvisionError`].
+pub async fn copy(
+    connect: &ConnectOptions,
+    host: &str,
+    offer: &CloneOffer,
+) -> Result<(), ProvisionError> {
+    let mut connection = reach(connect).await?;
+    let statement = format!(
+        "CLONE INSTANCE FROM '{}'@'{}':{} IDENTIFIED BY '{}'",
+        offer.account,
+        quoted(host),
+        offer.port,
+        quoted(&offer.password)
+    );
+    let copied = connection.query_within(statement, LONGEST_COPY).await;
+    match copied {
+        Ok(_) => Ok(()),
+        Err(LinkError::Server(error)) if error.code == server_code::RESTART_FAILED => Ok(()),
+        Err(error) => Err(ProvisionError::at("the copy ended")(error)),
+    }
+}
+
+/// How far a copy is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CopyState {
+    /// mysqld does not answer.
+    Down(String),
+    /// The data are the donor's.
+    There,
+    /// They are on their way.
+    UnderWay {
+        /// What is being done: `FILE COPY` and the like.
+        stage: String,
+        /// Bytes that have come.
+        bytes: u64,
+        /// Bytes that are expected, about.
+        of: u64,
+    },
+    /// All has come, and mysqld is about to restart or to end.
+    Ending,
+    /// Nothing is on its way.
+    Not {
+        /// Whether mysqld has begun to remove its own data.
+        begun: bool,
+        /// What mysqld says of the last attempt.
+        error: Option<String>,
+    },
+}
+
+/// Looks how far the copy with this account is.
+pub async fn look(connect: &ConnectOptions, account: &CloneAccount) -> CopyState {
+    let looked = async {
+        let mut connection = reach(connect).await?;
+        let found = state(&mut connection, account).await;
+        let found = found.map_err(ProvisionError::at(
+            "mysqld does not say how far the copy is",
+        ))?;
+        connection.close().await;
+        Ok::<CopyState, ProvisionError>(found)
+    };
+    looked
+        .await
+        .unwrap_or_else(|error| CopyState::Down(error.to_string()))
+}
+
+async fn state(
+    connection: &mut Connection,
+    account: &CloneAccount,
+) -> Result<CopyState, LinkError> {
+    let there = format!("SELECT COUNT(*) FROM mysql.user WHERE user = '{account}'");
+    let there = connection.query(there).await?;
+    if there.first().and_then(|row| row.text_at(0)) != Some("0") {
+        return Ok(CopyState::There);
+    }
+    if !has_plugin(connection).await? {
+        return Ok(CopyState::Not {
+            begun: false,
+            error: None,
+        });
+    }
+    let status = connection
+        .query(
+            "SELECT s.state, s.error_no, s.error_message, \
+             EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid) \
+             FROM performance_schema.clone_status s",
+        )
+        .await?;
+    let stages = connection
+        .query(
+            "SELECT stage, state, IFNULL(estimate, 0), IFNULL(data, 0) FROM performance_schema.clone_progress ORDER BY id",
+        )
+        .await?;
+    let stages: Vec<Stage> = stages
+        .rows
+        .iter()
+        .map(|row| Stage {
+            name: row.text_at(0).unwrap_or_default().to_owned(),
+            state: row.text_at(1).unwrap_or_default().to_owned(),
+            estimate: row
+                .text_at(2)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0),
+            data: row
+                .text_at(3)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0),
+        })
+        .collect();
+    let row = status.first();
+    let text = |place: usize| row.and_then(|row| row.text_at(place)).unwrap_or_default();
+    Ok(judge(text(0), text(3) == "1", text(1), text(2), &stages))
+}
+
+/// One row of `clone_progress`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stage {
+    name: String,
+    state: String,
+    estimate: u64,
+    data: u64,
+}
+
+/// What the server's tables mean, pure. `alive`: the session that copies is there; what the tables say of one before a
+/// restart stays in them.
+fn judge(state: &str, alive: bool, code: &str, message: &str, stages: &[Stage]) -> CopyState {
+    match state {
+        "In Progress" if alive => {
+            let now = stages.iter().find(|stage| stage.state == "In Progress");
+            CopyState::UnderWay {
+                stage: now.map_or_else(|| "CLONE".to_owned(), |stage| stage.name.clone()),
+                bytes: stages.iter().map(|stage| stage.data).sum(),
+                of: stages
+                    .iter()
+                    .map(|stage| stage.estimate.max(stage.data))
+                    .sum(),
+            }
+        }
+        "Completed" => CopyState::Ending,
+        _ => CopyState::Not {
+            begun: stages
+                .iter()
+                .any(|stage| stage.name == "DROP DATA" && stage.state != "Not Started"),
+            error: (code != "0" && !message.is_empty())
+                .then(|| format!("{message} (MySQL error {code})")),
+        },
+    }
+}
+
+/// Takes the accounts away that came with a copy.
+///
+/// # Errors
+/// [`ProvisionError`].
+pub async fn finish(connect: &ConnectOptions) -> Result<(), ProvisionError> {
+    let mut connection = reach(connect).await?;
+    let finished = async {
+        connection.execute("SET SESSION sql_log_bin = 0").await?;
+        connection
+            .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF")
+            .await?;
+        drop_accounts(&mut connection, &CloneAccount::pattern(None)).await
+    };
+    let what = "the accounts that came with the copy cannot be removed";
+    finished.await.map_err(ProvisionError::at(what))?;
+    connection.close().await;
+    Ok(())
+}
+
+pub(super) async fn has_plugin(connection: &mut Connection) -> Result<bool, LinkError> {
+    let answer = connection
+        .query("SELECT COUNT(*) FROM information_schema.plugins WHERE plugin_name = 'clone' AND plugin_status = 'ACTIVE'")
+        .await?;
+    Ok(answer.first().and_then(|row| row.text_at(0)) == Some("1"))
+}
+
+pub(super) async fn install_plugin(connection: &mut Connection) -> Result<(), LinkError> {
+    let installed = connection
+        .execute("INSTALL PLUGIN clone SONAME 'mysql_clone.so'")
+        .await;
+    match installed {
+        // Somebody else was faster.
+        Err(LinkError::Server(error)) if error.code == server_code::PLUGIN_EXISTS => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+pub(super) async fn value(
+    connection: &mut Connection,
+    query: &str,
+    what: &'static str,
+) -> Result<String, ProvisionError> {
+    let answer = connection
+        .query(query)
+        .await
+        .map_err(ProvisionError::at(what))?;
+    let text = answer.first().and_then(|row| row.text_at(0));
+    text.map(str::to_owned)
+        .ok_or(ProvisionError::Answer { what })
+}
+
+pub(super) async fn number(
+    connection: &mut Connection,
+    query: &str,
+    what: &'static str,
+) -> Result<u64, ProvisionError> {
+    let text = value(connection, query, what).await?;
+    text.parse().map_err(|_| ProvisionError::Answer { what })
+}
+
+async fn reach(connect: &ConnectOptions) -> Result<Connection, ProvisionError> {
+    let opened = Connection::open(connect).await;
+    opened.map_err(ProvisionError::at("mysqld cannot be reached"))
+}
+
+fn quoted(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('\'', "''")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(name: &str, state: &str, estimate: u64, data: u64) -> Stage {
+        Stage {
+            name: name.to_owned(),
+            state: state.to_owned(),
+            estimate,
+            data,
+        }
+    }
+
+    #[test]
+    fn what_the_tables_of_a_copy_mean() {
+        let copying = [
+            stage("DROP DATA", "Completed", 0, 0),
+            stage("FILE COPY", "In Progress", 1000, 400),
+            stage("PAGE COPY", "Not Started", 0, 0),
+        ];
+        let under_way = CopyState::UnderWay {
+            stage: "FILE COPY".to_owned(),
+            bytes: 400,
+            of: 1000,
+        };
+        assert_eq!(judge("In Progress", true, "0", "", &copying), under_way);
+        // What was so before a restart is not so any more.
+        let lost = CopyState::Not {
+            begun: true,
+            error: None,
+        };
+        assert_eq!(judge("In Progress", false, "0", "", &copying), lost);
+        assert_eq!(
+            judge("Completed", false, "0", "", &copying),
+            CopyState::Ending
+        );
+        let refused = CopyState::Not {
+            begun: false,
+            error: Some("no such host (MySQL error 3862)".to_owned()),
+        };
+        let never = [stage("DROP DATA", "Not Started", 0, 0)];
+        assert_eq!(
+            judge("Failed", false, "3862", "no such host", &never),
+            refused
+        );
+        assert_eq!(
+            judge("", false, "", "", &[]),
+            CopyState::Not {
+                begun: false,
+                error: None
+            }
+        );
+    }
+
+    #[test]
+    fn text_is_quoted() {
+        assert_eq!(quoted(r"a'b\c"), r"a''b\\c");
+    }
+}

@@ -1,0 +1,268 @@
+//! `witness rejoin --clone-from`: replaces the data of a member's mysqld, which cannot follow the ring any more or never
+//! could, by a copy of another member's. What is lost is shown first.
+
+use std::time::Duration;
+
+use raft_types::{MemberId, MemberKind};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::config_args::ConfigArgs;
+use super::phases::{Phases, milliseconds};
+use super::session::{Consent, Session, another_answer, block_on};
+use crate::admin::{CommandResult, Directory, OperatorCommand, Place, ProvisionPlan, Provisioned};
+use crate::config::duration_of;
+use crate::status::{MemberReport, RingReport};
+use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+
+/// Arguments of `witness rejoin`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RejoinArgs {
+    /// Name or number of the member whose mysqld is provisioned; without it, the member of this configuration
+    member: Option<String>,
+    /// Name or number of the member whose data are copied; without a name the follower that is least behind
+    #[arg(long, value_name = "DONOR", num_args = 0..=1, required = true)]
+    clone_from: Option<Option<String>>,
+    /// Only say what would be lost
+    #[arg(long)]
+    dry_run: bool,
+    /// Also when the binlog files with errant transactions cannot be kept
+    #[arg(long)]
+    force: bool,
+    /// How long to wait for the end, as in 30m; the copy goes on in the ring
+    #[arg(long, value_name = "DURATION", default_value = "12h", value_parser = duration_of)]
+    timeout: Duration,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// What `witness rejoin --output json` prints.
+#[derive(Debug, Serialize)]
+struct Document {
+    member: MemberId,
+    name: String,
+    dry_run: bool,
+    #[serde(flatten)]
+    outcome: Outcome,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Outcome {
+    Planned(ProvisionPlan),
+    Done(Provisioned),
+}
+
+/// Before the question is asked, the member only looks.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Runs `witness rejoin`.
+///
+/// # Errors
+/// Exit 3 when the ring cannot say what is committed, 4 when it is refused, 5 when its end is not known, 1 when the copy
+/// was interrupted or the mysqld does not follow behind it.
+pub(crate) fn run(args: &RejoinArgs, format: Format) -> Result<(), Failure> {
+    let session = Session::open(&args.config)?;
+    let own = match &args.member {
+        Some(_) => None,
+        None => Some(args.config.load()?.0.own.id.to_string()),
+    };
+    block_on(async {
+        let (report, directory) = session.ring().await?;
+        let named = args.member.as_ref().or(own.as_ref());
+        let place = directory.find(named.map_or("", String::as_str))?.clone();
+        let donor = match args.clone_from.as_ref().and_then(Option::as_ref) {
+            Some(name) => directory.find(name)?.id,
+            None => best_donor(&report, place.id)?,
+        };
+        let until = Instant::now() + args.timeout;
+        let plan = plan(&session, &place, &directory, donor).await?;
+        let shown = |outcome| Document {
+            member: place.id,
+            name: place.name.clone(),
+            dry_run: args.dry_run,
+            outcome,
+        };
+        if args.dry_run {
+            let text = losses(&place.name, &plan);
+            return match format {
+                Format::Json => print_json(&shown(Outcome::Planned(plan))),
+                Format::Table => print_text(&text),
+            };
+        }
+        if format == Format::Table {
+            print_text(&losses(&place.name, &plan))?;
+        }
+        args.consent.to(&format!(
+            "Replace all data of the mysqld of `{}` by a copy of those of `{}`?",
+            place.name, plan.donor
+        ))?;
+        let mut phases = Phases::new(format);
+        let command = OperatorCommand::Provision {
+            donor,
+            dry_run: false,
+            force: args.force,
+        };
+        let tell = |told| phases.show(told);
+        let operator = &session.operator;
+        let done = operator
+            .at(&place, &directory, &command, until, tell)
+            .await?;
+        let CommandResult::Provisioned(done) = done else {
+            return Err(another_answer(&done));
+        };
+        drop(phases);
+        let follows = done.follows;
+        let text = page(&place.name, &done);
+        match format {
+            Format::Json => print_json(&shown(Outcome::Done(done)))?,
+            Format::Table => print_text(&text)?,
+        }
+        if follows {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Exit::Error,
+            format!(
+                "the mysqld of `{}` has its copy and does not follow yet",
+                place.name
+            ),
+            "`witness status` says what it waits for",
+        ))
+    })
+}
+
+async fn plan(
+    session: &Session,
+    place: &Place,
+    directory: &Directory,
+    donor: MemberId,
+) -> Result<ProvisionPlan, Failure> {
+    let command = OperatorCommand::Provision {
+        donor,
+        dry_run: true,
+        force: false,
+    };
+    let until = Instant::now() + LOOK;
+    let planned = session
+        .operator
+        .at(place, directory, &command, until, |_| {});
+    match planned.await? {
+        CommandResult::ProvisionPlan(plan) => Ok(plan),
+        other => Err(another_answer(&other)),
+    }
+}
+
+/// The follower that is least behind, which has nothing else to do; where none follows, the primary.
+fn best_donor(report: &RingReport, recipient: MemberId) -> Result<MemberId, Failure> {
+    let others = report
+        .members
+        .iter()
+        .filter(|member| member.id != recipient && member.kind == MemberKind::Database);
+    let fit = others.filter_map(|member| Some((rank(member)?, member.id)));
+    fit.min().map(|(_, id)| id).ok_or_else(|| {
+        Failure::new(
+            Exit::Refused,
+            "no other database member follows the ring or is its primary: there is nobody to copy from",
+            "look with `witness status`",
+        )
+    })
+}
+
+/// How well a member's mysqld fits, the lowest best; none where it does not.
+fn rank(member: &MemberReport) -> Option<(bool, u64)> {
+    let mysql = member.view.as_ref()?.mysql.as_ref()?;
+    let fits = mysql.following || mysql.writable;
+    fits.then(|| (!mysql.following, mysql.lag_ms.unwrap_or(u64::MAX)))
+}
+
+/// What would be lost, in words.
+fn losses(name: &str, plan: &ProvisionPlan) -> String {
+    let mut out = format!(
+        "The mysqld of `{name}` gets a copy of the data of `{}`, and loses everything that it has:\n",
+        plan.donor
+    );
+    if let Some(unknown) = &plan.unknown {
+        return out + &format!("  nobody can look into it now: {unknown}\n");
+    }
+    for schema in &plan.schemas {
+        out += &format!("  schema {}, about {} bytes\n", schema.name, schema.bytes);
+    }
+    if plan.errant_transactions == 0 {
+        return out + "  no transaction that the ring does not have\n";
+    }
+    out + &format!(
+        "  {} transactions that the ring does not have: {}\n  (binlog files that hold them are kept; see `witness log trimmed`)\n",
+        plan.errant_transactions, plan.errant
+    )
+}
+
+fn page(name: &str, done: &Provisioned) -> String {
+    let mut out = String::new();
+    for file in &done.kept {
+        out += &format!(
+            "{} is kept as {}, with {}\n",
+            file.from, file.kept_as, file.gtids
+        );
+    }
+    let state = if done.follows {
+        "and follows the ring"
+    } else {
+        "and does not follow yet"
+    };
+    out + &format!(
+        "The mysqld of `{name}` has the data of `{}` {state}, after {}\n",
+        done.donor,
+        milliseconds(done.seconds)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::{KeptBinlog, SchemaSize};
+
+    #[test]
+    fn what_is_lost_is_told() {
+        let mut plan = ProvisionPlan {
+            donor: "db-2".into(),
+            errant: "u:7-8".into(),
+            errant_transactions: 2,
+            schemas: vec![SchemaSize {
+                name: "shop".into(),
+                bytes: 4096,
+            }],
+            unknown: None,
+        };
+        let text = losses("db-1", &plan);
+        assert!(text.contains("schema shop, about 4096 bytes\n"), "{text}");
+        assert!(
+            text.contains("  2 transactions that the ring does not have: u:7-8\n"),
+            "{text}"
+        );
+        plan.errant_transactions = 0;
+        assert!(losses("db-1", &plan).contains("no transaction that the ring does not have"));
+        plan.unknown = Some("mysqld is held down".into());
+        assert!(losses("db-1", &plan).ends_with("look into it now: mysqld is held down\n"));
+    }
+
+    #[test]
+    fn what_was_done_is_told() {
+        let done = Provisioned {
+            donor: "db-2".into(),
+            kept: vec![KeptBinlog {
+                from: "/d/binlog.000002".into(),
+                gtids: "u:7-8".into(),
+                kept_as: "binlog.000002.from-197.00c0ffee".into(),
+            }],
+            follows: true,
+            seconds: 2.5,
+        };
+        assert_eq!(
+            page("db-1", &done),
+            "/d/binlog.000002 is kept as binlog.000002.from-197.00c0ffee, with u:7-8\nThe mysqld of `db-1` has the data of `db-2` and follows the ring, after 2.50 s\n"
+        );
+    }
+}

@@ -1,0 +1,54 @@
+//! The donor's end of a copy: makes the account for it, and takes it away.
+
+use mysql_link::ConnectOptions;
+use mysql_role::provision::{self, CloneAccount, CloneOffer, ProvisionError};
+use raft_types::MemberId;
+
+use super::desk::Desk;
+use super::mysql::connect_options;
+use crate::admin::Refusal;
+use crate::terminal::Exit;
+
+/// Makes an account for a copy by this member.
+///
+/// # Errors
+/// When there is no mysqld here, or it refuses.
+pub(super) async fn offer(desk: &Desk, recipient: MemberId) -> Result<CloneOffer, Refusal> {
+    let connect = account(desk)?;
+    provision::offer(&connect, recipient).await.map_err(refused)
+}
+
+/// Takes an account away.
+///
+/// # Errors
+/// As [`offer`].
+pub(super) async fn withdraw(desk: &Desk, account_of: &CloneAccount) -> Result<(), Refusal> {
+    let connect = account(desk)?;
+    provision::withdraw(&connect, account_of)
+        .await
+        .map_err(refused)
+}
+
+/// There is nothing to copy from or to.
+pub(super) fn no_mysqld() -> Refusal {
+    Refusal::new(
+        Exit::Refused,
+        "this member has no mysqld",
+        "name a database member",
+    )
+}
+
+fn account(desk: &Desk) -> Result<ConnectOptions, Refusal> {
+    let settings = desk.config.mysql.as_ref().ok_or_else(no_mysqld)?;
+    connect_options(settings).map_err(|error| {
+        Refusal::new(
+            Exit::Error,
+            format!("the file of `mysql.password_file` cannot be read: {error}"),
+            "mend it on that member; nothing was changed",
+        )
+    })
+}
+
+fn refused(error: ProvisionError) -> Refusal {
+    Refusal::new(Exit::Error, error.to_string(), "mend that and try again")
+}

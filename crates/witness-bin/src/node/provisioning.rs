@@ -1,0 +1,611 @@
+//! Provisions the mysqld beside the member from another member's, one attempt at a time, and finishes by itself what is only
+//! waiting for mysqld to come back. What nobody but an operator may go on with, the role's words say.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use binlog_format::gtid::GtidSet;
+use mysql_link::ConnectOptions;
+use mysql_role::Ring;
+use mysql_role::gate::{GateState, GateStatus};
+use mysql_role::provision::{
+    CloneAccount, CopyState, NoteStep, ProvisionError, ProvisionNote, copy, finish, log_place,
+    look, make_ready, survey,
+};
+use mysql_role::role::{Hold, RoleState, RoleStatus};
+use mysql_role::supervisor::{SupervisorState, SupervisorStatus};
+use mysql_role::tail_trim::errant_files;
+use raft_types::MemberId;
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
+
+use super::commands::Teller;
+use super::donor_member::DonorMember;
+use super::ring_handle::RingHandle;
+use crate::admin::{CommandEvent, KeptBinlog, ProvisionPlan, Provisioned, Refusal, SchemaSize};
+use crate::terminal::Exit;
+
+/// Between two looks at a copy.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long the ring may take to say what is committed, and a look of our own to let another one in.
+const SOON: Duration = Duration::from_secs(10);
+/// How long the applier may take to end, and a copy to begin.
+const BEGIN: Duration = Duration::from_secs(60);
+/// How long a member's own mysqld may take to come back.
+const COME_BACK: Duration = Duration::from_secs(600);
+/// How long an operator may take to start one that nobody else starts.
+const BY_HAND: Duration = Duration::from_secs(3600);
+/// How long a mysqld that is provisioned may take until it follows, before the command ends without that.
+const FOLLOW: Duration = Duration::from_secs(60);
+const AGAIN: &str = "give the command again: `witness rejoin --clone-from`";
+
+/// See the module.
+pub(crate) struct Provisioner {
+    pub(crate) own: MemberId,
+    pub(crate) member_dir: PathBuf,
+    pub(crate) connect: ConnectOptions,
+    pub(crate) ring: Arc<RingHandle>,
+    pub(crate) gate: watch::Receiver<GateStatus>,
+    pub(crate) role: Option<watch::Receiver<RoleStatus>>,
+    pub(crate) supervisor: Option<watch::Receiver<SupervisorStatus>>,
+    /// Obeyed by the role.
+    pub(crate) hold: watch::Sender<Option<Hold>>,
+    pub(crate) busy: Mutex<()>,
+}
+
+/// What keeps the role off at the start of the member.
+pub(crate) fn hold_at_start(member_dir: &std::path::Path) -> Option<Hold> {
+    match ProvisionNote::load(member_dir) {
+        Ok(None) => None,
+        Ok(Some(note)) => Some(Hold::Working {
+            what: format!(
+                "how far the copy of the data of `{}` is has to be seen",
+                note.donor
+            ),
+        }),
+        Err(error) => Some(unreadable(&error)),
+    }
+}
+
+fn unreadable(error: &std::io::Error) -> Hold {
+    Hold::Interrupted {
+        cause: format!("whether mysqld's data are being replaced cannot be read: {error}"),
+    }
+}
+
+impl Provisioner {
+    /// Finishes what only mysqld is waited for, for ever.
+    pub(crate) async fn look_after(self: Arc<Self>) {
+        loop {
+            if let Ok(_alone) = self.busy.try_lock()
+                && self.hold.borrow().is_some()
+            {
+                let hold = match self.go_on().await {
+                    Ok(hold) => hold,
+                    Err(error) => Some(Hold::Interrupted {
+                        cause: format!("{}; {AGAIN}", error.what),
+                    }),
+                };
+                self.set(hold);
+            }
+            tokio::time::sleep(LOOK * 4).await;
+        }
+    }
+
+    /// One look; what holds the role from now on.
+    async fn go_on(&self) -> Result<Option<Hold>, Refusal> {
+        let note = match ProvisionNote::load(&self.member_dir) {
+            Ok(Some(note)) => note,
+            Ok(None) => return Ok(None),
+            Err(error) => return Ok(Some(unreadable(&error))),
+        };
+        let donor = &note.donor;
+        let what = match &note.step {
+            NoteStep::Starting => {
+                return Ok(Some(Hold::Interrupted {
+                    cause: format!(
+                        "mysqld was about to get a copy of the data of `{donor}`; nothing was removed yet; {AGAIN}"
+                    ),
+                }));
+            }
+            NoteStep::Copied => {
+                self.complete(donor).await?;
+                return Ok(None);
+            }
+            NoteStep::Copying { account } => match look(&self.connect, account).await {
+                CopyState::There => {
+                    self.complete(donor).await?;
+                    return Ok(None);
+                }
+                CopyState::UnderWay { .. } => format!("the data of `{donor}` are being copied"),
+                CopyState::Ending | CopyState::Down(_) => self.wait_words(donor),
+                CopyState::Not { error, .. } => {
+                    return Ok(Some(interrupted(donor, error.as_deref())));
+                }
+            },
+        };
+        Ok(Some(Hold::Working { what }))
+    }
+
+    fn wait_words(&self, donor: &str) -> String {
+        match self.supervisor {
+            Some(_) => format!("mysqld has to come back with its copy of the data of `{donor}`"),
+            None => format!(
+                "mysqld has to come back with its copy of the data of `{donor}`: start it, if nothing else does"
+            ),
+        }
+    }
+
+    /// What a provisioning would take away.
+    ///
+    /// # Errors
+    /// When it would be refused.
+    pub(crate) async fn plan(&self, donor: &DonorMember) -> Result<ProvisionPlan, Refusal> {
+        self.may_begin()?;
+        let mut plan = ProvisionPlan {
+            donor: donor.name.clone(),
+            ..ProvisionPlan::default()
+        };
+        match survey(&self.connect).await {
+            Ok(found) => {
+                let errant = found.executed.difference(&self.committed().await?);
+                plan.errant = errant.to_string().replace('\n', "");
+                plan.errant_transactions = u64::try_from(errant.count()).unwrap_or(u64::MAX);
+                plan.schemas = found
+                    .schemas
+                    .into_iter()
+                    .map(|(name, bytes)| SchemaSize { name, bytes })
+                    .collect();
+            }
+            Err(error) => plan.unknown = Some(self.why_down().unwrap_or_else(|| error.to_string())),
+        }
+        Ok(plan)
+    }
+
+    /// Replaces the data. Given again after an interruption, it goes on.
+    ///
+    /// # Errors
+    /// When it is refused or goes wrong; the words say whether data were removed.
+    pub(crate) async fn provision(
+        &self,
+        donor: &DonorMember,
+        force: bool,
+        events: &Teller,
+    ) -> Result<Provisioned, Refusal> {
+        let began = Instant::now();
+        let Ok(_alone) = tokio::time::timeout(SOON, self.busy.lock()).await else {
+            return Err(Refusal::new(
+                Exit::Refused,
+                "the data of this member's mysqld are being replaced already",
+                "look with `witness status` how far it is",
+            ));
+        };
+        let note = ProvisionNote::load(&self.member_dir).map_err(|error| on_disk(&error))?;
+        let mut kept = Vec::new();
+        let mut donor_name = donor.name.clone();
+        let account = match note {
+            Some(ProvisionNote {
+                donor: first,
+                step: NoteStep::Copying { account },
+            }) if !matches!(
+                look(&self.connect, &account).await,
+                CopyState::Not { .. } | CopyState::Down(_)
+            ) =>
+            {
+                // It goes on, or is about to come back.
+                donor_name = first;
+                let copied = events.phase("copy", self.copied(&account, None, events));
+                copied
+                    .await
+                    .map_err(|stop| self.stopped(&donor_name, true, stop))?;
+                account
+            }
+            note => {
+                let touched = matches!(&note, Some(note) if note.step != NoteStep::Starting);
+                let begun = self.begin(donor, touched, force, events).await;
+                let (account, copying) = match begun {
+                    Ok((files, account, copying)) => {
+                        kept = files;
+                        (account, copying)
+                    }
+                    Err(refusal) => {
+                        return Err(self.not_begun(&donor_name, touched, refusal));
+                    }
+                };
+                let copied = events.phase("copy", self.copied(&account, Some(copying), events));
+                copied
+                    .await
+                    .map_err(|stop| self.stopped(&donor_name, touched, stop))?;
+                account
+            }
+        };
+        self.set(Some(Hold::Working {
+            what: self.wait_words(&donor_name),
+        }));
+        let phase = match self.supervisor {
+            Some(_) => "restart",
+            None => "restart (start mysqld now, if nothing else does)",
+        };
+        let restarted = events.phase(phase, self.restarted(&account)).await;
+        restarted.map_err(|stop| self.stopped(&donor_name, true, stop))?;
+        self.complete(&donor_name).await?;
+        self.set(None);
+        if donor_name == donor.name
+            && let Err(refusal) = donor.withdraw(&account).await
+        {
+            tracing::warn!(%account, "the account of the copy stays at the donor until its next copy: {}", refusal.what);
+        }
+        let role = events.phase("follow", self.followed()).await?;
+        Ok(Provisioned {
+            donor: donor_name,
+            kept,
+            follows: role == RoleState::Following,
+            seconds: began.elapsed().as_secs_f64(),
+        })
+    }
+
+    fn may_begin(&self) -> Result<(), Refusal> {
+        if self.role.is_none() {
+            return Err(Refusal::new(
+                Exit::Refused,
+                "nothing is applied to this member's mysqld (`mysql.apply = \"off\"`), so that a copy would not follow the ring",
+                "set mysql.apply = \"rows\", and start the member again",
+            ));
+        }
+        if self.ring.serving_term().is_some() {
+            return Err(Refusal::new(
+                Exit::Refused,
+                "this member leads, and its mysqld is or becomes the primary",
+                "nothing was changed; give the leadership away first with `witness promote`",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Everything before the first byte is removed, and the statement that removes it.
+    async fn begin(
+        &self,
+        donor: &DonorMember,
+        touched: bool,
+        force: bool,
+        events: &Teller,
+    ) -> Result<
+        (
+            Vec<KeptBinlog>,
+            CloneAccount,
+            JoinHandle<Result<(), ProvisionError>>,
+        ),
+        Refusal,
+    > {
+        self.may_begin()?;
+        let what = format!("mysqld gets a copy of the data of `{}`", donor.name);
+        events
+            .phase("prepare", self.take_hold(donor, touched, &what))
+            .await?;
+        let keeping = async {
+            match self.keep_errant().await {
+                Err(refusal) if force => {
+                    tracing::warn!("nothing of what is lost is kept: {}", refusal.what);
+                    Ok(Vec::new())
+                }
+                other => other,
+            }
+        };
+        let kept = events.phase("keep", keeping).await?;
+        let offer = events.phase("offer", donor.offer(self.own)).await?;
+        if offer.member_account != self.connect.user {
+            return Err(Refusal::new(
+                Exit::Refused,
+                format!(
+                    "the account of `{}` is `{}`, and `{}` here: after the copy, which brings its accounts, this member could not log in",
+                    donor.name, offer.member_account, self.connect.user
+                ),
+                "give all members the same mysql.user and password",
+            ));
+        }
+        let host = donor.host.clone();
+        make_ready(&self.connect, &format!("{host}:{}", offer.port))
+            .await
+            .map_err(at_server)?;
+        self.note(
+            &donor.name,
+            NoteStep::Copying {
+                account: offer.account.clone(),
+            },
+        )?;
+        let (connect, account) = (self.connect.clone(), offer.account.clone());
+        let copying = tokio::spawn(async move { copy(&connect, &host, &offer).await });
+        Ok((kept, account, copying))
+    }
+
+    /// Has the role let go of a server that runs.
+    async fn take_hold(
+        &self,
+        donor: &DonorMember,
+        touched: bool,
+        what: &str,
+    ) -> Result<(), Refusal> {
+        let down = survey(&self.connect).await.is_err();
+        let state = self.gate.borrow().state.clone();
+        if !down && matches!(state, GateState::Open | GateState::NotClosed { .. }) {
+            return Err(Refusal::new(
+                Exit::Refused,
+                "clients can write to this member's mysqld, or commits wait in it",
+                "look with `witness status`, and try again when it is closed",
+            ));
+        }
+        let hold = Hold::Working {
+            what: what.to_owned(),
+        };
+        self.set(Some(hold.clone()));
+        if down {
+            if !touched {
+                self.note(&donor.name, NoteStep::Starting)?;
+            }
+            self.answers().await?;
+        }
+        let Some(mut role) = self.role.clone() else {
+            return Ok(());
+        };
+        let held = role.wait_for(|status| status.state == RoleState::from(hold.clone()));
+        match tokio::time::timeout(BEGIN, held).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(Refusal::new(
+                Exit::Error,
+                "the applier did not end in time",
+                "look into the member's log, and try again",
+            )),
+        }
+    }
+
+    async fn answers(&self) -> Result<(), Refusal> {
+        let deadline = Instant::now() + COME_BACK;
+        loop {
+            let Err(error) = survey(&self.connect).await else {
+                return Ok(());
+            };
+            if Instant::now() >= deadline {
+                let why = self.why_down().unwrap_or_else(|| error.to_string());
+                return Err(Refusal::new(
+                    Exit::Error,
+                    format!("mysqld does not run, and a copy needs one that does: {why}"),
+                    "mend that; or empty its data directory, have it initialised (mysql.initialize = true), and try again",
+                ));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn why_down(&self) -> Option<String> {
+        match &self.supervisor.as_ref()?.borrow().state {
+            SupervisorState::Held { cause } | SupervisorState::Failed { cause } => {
+                Some(cause.clone())
+            }
+            _ => None,
+        }
+    }
+
+    async fn committed(&self) -> Result<GtidSet, Refusal> {
+        match tokio::time::timeout(SOON, self.ring.settled()).await {
+            Ok(Ok(committed)) => Ok(committed),
+            Ok(Err(error)) => Err(unsettled(&error.to_string())),
+            Err(_) => Err(unsettled("nobody leads with a quorum behind it")),
+        }
+    }
+
+    /// Keeps the binlog files that hold what the ring has not.
+    async fn keep_errant(&self) -> Result<Vec<KeptBinlog>, Refusal> {
+        let committed = self.committed().await?;
+        let place = log_place(&self.connect).await.map_err(at_server)?;
+        let executed = survey(&self.connect).await.map_err(at_server)?.executed;
+        let Some(place) = place else {
+            return Ok(Vec::new());
+        };
+        let member_dir = self.member_dir.clone();
+        let kept = tokio::task::spawn_blocking(move || {
+            let errant = executed.difference(&committed);
+            if errant.is_empty() {
+                return Ok(Vec::new());
+            }
+            let files = errant_files(&place, &executed, &errant)?;
+            let kept = files.iter().map(|file| file.keep(&member_dir));
+            kept.collect::<std::io::Result<Vec<_>>>()
+        });
+        let told = |error: &dyn std::fmt::Display| {
+            Refusal::new(
+                Exit::Refused,
+                format!("the binlog files with errant transactions cannot be kept: {error}"),
+                "nothing was changed; mend that, or add --force to lose them",
+            )
+        };
+        let kept = match kept.await {
+            Ok(kept) => kept.map_err(|error| told(&error))?,
+            Err(error) => return Err(told(&error)),
+        };
+        Ok(kept
+            .into_iter()
+            .map(|tail| KeptBinlog {
+                from: tail.from.display().to_string(),
+                gtids: tail.gtids,
+                kept_as: tail.kept_as,
+            })
+            .collect())
+    }
+
+    /// Waits until all data have come, or nothing more does.
+    async fn copied(
+        &self,
+        account: &CloneAccount,
+        mut copying: Option<JoinHandle<Result<(), ProvisionError>>>,
+        events: &Teller,
+    ) -> Result<(), Stop> {
+        let mut ended = None;
+        let began = Instant::now();
+        loop {
+            if let Some(task) = copying.take_if(|task| task.is_finished()) {
+                ended = Some(match task.await {
+                    Ok(Ok(())) => return Ok(()),
+                    Ok(Err(error)) => error.to_string(),
+                    Err(error) => error.to_string(),
+                });
+            }
+            match look(&self.connect, account).await {
+                CopyState::There | CopyState::Ending => return Ok(()),
+                CopyState::UnderWay { stage, bytes, of } => {
+                    events.tell(&CommandEvent::Copied { stage, bytes, of });
+                }
+                // Its end may be the end of mysqld, which comes back with the copy or without it.
+                CopyState::Down(_) if copying.is_none() => return Ok(()),
+                CopyState::Down(_) => {}
+                CopyState::Not { begun, error } => {
+                    let why = ended.clone().or(error);
+                    if copying.is_none() || began.elapsed() > BEGIN {
+                        let why = why.unwrap_or_else(|| "mysqld copies nothing".to_owned());
+                        return Err(Stop { begun, why });
+                    }
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until mysqld runs with the copy.
+    async fn restarted(&self, account: &CloneAccount) -> Result<(), Stop> {
+        let limit = if self.supervisor.is_some() {
+            COME_BACK
+        } else {
+            BY_HAND
+        };
+        let deadline = Instant::now() + limit;
+        loop {
+            let why = match look(&self.connect, account).await {
+                CopyState::There => return Ok(()),
+                CopyState::Not { error, .. } => {
+                    let why = error.unwrap_or_else(|| "mysqld came back without it".to_owned());
+                    return Err(Stop { begun: true, why });
+                }
+                CopyState::Down(why) => self.why_down().unwrap_or(why),
+                CopyState::Ending | CopyState::UnderWay { .. } => {
+                    "mysqld does not restart".to_owned()
+                }
+            };
+            if Instant::now() >= deadline {
+                return Err(Stop { begun: true, why });
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Gives the server back to its role, the copy being there.
+    async fn complete(&self, donor: &str) -> Result<(), Refusal> {
+        self.note(donor, NoteStep::Copied)?;
+        finish(&self.connect).await.map_err(at_server)?;
+        ProvisionNote::remove(&self.member_dir).map_err(|error| on_disk(&error))?;
+        tracing::info!("mysqld has a copy of the data of `{donor}`");
+        Ok(())
+    }
+
+    /// What mysqld is after a while.
+    async fn followed(&self) -> Result<RoleState, Refusal> {
+        let Some(mut role) = self.role.clone() else {
+            return Ok(RoleState::Unknown);
+        };
+        let works =
+            |status: &RoleStatus| matches!(status.state, RoleState::Following | RoleState::Primary);
+        // What it waits for, its status says.
+        drop(tokio::time::timeout(FOLLOW, role.wait_for(works)).await);
+        Ok(self
+            .role
+            .as_ref()
+            .map_or(RoleState::Unknown, |role| role.borrow().state.clone()))
+    }
+
+    /// Ends an attempt that has removed nothing.
+    fn not_begun(&self, donor: &str, touched: bool, refusal: Refusal) -> Refusal {
+        if touched {
+            self.set(Some(interrupted(donor, Some(&refusal.what))));
+            return refusal;
+        }
+        match ProvisionNote::remove(&self.member_dir) {
+            Ok(()) => self.set(None),
+            Err(error) => self.set(Some(unreadable(&error))),
+        }
+        refusal
+    }
+
+    /// Ends an attempt whose copy did not come.
+    fn stopped(&self, donor: &str, touched: bool, stop: Stop) -> Refusal {
+        let Stop { begun, why } = stop;
+        if !begun {
+            let refusal = Refusal::new(
+                Exit::Error,
+                format!("the data of `{donor}` could not be copied: {why}"),
+                "mend that and try again; nothing was removed by this attempt",
+            );
+            return self.not_begun(donor, touched, refusal);
+        }
+        self.set(Some(interrupted(donor, Some(&why))));
+        Refusal::new(
+            Exit::Error,
+            format!("the copy of the data of `{donor}` was interrupted: {why}"),
+            "mysqld may have lost all of its data and is left alone until the command is given again",
+        )
+    }
+
+    fn note(&self, donor: &str, step: NoteStep) -> Result<(), Refusal> {
+        let note = ProvisionNote {
+            donor: donor.to_owned(),
+            step,
+        };
+        note.store(&self.member_dir)
+            .map_err(|error| on_disk(&error))
+    }
+
+    fn set(&self, hold: Option<Hold>) {
+        self.hold.send_if_modified(|now| {
+            let changed = *now != hold;
+            if let (true, Some(Hold::Interrupted { cause })) = (changed, &hold) {
+                tracing::warn!("mysqld is left alone: {cause}");
+            }
+            *now = hold;
+            changed
+        });
+    }
+}
+
+/// Why a copy did not come.
+struct Stop {
+    /// Whether mysqld may have begun to remove its data.
+    begun: bool,
+    why: String,
+}
+
+fn interrupted(donor: &str, why: Option<&str>) -> Hold {
+    let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+    Hold::Interrupted {
+        cause: format!(
+            "the copy of the data of `{donor}` was interrupted{why}, and mysqld may have lost all of its data; {AGAIN}"
+        ),
+    }
+}
+
+fn unsettled(why: &str) -> Refusal {
+    Refusal::new(
+        Exit::NoQuorum,
+        format!("the ring does not say which transactions are committed: {why}"),
+        "look with `witness status` what it waits for, and try again",
+    )
+}
+
+fn at_server(error: ProvisionError) -> Refusal {
+    Refusal::new(Exit::Error, error.to_string(), "mend that and try again")
+}
+
+fn on_disk(error: &std::io::Error) -> Refusal {
+    Refusal::new(
+        Exit::Error,
+        format!("the note of the provisioning in the member's data directory: {error}"),
+        "mend that and try again",
+    )
+}
