@@ -125,7 +125,13 @@ pub async fn stop_acknowledging(connect: &ConnectOptions) -> Result<(), Conversi
 pub async fn leave_source(connect: &ConnectOptions) -> Result<(), ConversionError> {
     close(connect).await?;
     let mut connection = open(connect).await?;
-    for statement in ["STOP REPLICA", "RESET REPLICA ALL"] {
+    let channels = connection.query("SHOW REPLICA STATUS").await;
+    let channels = channels.map_err(doing("looking at its own replication"))?;
+    let statements: &[&str] = match channels.first() {
+        Some(_) => &["STOP REPLICA", "RESET REPLICA ALL"],
+        None => &[],
+    };
+    for statement in statements {
         let run = connection
             .query_within(statement, Duration::from_secs(60))
             .await;

@@ -76,7 +76,7 @@ impl fmt::Display for MysqldOrder {
 /// What a member says of itself and of its mysqld.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MysqldAnswer {
-    /// Its ring, also one in the making.
+    /// Its ring, once that is made.
     pub ring: Option<RingId>,
     /// What its ring's log begins behind, a GTID set in MySQL's words.
     pub origin: String,

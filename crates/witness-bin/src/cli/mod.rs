@@ -3,6 +3,7 @@
 mod apply;
 mod check;
 mod config_args;
+mod conversion;
 mod demo;
 mod log;
 mod members;
@@ -63,6 +64,10 @@ enum Command {
     /// Show what a commit waits for, and repair a quorum that is lost for good
     #[command(subcommand)]
     Quorum(quorum::QuorumCommand),
+    /// Take a running primary and its replicas into a ring; run beside the primary
+    EnableRaft(Box<conversion::EnableArgs>),
+    /// Give plain MySQL replication back; run beside the primary
+    Detach(Box<conversion::DetachArgs>),
     /// Look at a log on disk, whether or not its member runs
     #[command(subcommand)]
     Log(log::LogCommand),
@@ -100,6 +105,8 @@ pub fn main() -> ExitCode {
         Command::Resume(args) => pause::resume(&args, format),
         Command::MockElection(args) => mock_election::run(&args, format),
         Command::Quorum(command) => quorum::run(&command, format),
+        Command::EnableRaft(args) => conversion::enable(&args, format),
+        Command::Detach(args) => conversion::detach(&args, format),
         Command::Log(command) => log::run(&command, format),
         Command::Apply(args) => apply::run(&args, format),
         Command::Demo(args) => demo::run(&args, format),

@@ -163,7 +163,10 @@ impl<'a> Mysqld<'a> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = now.unwrap_or_default().as_millis();
         Ok(MysqldAnswer {
-            ring: self.desk.book.identity().ring.ring(),
+            ring: match self.desk.book.identity().ring {
+                RingState::Belongs { ring } => Some(ring),
+                RingState::Fresh | RingState::Founding { .. } => None,
+            },
             origin: self.desk.book.origin().gtids().to_owned(),
             hands_off: note,
             steered: self.is_steered(),

@@ -1,0 +1,250 @@
+//! `witness detach`: gives plain MySQL replication back, with the primary where it is.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mysql_link::Secret;
+use mysql_role::conversion::{
+    DetachScene, DetachServer, DetachStep, Planned, Source, acts, plan_detach,
+};
+
+use super::journal::Journal;
+use super::one_at_a_time::OneAtATime;
+use super::stock::{Stock, StockArgs, host_and_port};
+use super::undertaking::{Everybody, Undertaking, look_of, seen};
+use super::write_pause::WritePause;
+use crate::admin::{MysqldAnswer, MysqldOrder, ReplicateFrom};
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::phases::milliseconds;
+use crate::cli::session::{Consent, block_on};
+use crate::config::{PasswordSource, duration_of};
+use crate::terminal::{Failure, Format};
+
+/// Arguments of `witness detach`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DetachArgs {
+    /// Only look, and say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Where the replicas reach the primary; without it the host of its member's address, and mysqld's port
+    #[arg(long, value_name = "HOST:PORT")]
+    source: Option<String>,
+    /// The account that the replicas log in with; without it each member's own, `mysql.user`
+    #[arg(long, value_name = "USER", requires = "replication_password_file")]
+    replication_user: Option<String>,
+    /// The file, on every member's host, whose first line is that account's password
+    #[arg(long, value_name = "FILE", requires = "replication_user")]
+    replication_password_file: Option<PathBuf>,
+    #[command(flatten)]
+    stock: StockArgs,
+    /// How long all of it may take, as in 30s or 10m
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration_of)]
+    timeout: Duration,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+const NAME: &str = "detach";
+
+/// Runs `witness detach`.
+///
+/// # Errors
+/// Exit 4 when something stands in the way, 3 when a member does not answer, 5 when a step is not done in time.
+pub(crate) fn run(args: &DetachArgs, format: Format) -> Result<(), Failure> {
+    let (config, _) = args.config.load()?;
+    let source = args.source.as_deref().map(host_and_port).transpose()?;
+    let undertaking = Undertaking::new(NAME, config, &args.stock, args.timeout, format)?;
+    block_on(async {
+        let mut journal = Journal::open(&undertaking.config.data_dir, "detach.json")?;
+        let everybody = undertaking.everybody().await?;
+        let planned = plan_detach(&scene(&undertaking, &everybody));
+        undertaking.show_plan(&planned, &[])?;
+        let steps = planned.as_ref().map(Vec::as_slice).unwrap_or_default();
+        let all_done = steps.iter().all(|planned| planned.done);
+        if args.dry_run || all_done {
+            let document = undertaking.document(&planned, &[], all_done, None);
+            let words = match all_done {
+                true => "\nEverything is done already.\n",
+                false => "\nNothing was done. Without --dry-run it is carried out.\n",
+            };
+            return undertaking.end(&document, words);
+        }
+        args.consent.to(&format!(
+            "Give plain replication back to the servers of ring `{}`? Nobody takes over any more when the primary fails.",
+            undertaking.config.ring_name
+        ))?;
+        let data_dir = &undertaking.config.data_dir;
+        let lock = OneAtATime::take(data_dir, &undertaking.connect).await?;
+        let mut detaching = Detaching {
+            args,
+            undertaking: &undertaking,
+            everybody: &everybody,
+            source,
+            pause: None,
+        };
+        for Planned { step, done } in steps {
+            if !done {
+                let work = detaching.carry_out(step);
+                undertaking.step(&mut journal, step, work).await?;
+            }
+        }
+        drop(lock);
+        let pause = detaching.pause.map(|pause| pause.as_secs_f64());
+        if pause.is_some() {
+            journal.entries.write_pause_seconds = pause;
+        }
+        let pause = journal.entries.write_pause_seconds;
+        journal.keep()?;
+        let document = undertaking.document(&planned, &[], true, pause);
+        let noticed = match pause {
+            Some(seconds) => format!("Clients could not write for {}.", milliseconds(seconds)),
+            None => "For how long clients could not write was not seen.".to_owned(),
+        };
+        let words = format!(
+            "\nThe mysqld of `{}` is a plain primary. {noticed}\nThe members leave all servers alone; stop them when you \
+             like. Their data directories stay.\n",
+            undertaking.config.own.name
+        );
+        undertaking.end(&document, &words)
+    })
+}
+
+fn scene(undertaking: &Undertaking, everybody: &Everybody) -> DetachScene {
+    let server = |name: &str, answer: &Result<MysqldAnswer, String>| DetachServer {
+        name: name.to_owned(),
+        look: answer.clone().and_then(look_of),
+        steered: answer.as_ref().is_ok_and(|answer| answer.steered),
+    };
+    let others = everybody.others.iter();
+    DetachScene {
+        primary: server(&undertaking.config.own.name, &Ok(everybody.own.clone())),
+        leads: everybody.report.leader == Some(undertaking.config.own.id),
+        others: others
+            .map(|(place, answer)| server(&place.name, answer))
+            .collect(),
+        stock: everybody.stock.clone(),
+    }
+}
+
+/// The steps under way.
+struct Detaching<'a> {
+    args: &'a DetachArgs,
+    undertaking: &'a Undertaking,
+    everybody: &'a Everybody,
+    source: Option<(String, u16)>,
+    pause: Option<Duration>,
+}
+
+impl Detaching<'_> {
+    async fn carry_out(&mut self, step: &DetachStep) -> Result<(), Failure> {
+        match step {
+            DetachStep::LetGo(name) => self.let_go(name).await,
+            DetachStep::Release => self.release().await,
+            DetachStep::Replicate(place) => {
+                let stock = self.undertaking.stock.iter();
+                match stock.clone().find(|stock| stock.address == *place) {
+                    Some(stock) => self.stock_replicates(stock).await,
+                    None => self.replicates(place).await,
+                }
+            }
+        }
+    }
+
+    /// A follower is let go once it has what the primary has now, so that it lacks little meanwhile.
+    async fn let_go(&self, name: &str) -> Result<(), Failure> {
+        let (undertaking, directory) = (self.undertaking, &self.everybody.directory);
+        let (own, place) = (
+            undertaking.own_place(directory)?,
+            self.everybody.place(name)?,
+        );
+        let executed = undertaking.executed(own, directory).await?;
+        undertaking.until_executed(place, directory, &executed).await?;
+        let order = undertaking.order(place, directory, MysqldOrder::LetFollowerGo);
+        order.await?;
+        Ok(())
+    }
+
+    /// The one step that clients notice.
+    async fn release(&mut self) -> Result<(), Failure> {
+        let (undertaking, directory) = (self.undertaking, &self.everybody.directory);
+        let own = undertaking.own_place(directory)?;
+        let watch = WritePause::watch(&undertaking.connect).await;
+        let watch = watch.map_err(|error| Failure::error(error.to_string()))?;
+        let order = undertaking.order(own, directory, MysqldOrder::LetPrimaryGo);
+        order.await?;
+        self.pause = watch.end().await;
+        Ok(())
+    }
+
+    /// Where the primary is reached, and whether over TLS.
+    async fn primary(&self) -> Result<ReplicateFrom, Failure> {
+        let directory = &self.everybody.directory;
+        let own = self.undertaking.own_place(directory)?;
+        let look = seen(&own.name, self.undertaking.look(own, directory).await?)?;
+        let (host, port) = match &self.source {
+            Some(source) => source.clone(),
+            None => (host_and_port(&own.address)?.0, look.port),
+        };
+        Ok(ReplicateFrom {
+            host,
+            port,
+            tls: look.tls,
+            user: self.args.replication_user.clone(),
+            password_file: self.args.replication_password_file.clone(),
+        })
+    }
+
+    async fn replicates(&self, name: &str) -> Result<(), Failure> {
+        let (undertaking, directory) = (self.undertaking, &self.everybody.directory);
+        let place = self.everybody.place(name)?;
+        let order = MysqldOrder::Replicate(self.primary().await?);
+        undertaking.order(place, directory, order).await?;
+        loop {
+            let look = seen(name, undertaking.look(place, directory).await?)?;
+            if look.follows(self.primary_uuid()) {
+                return Ok(());
+            }
+            let errors = look.replicates_from.iter().map(|from| from.error.as_str());
+            undertaking.wait(name, &errors.collect::<String>()).await?;
+        }
+    }
+
+    fn primary_uuid(&self) -> Option<uuid::Uuid> {
+        self.everybody.own.look.as_ref()?.uuid
+    }
+
+    async fn stock_replicates(&self, stock: &Stock) -> Result<(), Failure> {
+        let from = self.primary().await?;
+        let password = match &self.args.replication_password_file {
+            None => self.undertaking.connect.password.clone(),
+            Some(file) => {
+                let read = PasswordSource::File(file.clone()).read();
+                Secret::new(read.map_err(|error| {
+                    Failure::error(format!("{} cannot be read: {error}", file.display()))
+                })?)
+            }
+        };
+        let source = Source {
+            host: from.host,
+            port: from.port,
+            user: from
+                .user
+                .unwrap_or_else(|| self.undertaking.connect.user.clone()),
+            password,
+            tls: from.tls,
+        };
+        let followed = acts::follow_source(&stock.connect, &source).await;
+        followed.map_err(|error| Failure::error(error.to_string()))?;
+        loop {
+            let look = stock.look().await.map_err(Failure::error)?;
+            if look.follows(self.primary_uuid()) {
+                return Ok(());
+            }
+            let errors = look.replicates_from.iter().map(|from| from.error.as_str());
+            let why = errors.collect::<String>();
+            self.undertaking.wait(&stock.address, &why).await?;
+        }
+    }
+}

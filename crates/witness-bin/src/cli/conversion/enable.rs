@@ -1,0 +1,369 @@
+//! `witness enable-raft`: takes a running primary and its replicas into a ring.
+
+use std::time::Duration;
+
+use binlog_format::gtid::GtidSet;
+use mysql_role::conversion::{
+    EnableScene, EnableServer, EnableStep, Obstacle, Planned, Source, acts, plan_enable,
+};
+
+use super::journal::Journal;
+use super::one_at_a_time::OneAtATime;
+use super::stock::{StockArgs, host_and_port};
+use super::undertaking::{Everybody, Undertaking, look_of, seen};
+use super::write_pause::WritePause;
+use crate::admin::{CommandResult, MysqldAnswer, MysqldOrder, OperatorCommand};
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::phases::milliseconds;
+use crate::cli::session::{Consent, another_answer, block_on};
+use crate::config::duration_of;
+use crate::status::{MysqlView, Question, answer};
+use crate::terminal::{Exit, Failure, Format};
+
+/// Arguments of `witness enable-raft`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EnableArgs {
+    /// Only look, and say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    stock: StockArgs,
+    /// The binlog server that the replicas without a member are to follow; its account is that of this [binlog_server] section
+    #[arg(long, value_name = "HOST:PORT")]
+    binlog_server: Option<String>,
+    /// How long all of it may take, as in 30s or 10m
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration_of)]
+    timeout: Duration,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+const NAME: &str = "enable-raft";
+
+/// Runs `witness enable-raft`.
+///
+/// # Errors
+/// Exit 4 when something stands in the way, 3 when a member does not answer, 5 when a step is not done in time.
+pub(crate) fn run(args: &EnableArgs, format: Format) -> Result<(), Failure> {
+    let (config, _) = args.config.load()?;
+    let binlog_server = args.binlog_server.as_deref().map(host_and_port).transpose()?;
+    let undertaking = Undertaking::new(NAME, config, &args.stock, args.timeout, format)?;
+    block_on(async {
+        let mut journal = Journal::open(&undertaking.config.data_dir, "enable-raft.json")?;
+        let everybody = undertaking.everybody().await?;
+        let scene = scene(&undertaking, &everybody, binlog_server);
+        let planned = plan(&undertaking, &everybody, &scene);
+        let remarks = remarks(&scene, &everybody);
+        undertaking.show_plan(&planned, &remarks)?;
+        let steps = planned.as_ref().map(Vec::as_slice).unwrap_or_default();
+        let all_done = steps.iter().all(|planned| planned.done);
+        if args.dry_run || all_done {
+            let document = undertaking.document(&planned, &remarks, all_done, None);
+            let words = match all_done {
+                true => "\nEverything is done already.\n",
+                false => "\nNothing was done. Without --dry-run it is carried out.\n",
+            };
+            return undertaking.end(&document, words);
+        }
+        args.consent.to(&format!(
+            "Make ring `{}` over these servers? Clients cannot write for a moment.",
+            undertaking.config.ring_name
+        ))?;
+        let data_dir = &undertaking.config.data_dir;
+        let lock = OneAtATime::take(data_dir, &undertaking.connect).await?;
+        let mut enabling = Enabling {
+            undertaking: &undertaking,
+            everybody: &everybody,
+            scene: &scene,
+            pause: None,
+        };
+        for Planned { step, done } in steps {
+            if !done {
+                let work = enabling.carry_out(step);
+                undertaking.step(&mut journal, step, work).await?;
+            }
+        }
+        drop(lock);
+        let pause = enabling.pause.map(|pause| pause.as_secs_f64());
+        if pause.is_some() {
+            journal.entries.write_pause_seconds = pause;
+        }
+        let pause = journal.entries.write_pause_seconds;
+        journal.keep()?;
+        let document = undertaking.document(&planned, &remarks, true, pause);
+        undertaking.end(&document, &end_words(&undertaking, pause))
+    })
+}
+
+fn end_words(undertaking: &Undertaking, pause: Option<f64>) -> String {
+    let pause = match pause {
+        Some(seconds) => format!("Clients could not write for {}.", milliseconds(seconds)),
+        None => "For how long clients could not write was not seen.".to_owned(),
+    };
+    format!(
+        "\nRing `{}` has the primary, beside `{}`. {pause}\n",
+        undertaking.config.ring_name, undertaking.config.own.name
+    )
+}
+
+fn scene(
+    undertaking: &Undertaking,
+    everybody: &Everybody,
+    binlog_server: Option<(String, u16)>,
+) -> EnableScene {
+    let server = |name: &str, answer: &Result<MysqldAnswer, String>| EnableServer {
+        name: name.to_owned(),
+        look: answer.clone().and_then(look_of),
+        hands_off: answer.as_ref().is_ok_and(|answer| answer.hands_off),
+        steered: answer.as_ref().is_ok_and(|answer| answer.steered),
+    };
+    let others = everybody.others.iter();
+    let own = &everybody.own;
+    let origin = own.ring.and_then(|_| own.origin.parse::<GtidSet>().ok());
+    EnableScene {
+        primary: server(&undertaking.config.own.name, &Ok(own.clone())),
+        others: others
+            .map(|(place, answer)| server(&place.name, answer))
+            .collect(),
+        stock: everybody.stock.clone(),
+        binlog_server: binlog_server.filter(|_| undertaking.config.binlog_server.is_some()),
+        origin,
+        leads: everybody.report.leader == Some(undertaking.config.own.id),
+    }
+}
+
+/// The plan, with what the members' rings say.
+fn plan(
+    undertaking: &Undertaking,
+    everybody: &Everybody,
+    scene: &EnableScene,
+) -> Result<Vec<Planned<EnableStep>>, Vec<Obstacle>> {
+    let planned = plan_enable(scene);
+    let own = everybody.own.ring;
+    let mut foreign: Vec<Obstacle> = everybody
+        .report
+        .members
+        .iter()
+        .filter(|member| member.id != undertaking.config.own.id)
+        .filter_map(|member| {
+            let ring = member.view.as_ref()?.ring.id?;
+            (Some(ring) != own && own.is_some()).then(|| {
+                Obstacle::new(
+                    &member.name,
+                    format!("it belongs to ring {ring} already"),
+                    "start it with an empty data directory, without --bootstrap",
+                )
+            })
+        })
+        .collect();
+    if foreign.is_empty() {
+        return planned;
+    }
+    foreign.extend(planned.err().unwrap_or_default());
+    Err(foreign)
+}
+
+fn remarks(scene: &EnableScene, everybody: &Everybody) -> Vec<String> {
+    let mut remarks = everybody.clocks();
+    if let Ok(look) = &scene.primary.look
+        && !look.to_be_set.is_empty()
+        && !scene.primary.steered
+    {
+        remarks.push(format!(
+            "the member sets at the primary what is not so yet: {}",
+            look.to_be_set.join("; ")
+        ));
+    }
+    if let Ok(look) = &scene.primary.look
+        && look.waits_for_acks
+        && !scene.primary.steered
+    {
+        remarks.push(
+            "until the ring has the primary, its commits wait for nobody: semi-sync is switched off for that moment"
+                .to_owned(),
+        );
+    }
+    remarks
+}
+
+/// The steps under way.
+struct Enabling<'a> {
+    undertaking: &'a Undertaking,
+    everybody: &'a Everybody,
+    scene: &'a EnableScene,
+    pause: Option<Duration>,
+}
+
+impl Enabling<'_> {
+    async fn carry_out(&mut self, step: &EnableStep) -> Result<(), Failure> {
+        let own = self.undertaking.config.own.name.clone();
+        match step {
+            EnableStep::HandsOff(name) => self.order(name, MysqldOrder::HandsOff).await,
+            EnableStep::Found => self.found().await,
+            EnableStep::Lead => self.lead().await,
+            EnableStep::Prepare => self.order(&own, MysqldOrder::Prepare).await,
+            EnableStep::StopWaiting => self.order(&own, MysqldOrder::StopWaiting).await,
+            EnableStep::StopAcknowledging(place) => self.stop_acknowledging(place).await,
+            EnableStep::Steer => self.steer().await,
+            EnableStep::Follow(name) => self.follow(name).await,
+            EnableStep::Repoint(address) => self.repoint(address).await,
+        }
+    }
+
+    async fn order(&self, name: &str, order: MysqldOrder) -> Result<(), Failure> {
+        let (place, directory) = (self.everybody.place(name)?, &self.everybody.directory);
+        self.undertaking.order(place, directory, order).await?;
+        Ok(())
+    }
+
+    async fn found(&self) -> Result<(), Failure> {
+        let (undertaking, directory) = (self.undertaking, &self.everybody.directory);
+        let own = undertaking.own_place(directory)?;
+        let look = seen(&own.name, undertaking.look(own, directory).await?)?;
+        let command = OperatorCommand::Found {
+            origin: look.executed,
+        };
+        match undertaking.command(own, directory, command).await? {
+            CommandResult::Founded(_) => Ok(()),
+            other => Err(another_answer(&other)),
+        }
+    }
+
+    async fn lead(&self) -> Result<(), Failure> {
+        let undertaking = self.undertaking;
+        let own = undertaking.config.own.id;
+        loop {
+            let report = undertaking.operator.ring().await;
+            match report.leader {
+                Some(leader) if leader == own => return Ok(()),
+                Some(_) => {
+                    let command = OperatorCommand::Promote {
+                        to: own,
+                        force: true,
+                    };
+                    let until = undertaking.until;
+                    // Refused while the ring is still arranging itself; asked again until the time is over.
+                    let promoted = undertaking.operator.lead(&report, &command, until, |_| {});
+                    if let Err(failure) = promoted.await {
+                        undertaking.wait("the ring", &failure.what).await?;
+                    }
+                }
+                None => undertaking.wait("the ring", "nobody leads it yet").await?,
+            }
+        }
+    }
+
+    async fn stop_acknowledging(&self, place: &str) -> Result<(), Failure> {
+        let stock = self.undertaking.stock.iter();
+        match stock.clone().find(|stock| stock.address == place) {
+            None => self.order(place, MysqldOrder::StopAcknowledging).await,
+            Some(stock) => {
+                let stopped = acts::stop_acknowledging(&stock.connect).await;
+                stopped.map_err(|error| Failure::error(error.to_string()))
+            }
+        }
+    }
+
+    /// The one step that clients notice.
+    async fn steer(&mut self) -> Result<(), Failure> {
+        let undertaking = self.undertaking;
+        let own = undertaking.own_place(&self.everybody.directory)?;
+        let watch = WritePause::watch(&undertaking.connect).await;
+        let watch = watch.map_err(|error| Failure::error(error.to_string()))?;
+        self.order(&own.name, MysqldOrder::Steer).await?;
+        let primary = undertaking.until_view(own, |view| answer(Question::Primary, view));
+        primary.await?;
+        self.pause = watch.end().await;
+        Ok(())
+    }
+
+    async fn follow(&self, name: &str) -> Result<(), Failure> {
+        let (undertaking, directory) = (self.undertaking, &self.everybody.directory);
+        let (own, place) = (
+            undertaking.own_place(directory)?,
+            self.everybody.place(name)?,
+        );
+        // What the ring's log does not have, it can only get from the primary.
+        let origin = self.origin().await?;
+        undertaking.until_executed(place, directory, &origin).await?;
+        let left = undertaking.order(place, directory, MysqldOrder::LeaveSource);
+        left.await?;
+        // What it got from the primary before the ring acknowledged that is committed by now, or soon.
+        let executed = undertaking.executed(place, directory).await?;
+        undertaking.until_executed(own, directory, &executed).await?;
+        self.order(name, MysqldOrder::Steer).await?;
+        let following = |view: &crate::status::MemberView| follows(view.mysql.as_ref());
+        undertaking.until_view(place, following).await
+    }
+
+    async fn origin(&self) -> Result<GtidSet, Failure> {
+        if let Some(origin) = &self.scene.origin {
+            return Ok(origin.clone());
+        }
+        let directory = &self.everybody.directory;
+        let own = self.undertaking.own_place(directory)?;
+        let answer = self.undertaking.look(own, directory).await?;
+        answer.origin.parse().map_err(|error| {
+            Failure::error(format!("what the ring's log begins behind cannot be read: {error}"))
+        })
+    }
+
+    async fn repoint(&self, address: &str) -> Result<(), Failure> {
+        let undertaking = self.undertaking;
+        let stock = undertaking.stock.iter();
+        let stock = stock.clone().find(|stock| stock.address == address);
+        let server = undertaking.config.binlog_server.as_ref();
+        let (Some(stock), Some(server), Some((host, port))) =
+            (stock, server, &self.scene.binlog_server)
+        else {
+            return Err(Failure::new(
+                Exit::Refused,
+                "there is no binlog server that it could follow",
+                "give --binlog-server",
+            ));
+        };
+        let origin = self.origin().await?;
+        loop {
+            let look = stock.look().await.map_err(Failure::error)?;
+            let executed = look.executed().unwrap_or_default();
+            if executed.contains_set(&origin) {
+                break;
+            }
+            undertaking.wait(address, "it has not all that was there before the ring").await?;
+        }
+        let password = server.password.read().map_err(|error| {
+            Failure::error(format!("the password of [binlog_server] cannot be read: {error}"))
+        })?;
+        let source = Source {
+            host: host.clone(),
+            port: *port,
+            user: server.user.clone(),
+            password: mysql_link::Secret::new(password),
+            tls: server.certificate.is_some(),
+        };
+        let followed = acts::follow_source(&stock.connect, &source).await;
+        followed.map_err(|error| Failure::error(error.to_string()))?;
+        loop {
+            let look = stock.look().await.map_err(Failure::error)?;
+            let running = |channel: &mysql_role::conversion::ReplicatesFrom| {
+                channel.receives && channel.applies
+            };
+            if look.replicates_from.iter().any(running) {
+                return Ok(());
+            }
+            let error = look.replicates_from.iter().map(|from| from.error.as_str());
+            undertaking.wait(address, &error.collect::<String>()).await?;
+        }
+    }
+}
+
+/// Whether a follower follows, or has nothing that could be applied to it.
+fn follows(mysql: Option<&MysqlView>) -> Result<(), String> {
+    match mysql {
+        None => Err("its mysqld is not looked after yet".to_owned()),
+        Some(mysql) if mysql.following || !mysql.applies => Ok(()),
+        Some(mysql) => Err(mysql.trouble.clone().unwrap_or_else(|| mysql.role.clone())),
+    }
+}

@@ -1,0 +1,142 @@
+//! The file in the data directory that says what was done, step by step, with the time and what clients noticed of it. Replaced as
+//! a whole; kept when all is done. A file of another run goes on.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use crate::terminal::{Exit, Failure};
+
+/// What a journal holds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Entries {
+    /// What was done, in order.
+    pub(super) steps: Vec<Entry>,
+    /// For how long clients could not write, in seconds, where a run has seen it from begin to end.
+    pub(super) write_pause_seconds: Option<f64>,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// Which one.
+    pub(super) step: String,
+    /// When it began, in milliseconds since the epoch.
+    pub(super) began_ms: u64,
+    /// How long it took; none when its end was not seen.
+    pub(super) seconds: Option<f64>,
+}
+
+/// See the module.
+pub(super) struct Journal {
+    path: PathBuf,
+    pub(super) entries: Entries,
+}
+
+impl Journal {
+    /// The journal of this name, with what an earlier run has written.
+    ///
+    /// # Errors
+    /// When it is there and cannot be read.
+    pub(super) fn open(data_dir: &Path, name: &str) -> Result<Self, Failure> {
+        let path = data_dir.join(name);
+        let entries = match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
+                Failure::new(
+                    Exit::Error,
+                    format!("{} is no journal: {error}", path.display()),
+                    "move it away; the steps that are done are found out without it",
+                )
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Entries::default(),
+            Err(error) => {
+                return Err(Failure::error(format!("{}: {error}", path.display())));
+            }
+        };
+        Ok(Self { path, entries })
+    }
+
+    /// A step begins. Durable when it returns.
+    ///
+    /// # Errors
+    /// When it cannot be written; the step must not begin then.
+    pub(super) fn begins(&mut self, step: String) -> Result<(), Failure> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let began_ms = now.unwrap_or_default().as_millis();
+        self.entries.steps.push(Entry {
+            step,
+            began_ms: u64::try_from(began_ms).unwrap_or(u64::MAX),
+            seconds: None,
+        });
+        self.write()
+    }
+
+    /// It is done. Durable when it returns.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn ends(&mut self, seconds: f64) -> Result<(), Failure> {
+        if let Some(entry) = self.entries.steps.last_mut() {
+            entry.seconds = Some(seconds);
+        }
+        self.write()
+    }
+
+    /// What else was found is kept. Durable when it returns.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn keep(&self) -> Result<(), Failure> {
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), Failure> {
+        let written = || -> io::Result<()> {
+            let temporary = self.path.with_extension("new");
+            let mut file = File::create(&temporary)?;
+            file.write_all(&serde_json::to_vec_pretty(&self.entries)?)?;
+            file.sync_all()?;
+            std::fs::rename(&temporary, &self.path)?;
+            match self.path.parent() {
+                Some(folder) => File::open(folder)?.sync_all(),
+                None => Ok(()),
+            }
+        };
+        written().map_err(|error| {
+            Failure::new(
+                Exit::Error,
+                format!("the journal {} cannot be written: {error}", self.path.display()),
+                "run this on the member's host, as the account that the member runs as",
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_run_goes_on_in_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(directory.path(), "enable-raft.json").unwrap();
+        journal.begins("one".into()).unwrap();
+        journal.ends(0.25).unwrap();
+        journal.begins("two".into()).unwrap();
+        let again = Journal::open(directory.path(), "enable-raft.json").unwrap();
+        assert_eq!(again.entries, journal.entries);
+        let seconds: Vec<_> = again
+            .entries
+            .steps
+            .iter()
+            .map(|entry| entry.seconds)
+            .collect();
+        assert_eq!(seconds, [Some(0.25), None]);
+        std::fs::write(directory.path().join("enable-raft.json"), "{").unwrap();
+        let failure = Journal::open(directory.path(), "enable-raft.json").err().unwrap();
+        assert!(failure.what.contains("is no journal"), "{failure}");
+    }
+}

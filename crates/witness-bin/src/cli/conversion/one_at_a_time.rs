@@ -1,0 +1,60 @@
+//! That nobody else does the same at the same time: a lock in the data directory against this host, and a lock in the primary's
+//! mysqld against all others. Both go with the process.
+
+use std::fs::{File, TryLockError};
+use std::path::Path;
+
+use mysql_link::{ConnectOptions, Connection};
+
+use crate::terminal::{Exit, Failure};
+
+const FILE_NAME: &str = "conversion.lock";
+const LOCK_NAME: &str = "witness.conversion";
+
+/// See the module.
+pub(super) struct OneAtATime {
+    _file: File,
+    _connection: Connection,
+}
+
+impl OneAtATime {
+    /// Takes both locks.
+    ///
+    /// # Errors
+    /// Exit 4 when somebody has one of them; exit 1 when they cannot be asked for.
+    pub(super) async fn take(data_dir: &Path, primary: &ConnectOptions) -> Result<Self, Failure> {
+        let path = data_dir.join(FILE_NAME);
+        let file = File::create(&path).map_err(|error| {
+            Failure::new(
+                Exit::Error,
+                format!("{} cannot be made: {error}", path.display()),
+                "run this on the member's host, as the account that the member runs as",
+            )
+        })?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(busy(&path.display().to_string())),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        let failed = |error| Failure::error(format!("the primary's mysqld cannot be locked: {error}"));
+        let mut connection = Connection::open(primary).await.map_err(failed)?;
+        let asked = format!("SELECT GET_LOCK('{LOCK_NAME}', 0)");
+        let taken = connection.query(&asked).await.map_err(failed)?;
+        let taken = taken.first().and_then(|row| row.text_at(0));
+        if taken != Some("1") {
+            return Err(busy(&format!("the lock `{LOCK_NAME}` of the primary's mysqld")));
+        }
+        Ok(Self {
+            _file: file,
+            _connection: connection,
+        })
+    }
+}
+
+fn busy(what: &str) -> Failure {
+    Failure::new(
+        Exit::Refused,
+        format!("somebody else has {what}: an enable-raft or a detach is under way"),
+        "nothing was done; wait until that has ended",
+    )
+}

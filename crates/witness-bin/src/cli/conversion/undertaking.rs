@@ -1,0 +1,467 @@
+//! What both commands share: who is asked, how a member is ordered, how a step is shown and written down, how a plan is printed.
+
+use std::fmt::{Display, Write};
+use std::io::Write as _;
+use std::time::{Duration, SystemTime};
+
+use binlog_format::gtid::GtidSet;
+use mysql_link::ConnectOptions;
+use mysql_role::conversion::{Obstacle, Planned, ServerLook};
+use raft_types::MemberKind;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::journal::Journal;
+use super::stock::{Stock, StockArgs};
+use crate::admin::{
+    CommandResult, Directory, MysqldAnswer, MysqldOrder, Operator, OperatorCommand, Place,
+};
+use crate::cli::phases::milliseconds;
+use crate::cli::session::another_answer;
+use crate::config::{Config, MysqlSettings};
+use crate::node::connect_options;
+use crate::status::{Asker, MemberView, RingReport};
+use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+
+/// Between two looks at what is waited for.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long one order may take.
+const ORDER_LIMIT: Duration = Duration::from_secs(60);
+/// Clocks that differ by more are told: what a follower is behind is counted by them.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub(super) struct Undertaking {
+    pub(super) config: Config,
+    pub(super) connect: ConnectOptions,
+    pub(super) stock: Vec<Stock>,
+    pub(super) operator: Operator,
+    pub(super) until: Instant,
+    format: Format,
+    name: &'static str,
+}
+
+/// Everybody at one moment.
+pub(super) struct Everybody {
+    pub(super) report: RingReport,
+    pub(super) directory: Directory,
+    pub(super) own: MysqldAnswer,
+    pub(super) others: Vec<(Place, Result<MysqldAnswer, String>)>,
+    pub(super) stock: Vec<(String, Result<ServerLook, String>)>,
+}
+
+/// What `--output json` prints.
+#[derive(Debug, Serialize)]
+pub(super) struct Document {
+    /// The steps, with what was done before.
+    pub(super) plan: Vec<StepDocument>,
+    /// What stands in the way.
+    pub(super) obstacles: Vec<String>,
+    /// What is worth knowing.
+    pub(super) remarks: Vec<String>,
+    /// Whether all is done.
+    pub(super) done: bool,
+    /// For how long clients could not write, if that was seen.
+    pub(super) write_pause_seconds: Option<f64>,
+}
+
+/// One step.
+#[derive(Debug, Serialize)]
+pub(super) struct StepDocument {
+    step: String,
+    done: bool,
+}
+
+impl Undertaking {
+    /// For the database member of this configuration.
+    ///
+    /// # Errors
+    /// Exit 2 when it is a witness, or something given cannot be read.
+    pub(super) fn new(
+        name: &'static str,
+        config: Config,
+        stock: &StockArgs,
+        timeout: Duration,
+        format: Format,
+    ) -> Result<Self, Failure> {
+        let settings = config.mysql.as_ref().ok_or_else(|| witness(&config))?;
+        let connect = account(settings)?;
+        let asker = Asker::new(&config)
+            .map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))?;
+        Ok(Self {
+            stock: stock.read(&connect)?,
+            connect,
+            config,
+            operator: Operator::new(asker),
+            until: Instant::now() + timeout,
+            format,
+            name,
+        })
+    }
+
+    /// Looks at everybody, at the own server last: what the others have of it, it has then.
+    ///
+    /// # Errors
+    /// When a member does not answer.
+    pub(super) async fn everybody(&self) -> Result<Everybody, Failure> {
+        let report = self.operator.ring().await;
+        let directory = Directory::of(&report);
+        if let Some(silent) = report.members.iter().find(|member| member.view.is_none()) {
+            let error = silent.error.as_deref().unwrap_or("it does not answer");
+            return Err(Failure::new(
+                Exit::NoQuorum,
+                format!("`{}` does not answer: {error}", silent.name),
+                format!("start it (`witness run`, without --bootstrap), then run {} again", self.name),
+            ));
+        }
+        let own_id = self.config.own.id;
+        let databases = directory
+            .places()
+            .filter(|place| place.kind == MemberKind::Database && place.id != own_id);
+        let mut others = Vec::new();
+        for place in databases {
+            let answer = self.look(place, &directory).await;
+            others.push((place.clone(), answer.map_err(|failure| failure.what)));
+        }
+        let mut stock = Vec::new();
+        for replica in &self.stock {
+            stock.push((replica.address.clone(), replica.look().await));
+        }
+        let own = self.own_place(&directory)?.clone();
+        let own = self.look(&own, &directory).await?;
+        Ok(Everybody {
+            report,
+            directory,
+            own,
+            others,
+            stock,
+        })
+    }
+
+    /// The member of this configuration.
+    ///
+    /// # Errors
+    /// Never for a configuration that was read.
+    pub(super) fn own_place<'d>(&self, directory: &'d Directory) -> Result<&'d Place, Failure> {
+        directory.get(self.config.own.id).ok_or_else(|| {
+            Failure::error("the member of this configuration is not in its own list of members")
+        })
+    }
+
+    /// What a member says of itself and of its mysqld.
+    ///
+    /// # Errors
+    /// The member's refusal.
+    pub(super) async fn look(
+        &self,
+        place: &Place,
+        directory: &Directory,
+    ) -> Result<MysqldAnswer, Failure> {
+        self.order(place, directory, MysqldOrder::Look).await
+    }
+
+    /// Has a member do something.
+    ///
+    /// # Errors
+    /// The member's refusal; exit 5 when its end is not known.
+    pub(super) async fn order(
+        &self,
+        place: &Place,
+        directory: &Directory,
+        order: MysqldOrder,
+    ) -> Result<MysqldAnswer, Failure> {
+        match self.command(place, directory, OperatorCommand::Mysqld { order }).await? {
+            CommandResult::Mysqld(answer) => Ok(*answer),
+            other => Err(another_answer(&other)),
+        }
+    }
+
+    /// Has a member carry a command out.
+    ///
+    /// # Errors
+    /// As [`Self::order`].
+    pub(super) async fn command(
+        &self,
+        place: &Place,
+        directory: &Directory,
+        command: OperatorCommand,
+    ) -> Result<CommandResult, Failure> {
+        let until = self.until.min(Instant::now() + ORDER_LIMIT);
+        let asked = self.operator.at(place, directory, &command, until, |_| {});
+        asked.await.map_err(|mut failure| {
+            failure.what = format!("`{}`: {}", place.name, failure.what);
+            failure
+        })
+    }
+
+    /// Waits until a member's view is as wanted.
+    ///
+    /// # Errors
+    /// Exit 5 when it is not in time; with what it says instead.
+    pub(super) async fn until_view(
+        &self,
+        place: &Place,
+        wanted: impl Fn(&MemberView) -> Result<(), String>,
+    ) -> Result<(), Failure> {
+        loop {
+            let report = self.operator.ring().await;
+            let view = report
+                .members
+                .into_iter()
+                .find(|member| member.id == place.id)
+                .and_then(|member| member.view);
+            let why = match view.as_ref().map(&wanted) {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(why)) => why,
+                None => "it does not answer".to_owned(),
+            };
+            self.wait(&place.name, &why).await?;
+        }
+    }
+
+    /// Waits a moment before the next look.
+    ///
+    /// # Errors
+    /// Exit 5 when the time is over.
+    pub(super) async fn wait(&self, place: &str, why: &str) -> Result<(), Failure> {
+        if Instant::now() >= self.until {
+            return Err(Failure::new(
+                Exit::Unknown,
+                format!("`{place}` is not so far in time: {why}"),
+                format!("mend that, and run {} again: it goes on where it was", self.name),
+            ));
+        }
+        tokio::time::sleep(LOOK).await;
+        Ok(())
+    }
+
+    /// Waits until a member's server has all of these transactions.
+    ///
+    /// # Errors
+    /// When it cannot be looked at, or has not in time.
+    pub(super) async fn until_executed(
+        &self,
+        place: &Place,
+        directory: &Directory,
+        wanted: &GtidSet,
+    ) -> Result<(), Failure> {
+        loop {
+            let lacks = wanted.difference(&self.executed(place, directory).await?);
+            if lacks.is_empty() {
+                return Ok(());
+            }
+            let why = format!("it is {} transactions behind", lacks.count());
+            self.wait(&place.name, &why).await?;
+        }
+    }
+
+    /// What a member's server has executed.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub(super) async fn executed(
+        &self,
+        place: &Place,
+        directory: &Directory,
+    ) -> Result<GtidSet, Failure> {
+        let look = seen(&place.name, self.look(place, directory).await?)?;
+        look.executed().map_err(|error| {
+            Failure::error(format!("gtid_executed of `{}` cannot be read: {error}", place.name))
+        })
+    }
+
+    /// Carries one step out, shows it, and writes it down.
+    ///
+    /// # Errors
+    /// Its own, with the way back.
+    pub(super) async fn step(
+        &self,
+        journal: &mut Journal,
+        step: &impl Display,
+        work: impl Future<Output = Result<(), Failure>>,
+    ) -> Result<(), Failure> {
+        journal.begins(step.to_string())?;
+        let began = Instant::now();
+        work.await.map_err(|mut failure| {
+            failure.what = format!("{step}: {}", failure.what);
+            if !failure.advice.is_empty() {
+                failure.advice += "\n  ";
+            }
+            failure.advice += &format!(
+                "`witness {}` goes on where it was; `witness {}` goes back",
+                self.name,
+                match self.name {
+                    "detach" => "enable-raft",
+                    _ => "detach",
+                }
+            );
+            failure
+        })?;
+        let seconds = began.elapsed().as_secs_f64();
+        journal.ends(seconds)?;
+        if self.format == Format::Table {
+            let mut err = std::io::stderr().lock();
+            writeln!(err, "{:<60} {:>10}", step.to_string(), milliseconds(seconds))?;
+        }
+        Ok(())
+    }
+
+    /// Prints a plan, or what stands in its way.
+    ///
+    /// # Errors
+    /// Exit 4 with what stands in the way.
+    pub(super) fn show_plan<S: Display>(
+        &self,
+        planned: &Result<Vec<Planned<S>>, Vec<Obstacle>>,
+        remarks: &[String],
+    ) -> Result<(), Failure> {
+        let mut text = String::new();
+        let obstacles = match planned {
+            Ok(steps) => {
+                for Planned { step, done } in steps {
+                    let mark = if *done { "done" } else { "to do" };
+                    let _ = writeln!(text, "{mark:<6} {step}");
+                }
+                &[][..]
+            }
+            Err(obstacles) => obstacles,
+        };
+        for obstacle in obstacles {
+            let _ = writeln!(text, "{}: {}\n       {}", obstacle.place, obstacle.found, obstacle.advice);
+        }
+        for remark in remarks {
+            let _ = writeln!(text, "Remark: {remark}");
+        }
+        match self.format {
+            Format::Table => print_text(&text)?,
+            Format::Json if !obstacles.is_empty() => {
+                print_json(&self.document(planned, remarks, false, None))?;
+            }
+            Format::Json => {}
+        }
+        match obstacles.len() {
+            0 => Ok(()),
+            1 => Err(self.in_the_way("one thing stands in the way")),
+            many => Err(self.in_the_way(&format!("{many} things stand in the way"))),
+        }
+    }
+
+    fn in_the_way(&self, what: &str) -> Failure {
+        Failure::new(
+            Exit::Refused,
+            format!("{what}; nothing was done"),
+            format!("mend what is named above, and run {} again", self.name),
+        )
+    }
+
+    /// What JSON says.
+    pub(super) fn document<S: Display>(
+        &self,
+        planned: &Result<Vec<Planned<S>>, Vec<Obstacle>>,
+        remarks: &[String],
+        all_done: bool,
+        write_pause_seconds: Option<f64>,
+    ) -> Document {
+        let steps = planned.as_ref().map(Vec::as_slice).unwrap_or_default();
+        let obstacles = planned.as_ref().err().map(Vec::as_slice);
+        Document {
+            plan: steps
+                .iter()
+                .map(|planned| StepDocument {
+                    step: planned.step.to_string(),
+                    done: planned.done || all_done,
+                })
+                .collect(),
+            obstacles: obstacles
+                .unwrap_or_default()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            remarks: remarks.to_vec(),
+            done: all_done,
+            write_pause_seconds,
+        }
+    }
+
+    /// Prints how it ended.
+    ///
+    /// # Errors
+    /// When it cannot be printed.
+    pub(super) fn end(&self, document: &Document, text: &str) -> Result<(), Failure> {
+        match self.format {
+            Format::Json => print_json(document),
+            Format::Table => print_text(text),
+        }
+    }
+}
+
+impl Everybody {
+    /// A member by its name.
+    ///
+    /// # Errors
+    /// Exit 4 when there is none.
+    pub(super) fn place(&self, name: &str) -> Result<&Place, Failure> {
+        self.directory.find(name)
+    }
+
+    /// Clocks that do not agree.
+    pub(super) fn clocks(&self) -> Vec<String> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.unwrap_or_default();
+        let members = self.others.iter();
+        let members = members.filter_map(|(place, answer)| Some((place, answer.as_ref().ok()?)));
+        members
+            .filter(|(_, answer)| {
+                let theirs = Duration::from_millis(answer.now_ms);
+                theirs.abs_diff(now) > CLOCKS_DIFFER
+            })
+            .map(|(place, _)| {
+                format!(
+                    "the clock of `{}` is more than a second off: what it is behind will be counted wrongly; set it by NTP",
+                    place.name
+                )
+            })
+            .collect()
+    }
+}
+
+/// What was seen of a server.
+///
+/// # Errors
+/// When nothing was.
+pub(super) fn seen(place: &str, answer: MysqldAnswer) -> Result<ServerLook, Failure> {
+    let unseen = answer.unseen;
+    answer.look.ok_or_else(|| {
+        Failure::new(
+            Exit::Error,
+            format!(
+                "the mysqld of `{place}` cannot be looked at: {}",
+                unseen.unwrap_or_default()
+            ),
+            "start it, or mend [mysql] in that member's configuration",
+        )
+    })
+}
+
+/// A look, or why there was none.
+pub(super) fn look_of(answer: MysqldAnswer) -> Result<ServerLook, String> {
+    let unseen = answer.unseen.unwrap_or_default();
+    answer.look.ok_or(unseen)
+}
+
+fn witness(config: &Config) -> Failure {
+    Failure::new(
+        Exit::Usage,
+        format!("`{}` is a witness", config.own.name),
+        "run this with the configuration of the database member beside the primary, on its host",
+    )
+}
+
+fn account(settings: &MysqlSettings) -> Result<ConnectOptions, Failure> {
+    let mut connect = connect_options(settings).map_err(|error| {
+        let what = format!("the file of `mysql.password_file` cannot be read: {error}");
+        Failure::new(Exit::Usage, what, "")
+    })?;
+    connect.program_name = "witness-conversion".to_owned();
+    Ok(connect)
+}
