@@ -1,9 +1,8 @@
 //! Clients that insert numbered rows and remember which commits the server acknowledged, when, and how long each took.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -11,34 +10,16 @@ use anyhow::{Context, Result, anyhow};
 use mysql_link::{ConnectOptions, Connection, Endpoint};
 use testkit::mysqld::Mysqld;
 
+use crate::written_rows::{MAKE_ROWS, Record, WrittenRows, insert};
+
 /// Longer than any wait that a test provokes on purpose.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(120);
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
-/// One commit that was tried.
-#[derive(Clone, Debug)]
-pub struct Commit {
-    /// The row's number.
-    pub id: u64,
-    /// When it was sent.
-    pub started: Instant,
-    /// How long its answer took.
-    pub took: Duration,
-    /// The server's error; `None` if it was acknowledged.
-    pub error: Option<String>,
-}
-
-/// The rows that were tried, for comparison with those that are there.
-#[derive(Clone, Debug, Default)]
-pub struct WrittenRows {
-    /// Every commit, in the order of the answers.
-    pub commits: Vec<Commit>,
-}
-
 /// Writers that run until they are stopped. Rows go to `acked.rows`.
 pub struct AckedWriters {
     stop: Arc<AtomicBool>,
-    commits: Arc<Mutex<Vec<Commit>>>,
+    record: Record,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
@@ -48,10 +29,7 @@ impl AckedWriters {
     /// # Errors
     /// With the server's message.
     pub fn prepare(server: &Mysqld) -> Result<()> {
-        server.client().sql(
-            "CREATE DATABASE IF NOT EXISTS acked; \
-             CREATE TABLE IF NOT EXISTS acked.rows (id BIGINT UNSIGNED PRIMARY KEY, writer INT, note VARCHAR(64))",
-        )?;
+        server.client().sql(MAKE_ROWS)?;
         Ok(())
     }
 
@@ -59,16 +37,16 @@ impl AckedWriters {
     #[must_use]
     pub fn start(server: &Mysqld, writers: u64, first_id: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let commits = Arc::new(Mutex::new(Vec::new()));
+        let record = Record::default();
         let next = Arc::new(AtomicU64::new(first_id));
         let socket = server.socket();
         let thread = thread::spawn({
-            let (stop, commits) = (stop.clone(), commits.clone());
-            move || write_until_stopped(&socket, writers, &next, &stop, &commits)
+            let (stop, record) = (stop.clone(), record.clone());
+            move || write_until_stopped(&socket, writers, &next, &stop, &record)
         });
         Self {
             stop,
-            commits,
+            record,
             thread: Some(thread),
         }
     }
@@ -76,10 +54,7 @@ impl AckedWriters {
     /// How many commits were acknowledged so far.
     #[must_use]
     pub fn acknowledged(&self) -> usize {
-        self.lock()
-            .iter()
-            .filter(|commit| commit.error.is_none())
-            .count()
+        self.record.acknowledged()
     }
 
     /// Waits until `more` further commits are acknowledged.
@@ -87,14 +62,7 @@ impl AckedWriters {
     /// # Errors
     /// When that takes longer than `limit`.
     pub fn wait_for_more(&self, more: usize, limit: Duration) -> Result<Duration> {
-        let (started, wanted) = (Instant::now(), self.acknowledged() + more);
-        while self.acknowledged() < wanted {
-            if started.elapsed() > limit {
-                return Err(anyhow!("no {more} further commits within {limit:?}"));
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        Ok(started.elapsed())
+        self.record.wait_for_more(more, limit)
     }
 
     /// Lets every writer finish the commit that it waits for, and returns all of them.
@@ -105,51 +73,7 @@ impl AckedWriters {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().context("finished once")?;
         thread.join().map_err(|_| anyhow!("a writer panicked"))??;
-        Ok(WrittenRows {
-            commits: self.lock().clone(),
-        })
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Commit>> {
-        self.commits.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl WrittenRows {
-    /// The numbers of the acknowledged rows.
-    #[must_use]
-    pub fn acknowledged(&self) -> BTreeSet<u64> {
-        self.commits
-            .iter()
-            .filter(|commit| commit.error.is_none())
-            .map(|commit| commit.id)
-            .collect()
-    }
-
-    /// The errors, each with its row.
-    #[must_use]
-    pub fn errors(&self) -> Vec<(u64, String)> {
-        self.commits
-            .iter()
-            .filter_map(|commit| Some((commit.id, commit.error.clone()?)))
-            .collect()
-    }
-
-    /// The longest wait for an acknowledgement.
-    #[must_use]
-    pub fn longest(&self) -> Duration {
-        self.commits
-            .iter()
-            .map(|commit| commit.took)
-            .max()
-            .unwrap_or_default()
-    }
-
-    /// Both together.
-    #[must_use]
-    pub fn and(mut self, more: Self) -> Self {
-        self.commits.extend(more.commits);
-        self
+        Ok(self.record.written())
     }
 }
 
@@ -158,7 +82,7 @@ fn write_until_stopped(
     writers: u64,
     next: &Arc<AtomicU64>,
     stop: &Arc<AtomicBool>,
-    commits: &Arc<Mutex<Vec<Commit>>>,
+    record: &Record,
 ) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -168,9 +92,9 @@ fn write_until_stopped(
             .map(|writer| {
                 let mut options = ConnectOptions::new(Endpoint::unix(socket), "root", "");
                 options.timeouts.statement = STATEMENT_LIMIT;
-                let (next, stop, commits) = (next.clone(), stop.clone(), commits.clone());
+                let (next, stop, record) = (next.clone(), stop.clone(), record.clone());
                 tokio::spawn(
-                    async move { one_writer(writer, &options, &next, &stop, &commits).await },
+                    async move { one_writer(writer, &options, &next, &stop, &record).await },
                 )
             })
             .collect();
@@ -186,7 +110,7 @@ async fn one_writer(
     options: &ConnectOptions,
     next: &AtomicU64,
     stop: &AtomicBool,
-    commits: &Mutex<Vec<Commit>>,
+    record: &Record,
 ) -> Result<()> {
     let mut connection = Connection::open(options)
         .await
@@ -194,23 +118,10 @@ async fn one_writer(
     while !stop.load(Ordering::Relaxed) {
         let id = next.fetch_add(1, Ordering::Relaxed);
         let started = Instant::now();
-        let answer = connection
-            .execute(&format!(
-                "INSERT INTO acked.rows VALUES ({id}, {writer}, REPEAT('x', {}))",
-                id % 60
-            ))
-            .await;
+        let answer = connection.execute(&insert(id, writer)).await;
         let error = answer.err().map(|error| error.to_string());
         let failed = error.is_some();
-        commits
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Commit {
-                id,
-                started,
-                took: started.elapsed(),
-                error,
-            });
+        record.add(id, started, error);
         if failed {
             tokio::time::sleep(RECONNECT_PAUSE).await;
             if let Ok(again) = Connection::open(options).await {

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use testkit::mysqlbinlog::verified_sql;
 use testkit::mysqld::Mysqld;
 use testkit::ring::LogFiles;
 
-use crate::acked_writers::WrittenRows;
+use crate::written_rows::WrittenRows;
 
 /// The GTIDs of a member's log in log order, as `mysqlbinlog --verify-binlog-checksum` prints them.
 ///
@@ -35,24 +35,7 @@ pub fn assert_nothing_lost_or_doubled(
     written: &WrittenRows,
 ) -> Result<()> {
     let client = server.client();
-    let rows = client.sql("SELECT id FROM acked.rows")?;
-    let present: BTreeSet<u64> = rows
-        .0
-        .iter()
-        .map(|row| row.concat().parse())
-        .collect::<Result<_, _>>()
-        .context("row numbers")?;
-    let lost: Vec<u64> = written
-        .acknowledged()
-        .difference(&present)
-        .copied()
-        .collect();
-    ensure!(
-        lost.is_empty(),
-        "{} acknowledged rows are missing, the first is {:?}",
-        lost.len(),
-        lost.first()
-    );
+    written.ensure_all_are_in(&client)?;
 
     let gtids = ring_gtids(server, files)?;
     let mut times: BTreeMap<&str, u32> = BTreeMap::new();

@@ -3,17 +3,17 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 use mysql_link::{ConnectOptions, Connection, Endpoint};
 use testkit::ring::http_get;
 
-use crate::acked_writers::{Commit, WrittenRows};
 use crate::replicaset::{CLIENT, CLIENT_PASSWORD, Replicaset};
+use crate::written_rows::{Record, WrittenRows, insert};
 
 /// A client that waits longer for an answer looks for the primary again; what became of its commit it does not know.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ struct Place {
 /// Writers that run until they are stopped. Rows go to `acked.rows`.
 pub struct ClientWriters {
     stop: Arc<AtomicBool>,
-    commits: Arc<Mutex<Vec<Commit>>>,
+    record: Record,
     threads: Vec<JoinHandle<Result<()>>>,
 }
 
@@ -38,7 +38,7 @@ impl ClientWriters {
     #[must_use]
     pub fn start(set: &Replicaset, writers: u64, first_id: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let commits = Arc::new(Mutex::new(Vec::new()));
+        let record = Record::default();
         let next = Arc::new(AtomicU64::new(first_id));
         let places: Vec<Place> = set
             .sockets()
@@ -49,20 +49,20 @@ impl ClientWriters {
             })
             .collect();
         let threads = (0..writers).map(|writer| {
-            let (stop, commits, next) = (stop.clone(), commits.clone(), next.clone());
+            let (stop, record, next) = (stop.clone(), record.clone(), next.clone());
             let places = places.clone();
             thread::spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .enable_all()
                     .build()?;
-                runtime.block_on(write(writer, &places, &next, &stop, &commits));
+                runtime.block_on(write(writer, &places, &next, &stop, &record));
                 Ok(())
             })
         });
         let threads = threads.collect();
         Self {
             stop,
-            commits,
+            record,
             threads,
         }
     }
@@ -70,11 +70,7 @@ impl ClientWriters {
     /// How many commits were acknowledged so far.
     #[must_use]
     pub fn acknowledged(&self) -> usize {
-        let commits = self.lock();
-        commits
-            .iter()
-            .filter(|commit| commit.error.is_none())
-            .count()
+        self.record.acknowledged()
     }
 
     /// Waits until `more` further commits are acknowledged.
@@ -82,15 +78,7 @@ impl ClientWriters {
     /// # Errors
     /// When that takes longer than `limit`.
     pub fn wait_for_more(&self, more: usize, limit: Duration) -> Result<Duration> {
-        let (started, wanted) = (Instant::now(), self.acknowledged() + more);
-        while self.acknowledged() < wanted {
-            ensure!(
-                started.elapsed() < limit,
-                "no {more} further commits within {limit:?}"
-            );
-            thread::sleep(LOOK_PAUSE);
-        }
-        Ok(started.elapsed())
+        self.record.wait_for_more(more, limit)
     }
 
     /// Ends them, and returns what they tried.
@@ -105,13 +93,7 @@ impl ClientWriters {
                 .map_err(|_| anyhow!("a client panicked"))?
                 .context("a client could not run")?;
         }
-        Ok(WrittenRows {
-            commits: self.lock().clone(),
-        })
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Commit>> {
-        self.commits.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(self.record.written())
     }
 }
 
@@ -120,7 +102,7 @@ async fn write(
     places: &[Place],
     next: &AtomicU64,
     stop: &AtomicBool,
-    commits: &Mutex<Vec<Commit>>,
+    record: &Record,
 ) {
     let mut connection = None;
     while !stop.load(Ordering::Relaxed) {
@@ -133,24 +115,12 @@ async fn write(
         };
         let id = next.fetch_add(1, Ordering::Relaxed);
         let started = Instant::now();
-        let insert = format!(
-            "INSERT INTO acked.rows VALUES ({id}, {writer}, REPEAT('x', {}))",
-            id % 60
-        );
-        let answer = connected.execute(&insert).await;
+        let answer = connected.execute(&insert(id, writer)).await;
         let error = answer.err().map(|error| error.to_string());
         if error.is_some() {
             connection = None;
         }
-        commits
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Commit {
-                id,
-                started,
-                took: started.elapsed(),
-                error,
-            });
+        record.add(id, started, error);
     }
 }
 

@@ -8,11 +8,13 @@ mod client_writers;
 mod replicaset;
 mod scene;
 mod stock_replica;
+mod written_rows;
 
-pub use acked_writers::{AckedWriters, Commit, WrittenRows};
+pub use acked_writers::AckedWriters;
 pub use agreement::{assert_nothing_lost_or_doubled, ring_gtids};
 pub use applied::Pair;
 pub use client_writers::ClientWriters;
 pub use replicaset::{CLIENT, CLIENT_PASSWORD, Replicaset};
 pub use scene::Scene;
 pub use stock_replica::StockReplica;
+pub use written_rows::{Commit, WrittenRows};

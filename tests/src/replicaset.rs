@@ -9,6 +9,8 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{MysqlClient, TableChecksums};
 use testkit::ring::{ChildServer, ProcessRing, Profile, RingOptions, witness_binary};
 
+use crate::written_rows::MAKE_ROWS;
+
 /// Between two looks.
 const POLL: Duration = Duration::from_millis(20);
 /// Members that are no database members: 1 and 2.
@@ -75,9 +77,7 @@ impl Replicaset {
         let primary = set.client(0);
         primary.sql(&format!(
             "CREATE USER {CLIENT} IDENTIFIED BY '{CLIENT_PASSWORD}'; GRANT ALL ON *.* TO {CLIENT}; \
-             REVOKE SUPER, CONNECTION_ADMIN ON *.* FROM {CLIENT}; \
-             CREATE DATABASE acked; \
-             CREATE TABLE acked.rows (id BIGINT UNSIGNED PRIMARY KEY, writer INT, note VARCHAR(64))"
+             REVOKE SUPER, CONNECTION_ADMIN ON *.* FROM {CLIENT}; {MAKE_ROWS}"
         ))?;
         Ok(set)
     }
@@ -104,6 +104,15 @@ impl Replicaset {
     #[must_use]
     pub fn socket(&self, member: usize) -> PathBuf {
         self.server(member).mysqld.socket()
+    }
+
+    /// The data directory of a database member's mysqld.
+    ///
+    /// # Panics
+    /// When the member is no database member.
+    #[must_use]
+    pub fn data_dir(&self, member: usize) -> PathBuf {
+        self.server(member).mysqld.data_dir()
     }
 
     /// The sockets of all of them, with their members' places.

@@ -1,0 +1,154 @@
+//! Numbered rows of a table: what writers tried, what was acknowledged and when, and whether it is all there.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use testkit::mysqld::MysqlClient;
+
+/// The statements that make the table, if it is not there yet.
+pub(crate) const MAKE_ROWS: &str = "CREATE DATABASE IF NOT EXISTS acked; \
+    CREATE TABLE IF NOT EXISTS acked.rows (id BIGINT UNSIGNED PRIMARY KEY, writer INT, note VARCHAR(64))";
+const POLL: Duration = Duration::from_millis(5);
+
+/// The statement that writes one.
+pub(crate) fn insert(id: u64, writer: u64) -> String {
+    let length = id % 60;
+    format!("INSERT INTO acked.rows VALUES ({id}, {writer}, REPEAT('x', {length}))")
+}
+
+/// One commit that was tried.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    /// The row's number.
+    pub id: u64,
+    /// When it was sent.
+    pub started: Instant,
+    /// How long its answer took.
+    pub took: Duration,
+    /// The server's error; `None` if it was acknowledged.
+    pub error: Option<String>,
+}
+
+/// The rows that were tried, for comparison with those that are there.
+#[derive(Clone, Debug, Default)]
+pub struct WrittenRows {
+    /// Every commit, in the order of the answers.
+    pub commits: Vec<Commit>,
+}
+
+impl WrittenRows {
+    fn answered(&self) -> impl Iterator<Item = &Commit> {
+        self.commits.iter().filter(|commit| commit.error.is_none())
+    }
+
+    /// The numbers of the acknowledged rows.
+    #[must_use]
+    pub fn acknowledged(&self) -> BTreeSet<u64> {
+        self.answered().map(|commit| commit.id).collect()
+    }
+
+    /// The errors, each with its row.
+    #[must_use]
+    pub fn errors(&self) -> Vec<(u64, String)> {
+        self.commits
+            .iter()
+            .filter_map(|commit| Some((commit.id, commit.error.clone()?)))
+            .collect()
+    }
+
+    /// The longest wait for an answer.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        self.commits
+            .iter()
+            .map(|commit| commit.took)
+            .max()
+            .unwrap_or_default()
+    }
+
+    /// The longest time between two acknowledgements.
+    #[must_use]
+    pub fn longest_pause(&self) -> Duration {
+        let moments = self.answered().map(|commit| commit.started + commit.took);
+        let mut moments: Vec<Instant> = moments.collect();
+        moments.sort();
+        let pauses = moments.windows(2).map(|pair| pair[1] - pair[0]);
+        pauses.max().unwrap_or_default()
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn and(mut self, more: Self) -> Self {
+        self.commits.extend(more.commits);
+        self
+    }
+
+    /// Fails unless a server has every acknowledged row.
+    ///
+    /// # Errors
+    /// With the rows that are lost.
+    pub fn ensure_all_are_in(&self, client: &MysqlClient) -> Result<()> {
+        let rows = client.sql("SELECT id FROM acked.rows")?;
+        let present: BTreeSet<u64> = rows
+            .0
+            .iter()
+            .map(|row| row.concat().parse())
+            .collect::<Result<_, _>>()
+            .context("row numbers")?;
+        let lost: Vec<u64> = self.acknowledged().difference(&present).copied().collect();
+        ensure!(
+            lost.is_empty(),
+            "{} acknowledged rows are missing, the first is {:?}",
+            lost.len(),
+            lost.first()
+        );
+        Ok(())
+    }
+}
+
+/// What writers note their commits in while they run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record(Arc<Mutex<WrittenRows>>);
+
+impl Record {
+    /// Notes an answer that came now.
+    pub(crate) fn add(&self, id: u64, started: Instant, error: Option<String>) {
+        let took = started.elapsed();
+        self.lock().commits.push(Commit {
+            id,
+            started,
+            took,
+            error,
+        });
+    }
+
+    /// How many commits were acknowledged so far.
+    pub(crate) fn acknowledged(&self) -> usize {
+        self.lock().answered().count()
+    }
+
+    /// Waits until `more` further commits are acknowledged.
+    pub(crate) fn wait_for_more(&self, more: usize, limit: Duration) -> Result<Duration> {
+        let (started, wanted) = (Instant::now(), self.acknowledged() + more);
+        while self.acknowledged() < wanted {
+            ensure!(
+                started.elapsed() < limit,
+                "no {more} further commits within {limit:?}"
+            );
+            thread::sleep(POLL);
+        }
+        Ok(started.elapsed())
+    }
+
+    /// Everything so far.
+    pub(crate) fn written(&self) -> WrittenRows {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WrittenRows> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
