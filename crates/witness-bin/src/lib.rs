@@ -5,6 +5,7 @@ pub mod admin;
 pub mod cli;
 pub mod config;
 pub mod demo;
+pub mod hooks;
 pub mod http;
 pub mod node;
 pub mod status;

@@ -149,6 +149,7 @@ fn view(id: u64, roster: &[RosterView]) -> MemberView {
         peers: Vec::new(),
         mysql: None,
         consumers: None,
+        hooks: None,
         pause: None,
         fault: None,
     }

@@ -52,9 +52,7 @@ impl Member {
     /// # Errors
     /// [`PromotionError`] when nobody is fit, or it did not come to its end.
     pub async fn give_leadership_away(&self) -> Result<Promoted, PromotionError> {
-        let seat = &self.0.seat;
-        let heir = heir::choose(&seat.ring_view(), &seat.rules, seat.timers.lease, &[]);
-        let heir = heir.map_err(PromotionRefusal::NoHeir)?;
+        let heir = self.heir(&[]).map_err(PromotionRefusal::NoHeir)?;
         self.promote(heir, watch::Sender::default()).await
     }
 
@@ -73,6 +71,16 @@ impl Member {
     /// [`PauseError`].
     pub async fn resume(&self) -> Result<(RingPause, OpId), PauseError> {
         pause::resume(&self.0.seat).await
+    }
+
+    /// Who should get the leadership if this member gives it away; those in `last` only if there is
+    /// nobody else.
+    ///
+    /// # Errors
+    /// What keeps everybody from leading, in words.
+    pub fn heir(&self, last: &[MemberId]) -> Result<MemberId, String> {
+        let seat = &self.0.seat;
+        heir::choose(&seat.ring_view(), &seat.rules, seat.timers.lease, last)
     }
 
     /// Asks a member whether its voters would elect it now. Changes nothing.

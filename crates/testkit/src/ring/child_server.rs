@@ -81,6 +81,12 @@ impl ChildServer {
         self.prepared.client()
     }
 
+    /// Its data directory.
+    #[must_use]
+    pub fn data_dir(&self) -> PathBuf {
+        self.prepared.data_dir().to_owned()
+    }
+
     /// Its socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {

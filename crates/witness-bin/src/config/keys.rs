@@ -431,6 +431,13 @@ pub const KEYS: &[Key] = &[
         "Connections over which the applier writes to mysqld.",
     ),
     key(
+        "mysql.give_way_after",
+        Kind::Duration { min: 0, max: DAY },
+        Value("\"30s\""),
+        "",
+        "How long the mysqld beside a leader may be unable to be the primary (it does not start, is stopped by an error, or does not catch up) before the leadership goes to a member whose mysqld can. `0s`: for ever.",
+    ),
+    key(
         "binlog_server.listen",
         Kind::HostPort,
         Value("\"\""),
@@ -513,6 +520,37 @@ pub const KEYS: &[Key] = &[
         Value("\"\""),
         "",
         "File with the token that orders over HTTP (`POST /pause`, `POST /resume`) have to bring. Empty: no orders over HTTP.",
+    ),
+    key(
+        "hooks.on_primary",
+        Kind::List,
+        Value("[]"),
+        "",
+        "Command, word by word and without a shell, that is run when the mysqld beside this member has become the primary; see `docs/discovery.md` for what it is told.",
+    ),
+    key(
+        "hooks.on_demoted",
+        Kind::List,
+        Value("[]"),
+        "",
+        "Command that is run when the mysqld beside this member is not the primary any more.",
+    ),
+    key(
+        "hooks.on_primary_changed",
+        Kind::List,
+        Value("[]"),
+        "",
+        "Command that every member with this key runs when the primary is beside another member than before.",
+    ),
+    key(
+        "hooks.timeout",
+        Kind::Duration {
+            min: 100,
+            max: 3_600_000,
+        },
+        Value("\"30s\""),
+        "",
+        "How long a hook's command may take before it is killed with everything that it started. Nothing waits for it but the next hook.",
     ),
     key(
         "logging.format",
@@ -610,6 +648,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
         "The log over MySQL's protocol, for stock replicas and other consumers",
     ),
     ("http", "Metrics, health and status"),
+    ("hooks", "Commands that the member runs when the primary changes"),
     ("logging", "The process's own log"),
     (
         "members",

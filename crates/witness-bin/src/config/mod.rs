@@ -8,6 +8,7 @@ mod document;
 mod example;
 mod external_mysqld;
 mod files;
+mod hooks;
 mod layers;
 mod problem;
 mod quorum_rules;
@@ -23,6 +24,7 @@ pub mod keys;
 pub use binlog_server::BinlogServerSettings;
 pub use example::{example, reference};
 pub use external_mysqld::ExternalMysqld;
+pub use hooks::HookSettings;
 pub use layers::Sources;
 pub use problem::{Place, Problem, Problems, Severity};
 pub use settings::{

@@ -9,6 +9,7 @@ use raft_types::{MemberId, MemberKind, Region};
 use uuid::Uuid;
 
 use super::binlog_server::{self, BinlogServerSettings};
+use super::hooks::{self, HookSettings};
 use super::external_mysqld::{self, ExternalMysqld};
 use super::values::Values;
 
@@ -41,6 +42,8 @@ pub struct Config {
     pub http_listen: Option<String>,
     /// What orders over HTTP have to bring; `None`: nobody orders anything.
     pub http_token: Option<PasswordSource>,
+    /// Commands that are run when the primary changes.
+    pub hooks: HookSettings,
     /// The process's own log.
     pub logging: LoggingSettings,
 }
@@ -180,6 +183,10 @@ pub struct MysqlSettings {
     pub manage_settings: bool,
     /// Connections over which the ring's log is applied while another member leads; `None`: it is not.
     pub apply_workers: Option<usize>,
+    /// Whether mysqld's own replica threads do that, from the member's binlog server.
+    pub native: bool,
+    /// How long a leader's mysqld may not be the primary before another member gets the leadership; `None`: for ever.
+    pub give_way_after: Option<Duration>,
 }
 
 /// Who starts and stops mysqld.
@@ -297,6 +304,7 @@ pub(crate) fn build(values: &Values, members: &[Values]) -> Option<Config> {
         http_listen: non_empty(values.text("http.listen")?),
         http_token: non_empty(values.text("http.token_file")?)
             .map(|file| PasswordSource::File(file.into())),
+        hooks: hooks::build(values)?,
         logging: LoggingSettings {
             json: values.text("logging.format")? == "json",
             level: values.text("logging.level")?,
@@ -398,6 +406,10 @@ fn mysql(values: &Values) -> Option<MysqlSettings> {
             .filter(|id| *id != 0),
         server_uuid: values.uuid("mysql.server_uuid")?,
         manage_settings: values.bool("mysql.manage_settings")?,
+        give_way_after: values
+            .duration("mysql.give_way_after")
+            .map(|patience| Some(patience).filter(|patience| !patience.is_zero()))?,
+        native: text("mysql.apply")? == "native",
         apply_workers: match (
             text("mysql.apply")?.as_str(),
             values.bool("mysql.manage_settings")?,

@@ -97,6 +97,7 @@ impl Collector for ViewCollector {
         page.peers(&view)?;
         page.regions(&view)?;
         page.mysql(&view)?;
+        page.hooks(&view)?;
         consumer_metrics::encode(page.0, &view)
     }
 }
@@ -363,6 +364,28 @@ impl Page<'_, '_> {
                     .encode_family(&[("region", region)])?
                     .encode_gauge(&index)?;
             }
+        }
+        Ok(())
+    }
+
+    fn hooks(&mut self, view: &MemberView) -> Result<(), Error> {
+        let Some(hooks) = view.hooks else {
+            return Ok(());
+        };
+        for (name, help, value) in [
+            ("hook_runs", "Commands of hooks that were run", hooks.runs_total),
+            (
+                "hook_failures",
+                "Commands of hooks that failed or were killed",
+                hooks.failures_total,
+            ),
+            (
+                "hook_events_dropped",
+                "Events without a command, because too many waited",
+                hooks.dropped_total,
+            ),
+        ] {
+            self.counter(name, None, help, value)?;
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use super::portrait::Portrait;
 use super::ring_handle::now_in_seconds;
 use super::provisioning::Provisioner;
 use crate::config::Config;
+use crate::hooks::HookFigures;
 use crate::http::RingOrders;
 use crate::status::{ActivityView, ConsumerView, LogView, MemberView, MysqlView, ViewSource};
 
@@ -49,6 +50,8 @@ pub(crate) struct Desk {
     founding_orders: Mutex<Option<mpsc::Receiver<FoundOrder>>>,
     fault: Mutex<Option<String>>,
     giving_way: Mutex<Option<String>>,
+    /// How the hooks do.
+    pub(crate) hooks: Arc<HookFigures>,
 }
 
 impl Desk {
@@ -68,6 +71,7 @@ impl Desk {
             founding_orders: Mutex::new(Some(founding_orders)),
             fault: Mutex::new(None),
             giving_way: Mutex::new(None),
+            hooks: Arc::default(),
         }
     }
 
@@ -204,6 +208,7 @@ impl ViewSource for Desk {
                 ..mysql
             }),
             consumers: self.consumers.get().map(|consumers| consumers()),
+            hooks: self.config.hooks.any().then(|| self.hooks.view()),
             fault,
             now: UnixSeconds(u64::from(now_in_seconds())),
         }

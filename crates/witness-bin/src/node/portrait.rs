@@ -6,6 +6,7 @@ use consensus::{Identity, Leadership, MemberStatus, Standing};
 use raft_types::{MemberId, UnixSeconds};
 
 use crate::config::{Config, MemberEntry};
+use crate::hooks::HooksView;
 use crate::status::{
     ActivityView, ConsumerView, LogView, MemberName, MemberView, MysqlView, PauseView, PeerView, QuorumView,
     RingName, Role, RosterView,
@@ -26,6 +27,8 @@ pub(crate) struct Portrait<'a> {
     /// None without a binlog server.
     pub(crate) consumers: Option<Vec<ConsumerView>>,
     pub(crate) fault: Option<String>,
+    /// How its hooks did.
+    pub(crate) hooks: Option<HooksView>,
     /// The time of day.
     pub(crate) now: UnixSeconds,
 }
@@ -80,6 +83,7 @@ impl Portrait<'_> {
             },
             log: self.log,
             quorum,
+            hooks: self.hooks,
             pause: raft
                 .and_then(|raft| raft.pause.clone())
                 .map(|paused| PauseView::new(paused, self.now)),

@@ -29,6 +29,7 @@ use super::returning::come_back;
 use super::ring_handle::RingHandle;
 use super::rotation::keep_files_within;
 use crate::config::{Config, PasswordSource};
+use crate::hooks;
 use crate::http::{Endpoints, FlushMetrics, OrderDesk, registry};
 use crate::status::{MemberView, ViewSource};
 
@@ -197,6 +198,13 @@ impl Node {
     fn look_after(&self, ring: &RingHandle) -> Result<(), NodeError> {
         let (desk, member) = (self.desk.clone(), ring.member.clone());
         self.spawn(async move { desk.observer.observe(member).await });
+        if self.config.hooks.any() {
+            let (config, desk) = (self.config.clone(), self.desk.clone());
+            self.spawn(async move {
+                let figures = desk.hooks.clone();
+                hooks::run(config.hooks.clone(), config.mysql.as_ref(), desk, figures).await;
+            });
+        }
         let retention = Retention::of(&self.config.log);
         let Some(settings) = &self.config.mysql else {
             self.spawn(keep_files_within(

@@ -51,6 +51,7 @@ pub(crate) fn database_leader() -> MemberView {
         oldest_unacked_seconds: Some(0.002),
         acknowledged_total: 7,
         acks_total: 5,
+        giving_way: None,
         trouble: None,
         role: "primary".into(),
         applies: true,
@@ -130,6 +131,7 @@ pub(crate) fn witness_follower() -> MemberView {
         peers: Vec::new(),
         mysql: None,
         consumers: None,
+        hooks: None,
         pause: None,
         fault: None,
     }

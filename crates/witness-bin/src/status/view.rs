@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::consumers::ConsumerView;
 use super::pause::PauseView;
+use crate::hooks::HooksView;
 
 /// One member at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -67,6 +68,9 @@ pub struct MemberView {
     /// Who reads its binlog server; none when it has no such server.
     #[serde(default)]
     pub consumers: Option<Vec<ConsumerView>>,
+    /// How the hooks did; nothing without hooks.
+    #[serde(default)]
+    pub hooks: Option<HooksView>,
     /// The pause of failover, if one stands; nothing where the member does not take part in its ring yet.
     #[serde(default)]
     pub pause: Option<PauseView>,
@@ -256,6 +260,9 @@ pub struct MysqlView {
     pub acknowledged_total: u64,
     /// Acknowledgements sent to it; one may stand for many transactions.
     pub acks_total: u64,
+    /// What the member does about a mysqld that should be the primary and cannot; nothing when it can.
+    #[serde(default)]
+    pub giving_way: Option<String>,
     /// What stands in the way, if anything does.
     pub trouble: Option<String>,
 }

@@ -162,6 +162,7 @@ fn notes(member: &MemberReport) -> Vec<String> {
     }
     if let Some(mysql) = &view.mysql {
         notes.extend(mysql.trouble.clone());
+        notes.extend(mysql.giving_way.clone());
         if view.serving && !mysql.protected {
             notes.extend(
                 mysql

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::beside::{Beside, Child, mode_words};
 use super::writer::PrimaryWriter;
+use super::primary_health::PrimaryHealth;
 use crate::config::{Config, MysqlSettings};
 use crate::node::hands_off::HandsOff;
 use crate::node::provisioning::Provisioner;
@@ -51,6 +52,7 @@ struct Steered {
     viewer: Arc<dyn Fn() -> MysqlView + Send + Sync>,
 }
 
+    health: Arc<dyn Fn() -> Option<PrimaryHealth> + Send + Sync>,
 impl Steering {
     /// Begins to act, unless the note says otherwise.
     ///
@@ -97,6 +99,7 @@ impl Steering {
     }
 
     /// Whether it acts.
+            health: Arc::new(beside.health()),
     pub(crate) fn is_steered(&self) -> bool {
         self.lock().is_some()
     }
@@ -106,6 +109,12 @@ impl Steering {
         let viewer = self.lock().as_ref().map(|steered| steered.viewer.clone());
         match viewer {
             Some(viewer) => viewer(),
+    /// Whether mysqld can be the primary; nothing where the member does not act on it, or nothing is applied to it.
+    pub(crate) fn health(&self) -> Option<PrimaryHealth> {
+        let health = self.lock().as_ref().map(|steered| steered.health.clone());
+        health.and_then(|health| health())
+    }
+
             None => self.left_alone(),
         }
     }

@@ -1,0 +1,363 @@
+//! A leader whose mysqld cannot be the primary gives the leadership to a database member whose mysqld can: when it has made no
+//! progress for the operator's patience, on the way of a promotion, and not again for a while, so that two members whose
+//! mysqlds are broken do not hand it to and fro. Not while failover is paused. [`GivingWay`] decides, the task acts.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use consensus::{Member, Term};
+use raft_types::MemberId;
+use tokio::sync::watch;
+use transport::{AdminClient, TlsMaterial, TransportConfig};
+
+use super::desk::Desk;
+use super::mysql::PrimaryHealth;
+use super::promotion_fitness::fitness;
+use crate::status::MemberView;
+
+/// Between two looks.
+const TICK: Duration = Duration::from_millis(500);
+/// From an attempt that came to nothing to the next one.
+const RETRY: Duration = Duration::from_secs(5);
+/// From a leadership that was given away to the next one that may be.
+const AGAIN_AFTER: Duration = Duration::from_secs(300);
+/// How long a candidate may take to say how its mysqld is.
+const ASKING: Duration = Duration::from_secs(2);
+
+/// What the decision depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    /// The leadership in which this member's mysqld should be the primary.
+    leads: Option<Term>,
+    /// Failover is paused.
+    paused: bool,
+    /// How its mysqld is.
+    health: PrimaryHealth,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    /// Nothing is wrong, or nothing is to be done about it.
+    Stay,
+    /// Something is wrong, and may pass until then.
+    Wait { why: String, left: Duration },
+    /// Give the leadership away.
+    GiveWay { why: String },
+}
+
+/// Remembers what the decision needs.
+#[derive(Debug)]
+struct GivingWay {
+    patience: Duration,
+    /// Since when nothing has got better, in which leadership, and how far behind mysqld was at best.
+    stuck: Option<(Term, Instant, u64)>,
+    not_before: Option<Instant>,
+}
+
+impl GivingWay {
+    fn new(patience: Duration) -> Self {
+        Self {
+            patience,
+            stuck: None,
+            not_before: None,
+        }
+    }
+
+    fn decide(&mut self, seen: &Seen, now: Instant) -> Verdict {
+        let (behind, why) = match &seen.health {
+            PrimaryHealth::Fit => (0, None),
+            PrimaryHealth::Behind(behind) => {
+                let why = format!("mysqld lacks {behind} transactions of the ring's log");
+                (*behind, Some(why))
+            }
+            PrimaryHealth::Unable(why) => (u64::MAX, Some(why.clone())),
+        };
+        let (Some(term), Some(why), false) = (seen.leads, why, seen.paused) else {
+            self.stuck = None;
+            return Verdict::Stay;
+        };
+        let (since, least) = match self.stuck {
+            // Catching up is progress; that a server which was behind cannot be seen for a while is none.
+            Some((then, since, least)) if then == term && behind >= least => (since, least),
+            _ => (now, behind),
+        };
+        self.stuck = Some((term, since, least));
+        let due = since + self.patience;
+        let due = self
+            .not_before
+            .map_or(due, |not_before| due.max(not_before));
+        match due.saturating_duration_since(now) {
+            Duration::ZERO => Verdict::GiveWay { why },
+            left => Verdict::Wait { why, left },
+        }
+    }
+
+    /// An attempt came to its end.
+    fn attempted(&mut self, given_away: bool, now: Instant) {
+        let pause = if given_away { AGAIN_AFTER } else { RETRY };
+        self.not_before = Some(now + pause);
+    }
+}
+
+/// Looks after one leader's mysqld.
+pub(crate) struct GivingWayTask {
+    pub(crate) member: Member,
+    pub(crate) patience: Duration,
+    /// How mysqld is; nothing where the member does not act on it.
+    pub(crate) health: Box<dyn Fn() -> Option<PrimaryHealth> + Send + Sync>,
+    /// Where is told what it is about to do.
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) tls: Option<TlsMaterial>,
+    pub(crate) transport: TransportConfig,
+}
+
+impl GivingWayTask {
+    /// Acts until it is dropped.
+    pub(crate) async fn run(self) {
+        let mut giving_way = GivingWay::new(self.patience);
+        loop {
+            tokio::time::sleep(TICK).await;
+            let seen = Seen {
+                leads: self.member.primacy_now().serving_term(),
+                paused: self.member.status().pause.is_some(),
+                health: (self.health)().unwrap_or(PrimaryHealth::Fit),
+            };
+            match giving_way.decide(&seen, Instant::now()) {
+                Verdict::Stay => self.tell(None),
+                Verdict::Wait { why, left } => self.tell(Some(format!(
+                    "if another member's mysqld can be the primary, it gets the leadership in {} s: {why}",
+                    left.as_secs()
+                ))),
+                Verdict::GiveWay { why } => {
+                    let given_away = self.give_way(&why).await;
+                    giving_way.attempted(given_away, Instant::now());
+                }
+            }
+        }
+    }
+
+    /// Whether it was given away.
+    async fn give_way(&self, why: &str) -> bool {
+        let heir = match self.heir().await {
+            Ok(heir) => heir,
+            Err(nobody) => {
+                self.tell(Some(format!(
+                    "its mysqld cannot be the primary ({why}), and nobody else's can: {nobody}"
+                )));
+                return false;
+            }
+        };
+        tracing::warn!(%heir, "the leadership is given away, because the mysqld here cannot be the primary: {why}");
+        self.tell(Some(format!(
+            "it is giving the leadership to member {heir}: {why}"
+        )));
+        match self.member.promote(heir, watch::Sender::default()).await {
+            Ok(promoted) => {
+                tracing::info!(leader = %promoted.leader, "gave the leadership away");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%heir, %error, "the leadership could not be given away");
+                false
+            }
+        }
+    }
+
+    /// Who could lead and has a mysqld that follows closely.
+    async fn heir(&self) -> Result<MemberId, String> {
+        let mut unfit = Vec::new();
+        let mut reasons = Vec::new();
+        loop {
+            let heir = match self.member.heir(&unfit) {
+                Ok(heir) if unfit.contains(&heir) => return Err(reasons.join("; ")),
+                Ok(heir) => heir,
+                Err(why) if reasons.is_empty() => return Err(why),
+                Err(_) => return Err(reasons.join("; ")),
+            };
+            match self.ask(heir).await {
+                Ok(()) => return Ok(heir),
+                Err(why) => {
+                    unfit.push(heir);
+                    reasons.push(why);
+                }
+            }
+        }
+    }
+
+    async fn ask(&self, heir: MemberId) -> Result<(), String> {
+        let others = self.member.others();
+        let silent = || format!("member {heir} does not say how its mysqld is");
+        let record = others.get(&heir).ok_or_else(silent)?;
+        let client = AdminClient::new(&record.address, self.tls.as_ref(), self.transport);
+        let client = client.map_err(|error| error.to_string())?;
+        let answer = tokio::time::timeout(ASKING, client.status()).await;
+        let answer = answer.ok().and_then(Result::ok).ok_or_else(silent)?;
+        let view: MemberView = serde_json::from_slice(&answer).map_err(|_| silent())?;
+        match view.mysql.as_ref().filter(|mysqld| mysqld.applies) {
+            Some(mysqld) => fitness(&record.name, Some(mysqld)).map_err(|unfit| unfit.what),
+            None => Err(format!(
+                "nothing is applied to the mysqld beside `{}`",
+                record.name
+            )),
+        }
+    }
+
+    fn tell(&self, words: Option<String>) {
+        self.desk.gives_way(words);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn seen(term: u64, health: PrimaryHealth) -> Seen {
+        Seen {
+            leads: Some(Term(term)),
+            paused: false,
+            health,
+        }
+    }
+
+    fn unable() -> PrimaryHealth {
+        PrimaryHealth::Unable("no".to_owned())
+    }
+
+    /// `.` stays, `w` waits, `!` gives way; one a second.
+    fn verdicts(giving_way: &mut GivingWay, begin: Instant, seconds: &[(u64, Seen)]) -> String {
+        let verdict = |(second, seen): &(u64, Seen)| match giving_way
+            .decide(seen, begin + Duration::from_secs(*second))
+        {
+            Verdict::Stay => '.',
+            Verdict::Wait { .. } => 'w',
+            Verdict::GiveWay { .. } => '!',
+        };
+        seconds.iter().map(verdict).collect()
+    }
+
+    #[test]
+    fn only_a_leader_whose_mysqld_makes_no_progress_gives_way() {
+        let behind = PrimaryHealth::Behind;
+        let follower = Seen {
+            leads: None,
+            ..seen(3, unable())
+        };
+        let paused = Seen {
+            paused: true,
+            ..seen(3, unable())
+        };
+        let table: [(&str, Vec<(u64, Seen)>, &str); 8] = [
+            (
+                "fit",
+                vec![
+                    (0, seen(3, PrimaryHealth::Fit)),
+                    (99, seen(3, PrimaryHealth::Fit)),
+                ],
+                "..",
+            ),
+            (
+                "follows",
+                vec![(0, follower.clone()), (99, follower.clone())],
+                "..",
+            ),
+            (
+                "paused",
+                vec![(0, paused.clone()), (99, paused.clone())],
+                "..",
+            ),
+            (
+                "unable",
+                vec![
+                    (0, seen(3, unable())),
+                    (29, seen(3, unable())),
+                    (30, seen(3, unable())),
+                ],
+                "ww!",
+            ),
+            (
+                "came to itself in between",
+                vec![
+                    (0, seen(3, unable())),
+                    (20, seen(3, PrimaryHealth::Fit)),
+                    (31, seen(3, unable())),
+                    (61, seen(3, unable())),
+                ],
+                "w.w!",
+            ),
+            (
+                "another leadership begins anew",
+                vec![
+                    (0, seen(3, unable())),
+                    (31, seen(5, unable())),
+                    (61, seen(5, unable())),
+                ],
+                "ww!",
+            ),
+            (
+                "catches up",
+                vec![
+                    (0, seen(3, behind(900))),
+                    (29, seen(3, behind(500))),
+                    (58, seen(3, behind(100))),
+                    (87, seen(3, behind(1))),
+                ],
+                "wwww",
+            ),
+            (
+                "does not catch up, now and then unseen",
+                vec![
+                    (0, seen(3, behind(900))),
+                    (10, seen(3, unable())),
+                    (20, seen(3, behind(900))),
+                    (30, seen(3, behind(901))),
+                ],
+                "www!",
+            ),
+        ];
+        for (what, seconds, expected) in table {
+            let begin = Instant::now();
+            let mut giving_way = GivingWay::new(PATIENCE);
+            assert_eq!(
+                verdicts(&mut giving_way, begin, &seconds),
+                expected,
+                "{what}"
+            );
+        }
+    }
+
+    #[test]
+    fn it_is_not_given_away_again_for_a_while() {
+        let begin = Instant::now();
+        let at = |second| begin + Duration::from_secs(second);
+        let mut giving_way = GivingWay::new(PATIENCE);
+        assert_eq!(
+            verdicts(
+                &mut giving_way,
+                begin,
+                &[(0, seen(3, unable())), (30, seen(3, unable()))]
+            ),
+            "w!"
+        );
+        // Nobody could take it: tried again soon, without the patience.
+        giving_way.attempted(false, at(30));
+        assert_eq!(
+            verdicts(
+                &mut giving_way,
+                begin,
+                &[(34, seen(3, unable())), (35, seen(3, unable()))]
+            ),
+            "w!"
+        );
+        // It came back, and mysqld is no better.
+        giving_way.attempted(true, at(35));
+        let back = [
+            (40, seen(5, unable())),
+            (334, seen(5, unable())),
+            (335, seen(5, unable())),
+        ];
+        assert_eq!(verdicts(&mut giving_way, begin, &back), "ww!");
+    }
+}

@@ -1,0 +1,95 @@
+//! Whether the mysqld beside a leader can be the primary. Pure.
+
+use mysql_role::role::RoleState;
+use mysql_role::supervisor::SupervisorState;
+use mysql_role::watch::{Protection, WatchReport};
+
+/// What stands between a leader's mysqld and its clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PrimaryHealth {
+    /// Nothing but its gate, which operators and settings close as well.
+    Fit,
+    /// It applies what it lacks of the ring's log, and lacks so many transactions.
+    Behind(u64),
+    /// It cannot be the primary, in words.
+    Unable(String),
+}
+
+/// From what the supervisor, the watch and the role say.
+pub(super) fn primary_health(
+    supervisor: Option<&SupervisorState>,
+    report: &WatchReport,
+    role: &RoleState,
+) -> PrimaryHealth {
+    if let Some(SupervisorState::Failed { cause } | SupervisorState::Held { cause }) = supervisor {
+        return PrimaryHealth::Unable(cause.clone());
+    }
+    if let Protection::Unknown { cause } = &report.protection {
+        return PrimaryHealth::Unable(format!("mysqld does not answer: {cause}"));
+    }
+    match role {
+        RoleState::Primary => PrimaryHealth::Fit,
+        RoleState::CatchingUp { behind } => PrimaryHealth::Behind(*behind),
+        RoleState::Unknown => PrimaryHealth::Unable("nothing is known of mysqld yet".to_owned()),
+        RoleState::Following => PrimaryHealth::Unable("mysqld still follows the ring".to_owned()),
+        RoleState::Waiting { what } => PrimaryHealth::Unable(what.clone()),
+        RoleState::Stopped { cause } => PrimaryHealth::Unable(cause.clone()),
+        RoleState::Restarting { why } => PrimaryHealth::Unable(why.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(health: PrimaryHealth) -> String {
+        match health {
+            PrimaryHealth::Fit => "fit".to_owned(),
+            PrimaryHealth::Behind(behind) => format!("{behind} behind"),
+            PrimaryHealth::Unable(why) => why,
+        }
+    }
+
+    #[test]
+    fn what_is_worst_is_said() {
+        let failed = SupervisorState::Failed {
+            cause: "it did not start".to_owned(),
+        };
+        let now = std::time::Instant::now();
+        let unseen = WatchReport {
+            protection: Protection::Unknown {
+                cause: "connection refused".to_owned(),
+            },
+            server: None,
+            looked_at: now,
+            since: now,
+        };
+        let seen = WatchReport {
+            protection: Protection::Protected,
+            ..unseen.clone()
+        };
+        let running = SupervisorState::Beginning;
+        let stopped = RoleState::Stopped {
+            cause: "table d.t is not there".to_owned(),
+        };
+        let behind = RoleState::CatchingUp { behind: 7 };
+        let table = [
+            (&failed, &unseen, &RoleState::Primary, "it did not start"),
+            (
+                &running,
+                &unseen,
+                &RoleState::Primary,
+                "mysqld does not answer: connection refused",
+            ),
+            (&running, &seen, &RoleState::Primary, "fit"),
+            (&running, &seen, &behind, "7 behind"),
+            (&running, &seen, &stopped, "table d.t is not there"),
+        ];
+        for (supervisor, report, role, expected) in table {
+            assert_eq!(
+                words(primary_health(Some(supervisor), report, role)),
+                expected
+            );
+        }
+    }
+}
