@@ -155,7 +155,8 @@ async fn find(arguments: &Arguments) -> Result<Option<(Connection, File)>> {
             continue;
         }
         let endpoint = Endpoint::unix(&server.socket);
-        let mut options = ConnectOptions::new(endpoint, &arguments.user, arguments.password.as_str());
+        let mut options =
+            ConnectOptions::new(endpoint, &arguments.user, arguments.password.as_str());
         options.timeouts.statement = STATEMENT_LIMIT;
         let Ok(connection) = Connection::open(&options).await else {
             continue;

@@ -30,21 +30,29 @@ struct Reading {
     ready: Vec<Bytes>,
 }
 
+impl ReadableLog {
+    /// The committed transactions that a reader lacks which has `have`.
+    pub(super) fn beyond(&self, have: GtidSet) -> BoxStream<'static, Result<LogPiece, String>> {
+        match Reading::begin(self.0.clone(), have) {
+            Ok(reading) => stream::unfold(Some(reading), Reading::step).boxed(),
+            Err(words) => refused(words),
+        }
+    }
+}
+
 impl LogSource for ReadableLog {
     fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, String>> {
-        let ring = self.0.clone();
-        let begin = async move {
-            let have: GtidSet = have.parse().map_err(|error| {
-                format!("the transactions that are not wanted are no GTID set: {error}")
-            })?;
-            Reading::begin(ring, have)
-        };
-        let pieces = stream::once(begin).flat_map(|begun| match begun {
-            Ok(reading) => stream::unfold(Some(reading), Reading::step).boxed(),
-            Err(words) => stream::iter([Err(words)]).boxed(),
-        });
-        pieces.boxed()
+        match have.parse() {
+            Ok(have) => self.beyond(have),
+            Err(error) => refused(format!(
+                "the transactions that are not wanted are no GTID set: {error}"
+            )),
+        }
     }
+}
+
+fn refused(words: String) -> BoxStream<'static, Result<LogPiece, String>> {
+    stream::iter([Err(words)]).boxed()
 }
 
 impl Reading {

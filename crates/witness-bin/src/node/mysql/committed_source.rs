@@ -6,7 +6,7 @@ use binlog_format::gtid::GtidSet;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use mysql_role::CommittedLog;
-use transport::{LogPiece, LogSource};
+use transport::LogPiece;
 
 use crate::node::log_reading::ReadableLog;
 use crate::node::ring_handle::RingHandle;
@@ -23,7 +23,7 @@ impl CommittedLog for RingHandle {
 
     fn committed_log(&self, have: GtidSet, max_transaction_bytes: u64) -> CommittedSource {
         CommittedSource {
-            pieces: ReadableLog(self.clone()).read(have.to_string()),
+            pieces: ReadableLog(self.clone()).beyond(have),
             max_transaction_bytes,
             drained: false,
         }
