@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use applier::mysql::{MysqlBackend, MysqlOptions};
-use applier::run::{ApplyError, Control, Ended, Options, Progress, Steering, apply};
+use applier::run::{ApplyError, Control, Ended, Options, Progress, StageName, Steering, apply};
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, LinkError};
 use tokio::sync::watch;
@@ -15,6 +15,7 @@ use crate::ring::{CommittedLog, Ring};
 use crate::role::catching_up::executed;
 use crate::role::errant::{advice, errant};
 use crate::role::handover::drop_earlier_binlogs;
+use crate::role::native::{NativeProgress, NativeSource, drop_channel, replicate};
 use crate::settings::{Depth, observe};
 
 /// How the applier works.
@@ -24,9 +25,12 @@ pub struct FollowOptions {
     pub connect: ConnectOptions,
     /// The run's options.
     pub run: Options,
+    /// Where the server's own replica threads read from, if they apply and not the applier.
+    pub native: Option<NativeSource>,
     /// From a failure to the next attempt.
     pub retry: Duration,
-    /// How often binlog files of a follower, which hold nothing but GTIDs, are dropped.
+    /// How often a follower is looked at for errant transactions, and then its binlog files, which otherwise hold nothing but
+    /// GTIDs, are dropped.
     pub tidy_every: Duration,
 }
 
@@ -37,8 +41,9 @@ impl FollowOptions {
         Self {
             connect,
             run: Options::default(),
+            native: None,
             retry: Duration::from_secs(5),
-            tidy_every: Duration::from_secs(60),
+            tidy_every: Duration::from_secs(20),
         }
     }
 }
@@ -76,6 +81,8 @@ pub(super) struct Follower {
     task: JoinHandle<Result<(), FollowError>>,
     pub(super) step: watch::Receiver<Step>,
     pub(super) progress: Arc<Progress>,
+    /// Of the server's own threads.
+    native: watch::Receiver<NativeProgress>,
 }
 
 impl Follower {
@@ -90,18 +97,31 @@ impl Follower {
         let progress = Arc::new(Progress::new());
         let (steps, step) = watch::channel(Step::Asking);
         let (stop, shown) = (cancel.clone(), Arc::clone(&progress));
+        let (threads, native) = watch::channel(NativeProgress::default());
+        let by_threads = options.native.is_some();
         let task = tokio::spawn(async move {
             if was_primary {
                 close_sessions(&options.connect).await;
             }
-            follow(&*ring, &options, stop, shown, steps).await
+            if by_threads {
+                follow_natively(&*ring, &options, stop, threads, steps).await
+            } else {
+                follow(&*ring, &options, stop, shown, steps).await
+            }
         });
         Self {
             cancel,
             task,
             step,
             progress,
+            native,
         }
+    }
+
+    /// Milliseconds that the server is behind the ring, where that is known.
+    pub(super) fn lag_ms(&self) -> Option<u64> {
+        let threads = self.native.borrow().lag_ms;
+        threads.or_else(|| self.progress.lag_ms(StageName::Committed))
     }
 
     /// Waits until it ends by itself. Cancel safe.
@@ -132,14 +152,7 @@ async fn follow<R: Ring + CommittedLog>(
     steps: watch::Sender<Step>,
 ) -> Result<(), FollowError> {
     let begun = async {
-        let committed = ring.settled().await;
-        let committed = committed.map_err(|error| FollowError::Other(error.to_string()))?;
-        let executed = executed(&options.connect).await;
-        let executed = executed.map_err(FollowError::Other)?;
-        let errant = errant(&executed, &committed);
-        if !errant.is_empty() {
-            return Err(FollowError::Errant(errant));
-        }
+        let executed = nothing_errant(ring, options).await?;
         // From here on the server is not as a primary is.
         steps.send_replace(Step::Applying);
         let opened = open_to_the_applier(&options.connect).await;
@@ -154,18 +167,88 @@ async fn follow<R: Ring + CommittedLog>(
     };
     let steering = Steering {
         control: watch::channel(Control::default()).1,
-        cancel,
+        cancel: cancel.clone(),
         progress,
     };
     let source = ring.committed_log(executed, options.run.max_transaction_bytes as u64);
     let applying = apply(source, Arc::new(backend), &options.run, steering);
-    tokio::select! {
-        ended = applying => match ended {
+    tokio::pin!(applying);
+    let errant = tokio::select! {
+        ended = &mut applying => return match ended {
             Ok(Ended::Cancelled | Ended::WithTheLog) => Ok(()),
             Err(error) => Err(FollowError::Other(in_words(&error))),
         },
-        () = tidy(options) => Ok(()),
+        errant = tidy(ring, options) => errant,
+    };
+    cancel.cancel();
+    // Why it would have ended otherwise is of no importance any more.
+    drop(applying.await);
+    Err(FollowError::Errant(errant))
+}
+
+/// The same by the server's own replica threads.
+async fn follow_natively<R: Ring>(
+    ring: &R,
+    options: &FollowOptions,
+    cancel: CancellationToken,
+    progress: watch::Sender<NativeProgress>,
+    steps: watch::Sender<Step>,
+) -> Result<(), FollowError> {
+    let Some(source) = &options.native else {
+        return Ok(());
+    };
+    tokio::select! {
+        () = cancel.cancelled() => return Ok(()),
+        nothing = nothing_errant(ring, options) => nothing?,
+    };
+    steps.send_replace(Step::Applying);
+    let replicating = replicate(&options.connect, source, &cancel, &progress);
+    tokio::pin!(replicating);
+    let errant = tokio::select! {
+        ended = &mut replicating => return ended.map_err(FollowError::Other),
+        errant = find_errant(ring, options) => errant,
+    };
+    cancel.cancel();
+    drop(replicating.await);
+    Err(FollowError::Errant(errant))
+}
+
+/// What the server has, if the ring has all of it.
+async fn nothing_errant<R: Ring>(
+    ring: &R,
+    options: &FollowOptions,
+) -> Result<GtidSet, FollowError> {
+    let committed = ring.settled().await;
+    let committed = committed.map_err(|error| FollowError::Other(error.to_string()))?;
+    let executed = executed(&options.connect).await;
+    let executed = executed.map_err(FollowError::Other)?;
+    let errant = errant(&executed, &committed);
+    if errant.is_empty() {
+        Ok(executed)
+    } else {
+        Err(FollowError::Errant(errant))
     }
+}
+
+/// Looks for errant transactions while the server follows, until there are some.
+async fn find_errant<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
+    loop {
+        tokio::time::sleep(options.tidy_every).await;
+        match errant_now(ring, options).await {
+            Ok(errant) if errant.is_empty() => {}
+            Ok(errant) => return errant,
+            Err(cause) => {
+                tracing::debug!(%cause, "a follower's transactions are not compared for now")
+            }
+        }
+    }
+}
+
+/// In this order: what is applied in between is committed.
+async fn errant_now<R: Ring>(ring: &R, options: &FollowOptions) -> Result<GtidSet, String> {
+    let executed = executed(&options.connect).await?;
+    let committed = ring.settled().await.map_err(|error| error.to_string())?;
+    Ok(errant(&executed, &committed))
 }
 
 fn in_words(error: &ApplyError) -> String {
@@ -180,6 +263,8 @@ async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
     if observed.waiting_sessions() > 0 {
         return Err("commits wait for an ACK, and would be let through".to_owned());
     }
+    // Left by an earlier life of the member, or with the data of another one.
+    drop_channel(&mut connection).await.map_err(told)?;
     if let Some(names) = observed.semi_sync() {
         let off = format!("SET GLOBAL {} = OFF", names.enabled());
         connection.execute(&off).await.map_err(told)?;
@@ -208,18 +293,25 @@ async fn close_sessions(connect: &ConnectOptions) {
     }
 }
 
-/// Drops a follower's binlog files, for ever. A failure is tried again the next time.
-async fn tidy(options: &FollowOptions) {
+/// Drops a follower's binlog files, until one of them holds what the ring has not: it stays, and so do those before it. A
+/// failure is tried again the next time.
+async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
     loop {
         tokio::time::sleep(options.tidy_every).await;
         let dropped = async {
+            let errant = errant_now(ring, options).await?;
+            if !errant.is_empty() {
+                return Ok(errant);
+            }
             let mut connection = Connection::open(&options.connect).await.map_err(told)?;
             drop_earlier_binlogs(&mut connection).await?;
             connection.close().await;
-            Ok::<(), String>(())
+            Ok::<GtidSet, String>(errant)
         };
-        if let Err(cause) = dropped.await {
-            tracing::debug!(%cause, "a follower's binlog files stay for now");
+        match dropped.await {
+            Ok(errant) if errant.is_empty() => {}
+            Ok(errant) => return errant,
+            Err(cause) => tracing::debug!(%cause, "a follower's binlog files stay for now"),
         }
     }
 }

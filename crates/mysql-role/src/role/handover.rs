@@ -5,6 +5,7 @@ use std::time::Duration;
 use mysql_link::{ConnectOptions, Connection, LinkError};
 
 use crate::read_only;
+use crate::role::native::drop_channel;
 
 /// How long a lock may be waited for. No client writes, so that there is nothing to wait for.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
@@ -18,6 +19,17 @@ pub(super) async fn close_to_all(connect: &ConnectOptions) -> Result<(), String>
     closed.map_err(|error| error.to_string())
 }
 
+/// Ends replica threads of this member's channel, which an earlier life of it may have left at work.
+///
+/// # Errors
+/// In words.
+pub(super) async fn end_replication(connect: &ConnectOptions) -> Result<(), String> {
+    let mut connection = Connection::open(connect).await.map_err(told)?;
+    drop_channel(&mut connection).await.map_err(told)?;
+    connection.close().await;
+    Ok(())
+}
+
 /// Has a closed server force its binlog again, and drops the binlog files of the time in which it followed: they name the
 /// transactions that were applied without holding them, and a dump that read them would pass over every row. Only for a
 /// server that has nothing beyond the ring's log: what it has beyond would be gone from its binlog.
@@ -26,6 +38,7 @@ pub(super) async fn close_to_all(connect: &ConnectOptions) -> Result<(), String>
 /// In words; done again, it goes on where it was.
 pub(crate) async fn leave_following(connect: &ConnectOptions) -> Result<(), String> {
     let mut connection = Connection::open(connect).await.map_err(told)?;
+    drop_channel(&mut connection).await.map_err(told)?;
     connection
         .execute("SET GLOBAL sync_binlog = 1")
         .await

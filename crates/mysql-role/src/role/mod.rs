@@ -13,11 +13,13 @@ mod catching_up;
 mod errant;
 mod follower;
 mod handover;
+mod native;
 pub mod plan;
 mod runner;
 mod status;
 
 pub use follower::FollowOptions;
 pub(crate) use handover::leave_following;
+pub use native::NativeSource;
 pub use runner::{Role, RoleInputs};
 pub use status::{Hold, Readiness, RoleState, RoleStatus};

@@ -15,7 +15,7 @@ use crate::ring::{CommittedLog, LeaderTerm, Ring};
 use crate::role::catching_up::{compare, lacks_of};
 use crate::role::errant::advice;
 use crate::role::follower::{FollowError, FollowOptions, Follower, Step};
-use crate::role::handover::{close_to_all, leave_following};
+use crate::role::handover::{close_to_all, end_replication, leave_following};
 use crate::role::plan::{Action, Applier, Door, Incarnation, Situation, decide};
 use crate::role::status::{Hold, Readiness, RoleState, RoleStatus};
 use crate::supervisor::SupervisorHandle;
@@ -204,7 +204,7 @@ impl<R: Ring + CommittedLog> Role<R> {
                 return true;
             }
             Ok(_) if followed => leave_following(&self.options.connect).await,
-            Ok(_) => Ok(()),
+            Ok(_) => end_replication(&self.options.connect).await,
             Err(cause) => Err(cause),
         };
         match fit {
@@ -378,7 +378,7 @@ impl<R: Ring + CommittedLog> Role<R> {
 
     fn go(&self, state: RoleState) {
         let follower = self.follower.as_ref().map(|(_, follower)| follower);
-        let lag_ms = follower.and_then(|follower| follower.progress.lag_ms(StageName::Committed));
+        let lag_ms = follower.and_then(Follower::lag_ms);
         let applied_total = self.applied_before + follower.map_or(0, applied);
         self.status.send_if_modified(|status| {
             let changed = status.state != state;

@@ -138,6 +138,8 @@ impl ServerCommand {
             option(names.wait_no_replica(), "ON"),
             option(names.wait_point(), "AFTER_SYNC"),
             skip_start.to_owned(),
+            // What it wrote itself in earlier leaderships may come back to it through its own replica threads.
+            "--replicate-same-server-id".to_owned(),
             "--read-only=ON".to_owned(),
             "--super-read-only=ON".to_owned(),
         ]

@@ -43,6 +43,8 @@ pub struct RingOptions {
     pub durability: &'static str,
     /// `raft.heartbeat`; the lease follows from it as the defaults do.
     pub heartbeat: Duration,
+    /// Members whose mysqlds apply by their own replica threads; they need a binlog server.
+    pub native: Vec<usize>,
     /// Whether every member serves its binlog, to [`BINLOG_USER`].
     pub binlog_server: bool,
     /// Further TOML lines by section, for example `("log", "max_file_bytes = \"1MiB\"")`.
@@ -80,6 +82,7 @@ impl RingOptions {
             folder: None,
             durability: "fsync",
             heartbeat: Duration::from_millis(100),
+            native: Vec::new(),
             binlog_server: false,
             extra: Vec::new(),
         }
@@ -90,6 +93,13 @@ impl RingOptions {
     pub fn with_binlog_servers(mut self) -> Self {
         self.binlog_server = true;
         self
+    }
+
+    /// With binlog servers, from which the mysqld of this member applies by its own replica threads.
+    #[must_use]
+    pub fn with_native(mut self, member: usize) -> Self {
+        self.native.push(member);
+        self.with_binlog_servers()
     }
 
     /// With one more line in a section of every member's file.
@@ -139,7 +149,11 @@ impl RingOptions {
             ("http", vec![format!("listen = \"{}\"", place.http)]),
         ];
         if let Some(beside) = self.beside(place.index) {
-            sections.push(("mysql", beside.toml_lines()));
+            let mut lines = beside.toml_lines();
+            if self.native.contains(&place.index) {
+                lines.push("apply = \"native\"".to_owned());
+            }
+            sections.push(("mysql", lines));
         }
         if self.binlog_server {
             let lines = vec![

@@ -64,6 +64,14 @@ pub(super) fn check(values: &Values, taken: &[(&'static str, String)], problems:
         .text("binlog_server.listen")
         .filter(|listen| !listen.is_empty())
     else {
+        if values.text("mysql.apply").is_some_and(|apply| apply == "native") {
+            problems.error(
+                values.report_at("mysql.apply"),
+                "binlog_server.listen",
+                "`mysql.apply` is \"native\", but the member has no binlog server that mysqld could read from",
+                "set `binlog_server.listen` with an account, or mysql.apply = \"rows\"",
+            );
+        }
         return;
     };
     let at = values.report_at("binlog_server.listen");

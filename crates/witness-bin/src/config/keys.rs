@@ -418,10 +418,10 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "mysql.apply",
-        Kind::Choice(&["rows", "off"]),
+        Kind::Choice(&["rows", "native", "off"]),
         Value("\"rows\""),
         "",
-        "What applies the ring's log to mysqld while another member leads: `rows` the member's applier, row by row; `off` nothing, for a ring with one mysqld. Nothing either with `mysql.manage_settings = false`, since applying and leading need different settings.",
+        "What applies the ring's log to mysqld while another member leads: `rows` the member's applier, row by row; `native` mysqld's own replica threads, from the member's binlog server, with super_read_only on; `off` nothing, for a ring with one mysqld. Nothing either with `mysql.manage_settings = false`, since applying and leading need different settings.",
     ),
     key(
         "mysql.apply_workers",

@@ -23,7 +23,7 @@ use super::giving_way::GivingWayTask;
 use super::identity::{Claim, open_identity};
 use super::joining::{Joined, Joining};
 use super::log_reading::ReadableLog;
-use super::mysql::{Child, Steering, connect_options, requirements};
+use super::mysql::{Child, Steering, connect_options, native_source, requirements};
 use super::purging::{Retention, purge_as_configured};
 use super::returning::come_back;
 use super::ring_handle::RingHandle;
@@ -224,7 +224,13 @@ impl Node {
         let asked = Some(connect.clone());
         self.spawn(purge_as_configured(ring.clone(), retention, asked));
         let config = &self.config;
-        let steering = Steering::begin(config, settings, connect, requirements, ring.clone());
+        let native = native_source(config);
+        let native = native.map_err(|source| NodeError::PasswordFile {
+            key: "binlog_server.password_file",
+            source,
+        })?;
+        let ring_of = ring.clone();
+        let steering = Steering::begin(config, settings, connect, requirements, native, ring_of);
         let steering = steering.map_err(|source| NodeError::DataDir {
             path: config.data_dir.clone(),
             source,

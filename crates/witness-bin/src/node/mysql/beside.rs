@@ -8,7 +8,7 @@ use std::time::Instant;
 use mysql_link::ConnectOptions;
 use mysql_role::gate::{Gate, GateOptions, GateState, GateStatus};
 use mysql_role::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
-use mysql_role::role::{FollowOptions, Readiness, Role, RoleInputs, RoleState, RoleStatus};
+use mysql_role::role::{FollowOptions, NativeSource, Readiness, Role, RoleInputs, RoleState, RoleStatus};
 use mysql_role::settings::Requirements;
 use mysql_role::supervisor::{Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus};
 use mysql_role::tail_trim::{TailTrim, TailTrimOptions};
@@ -92,12 +92,13 @@ impl Running {
 }
 
 impl Beside {
-    /// Begins to look after the mysqld.
+    /// Begins to look after the mysqld, which applies by its own threads from `native`, if that is there.
     pub(crate) fn start(
         config: &Config,
         settings: &MysqlSettings,
         connect: ConnectOptions,
         requirements: Requirements,
+        native: Option<NativeSource>,
         ring: RingHandle,
     ) -> Self {
         let supervisor = supervisor_options(config, settings, &connect, &requirements);
@@ -134,6 +135,7 @@ impl Beside {
         let role = settings.apply_workers.map(|workers| {
             let mut options = FollowOptions::new(connect.clone());
             options.run.workers = workers;
+            options.native = native;
             let inputs = RoleInputs {
                 reports: reports.clone(),
                 gate: gate_status.clone(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use mysql_link::{
     ClientCertificate, ConnectOptions, Endpoint, PublicKeySource, Secret, TlsMode, TlsOptions,
 };
+use mysql_role::role::NativeSource;
 use mysql_role::settings::Requirements;
 use mysql_role::supervisor::{ExternalCommands, ServerCommand, SupervisorOptions};
 use raft_types::{Incarnation, MemberId};
@@ -105,6 +106,36 @@ pub(crate) fn supervisor_options(
     })
 }
 
+/// Where the mysqld's own replica threads read from, if they are to apply; reads the password file.
+///
+/// # Errors
+/// When the password file of the binlog server cannot be read.
+pub(crate) fn native_source(config: &Config) -> io::Result<Option<NativeSource>> {
+    let wanted = config.mysql.as_ref().is_some_and(|mysql| mysql.native);
+    let Some(server) = config.binlog_server.as_ref().filter(|_| wanted) else {
+        return Ok(None);
+    };
+    let (host, port) = near_address(&server.listen);
+    Ok(Some(NativeSource {
+        host,
+        port,
+        user: server.user.clone(),
+        password: Secret::new(server.password.read()?),
+        tls: server.require_tls,
+    }))
+}
+
+/// Where somebody on this host reaches a listener.
+fn near_address(listen: &str) -> (String, u16) {
+    let (host, port) = listen.rsplit_once(':').unwrap_or((listen, ""));
+    let host = match host.trim_start_matches('[').trim_end_matches(']') {
+        "" | "0.0.0.0" => "127.0.0.1",
+        "::" => "::1",
+        other => other,
+    };
+    (host.to_owned(), port.parse().unwrap_or(0))
+}
+
 /// How long a command may take to start mysqld: recovery is in it.
 const START_LIMIT: Duration = Duration::from_secs(600);
 
@@ -126,6 +157,14 @@ pub(crate) fn usual_server_id(member: MemberId) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_listener_is_reached_from_its_own_host() {
+        let near = |listen| near_address(listen);
+        assert_eq!(near("0.0.0.0:3307"), ("127.0.0.1".to_owned(), 3307));
+        assert_eq!(near("[::]:3307"), ("::1".to_owned(), 3307));
+        assert_eq!(near("10.0.0.1:3307"), ("10.0.0.1".to_owned(), 3307));
+    }
 
     #[test]
     fn members_have_server_ids_of_their_own() {

@@ -10,7 +10,7 @@ mod steering;
 mod writer;
 
 pub(crate) use beside::Child;
-pub(crate) use connection::{connect_options, requirements, usual_server_id};
+pub(crate) use connection::{connect_options, native_source, requirements, usual_server_id};
 pub(crate) use executed::executed_gtids;
 pub(crate) use primary_health::PrimaryHealth;
 pub(crate) use steering::Steering;

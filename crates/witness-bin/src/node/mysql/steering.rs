@@ -16,12 +16,13 @@ use consensus::Writer;
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
 use mysql_role::conversion::{acts, look};
+use mysql_role::role::NativeSource;
 use mysql_role::settings::Requirements;
 use tokio::time::Instant;
 
 use super::beside::{Beside, Child, mode_words};
-use super::writer::PrimaryWriter;
 use super::primary_health::PrimaryHealth;
+use super::writer::PrimaryWriter;
 use crate::config::{Config, MysqlSettings};
 use crate::node::hands_off::HandsOff;
 use crate::node::provisioning::Provisioner;
@@ -39,6 +40,7 @@ pub(crate) struct Steering {
     settings: MysqlSettings,
     connect: ConnectOptions,
     requirements: Requirements,
+    native: Option<NativeSource>,
     ring: RingHandle,
     note: HandsOff,
     /// One change at a time.
@@ -50,9 +52,9 @@ struct Steered {
     beside: Beside,
     writer: Arc<PrimaryWriter>,
     viewer: Arc<dyn Fn() -> MysqlView + Send + Sync>,
+    health: Arc<dyn Fn() -> Option<PrimaryHealth> + Send + Sync>,
 }
 
-    health: Arc<dyn Fn() -> Option<PrimaryHealth> + Send + Sync>,
 impl Steering {
     /// Begins to act, unless the note says otherwise.
     ///
@@ -63,6 +65,7 @@ impl Steering {
         settings: &MysqlSettings,
         connect: ConnectOptions,
         requirements: Requirements,
+        native: Option<NativeSource>,
         ring: RingHandle,
     ) -> std::io::Result<Arc<Self>> {
         let steering = Arc::new(Self {
@@ -70,6 +73,7 @@ impl Steering {
             settings: settings.clone(),
             connect,
             requirements,
+            native,
             ring,
             note: HandsOff::of(&config.data_dir),
             turn: tokio::sync::Mutex::new(()),
@@ -89,19 +93,26 @@ impl Steering {
             &self.settings,
             self.connect.clone(),
             self.requirements.clone(),
+            self.native.clone(),
             self.ring.clone(),
         );
         *self.lock() = Some(Steered {
             writer: beside.writer(),
             viewer: Arc::new(beside.viewer()),
+            health: Arc::new(beside.health()),
             beside,
         });
     }
 
     /// Whether it acts.
-            health: Arc::new(beside.health()),
     pub(crate) fn is_steered(&self) -> bool {
         self.lock().is_some()
+    }
+
+    /// Whether mysqld can be the primary; nothing where the member does not act on it, or nothing is applied to it.
+    pub(crate) fn health(&self) -> Option<PrimaryHealth> {
+        let health = self.lock().as_ref().map(|steered| steered.health.clone());
+        health.and_then(|health| health())
     }
 
     /// What is to be said of mysqld now.
@@ -109,12 +120,6 @@ impl Steering {
         let viewer = self.lock().as_ref().map(|steered| steered.viewer.clone());
         match viewer {
             Some(viewer) => viewer(),
-    /// Whether mysqld can be the primary; nothing where the member does not act on it, or nothing is applied to it.
-    pub(crate) fn health(&self) -> Option<PrimaryHealth> {
-        let health = self.lock().as_ref().map(|steered| steered.health.clone());
-        health.and_then(|health| health())
-    }
-
             None => self.left_alone(),
         }
     }

@@ -1,0 +1,320 @@
+//! A follower whose mysqld applies by its own replica threads, from the member's own binlog server, over a channel that is
+//! made anew each time: nothing that a crash left in relay logs is believed. `super_read_only` stays on.
+
+use std::time::Duration;
+
+use mysql_link::{ConnectOptions, Connection, LinkError, QueryResult, Secret};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::settings::{Depth, observe};
+
+/// The channel's name. Channels of anybody else are not touched.
+const CHANNEL: &str = "witness";
+/// Between two looks at the threads.
+const LOOK: Duration = Duration::from_millis(250);
+/// mysqld may be away for a moment, which its next start ends.
+const AWAY: Duration = Duration::from_secs(60);
+
+/// The member's binlog server, as the mysqld beside it reaches it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NativeSource {
+    /// Its host.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Its account.
+    pub user: String,
+    /// The password.
+    pub password: Secret,
+    /// Whether it wants TLS.
+    pub tls: bool,
+}
+
+/// What the threads have done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct NativeProgress {
+    /// Milliseconds behind the ring's commits; unknown while they do not run.
+    pub(super) lag_ms: Option<u64>,
+}
+
+/// Has the server follow until it is told to end; then the channel is gone.
+///
+/// # Errors
+/// In words, why the threads ended.
+pub(super) async fn replicate(
+    connect: &ConnectOptions,
+    source: &NativeSource,
+    cancel: &CancellationToken,
+    progress: &watch::Sender<NativeProgress>,
+) -> Result<(), String> {
+    let ended = tokio::select! {
+        () = cancel.cancelled() => Ok(()),
+        begun = begin(connect, source) => match begun {
+            Err(cause) => Err(cause),
+            Ok(()) => tokio::select! {
+                () = cancel.cancelled() => Ok(()),
+                cause = watch_threads(connect, progress) => Err(cause),
+            },
+        },
+    };
+    progress.send_replace(NativeProgress::default());
+    // What the role does next wants a server to which nobody writes.
+    match (ended, end(connect).await) {
+        (Ok(()), Err(cause)) => Err(format!("the replica threads could not be ended: {cause}")),
+        (ended, _) => ended,
+    }
+}
+
+async fn begin(connect: &ConnectOptions, source: &NativeSource) -> Result<(), String> {
+    let mut connection = Connection::open(connect).await.map_err(told)?;
+    let observed = observe(&mut connection, Depth::Watch).await.map_err(told)?;
+    if observed.waiting_sessions() > 0 {
+        return Err("commits wait for an ACK, and would be let through".to_owned());
+    }
+    if let Some(names) = observed.semi_sync() {
+        let off = format!("SET GLOBAL {} = OFF", names.enabled());
+        connection.execute(&off).await.map_err(told)?;
+    }
+    drop_channel(&mut connection).await.map_err(told)?;
+    // Replica threads write through it. The binlog has their rows, and stays forced.
+    for statement in [
+        "SET GLOBAL read_only = ON, GLOBAL super_read_only = ON, GLOBAL sync_binlog = 1",
+        &change_source(source),
+        &format!("START REPLICA FOR CHANNEL '{CHANNEL}'"),
+    ] {
+        connection.execute(statement).await.map_err(told)?;
+    }
+    connection.close().await;
+    Ok(())
+}
+
+fn change_source(source: &NativeSource) -> String {
+    format!(
+        "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{}', SOURCE_PORT = {}, SOURCE_USER = '{}', SOURCE_PASSWORD = '{}', \
+         SOURCE_AUTO_POSITION = 1, SOURCE_SSL = {}, SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = 0 FOR CHANNEL '{CHANNEL}'",
+        quoted(&source.host),
+        source.port,
+        quoted(&source.user),
+        quoted(source.password.reveal()),
+        u8::from(source.tls)
+    )
+}
+
+/// Ends the threads and takes the channel away, whoever began them; what they have in hand is finished first.
+///
+/// # Errors
+/// When the server refuses.
+pub(super) async fn drop_channel(connection: &mut Connection) -> Result<(), LinkError> {
+    let there = format!(
+        "SELECT COUNT(*) FROM performance_schema.replication_connection_configuration WHERE channel_name = '{CHANNEL}'"
+    );
+    let there = connection.query(there).await?;
+    if there.first().and_then(|row| row.text_at(0)) == Some("0") {
+        return Ok(());
+    }
+    let stop = format!("STOP REPLICA FOR CHANNEL '{CHANNEL}'");
+    connection.query_within(stop, AWAY).await?;
+    connection
+        .execute(format!("RESET REPLICA ALL FOR CHANNEL '{CHANNEL}'"))
+        .await?;
+    Ok(())
+}
+
+async fn end(connect: &ConnectOptions) -> Result<(), String> {
+    let mut connection = Connection::open(connect).await.map_err(told)?;
+    drop_channel(&mut connection).await.map_err(told)?;
+    connection.close().await;
+    Ok(())
+}
+
+/// Looks at the threads until they end, and says why.
+async fn watch_threads(
+    connect: &ConnectOptions,
+    progress: &watch::Sender<NativeProgress>,
+) -> String {
+    let mut away_since = None;
+    loop {
+        let lag_ms = match look(connect).await {
+            Ok(Threads::Run { lag_ms }) => {
+                away_since = None;
+                lag_ms
+            }
+            Ok(Threads::Ended(cause)) => return cause,
+            Err(error) => {
+                let since = *away_since.get_or_insert_with(std::time::Instant::now);
+                if since.elapsed() > AWAY {
+                    return format!("mysqld cannot be looked at: {error}");
+                }
+                None
+            }
+        };
+        progress.send_if_modified(|now| {
+            std::mem::replace(now, NativeProgress { lag_ms }).lag_ms != lag_ms
+        });
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What the threads are doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Threads {
+    /// They run, or try to.
+    Run {
+        /// Milliseconds behind; unknown while the source is not there.
+        lag_ms: Option<u64>,
+    },
+    /// One has ended, because of this.
+    Ended(String),
+}
+
+async fn look(connect: &ConnectOptions) -> Result<Threads, LinkError> {
+    let mut connection = Connection::open(connect).await?;
+    let threads = connection
+        .query(format!(
+            "SELECT 'receiver', service_state, last_error_number, last_error_message, \
+               IF(last_queued_transaction IN ('', 'ANONYMOUS') OR GTID_SUBSET(last_queued_transaction, @@GLOBAL.gtid_executed), \
+                  NULL, GREATEST(0, TIMESTAMPDIFF(MICROSECOND, last_queued_transaction_original_commit_timestamp, NOW(6)) DIV 1000)) \
+             FROM performance_schema.replication_connection_status WHERE channel_name = '{CHANNEL}' \
+             UNION ALL SELECT 'applier', service_state, last_error_number, last_error_message, NULL \
+             FROM performance_schema.replication_applier_status_by_coordinator WHERE channel_name = '{CHANNEL}' \
+             UNION ALL SELECT 'worker', service_state, last_error_number, last_error_message, \
+               IF(applying_transaction = '', NULL, \
+                  GREATEST(0, TIMESTAMPDIFF(MICROSECOND, applying_transaction_original_commit_timestamp, NOW(6)) DIV 1000)) \
+             FROM performance_schema.replication_applier_status_by_worker WHERE channel_name = '{CHANNEL}'"
+        ))
+        .await?;
+    connection.close().await;
+    Ok(judge(&rows(&threads)))
+}
+
+/// One thread as the server tells of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Thread {
+    what: String,
+    state: String,
+    code: String,
+    message: String,
+    /// Milliseconds since the commit of what it has in hand.
+    in_hand_ms: Option<u64>,
+}
+
+fn rows(answer: &QueryResult) -> Vec<Thread> {
+    let text = |row: &mysql_link::Row, place| row.text_at(place).unwrap_or_default().to_owned();
+    let thread = |row: &mysql_link::Row| Thread {
+        what: text(row, 0),
+        state: text(row, 1),
+        code: text(row, 2),
+        message: text(row, 3),
+        in_hand_ms: row.text_at(4).and_then(|text| text.parse().ok()),
+    };
+    answer.rows.iter().map(thread).collect()
+}
+
+/// What the threads' rows mean, pure. A worker's error is the cause, where a coordinator only says that one has failed.
+fn judge(threads: &[Thread]) -> Threads {
+    let failed = |what: &str| {
+        threads
+            .iter()
+            .find(|thread| thread.what == what && thread.state == "OFF" && thread.code != "0")
+    };
+    let cause = ["worker", "applier", "receiver"]
+        .into_iter()
+        .find_map(failed);
+    if let Some(thread) = cause {
+        return Threads::Ended(format!(
+            "mysqld's replica threads stopped: {} (MySQL error {})",
+            thread.message, thread.code
+        ));
+    }
+    let of = |what: &'static str| threads.iter().filter(move |thread| thread.what == what);
+    let off = |what| of(what).all(|thread| thread.state == "OFF");
+    if off("receiver") || off("worker") {
+        return Threads::Ended(
+            "mysqld's replica threads do not run; somebody has ended them".to_owned(),
+        );
+    }
+    let connected = of("receiver").any(|thread| thread.state == "ON");
+    let oldest = threads.iter().filter_map(|thread| thread.in_hand_ms).max();
+    Threads::Run {
+        lag_ms: connected.then(|| oldest.unwrap_or(0)),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('\'', "''")
+}
+
+fn told(error: LinkError) -> String {
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thread(what: &str, state: &str, code: &str, in_hand_ms: Option<u64>) -> Thread {
+        Thread {
+            what: what.to_owned(),
+            state: state.to_owned(),
+            code: code.to_owned(),
+            message: format!("{what} {code}"),
+            in_hand_ms,
+        }
+    }
+
+    #[test]
+    fn what_the_threads_do() {
+        let on = |what| thread(what, "ON", "0", None);
+        let idle = [on("receiver"), on("applier"), on("worker")];
+        assert_eq!(judge(&idle), Threads::Run { lag_ms: Some(0) });
+        let busy = [
+            on("receiver"),
+            thread("worker", "ON", "0", Some(7)),
+            thread("worker", "ON", "0", Some(30)),
+        ];
+        assert_eq!(judge(&busy), Threads::Run { lag_ms: Some(30) });
+        // The member's binlog server comes back, or its member would not ask.
+        let away = [thread("receiver", "CONNECTING", "2003", None), on("worker")];
+        assert_eq!(judge(&away), Threads::Run { lag_ms: None });
+        let broken = [
+            on("receiver"),
+            thread("applier", "OFF", "1399", None),
+            thread("worker", "OFF", "1032", None),
+        ];
+        let ended = judge(&broken);
+        assert!(
+            matches!(&ended, Threads::Ended(why) if why.contains("worker 1032")),
+            "{ended:?}"
+        );
+        let refused = judge(&[thread("receiver", "OFF", "13114", None), on("worker")]);
+        assert!(
+            matches!(&refused, Threads::Ended(why) if why.contains("receiver 13114")),
+            "{refused:?}"
+        );
+        let stopped = [
+            thread("receiver", "OFF", "0", None),
+            thread("worker", "OFF", "0", None),
+        ];
+        assert!(
+            matches!(judge(&stopped), Threads::Ended(_)) && matches!(judge(&[]), Threads::Ended(_))
+        );
+    }
+
+    #[test]
+    fn the_source_is_quoted() {
+        let source = NativeSource {
+            host: "127.0.0.1".to_owned(),
+            port: 3307,
+            user: "replica".to_owned(),
+            password: Secret::new(r"a'b\"),
+            tls: true,
+        };
+        let statement = change_source(&source);
+        assert!(
+            statement.contains(r"SOURCE_PASSWORD = 'a''b\\', "),
+            "{statement}"
+        );
+        assert!(statement.contains("SOURCE_SSL = 1"), "{statement}");
+    }
+}

@@ -1,0 +1,135 @@
+//! A ring whose first database follows by the member's applier and whose second one by mysqld's own replica threads: the
+//! primary moves back and forth with clients connected, hosts die on both sides, and an error of the threads stops and is told.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use witness_tests::{ClientWriters, Replicaset, WrittenRows};
+
+const SOON: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
+/// The database whose own threads apply, and the other one.
+const NATIVE: usize = 3;
+const ROWS: usize = 0;
+
+#[test]
+fn the_primary_moves_between_an_applier_and_replica_threads() {
+    let mut set = Replicaset::launch_with(2, |options| options.with_native(NATIVE)).unwrap();
+    set.follows(NATIVE, SOON).unwrap();
+    let native = set.client(NATIVE);
+    assert_eq!(native.variable("super_read_only").unwrap(), "1");
+    let refused = native.sql("INSERT INTO acked.rows VALUES (1, 0, 'errant')");
+    assert!(refused.unwrap_err().to_string().contains("super-read-only"));
+    assert_eq!(channels(&set, NATIVE), "1");
+
+    let clients = ClientWriters::start(&set, 4, 0);
+    clients.wait_for_more(100, SOON).unwrap();
+    for name in ["db-2", "db-1", "db-2", "db-1"] {
+        let primary = set.primary(SOON).unwrap();
+        set.follows(NATIVE - primary, SOON).unwrap();
+        promote(&set, name);
+        clients.wait_for_more(50, SOON).unwrap();
+    }
+    let mut written = clients.finish().unwrap();
+    nothing_is_lost(&set, &written);
+
+    // Hosts die: the primary beside the threads, the primary beside the applier, and each of them as the follower.
+    for (round, dies) in [ROWS, NATIVE, NATIVE, ROWS].into_iter().enumerate() {
+        let primary = set.primary(SOON).unwrap();
+        set.follows(NATIVE - primary, SOON).unwrap();
+        let clients = ClientWriters::start(&set, 4, (round as u64 + 1) * 1_000_000);
+        clients.wait_for_more(50, SOON).unwrap();
+        set.kill_host(dies).unwrap();
+        clients.wait_for_more(50, SOON).unwrap();
+        set.ring.start(dies).unwrap();
+        written = written.and(clients.finish().unwrap());
+        let primary = set.primary(SOON).unwrap();
+        println!("round {round}: member {dies} died, member {primary} is the primary");
+        set.follows(NATIVE - primary, SOON).unwrap();
+    }
+    // mysqld alone, under its member.
+    let primary = set.primary(SOON).unwrap();
+    set.kill_mysqld(NATIVE - primary).unwrap();
+    nothing_is_lost(&set, &written);
+    let primary = set.primary(SOON).unwrap();
+    set.follows(NATIVE - primary, SOON).unwrap();
+    let expected = if primary == NATIVE { "0" } else { "1" };
+    assert_eq!(channels(&set, NATIVE), expected);
+}
+
+#[test]
+fn an_error_of_the_replica_threads_is_told_and_tried_again() {
+    let set = Replicaset::launch_with(2, |options| options.with_native(NATIVE)).unwrap();
+    set.follows(NATIVE, SOON).unwrap();
+    let native = set.client(NATIVE);
+    native
+        .sql("SET GLOBAL super_read_only = OFF; SET SESSION sql_log_bin = 0; INSERT INTO acked.rows VALUES (7, 0, 'hidden'); SET GLOBAL super_read_only = ON")
+        .unwrap();
+    set.client(ROWS)
+        .sql("INSERT INTO acked.rows VALUES (7, 0, 'seven')")
+        .unwrap();
+    let deadline = Instant::now() + SOON;
+    let trouble = loop {
+        let view = set.ring.get(NATIVE, "/status").unwrap().json().unwrap();
+        let trouble = view["mysql"]["trouble"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        if trouble.contains("replica threads stopped") {
+            break trouble;
+        }
+        assert!(Instant::now() < deadline, "{}", set.words());
+        std::thread::sleep(POLL);
+    };
+    println!("{trouble}");
+    let uuid = set.client(ROWS).variable("server_uuid").unwrap();
+    assert!(
+        trouble.contains(&uuid),
+        "the transaction is named: {trouble}"
+    );
+    native
+        .sql("SET GLOBAL super_read_only = OFF; SET SESSION sql_log_bin = 0; DELETE FROM acked.rows WHERE id = 7; SET GLOBAL super_read_only = ON")
+        .unwrap();
+    set.follows(NATIVE, SOON).unwrap();
+    set.equal("acked", SOON).unwrap();
+}
+
+/// How many replication channels a server has.
+fn channels(set: &Replicaset, member: usize) -> String {
+    let asked = "SELECT COUNT(*) FROM performance_schema.replication_connection_configuration WHERE channel_name = 'witness'";
+    set.client(member).value(asked).unwrap()
+}
+
+/// Every acknowledged row is on every mysqld, and all of them are equal.
+fn nothing_is_lost(set: &Replicaset, written: &WrittenRows) {
+    set.equal("acked", SOON).unwrap();
+    let rows = set.client(ROWS).sql("SELECT id FROM acked.rows").unwrap();
+    let there: BTreeSet<u64> = rows.0.iter().map(|row| row[0].parse().unwrap()).collect();
+    let lost: Vec<u64> = written.acknowledged().difference(&there).copied().collect();
+    assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
+}
+
+/// Promotes. Just after its start a mysqld may be refused for a moment, because it is looked at anew.
+fn promote(set: &Replicaset, name: &str) {
+    let config = set.ring.config(ROWS).display().to_string();
+    let deadline = Instant::now() + SOON;
+    loop {
+        let done = set
+            .ring
+            .cli(&["promote", name, "--yes", "--config", &config])
+            .unwrap();
+        if done.status.success() {
+            return;
+        }
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        let may_pass = told.contains("does not follow the ring") || told.contains("ms behind");
+        assert!(
+            may_pass && Instant::now() < deadline,
+            "{told}\n{}",
+            set.words()
+        );
+        std::thread::sleep(4 * POLL);
+    }
+}
