@@ -40,8 +40,13 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
     let cluster = set.ring.get(3, "/cluster").unwrap().json().unwrap();
     assert_eq!(cluster["pause"], true, "{cluster}");
     let metrics = set.ring.get(1, "/metrics").unwrap().body;
-    let gauge = metrics.lines().find(|line| line.starts_with("witness_failover_paused"));
-    assert!(gauge.is_some_and(|line| line.ends_with(" 1.0") || line.ends_with(" 1")), "{gauge:?}");
+    let gauge = metrics
+        .lines()
+        .find(|line| line.starts_with("witness_failover_paused"));
+    assert!(
+        gauge.is_some_and(|line| line.ends_with(" 1.0") || line.ends_with(" 1")),
+        "{gauge:?}"
+    );
     // Back again, it is the primary by itself.
     set.ring.start(0).unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 0);

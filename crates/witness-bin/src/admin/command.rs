@@ -54,6 +54,8 @@ pub enum OperatorCommand {
         /// The last entry after which a loss is accepted.
         accepted_loss: Option<OpId>,
     },
+    /// Ends the current file of the log on every member. To the leader.
+    FlushLog,
     /// Removes old files of a member's log. To that member.
     PurgeLog {
         /// Which files.
@@ -116,6 +118,7 @@ impl OperatorCommand {
             Self::Promote { .. }
             | Self::Pause { .. }
             | Self::Resume
+            | Self::FlushLog
             | Self::AddMember { .. }
             | Self::RemoveMember { .. }
             | Self::RepairQuorum { .. } => true,
@@ -132,6 +135,7 @@ impl fmt::Display for OperatorCommand {
             Self::AddMember { member, .. } => write!(f, "taking member {member} in"),
             Self::RemoveMember { member } => write!(f, "the removal of member {member}"),
             Self::Pause { .. } => write!(f, "the pause of failover"),
+            Self::FlushLog => write!(f, "the rotation of the log"),
             Self::Resume => write!(f, "the end of the pause of failover"),
             Self::Evidence => write!(f, "asking for evidence"),
             Self::PurgeLog { .. } => write!(f, "the purge of a log"),
@@ -178,6 +182,7 @@ mod tests {
                 OperatorCommand::RemoveMember { member },
                 r#"{"command":"remove_member","member":9}"#,
             ),
+            (OperatorCommand::FlushLog, r#"{"command":"flush_log"}"#),
             (OperatorCommand::Resume, r#"{"command":"resume"}"#),
             (OperatorCommand::Evidence, r#"{"command":"evidence"}"#),
             (

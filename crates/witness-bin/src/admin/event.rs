@@ -71,6 +71,13 @@ pub enum CommandResult {
     Evidence(Box<MemberEvidence>),
     /// The member goes on alone; this entry says so.
     Repaired(OpId),
+    /// The log was rotated everywhere.
+    Flushed {
+        /// The rotate entry.
+        entry: OpId,
+        /// The file that is written to behind it.
+        file: String,
+    },
     /// Which files of its log are gone.
     Purged(PurgeReport),
     /// The ring that was made, or that the member belongs to.

@@ -20,7 +20,7 @@ use super::mysqld_orders;
 use super::provision_order;
 use super::promotion_fitness::fitness;
 use super::purge_order;
-use super::ring_handle::RingHandle;
+use super::ring_handle::{RingHandle, RotateError};
 use crate::admin::{CommandEvent, CommandResult, OperatorCommand, PurgeReport, PurgeWish, Refusal};
 use crate::status::{MemberView, ViewSource};
 use crate::terminal::Exit;
@@ -193,6 +193,7 @@ impl Work {
                 let (paused, entry) = ring()?.pause(&wish).await?;
                 CommandResult::Paused { paused, entry }
             }
+            OperatorCommand::FlushLog => self.flush(ring()?).await?,
             OperatorCommand::Resume => {
                 let (paused, entry) = ring()?.resume().await?;
                 CommandResult::Resumed { paused, entry }
@@ -274,6 +275,28 @@ impl Work {
             return Ok(());
         };
         fitness(&record.name, view.mysql.as_ref())
+    }
+
+    async fn flush(&self, member: &Member) -> Result<CommandResult, Refusal> {
+        if member.leadership_now().leading_term().is_none() {
+            return Err(Refusal::not_leader(member.status().ring_view.leader));
+        }
+        let log = self.desk.log().ok_or_else(not_open)?.clone();
+        let ring = RingHandle {
+            member: member.clone(),
+            log,
+        };
+        let rotated = ring.rotate().await;
+        let entry = rotated.map_err(|error| {
+            let exit = match &error {
+                RotateError::NotServing => Exit::NoQuorum,
+                RotateError::Ended(_) => Exit::Unknown,
+                RotateError::Propose(_) => Exit::Error,
+            };
+            Refusal::new(exit, error.to_string(), "look with `witness status`")
+        })?;
+        let file = ring.log.current_file().number.name();
+        Ok(CommandResult::Flushed { entry, file })
     }
 
     async fn purge(

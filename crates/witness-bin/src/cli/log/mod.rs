@@ -1,9 +1,10 @@
-//! `witness log`: looks at a log on disk, whether or not its member runs; and purges that of a running member.
+//! `witness log`: looks at a log on disk, whether or not its member runs; purges and rotates that of running members.
 
 mod diff;
 mod entry_line;
 mod event_line;
 mod find;
+mod flush;
 mod follow;
 mod list;
 mod parallelism;
@@ -34,6 +35,8 @@ pub(crate) enum LogCommand {
     Parallelism(parallelism::ParallelismArgs),
     /// Show entries as a running member writes them
     Follow(follow::FollowArgs),
+    /// End the current file on every member and begin the next, as FLUSH BINARY LOGS does
+    Flush(flush::FlushArgs),
     /// Remove old files of a running member's log, as far as the ring does not need them
     Purge(purge::PurgeArgs),
     /// What was cut off a member's log, and off the binlog of its mysqld, and where it is kept
@@ -53,6 +56,7 @@ pub(crate) fn run(command: &LogCommand, format: Format) -> Result<(), Failure> {
         LogCommand::Diff(args) => diff::run(args, format),
         LogCommand::Parallelism(args) => parallelism::run(args, format),
         LogCommand::Follow(args) => follow::run(args, format),
+        LogCommand::Flush(args) => flush::run(args, format),
         LogCommand::Purge(args) => purge::run(args, format),
         LogCommand::Trimmed(args) => trimmed::run(args, format),
     }

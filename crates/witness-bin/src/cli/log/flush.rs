@@ -1,0 +1,50 @@
+//! `witness log flush`: ends the current file of the ring's log on every member and begins the next.
+
+use raft_types::OpId;
+use serde::Serialize;
+
+use crate::admin::{CommandResult, OperatorCommand};
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::session::{Patience, Session, another_answer, block_on};
+use crate::terminal::{Failure, Format, print_json, print_text};
+
+/// Arguments of `witness log flush`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FlushArgs {
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// What `witness log flush --output json` prints.
+#[derive(Debug, Serialize)]
+struct Document {
+    /// The rotate entry.
+    entry: OpId,
+    /// The file that is written to behind it.
+    file: String,
+}
+
+/// Runs `witness log flush`.
+///
+/// # Errors
+/// Exit 3 without a leader, 5 when its end is not known.
+pub(crate) fn run(args: &FlushArgs, format: Format) -> Result<(), Failure> {
+    let session = Session::open(&args.config)?;
+    block_on(async {
+        let (report, _) = session.ring().await?;
+        let (command, until) = (OperatorCommand::FlushLog, args.patience.until());
+        let document = match session.order(&report, &command, until, format).await? {
+            CommandResult::Flushed { entry, file } => Document { entry, file },
+            other => return Err(another_answer(&other)),
+        };
+        match format {
+            Format::Json => print_json(&document),
+            Format::Table => print_text(&format!(
+                "the log was rotated everywhere by entry {}; it goes on in {}\n",
+                document.entry, document.file
+            )),
+        }
+    })
+}
