@@ -173,6 +173,11 @@ fn rules_between_keys_are_checked() {
         ),
         (
             "id = 4",
+            "id = 2\n[mysql]\ndatadir = \"d\"\napply = \"native\"",
+            "`mysql.apply` is \"native\", but the member has no binlog server",
+        ),
+        (
+            "id = 4",
             "id = 1\n[binlog_server]\nlisten = \"0.0.0.0:3307\"",
             "has neither `binlog_server.password` nor `binlog_server.password_file`",
         ),
