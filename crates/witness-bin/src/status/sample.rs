@@ -8,6 +8,7 @@ use super::view::{
     ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
     RosterView,
 };
+use crate::hooks::HooksView;
 
 /// A database member that leads, with everything in order.
 pub(crate) fn database_leader() -> MemberView {
@@ -59,6 +60,7 @@ pub(crate) fn database_leader() -> MemberView {
         lag_ms: None,
         applied_total: 0,
     });
+    view.hooks = Some(HooksView::default());
     view.consumers = Some(vec![ConsumerView {
         name: "replica-1:3306".into(),
         address: "10.0.0.9:40000".into(),
