@@ -162,7 +162,9 @@ impl Operator {
             match event {
                 Ok(CommandEvent::Began { phase }) => tell(Told::Began(phase)),
                 Ok(CommandEvent::Done { phase, seconds }) => tell(Told::Done(phase, seconds)),
-                Ok(CommandEvent::Copied { stage, bytes, of }) => tell(Told::Copied(stage, bytes, of)),
+                Ok(CommandEvent::Copied { stage, bytes, of }) => {
+                    tell(Told::Copied(stage, bytes, of))
+                }
                 Ok(CommandEvent::Result(result)) => return Ok(Answer::Result(result)),
                 Ok(CommandEvent::Refused(refusal)) => return Ok(Answer::Refused(refusal)),
                 Err(error) => {

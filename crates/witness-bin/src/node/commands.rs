@@ -17,8 +17,8 @@ use super::desk::Desk;
 use super::donor_member::DonorMember;
 use super::mysql::connect_options;
 use super::mysqld_orders;
-use super::provision_order;
 use super::promotion_fitness::fitness;
+use super::provision_order;
 use super::purge_order;
 use super::ring_handle::{RingHandle, RotateError};
 use crate::admin::{CommandEvent, CommandResult, OperatorCommand, PurgeReport, PurgeWish, Refusal};
@@ -164,11 +164,11 @@ impl Work {
     async fn carry_out(&self, command: OperatorCommand) -> Result<CommandResult, Refusal> {
         let ring = || {
             self.desk.raft().ok_or_else(|| {
-            Refusal::new(
-                Exit::NoQuorum,
-                "this member does not take part in its ring yet",
-                "wait until it has opened its log, or take it in with `witness members add`",
-            )
+                Refusal::new(
+                    Exit::NoQuorum,
+                    "this member does not take part in its ring yet",
+                    "wait until it has opened its log, or take it in with `witness members add`",
+                )
             })
         };
         Ok(match command {
@@ -328,10 +328,15 @@ impl Work {
         dry_run: bool,
         force: bool,
     ) -> Result<CommandResult, Refusal> {
-        let provisioner = self.desk.provisioner().ok_or_else(provision_order::no_mysqld)?;
+        let provisioner = self
+            .desk
+            .provisioner()
+            .ok_or_else(provision_order::no_mysqld)?;
         let donor = DonorMember::find(&self.desk, self.tls.as_ref(), self.transport, donor).await?;
         if dry_run {
-            return Ok(CommandResult::ProvisionPlan(provisioner.plan(&donor).await?));
+            return Ok(CommandResult::ProvisionPlan(
+                provisioner.plan(&donor).await?,
+            ));
         }
         let provisioned = provisioner.provision(&donor, force, &self.events).await?;
         Ok(CommandResult::Provisioned(provisioned))

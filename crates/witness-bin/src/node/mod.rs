@@ -2,6 +2,7 @@
 
 mod binlog_serving;
 mod commands;
+mod copy_waits;
 mod desk;
 mod directory_lock;
 mod donor_member;

@@ -21,23 +21,14 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 
 use super::commands::Teller;
+use super::copy_waits::{BEGIN, LOOK, Stop};
 use super::donor_member::DonorMember;
 use super::ring_handle::RingHandle;
-use crate::admin::{CommandEvent, KeptBinlog, ProvisionPlan, Provisioned, Refusal, SchemaSize};
+use crate::admin::{KeptBinlog, ProvisionPlan, Provisioned, Refusal, SchemaSize};
 use crate::terminal::Exit;
 
-/// Between two looks at a copy.
-const LOOK: Duration = Duration::from_millis(500);
 /// How long the ring may take to say what is committed, and a look of our own to let another one in.
 const SOON: Duration = Duration::from_secs(10);
-/// How long the applier may take to end, and a copy to begin.
-const BEGIN: Duration = Duration::from_secs(60);
-/// How long a member's own mysqld may take to come back.
-const COME_BACK: Duration = Duration::from_secs(600);
-/// How long an operator may take to start one that nobody else starts.
-const BY_HAND: Duration = Duration::from_secs(3600);
-/// How long a mysqld that is provisioned may take until it follows, before the command ends without that.
-const FOLLOW: Duration = Duration::from_secs(60);
 const AGAIN: &str = "give the command again: `witness rejoin --clone-from`";
 
 /// See the module.
@@ -359,25 +350,7 @@ impl Provisioner {
         }
     }
 
-    async fn answers(&self) -> Result<(), Refusal> {
-        let deadline = Instant::now() + COME_BACK;
-        loop {
-            let Err(error) = survey(&self.connect).await else {
-                return Ok(());
-            };
-            if Instant::now() >= deadline {
-                let why = self.why_down().unwrap_or_else(|| error.to_string());
-                return Err(Refusal::new(
-                    Exit::Error,
-                    format!("mysqld does not run, and a copy needs one that does: {why}"),
-                    "mend that; or empty its data directory, have it initialised (mysql.initialize = true), and try again",
-                ));
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
-    fn why_down(&self) -> Option<String> {
+    pub(super) fn why_down(&self) -> Option<String> {
         match &self.supervisor.as_ref()?.borrow().state {
             SupervisorState::Held { cause } | SupervisorState::Failed { cause } => {
                 Some(cause.clone())
@@ -433,70 +406,6 @@ impl Provisioner {
             .collect())
     }
 
-    /// Waits until all data have come, or nothing more does.
-    async fn copied(
-        &self,
-        account: &CloneAccount,
-        mut copying: Option<JoinHandle<Result<(), ProvisionError>>>,
-        events: &Teller,
-    ) -> Result<(), Stop> {
-        let mut ended = None;
-        let began = Instant::now();
-        loop {
-            if let Some(task) = copying.take_if(|task| task.is_finished()) {
-                ended = Some(match task.await {
-                    Ok(Ok(())) => return Ok(()),
-                    Ok(Err(error)) => error.to_string(),
-                    Err(error) => error.to_string(),
-                });
-            }
-            match look(&self.connect, account).await {
-                CopyState::There | CopyState::Ending => return Ok(()),
-                CopyState::UnderWay { stage, bytes, of } => {
-                    events.tell(&CommandEvent::Copied { stage, bytes, of });
-                }
-                // Its end may be the end of mysqld, which comes back with the copy or without it.
-                CopyState::Down(_) if copying.is_none() => return Ok(()),
-                CopyState::Down(_) => {}
-                CopyState::Not { begun, error } => {
-                    let why = ended.clone().or(error);
-                    if copying.is_none() || began.elapsed() > BEGIN {
-                        let why = why.unwrap_or_else(|| "mysqld copies nothing".to_owned());
-                        return Err(Stop { begun, why });
-                    }
-                }
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
-    /// Waits until mysqld runs with the copy.
-    async fn restarted(&self, account: &CloneAccount) -> Result<(), Stop> {
-        let limit = if self.supervisor.is_some() {
-            COME_BACK
-        } else {
-            BY_HAND
-        };
-        let deadline = Instant::now() + limit;
-        loop {
-            let why = match look(&self.connect, account).await {
-                CopyState::There => return Ok(()),
-                CopyState::Not { error, .. } => {
-                    let why = error.unwrap_or_else(|| "mysqld came back without it".to_owned());
-                    return Err(Stop { begun: true, why });
-                }
-                CopyState::Down(why) => self.why_down().unwrap_or(why),
-                CopyState::Ending | CopyState::UnderWay { .. } => {
-                    "mysqld does not restart".to_owned()
-                }
-            };
-            if Instant::now() >= deadline {
-                return Err(Stop { begun: true, why });
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
     /// Gives the server back to its role, the copy being there.
     async fn complete(&self, donor: &str) -> Result<(), Refusal> {
         self.note(donor, NoteStep::Copied)?;
@@ -504,21 +413,6 @@ impl Provisioner {
         ProvisionNote::remove(&self.member_dir).map_err(|error| on_disk(&error))?;
         tracing::info!("mysqld has a copy of the data of `{donor}`");
         Ok(())
-    }
-
-    /// What mysqld is after a while.
-    async fn followed(&self) -> Result<RoleState, Refusal> {
-        let Some(mut role) = self.role.clone() else {
-            return Ok(RoleState::Unknown);
-        };
-        let works =
-            |status: &RoleStatus| matches!(status.state, RoleState::Following | RoleState::Primary);
-        // What it waits for, its status says.
-        drop(tokio::time::timeout(FOLLOW, role.wait_for(works)).await);
-        Ok(self
-            .role
-            .as_ref()
-            .map_or(RoleState::Unknown, |role| role.borrow().state.clone()))
     }
 
     /// Ends an attempt that has removed nothing.
@@ -572,13 +466,6 @@ impl Provisioner {
             changed
         });
     }
-}
-
-/// Why a copy did not come.
-struct Stop {
-    /// Whether mysqld may have begun to remove its data.
-    begun: bool,
-    why: String,
 }
 
 fn interrupted(donor: &str, why: Option<&str>) -> Hold {

@@ -8,7 +8,9 @@ use std::time::Instant;
 use mysql_link::ConnectOptions;
 use mysql_role::gate::{Gate, GateOptions, GateState, GateStatus};
 use mysql_role::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
-use mysql_role::role::{FollowOptions, NativeSource, Readiness, Role, RoleInputs, RoleState, RoleStatus};
+use mysql_role::role::{
+    FollowOptions, NativeSource, Readiness, Role, RoleInputs, RoleState, RoleStatus,
+};
 use mysql_role::settings::Requirements;
 use mysql_role::supervisor::{Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus};
 use mysql_role::tail_trim::{TailTrim, TailTrimOptions};
@@ -154,7 +156,9 @@ impl Beside {
             ring,
             gate: gate_status.clone(),
             role: role_status.clone(),
-            supervisor: supervisor.as_ref().map(|supervised| supervised.handle.status()),
+            supervisor: supervisor
+                .as_ref()
+                .map(|supervised| supervised.handle.status()),
             hold,
             busy: tokio::sync::Mutex::new(()),
         });

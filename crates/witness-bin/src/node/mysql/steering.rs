@@ -80,7 +80,9 @@ impl Steering {
             now: Mutex::new(None),
         });
         if steering.note.is_set()? {
-            tracing::warn!("mysqld is left alone, as `witness enable-raft` or `witness detach` has left it");
+            tracing::warn!(
+                "mysqld is left alone, as `witness enable-raft` or `witness detach` has left it"
+            );
         } else {
             steering.start();
         }
@@ -182,7 +184,9 @@ impl Steering {
         let seen = look(&self.connect, &self.requirements).await;
         let seen = seen.map_err(|error| error.to_string())?;
         if !seen.replicates_from.is_empty() {
-            return Err("its mysqld replicates from another server, so it is not the primary".to_owned());
+            return Err(
+                "its mysqld replicates from another server, so it is not the primary".to_owned(),
+            );
         }
         let released = acts::release_primary(&self.connect).await;
         released.map_err(|error| error.to_string())
