@@ -16,7 +16,6 @@ const SOON: Duration = Duration::from_secs(60);
 /// The database members of the ring; 1 and 2 are witnesses.
 const FIRST: usize = 0;
 const SECOND: usize = 3;
-const REPLICATION: &str = "replication";
 const REPLICATION_PASSWORD: &str = "replication-password";
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/enable-raft.md");
 
@@ -37,9 +36,10 @@ impl Scene {
         let client = primary.client();
         client.create_replication_user()?;
         client.sql("CREATE USER admin IDENTIFIED BY 'admin-password'; GRANT ALL ON *.* TO admin WITH GRANT OPTION")?;
+        // First: a dump that began without the plugin is no semi-sync one.
+        client.enable_semi_sync_source(1)?;
         replica.replicate_from(&primary, true)?;
         stock.replicate_from(&primary, false)?;
-        client.enable_semi_sync_source(1)?;
         AckedWriters::prepare(&primary)?;
         let before = AckedWriters::start(&primary, 2, 9_000_000);
         before.wait_for_more(50, SOON)?;
@@ -51,7 +51,10 @@ impl Scene {
         }
         client.sql("FLUSH BINARY LOGS")?;
         let files = client.sql("SHOW BINARY LOGS")?.0;
-        let newest = files.last().and_then(|row| row.first()).context("a binlog")?;
+        let newest = files
+            .last()
+            .and_then(|row| row.first())
+            .context("a binlog")?;
         client.sql(&format!("PURGE BINARY LOGS TO '{newest}'"))?;
         ensure!(!client.value("SELECT @@GLOBAL.gtid_purged")?.is_empty());
 
@@ -88,8 +91,14 @@ impl Scene {
     fn command(&self, of_the_page: &str, member: usize) -> Vec<String> {
         let file = |name: &str| self.folder.path().join(name).display().to_string();
         let text = of_the_page
-            .replace("/etc/witness/witness.toml", &self.ring.config(member).display().to_string())
-            .replace("/etc/witness/replication-password", &file("replication-password"))
+            .replace(
+                "/etc/witness/witness.toml",
+                &self.ring.config(member).display().to_string(),
+            )
+            .replace(
+                "/etc/witness/replication-password",
+                &file("replication-password"),
+            )
             .replace("/etc/witness/admin-password", &file("admin-password"))
             .replace("10.0.0.9:3306", &self.stock.address().to_string())
             .replace("witness-1:3307", &self.ring.binlog_server(1).to_string());
@@ -109,11 +118,15 @@ impl Scene {
         let binary = witness_binary(Profile::Dev)?;
         let deadline = Instant::now() + 2 * SOON;
         for kills in 0.. {
-            ensure!(Instant::now() < deadline, "killed {kills} times and still not done");
+            ensure!(
+                Instant::now() < deadline,
+                "killed {kills} times and still not done"
+            );
+            let output = self.folder.path().join("output");
             let mut child = Command::new(&binary)
                 .args(self.command(of_the_page, member))
                 .stdin(Stdio::null())
-                .stdout(Stdio::null())
+                .stdout(std::fs::File::create(&output)?)
                 .stderr(Stdio::piped())
                 .spawn()?;
             let errors = BufReader::new(child.stderr.take().context("piped")?);
@@ -132,7 +145,8 @@ impl Scene {
             if status.success() {
                 return Ok(kills);
             }
-            ensure!(status.code().is_none(), "{status}: {said:?}");
+            let output = std::fs::read_to_string(&output)?;
+            ensure!(status.code().is_none(), "{status}: {said:?}\n{output}");
         }
         bail!("not reached")
     }
@@ -222,15 +236,21 @@ fn through_a_ring_and_back() -> Result<()> {
     // A failover: the primary's host dies, and comes back.
     scene.ring.kill(FIRST)?;
     scene.primary.kill()?;
-    scene.ring.wait_until("the second is the primary", SOON, |ring| {
-        Ok(ring.get(SECOND, "/primary").is_ok_and(|answer| answer.status == 200))
-    })?;
+    scene
+        .ring
+        .wait_until("the second is the primary", SOON, |ring| {
+            Ok(ring
+                .get(SECOND, "/primary")
+                .is_ok_and(|answer| answer.status == 200))
+        })?;
     let writers = AckedWriters::start(&scene.replica, 2, 1_000_000);
     writers.wait_for_more(100, SOON)?;
     scene.primary.start()?;
     scene.ring.start(FIRST)?;
     scene.ring.wait_until("the first follows", SOON, |ring| {
-        Ok(ring.get(FIRST, "/replica").is_ok_and(|answer| answer.status == 200))
+        Ok(ring
+            .get(FIRST, "/replica")
+            .is_ok_and(|answer| answer.status == 200))
     })?;
 
     // And back, with the primary where it is now.

@@ -182,7 +182,12 @@ async fn replicates_from(connection: &mut Connection) -> Result<Vec<ReplicatesFr
             port: text("Source_Port").parse().unwrap_or(0),
             user: text("Source_User"),
             uuid: text("Source_UUID").parse().ok(),
-            receives: text("Replica_IO_Running") == "Yes",
+            // It is between two connections now and then, which is no fault.
+            receives: match text("Replica_IO_Running").as_str() {
+                "Yes" => true,
+                "Connecting" => errors[0].is_empty(),
+                _ => false,
+            },
             applies: text("Replica_SQL_Running") == "Yes",
             error: errors
                 .into_iter()

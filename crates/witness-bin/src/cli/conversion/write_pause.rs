@@ -39,12 +39,17 @@ impl WritePause {
 
 async fn watch(mut connection: Connection, mut ended: oneshot::Receiver<()>) -> Option<Duration> {
     let mut seen = Seen::default();
+    // The last look is behind the end: it was opened before that.
+    let mut last = false;
     loop {
         let asked = connection.query("SELECT @@GLOBAL.read_only").await.ok()?;
         let closed = asked.first().and_then(|row| row.text_at(0)) == Some("1");
         seen.look(closed, Instant::now());
+        if last {
+            return seen.pause();
+        }
         tokio::select! {
-            _ = &mut ended => return seen.pause(),
+            _ = &mut ended => last = true,
             () = tokio::time::sleep(AGAIN) => {}
         }
     }
