@@ -108,7 +108,7 @@ pub(crate) fn standing_pause<'a>(
     mut records: impl Iterator<Item = (MemberId, &'a MemberRecord)>,
 ) -> Option<RingPause> {
     records.find_map(|(primary, record)| {
-        let pause = record.pause.0.clone()?;
+        let pause = record.pause.0.as_deref()?.clone();
         Some(RingPause { primary, pause })
     })
 }
@@ -209,7 +209,7 @@ pub(crate) async fn write(seat: &Seat, paused: Option<&RingPause>) -> Result<OpI
         .collect();
     for (id, record) in &mut members {
         let own = paused.filter(|paused| paused.primary == *id);
-        record.pause = PauseMark(own.map(|paused| paused.pause.clone()));
+        record.pause = PauseMark(own.map(|paused| Box::new(paused.pause.clone())));
     }
     let step = MembershipStep {
         term: role.term,
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(first.pause.until, Some(UnixSeconds(1_060)));
         // Whoever leads meanwhile, the place stays; only the terms change.
         let paused = ring.with(1, |standing| {
-            standing.record.pause = PauseMark(Some(first.pause.clone()))
+            standing.record.pause = PauseMark(Some(Box::new(first.pause.clone())))
         });
         let later = UnixSeconds(1_030);
         for leader in [1, 2, 3] {

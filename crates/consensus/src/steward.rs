@@ -296,12 +296,12 @@ mod tests {
 
     fn paused(ring: &Ring, primary: u64, until: Option<u64>) -> Ring {
         ring.with(primary, |standing| {
-            standing.record.pause = PauseMark(Some(Pause {
+            standing.record.pause = PauseMark(Some(Box::new(Pause {
                 since: UnixSeconds(900),
                 until: until.map(UnixSeconds),
                 by: "anna".to_owned(),
                 reason: String::new(),
-            }));
+            })));
         })
     }
 

@@ -61,7 +61,7 @@ impl Pause {
 /// whatever it is: the engine refuses a membership that changes what stands behind a number, and compares records for that.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct PauseMark(pub Option<Pause>);
+pub struct PauseMark(pub Option<Box<Pause>>);
 
 impl PauseMark {
     /// Whether failover is not paused for this member.
@@ -91,7 +91,7 @@ mod tests {
             reason: "disks".to_owned(),
         };
         MemberRecord {
-            pause: PauseMark(Some(pause)),
+            pause: PauseMark(Some(Box::new(pause))),
             ..MemberRecord::default()
         }
     }

@@ -2,7 +2,8 @@
 //! sentence, and what to do.
 
 use consensus::{
-    MoveError, PauseError, PromotionError, PromotionRefusal, RepairRefusal, RosterError, TransferRefusal,
+    MoveError, PauseError, PromotionError, PromotionRefusal, RepairRefusal, RosterError,
+    TransferRefusal,
 };
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};

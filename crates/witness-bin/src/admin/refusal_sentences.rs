@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use consensus::quorum::{MoveObstacle, PolicyGap};
 use consensus::{
-    Fault, MockElection, MockVote, MoveError, PromotionError, PromotionRefusal, RepairRefusal,
-    RosterError, Term, TransferRefusal,
+    Fault, MockElection, MockVote, MoveError, PauseError, PromotionError, PromotionRefusal,
+    RepairRefusal, RosterError, Term, TransferRefusal,
 };
 use raft_types::{MemberId, OpId, Region};
 
@@ -338,4 +338,35 @@ fn refused_repairs_say_what_to_do() {
              look at the plan again with `witness quorum fix`",
         ),
     ]);
+}
+
+#[test]
+fn pauses_that_are_refused() {
+    check([
+        (
+            PauseError::NotLeader { leader: Some(TWO) },
+            Exit::NoQuorum,
+            "this member does not lead; member 2 does | ask that one",
+        ),
+        (
+            PauseError::NoPrimary(TWO),
+            Exit::Refused,
+            "member 2 leads, which is a witness, so that there is no primary now; pause when a database member leads | ",
+        ),
+        (
+            PauseError::NotPaused,
+            Exit::Refused,
+            "failover is not paused | there is nothing to do",
+        ),
+        (
+            PauseError::NotServing("no quorum".into()),
+            Exit::NoQuorum,
+            "the leader does not serve: no quorum | bring members back until a quorum answers; `witness status` says which",
+        ),
+    ]);
+    check([(
+        RosterError::PausedPrimary(TWO),
+        Exit::Refused,
+        "failover is paused for member 2; run `witness resume`, or promote another member first | ",
+    )]);
 }

@@ -249,7 +249,7 @@ mod tests {
             paused: true,
             ..seen(3, unable())
         };
-        let table: [(&str, Vec<(u64, Seen)>, &str); 8] = [
+        let table = [
             (
                 "fit",
                 vec![
