@@ -113,10 +113,11 @@ impl Scene {
         finished.into_text(of_the_page)
     }
 
-    /// Starts a command and kills it after its first step, again and again until it has ended by itself.
+    /// Starts a command and kills it behind a step, each time behind another one, until it has ended by itself.
     fn run_killed_at_every_step(&self, of_the_page: &str, member: usize) -> Result<usize> {
         let binary = witness_binary(Profile::Dev)?;
         let deadline = Instant::now() + 2 * SOON;
+        let mut killed_behind = std::collections::BTreeSet::new();
         for kills in 0.. {
             ensure!(
                 Instant::now() < deadline,
@@ -134,8 +135,9 @@ impl Scene {
             for line in errors.lines() {
                 let line = line?;
                 let done = line.ends_with(" s") || line.ends_with(" ms");
+                let step = line.split("  ").next().unwrap_or_default().to_owned();
                 said.push(line);
-                if done {
+                if done && killed_behind.insert(step) {
                     // The next step has begun, or is about to.
                     child.kill()?;
                     break;

@@ -160,7 +160,9 @@ impl Detaching<'_> {
             self.everybody.place(name)?,
         );
         let executed = undertaking.executed(own, directory).await?;
-        undertaking.until_executed(place, directory, &executed).await?;
+        undertaking
+            .until_executed(place, directory, &executed)
+            .await?;
         let order = undertaking.order(place, directory, MysqldOrder::LetFollowerGo);
         order.await?;
         Ok(())

@@ -48,7 +48,11 @@ const NAME: &str = "enable-raft";
 /// Exit 4 when something stands in the way, 3 when a member does not answer, 5 when a step is not done in time.
 pub(crate) fn run(args: &EnableArgs, format: Format) -> Result<(), Failure> {
     let (config, _) = args.config.load()?;
-    let binlog_server = args.binlog_server.as_deref().map(host_and_port).transpose()?;
+    let binlog_server = args
+        .binlog_server
+        .as_deref()
+        .map(host_and_port)
+        .transpose()?;
     let undertaking = Undertaking::new(NAME, config, &args.stock, args.timeout, format)?;
     block_on(async {
         let mut journal = Journal::open(&undertaking.config.data_dir, "enable-raft.json")?;
@@ -287,12 +291,16 @@ impl Enabling<'_> {
         );
         // What the ring's log does not have, it can only get from the primary.
         let origin = self.origin().await?;
-        undertaking.until_executed(place, directory, &origin).await?;
+        undertaking
+            .until_executed(place, directory, &origin)
+            .await?;
         let left = undertaking.order(place, directory, MysqldOrder::LeaveSource);
         left.await?;
         // What it got from the primary before the ring acknowledged that is committed by now, or soon.
         let executed = undertaking.executed(place, directory).await?;
-        undertaking.until_executed(own, directory, &executed).await?;
+        undertaking
+            .until_executed(own, directory, &executed)
+            .await?;
         self.order(name, MysqldOrder::Steer).await?;
         let following = |view: &crate::status::MemberView| follows(view.mysql.as_ref());
         undertaking.until_view(place, following).await
@@ -306,7 +314,9 @@ impl Enabling<'_> {
         let own = self.undertaking.own_place(directory)?;
         let answer = self.undertaking.look(own, directory).await?;
         answer.origin.parse().map_err(|error| {
-            Failure::error(format!("what the ring's log begins behind cannot be read: {error}"))
+            Failure::error(format!(
+                "what the ring's log begins behind cannot be read: {error}"
+            ))
         })
     }
 
@@ -331,10 +341,14 @@ impl Enabling<'_> {
             if executed.contains_set(&origin) {
                 break;
             }
-            undertaking.wait(address, "it has not all that was there before the ring").await?;
+            undertaking
+                .wait(address, "it has not all that was there before the ring")
+                .await?;
         }
         let password = server.password.read().map_err(|error| {
-            Failure::error(format!("the password of [binlog_server] cannot be read: {error}"))
+            Failure::error(format!(
+                "the password of [binlog_server] cannot be read: {error}"
+            ))
         })?;
         let source = Source {
             host: host.clone(),
@@ -354,7 +368,9 @@ impl Enabling<'_> {
                 return Ok(());
             }
             let error = look.replicates_from.iter().map(|from| from.error.as_str());
-            undertaking.wait(address, &error.collect::<String>()).await?;
+            undertaking
+                .wait(address, &error.collect::<String>())
+                .await?;
         }
     }
 }

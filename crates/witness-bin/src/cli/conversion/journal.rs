@@ -108,7 +108,10 @@ impl Journal {
         written().map_err(|error| {
             Failure::new(
                 Exit::Error,
-                format!("the journal {} cannot be written: {error}", self.path.display()),
+                format!(
+                    "the journal {} cannot be written: {error}",
+                    self.path.display()
+                ),
                 "run this on the member's host, as the account that the member runs as",
             )
         })
@@ -136,7 +139,9 @@ mod tests {
             .collect();
         assert_eq!(seconds, [Some(0.25), None]);
         std::fs::write(directory.path().join("enable-raft.json"), "{").unwrap();
-        let failure = Journal::open(directory.path(), "enable-raft.json").err().unwrap();
+        let failure = Journal::open(directory.path(), "enable-raft.json")
+            .err()
+            .unwrap();
         assert!(failure.what.contains("is no journal"), "{failure}");
     }
 }

@@ -36,13 +36,16 @@ impl OneAtATime {
             Err(TryLockError::WouldBlock) => return Err(busy(&path.display().to_string())),
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
-        let failed = |error| Failure::error(format!("the primary's mysqld cannot be locked: {error}"));
+        let failed =
+            |error| Failure::error(format!("the primary's mysqld cannot be locked: {error}"));
         let mut connection = Connection::open(primary).await.map_err(failed)?;
         let asked = format!("SELECT GET_LOCK('{LOCK_NAME}', 0)");
         let taken = connection.query(&asked).await.map_err(failed)?;
         let taken = taken.first().and_then(|row| row.text_at(0));
         if taken != Some("1") {
-            return Err(busy(&format!("the lock `{LOCK_NAME}` of the primary's mysqld")));
+            return Err(busy(&format!(
+                "the lock `{LOCK_NAME}` of the primary's mysqld"
+            )));
         }
         Ok(Self {
             _file: file,

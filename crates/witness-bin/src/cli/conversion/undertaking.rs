@@ -111,7 +111,10 @@ impl Undertaking {
             return Err(Failure::new(
                 Exit::NoQuorum,
                 format!("`{}` does not answer: {error}", silent.name),
-                format!("start it (`witness run`, without --bootstrap), then run {} again", self.name),
+                format!(
+                    "start it (`witness run`, without --bootstrap), then run {} again",
+                    self.name
+                ),
             ));
         }
         let own_id = self.config.own.id;
@@ -170,7 +173,10 @@ impl Undertaking {
         directory: &Directory,
         order: MysqldOrder,
     ) -> Result<MysqldAnswer, Failure> {
-        match self.command(place, directory, OperatorCommand::Mysqld { order }).await? {
+        match self
+            .command(place, directory, OperatorCommand::Mysqld { order })
+            .await?
+        {
             CommandResult::Mysqld(answer) => Ok(*answer),
             other => Err(another_answer(&other)),
         }
@@ -228,7 +234,10 @@ impl Undertaking {
             return Err(Failure::new(
                 Exit::Unknown,
                 format!("`{place}` is not so far in time: {why}"),
-                format!("mend that, and run {} again: it goes on where it was", self.name),
+                format!(
+                    "mend that, and run {} again: it goes on where it was",
+                    self.name
+                ),
             ));
         }
         tokio::time::sleep(LOOK).await;
@@ -266,7 +275,10 @@ impl Undertaking {
     ) -> Result<GtidSet, Failure> {
         let look = seen(&place.name, self.look(place, directory).await?)?;
         look.executed().map_err(|error| {
-            Failure::error(format!("gtid_executed of `{}` cannot be read: {error}", place.name))
+            Failure::error(format!(
+                "gtid_executed of `{}` cannot be read: {error}",
+                place.name
+            ))
         })
     }
 
@@ -301,7 +313,12 @@ impl Undertaking {
         journal.ends(seconds)?;
         if self.format == Format::Table {
             let mut err = std::io::stderr().lock();
-            writeln!(err, "{:<60} {:>10}", step.to_string(), milliseconds(seconds))?;
+            writeln!(
+                err,
+                "{:<60} {:>10}",
+                step.to_string(),
+                milliseconds(seconds)
+            )?;
         }
         Ok(())
     }
@@ -327,7 +344,11 @@ impl Undertaking {
             Err(obstacles) => obstacles,
         };
         for obstacle in obstacles {
-            let _ = writeln!(text, "{}: {}\n       {}", obstacle.place, obstacle.found, obstacle.advice);
+            let _ = writeln!(
+                text,
+                "{}: {}\n       {}",
+                obstacle.place, obstacle.found, obstacle.advice
+            );
         }
         for remark in remarks {
             let _ = writeln!(text, "Remark: {remark}");

@@ -105,7 +105,11 @@ mod tests {
             for (at, closed) in (0..).zip(looks) {
                 seen.look(*closed, begin + Duration::from_millis(at));
             }
-            assert_eq!(seen.pause(), expected.map(Duration::from_millis), "{looks:?}");
+            assert_eq!(
+                seen.pause(),
+                expected.map(Duration::from_millis),
+                "{looks:?}"
+            );
         }
     }
 }
