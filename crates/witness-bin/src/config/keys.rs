@@ -648,7 +648,10 @@ pub const SECTIONS: &[(&str, &str)] = &[
         "The log over MySQL's protocol, for stock replicas and other consumers",
     ),
     ("http", "Metrics, health and status"),
-    ("hooks", "Commands that the member runs when the primary changes"),
+    (
+        "hooks",
+        "Commands that the member runs when the primary changes",
+    ),
     ("logging", "The process's own log"),
     (
         "members",

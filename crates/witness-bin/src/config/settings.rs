@@ -9,8 +9,8 @@ use raft_types::{MemberId, MemberKind, Region};
 use uuid::Uuid;
 
 use super::binlog_server::{self, BinlogServerSettings};
-use super::hooks::{self, HookSettings};
 use super::external_mysqld::{self, ExternalMysqld};
+use super::hooks::{self, HookSettings};
 use super::values::Values;
 
 /// A member's whole configuration.

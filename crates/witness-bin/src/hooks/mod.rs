@@ -6,5 +6,5 @@ mod event;
 mod process;
 mod task;
 
-pub(crate) use task::{HookFigures, run};
 pub use task::HooksView;
+pub(crate) use task::{HookFigures, run};

@@ -373,7 +373,11 @@ impl Page<'_, '_> {
             return Ok(());
         };
         for (name, help, value) in [
-            ("hook_runs", "Commands of hooks that were run", hooks.runs_total),
+            (
+                "hook_runs",
+                "Commands of hooks that were run",
+                hooks.runs_total,
+            ),
             (
                 "hook_failures",
                 "Commands of hooks that failed or were killed",

@@ -8,8 +8,8 @@ use raft_types::{MemberId, UnixSeconds};
 use crate::config::{Config, MemberEntry};
 use crate::hooks::HooksView;
 use crate::status::{
-    ActivityView, ConsumerView, LogView, MemberName, MemberView, MysqlView, PauseView, PeerView, QuorumView,
-    RingName, Role, RosterView,
+    ActivityView, ConsumerView, LogView, MemberName, MemberView, MysqlView, PauseView, PeerView,
+    QuorumView, RingName, Role, RosterView,
 };
 
 /// What the parts of a member say at one moment.

@@ -93,7 +93,9 @@ fn primary(view: &MemberView) -> Answer {
         && pause.primary != view.member.id
     {
         let primary = pause.primary;
-        return Err(format!("failover is paused, and member {primary} is the primary"));
+        return Err(format!(
+            "failover is paused, and member {primary} is the primary"
+        ));
     }
     let Some(mysql) = &view.mysql else {
         return Err("it has no mysqld".into());
@@ -117,7 +119,10 @@ fn replica(view: &MemberView, most_behind_ms: Option<u64>) -> Answer {
     if view.member.kind != MemberKind::Database {
         return Err("it is a witness".into());
     }
-    let takes_care = view.pause.as_ref().is_some_and(|pause| pause.primary != view.member.id);
+    let takes_care = view
+        .pause
+        .as_ref()
+        .is_some_and(|pause| pause.primary != view.member.id);
     if view.role == Role::Leader && !takes_care {
         return Err("it leads".into());
     }

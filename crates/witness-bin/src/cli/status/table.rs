@@ -30,7 +30,10 @@ pub(super) fn page(report: &RingReport, colours: bool) -> String {
     out.push('\n');
     out.push_str(&quorum_lines(report, colours));
     if let Some(pause) = &report.pause {
-        let primary = report.members.iter().find(|member| member.id == pause.primary);
+        let primary = report
+            .members
+            .iter()
+            .find(|member| member.id == pause.primary);
         let name = primary.map_or_else(|| pause.primary.to_string(), |member| member.name.clone());
         let _ = writeln!(out, "{}", pause.sentence(&name));
     }
