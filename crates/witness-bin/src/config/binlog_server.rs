@@ -64,7 +64,10 @@ pub(super) fn check(values: &Values, taken: &[(&'static str, String)], problems:
         .text("binlog_server.listen")
         .filter(|listen| !listen.is_empty())
     else {
-        if values.text("mysql.apply").is_some_and(|apply| apply == "native") {
+        if values
+            .text("mysql.apply")
+            .is_some_and(|apply| apply == "native")
+        {
             problems.error(
                 values.report_at("mysql.apply"),
                 "binlog_server.listen",
