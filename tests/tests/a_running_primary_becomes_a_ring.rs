@@ -1,10 +1,12 @@
 //! A primary that runs, with replicas, becomes a ring by the commands of docs/enable-raft.md, fails over there, and becomes plain
-//! replication again. A writer runs through both.
+//! replication again. A writer runs through both; and both commands may be killed at every step.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
 use testkit::ring::{Beside, ProcessRing, Profile, RingOptions, witness_binary};
@@ -109,6 +111,46 @@ impl Scene {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let finished = self.ring.cli(&words)?;
         finished.into_text(of_the_page)
+    }
+
+    /// Starts a command and kills it behind a step, each time behind another one, until it has ended by itself.
+    fn run_killed_at_every_step(&self, of_the_page: &str, member: usize) -> Result<usize> {
+        let binary = witness_binary(Profile::Dev)?;
+        let deadline = Instant::now() + 2 * SOON;
+        let mut killed_behind = std::collections::BTreeSet::new();
+        for kills in 0.. {
+            ensure!(
+                Instant::now() < deadline,
+                "killed {kills} times and still not done"
+            );
+            let output = self.folder.path().join("output");
+            let mut child = Command::new(&binary)
+                .args(self.command(of_the_page, member))
+                .stdin(Stdio::null())
+                .stdout(std::fs::File::create(&output)?)
+                .stderr(Stdio::piped())
+                .spawn()?;
+            let errors = BufReader::new(child.stderr.take().context("piped")?);
+            let mut said = Vec::new();
+            for line in errors.lines() {
+                let line = line?;
+                let done = line.ends_with(" s") || line.ends_with(" ms");
+                let step = line.split("  ").next().unwrap_or_default().to_owned();
+                said.push(line);
+                if done && killed_behind.insert(step) {
+                    // The next step has begun, or is about to.
+                    child.kill()?;
+                    break;
+                }
+            }
+            let status = child.wait()?;
+            if status.success() {
+                return Ok(kills);
+            }
+            let output = std::fs::read_to_string(&output)?;
+            ensure!(status.code().is_none(), "{status}: {said:?}\n{output}");
+        }
+        bail!("not reached")
     }
 
     fn equal(&self, primary: &MysqlClient, written: &[&WrittenRows]) -> Result<()> {
@@ -233,4 +275,36 @@ fn through_a_ring_and_back() -> Result<()> {
     scene.equal(&scene.replica.client(), &[&first, &second, &third])?;
     print(scene.ring.directory(FIRST).join("enable-raft.json"));
     Ok(())
+}
+
+#[test]
+fn both_commands_may_be_killed_at_every_step() {
+    killed_at_every_step().unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+fn killed_at_every_step() -> Result<()> {
+    let scene = Scene::launch()?;
+    let last = |commands: Vec<String>| commands.into_iter().next_back().context("a command");
+    let enable = last(of_the_page("witness enable-raft")?)?;
+    let detach = last(of_the_page("witness detach")?)?;
+    let writers = AckedWriters::start(&scene.primary, 2, 0);
+    writers.wait_for_more(50, SOON)?;
+    let kills = scene.run_killed_at_every_step(&enable, FIRST)?;
+    println!("enable-raft was killed {kills} times");
+    ensure!(kills >= 7, "{kills}");
+    writers.wait_for_more(50, SOON)?;
+    ensure!(scene.ring.get(FIRST, "/primary")?.status == 200);
+    ensure!(scene.ring.get(SECOND, "/replica")?.status == 200);
+    let said = scene.run(&enable, FIRST)?;
+    ensure!(said.contains("Everything is done already"), "{said}");
+
+    let kills = scene.run_killed_at_every_step(&detach, FIRST)?;
+    println!("detach was killed {kills} times");
+    ensure!(kills >= 3, "{kills}");
+    writers.wait_for_more(50, SOON)?;
+    let written = writers.finish()?;
+    let port = Some(scene.primary.address().port());
+    ensure!(Scene::source_of(&scene.replica)? == port);
+    ensure!(Scene::source_of(&scene.stock)? == port);
+    scene.equal(&scene.primary.client(), &[&written])
 }
