@@ -19,6 +19,7 @@ mod identity;
 mod impose;
 mod inbound;
 mod inquiry;
+mod kept_place;
 mod last_heard;
 mod leadership;
 mod log_origin;
@@ -54,13 +55,14 @@ pub use handover::Writer;
 pub use identity::{Identity, IdentityBook, IdentityError, IdentityFile, RingState};
 pub use inbound::{AppendAnswers, Inbound, InstallRefusal};
 pub use inquiry::ask_for_agreement;
+pub use kept_place::RingPause;
 pub use leadership::{Leadership, NotServing, Term};
 pub use log_origin::LogOrigin;
 pub use member::{BootstrapError, Member, PurgeError, StartError};
 pub use member_config::{Bounds, ConfigError, MemberConfig, Timers};
 pub use mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 pub use mover::MoveError;
-pub use pause::{PauseError, PauseWish, RingPause};
+pub use pause::{PauseError, PauseWish};
 pub use promotion::{
     Promoted, PromotionError, PromotionPhase, PromotionProgress, PromotionRefusal,
 };

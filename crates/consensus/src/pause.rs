@@ -10,20 +10,11 @@ use raft_types::{MemberId, MemberKind, MemberRecord, OpId, Pause, PauseMark, Uni
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::kept_place::RingPause;
 use crate::leadership::Leadership;
 use crate::mover::{self, MembershipStep, MoveError};
 use crate::seat::Seat;
 use crate::standing::RingView;
-
-/// A pause, and whose place is kept meanwhile.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RingPause {
-    /// The member whose mysqld is the primary, and will be it again.
-    pub primary: MemberId,
-    /// Since when, until when, by whom and why.
-    #[serde(flatten)]
-    pub pause: Pause,
-}
 
 /// What an operator wants a pause to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,44 +75,6 @@ pub enum PauseError {
 pub(crate) fn now() -> UnixSeconds {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     UnixSeconds(since.unwrap_or_default().as_secs())
-}
-
-impl RingView {
-    /// The pause that stands, if one does.
-    pub fn pause(&self) -> Option<RingPause> {
-        standing_pause(
-            self.members
-                .iter()
-                .map(|standing| (standing.id, &standing.record)),
-        )
-    }
-
-    /// Whether a pause keeps the place of the primary for another member than this one.
-    pub fn keeps_a_place(&self, other_than: MemberId) -> bool {
-        self.pause()
-            .is_some_and(|paused| paused.primary != other_than)
-    }
-}
-
-/// The pause among these records.
-pub(crate) fn standing_pause<'a>(
-    mut records: impl Iterator<Item = (MemberId, &'a MemberRecord)>,
-) -> Option<RingPause> {
-    records.find_map(|(primary, record)| {
-        let pause = record.pause.0.as_deref()?.clone();
-        Some(RingPause { primary, pause })
-    })
-}
-
-/// What the member's leadership is worth to the database beside it: none while the primary's place is kept for another.
-pub(crate) fn primacy(leadership: Leadership, keeps_a_place: bool) -> Leadership {
-    match leadership {
-        _ if !keeps_a_place => leadership,
-        Leadership::Serving { .. } | Leadership::LeaderNotServing { .. } => {
-            Leadership::Follower { leader: None }
-        }
-        other => other,
-    }
 }
 
 /// The pause that follows from a wish, after the one that stands.
@@ -233,7 +186,6 @@ pub(crate) async fn write(seat: &Seat, paused: Option<&RingPause>) -> Result<OpI
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leadership::{NotServing, Term};
     use crate::standing::tests::Ring;
 
     const NOW: UnixSeconds = UnixSeconds(1_000);
@@ -282,29 +234,6 @@ mod tests {
             error.to_string(),
             "the reason has 513 bytes; write 512 at most"
         );
-    }
-
-    #[test]
-    fn a_leader_that_keeps_a_place_is_none_to_its_database() {
-        let term = Term(3);
-        let serving = Leadership::Serving { term };
-        let silent = Leadership::LeaderNotServing {
-            term,
-            why: NotServing::QuorumSilent,
-        };
-        let leader = Some(MemberId(2));
-        let following = Leadership::Follower { leader };
-        let none = Leadership::Follower { leader: None };
-        let table = [
-            (serving, none),
-            (silent, none),
-            (following, following),
-            (Leadership::Candidate, Leadership::Candidate),
-        ];
-        for (leadership, expected) in table {
-            assert_eq!(primacy(leadership, true), expected);
-            assert_eq!(primacy(leadership, false), leadership);
-        }
     }
 
     #[test]

@@ -11,10 +11,11 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::kept_place::RingPause;
 use crate::leadership::{Leadership, Term};
 use crate::mock_election::{MockElection, MockElectionCall};
 use crate::mover::MoveError;
-use crate::pause::{self, RingPause};
+use crate::pause;
 use crate::questions::{Answer, MemberCalls, Question};
 use crate::quorum::{MoveObstacle, QuorumPlan, VoterSets, plan};
 use crate::seat::Seat;

@@ -12,11 +12,11 @@ use crate::contacts::Contacts;
 use crate::engine::{self, Engine, RoleSnapshot};
 use crate::fault::Fault;
 use crate::handover::WriterSlot;
+use crate::kept_place;
 use crate::last_heard::LastHeard;
 use crate::leadership::{Leadership, Observation, Term, assess};
 use crate::member_config::Timers;
 use crate::mover::{self, MembershipStep, MoveError};
-use crate::pause;
 use crate::quorum::{RingRules, VoterSets};
 use crate::region_watermarks::{PurgeFloor, purge_floor};
 use crate::reign::Reign;
@@ -113,9 +113,9 @@ impl Seat {
     /// What the leadership that goes with a role is worth to the database beside this member.
     pub(crate) fn primacy(&self, role: &RoleSnapshot) -> Leadership {
         let records = role.membership.membership().nodes();
-        let paused = pause::standing_pause(records.map(|(id, record)| (*id, record)));
+        let paused = kept_place::standing_pause(records.map(|(id, record)| (*id, record)));
         let keeps_a_place = paused.is_some_and(|paused| paused.primary != self.id);
-        pause::primacy(self.assess(role), keeps_a_place)
+        kept_place::primacy(self.assess(role), keeps_a_place)
     }
 
     /// How long ago the last heartbeat was sent that a quorum has answered.

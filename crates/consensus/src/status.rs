@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::explain::Explanation;
 use crate::fault::Fault;
+use crate::kept_place::RingPause;
 use crate::leadership::{Leadership, Term};
-use crate::pause::RingPause;
 use crate::quorum::{QuorumHealth, RegionQuorum, RingRules};
 use crate::standing::RingView;
 use crate::steward::StewardState;
