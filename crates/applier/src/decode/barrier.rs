@@ -4,8 +4,7 @@ use binlog_format::event::{EventType, RawEvent};
 use binlog_format::events::{Query, Rows, StatementKind, XaPrepare};
 use bytes::Bytes;
 
-use super::decoder::misplaced;
-use super::failure::DecodeCause;
+use super::failure::{DecodeCause, misplaced};
 use crate::transaction::{Barrier, BarrierEnd, Statement, Step};
 
 /// The parts of a barrier, as far as they are read.

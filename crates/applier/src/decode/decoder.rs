@@ -8,7 +8,7 @@ use binlog_format::events::{GtidEvent, TransactionPayload};
 use binlog_format::framing::FramedTransaction;
 
 use super::barrier::BarrierParts;
-use super::failure::{DecodeCause, DecodeFailure};
+use super::failure::{DecodeCause, DecodeFailure, misplaced};
 use super::parsed::{Content, Head, Parsed};
 use super::row_changes::RowParts;
 
@@ -112,12 +112,6 @@ fn bare(event: RawEvent) -> Result<RawEvent, DecodeCause> {
     }
     let canonical = canonicalise(&event, ChecksumAlgorithm::None)?;
     Ok(RawEvent::new(canonical)?)
-}
-
-pub(super) fn misplaced(event: &RawEvent) -> DecodeCause {
-    DecodeCause::Misplaced {
-        event_type: event.event_type(),
-    }
 }
 
 /// Whether an event says nothing to a replica, wherever it stands.

@@ -1,7 +1,7 @@
 //! Why a transaction cannot be decoded.
 
 use binlog_format::DecodeError;
-use binlog_format::event::EventType;
+use binlog_format::event::{EventType, RawEvent};
 use binlog_format::events::TableId;
 use binlog_format::gtid::Gtid;
 use thiserror::Error;
@@ -73,4 +73,11 @@ pub enum DecodeCause {
     /// The target's keys cannot be computed from the log's rows.
     #[error("{0}; give the target's table the source's columns, in the same order")]
     KeyColumn(#[from] KeyColumnMissing),
+}
+
+/// An event that has no place where it stands.
+pub(super) fn misplaced(event: &RawEvent) -> DecodeCause {
+    DecodeCause::Misplaced {
+        event_type: event.event_type(),
+    }
 }

@@ -4,8 +4,7 @@ use binlog_format::event::{EventRef, EventType, HEADER_LEN, RawEvent};
 use binlog_format::events::{Query, Rows, StatementKind, TableId, TableMap};
 
 use super::barrier::BarrierParts;
-use super::decoder::misplaced;
-use super::failure::DecodeCause;
+use super::failure::{DecodeCause, misplaced};
 use super::parsed::{LoggedTable, Parts, RowsPart};
 use crate::schema::TableName;
 

@@ -1,13 +1,13 @@
 //! A MySQL as a target.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use binlog_format::gtid::GtidSet;
 use mysql_link::{Connection, LinkError, QueryResult, server_code};
 
 use super::account::{Grants, grant_statement};
 use super::blockers::{blockers_query, read_blockers};
+use super::open_sessions::OpenSessions;
 use super::options::MysqlOptions;
 use super::outcome::backend_error;
 use super::preparation::settings;
@@ -27,33 +27,6 @@ pub struct MysqlBackend {
     locks: tokio::sync::Mutex<Option<Connection>>,
     open: Arc<OpenSessions>,
     readers: WaitingReaders,
-}
-
-/// The numbers of the sessions that are open.
-#[derive(Debug, Default)]
-pub(super) struct OpenSessions {
-    ids: Mutex<BTreeSet<SessionId>>,
-}
-
-impl OpenSessions {
-    pub(super) fn add(&self, id: SessionId) {
-        self.ids
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id);
-    }
-
-    pub(super) fn remove(&self, id: SessionId) {
-        self.ids
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&id);
-    }
-
-    fn but(&self, one: SessionId) -> Vec<SessionId> {
-        let ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        ids.iter().copied().filter(|id| *id != one).collect()
-    }
 }
 
 impl MysqlBackend {

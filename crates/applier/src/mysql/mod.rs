@@ -16,6 +16,7 @@ mod blockers;
 mod culprit;
 mod decimal;
 
+mod open_sessions;
 mod options;
 mod outcome;
 mod preparation;

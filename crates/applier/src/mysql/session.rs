@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use mysql_link::{Connection, Ran, ServerError};
 
-use super::backend::OpenSessions;
 use super::binlog_statement::events_within;
+use super::open_sessions::OpenSessions;
 use super::options::MysqlOptions;
 use super::outcome::{link_error, refused_by_us, write_error};
 use super::script::{Mark, Script};
