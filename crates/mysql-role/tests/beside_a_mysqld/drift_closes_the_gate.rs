@@ -39,12 +39,22 @@ impl Member {
     }
 
     fn start_patient(server: &Mysqld, requirements: Requirements, patience: Duration) -> Self {
+        Self::start_looking(server, requirements, patience, Duration::from_millis(200))
+    }
+
+    /// With a watch that looks each `interval` by itself.
+    fn start_looking(
+        server: &Mysqld,
+        requirements: Requirements,
+        patience: Duration,
+        interval: Duration,
+    ) -> Self {
         let ring = MemoryRing::new();
         let mut options = ingest_options(server);
         options.requirements = requirements.clone();
         let ingest = Running::start(&ring, options);
         let mut watching = WatchOptions::new(connect(&server.socket()), requirements);
-        watching.interval = Duration::from_millis(200);
+        watching.interval = interval;
         let (watcher, reports) = Watcher::new(watching, ingest.status.clone(), ingest.readiness());
         let mut gating = GateOptions::new(connect(&server.socket()));
         gating.patience = patience;
@@ -202,6 +212,28 @@ async fn mysqld_is_open_while_its_member_leads() -> Result<()> {
         "a member that stops leaves it closed"
     );
     Ok(())
+}
+
+/// Found in promotions: a look that was under way when ingest attached took the attachment for seen, and what a look had
+/// mended was not looked at before the next second.
+#[tokio::test(flavor = "multi_thread")]
+async fn mysqld_is_opened_without_waiting_for_the_next_look() -> Result<()> {
+    let server = launch(&[])?;
+    server.client().sql("SET GLOBAL super_read_only = ON")?;
+    let never = Duration::from_secs(3600);
+    let patience = Duration::from_millis(500);
+    let member = Member::start_looking(&server, requirements(), patience, never);
+    member.closes("does not lead").await?;
+    for term in 2..12 {
+        // What a follower's settings are.
+        server.client().sql("SET GLOBAL sync_binlog = 0")?;
+        let leadership = Leadership::Serving(LeaderTerm(term));
+        member.ring.set_leadership(leadership);
+        member.opens().await?;
+        member.ring.set_leadership(Leadership::Over);
+        member.closes("does not lead").await?;
+    }
+    member.stop().await
 }
 
 /// Found as a gap: the patience that lets commits wait through a member's restart was also had with a
