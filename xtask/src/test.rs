@@ -106,6 +106,7 @@ fn steps(quick: bool) -> Vec<Step> {
                 arguments: vec![
                     "test",
                     "--workspace",
+                    "--no-fail-fast",
                     "--exclude",
                     WHOLE_SYSTEM,
                     "--",
@@ -124,7 +125,8 @@ fn steps(quick: bool) -> Vec<Step> {
         steps.push(Step {
             name: "tests",
             action: Action::Cargo {
-                arguments: vec!["test", "--workspace"],
+                // A long step tells all that fails, not the first thing only.
+                arguments: vec!["test", "--workspace", "--no-fail-fast"],
                 variables: vec![(BUILT_VARIABLE, "1")],
             },
         });

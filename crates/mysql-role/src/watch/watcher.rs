@@ -129,7 +129,7 @@ impl Watcher {
     /// that it is gone.
     async fn look_and_mend(&mut self, began: Instant) -> Result<Look, String> {
         // Before anything is asked: an attachment that comes about meanwhile is looked at once more.
-        let attached = self.ingest.borrow_and_update().is_attached();
+        self.ingest.mark_unchanged();
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => Connection::open(&self.options.connect)
@@ -145,6 +145,7 @@ impl Watcher {
         observed.binlog_filters = self.filters(&observed, server.incarnation).await;
         let requirements = &self.options.requirements;
         let protection = judge(&observed, requirements);
+        let attached = self.ingest.borrow().is_attached();
         let mut mended = false;
         if attached && !protection.is_protected() {
             let plan = Plan::make(&observed, requirements, Phase::Attached);
