@@ -73,24 +73,19 @@ fn pid_in(pid_file: &Path) -> Option<ProcessId> {
 }
 
 /// Whether a process that served the data directory still does. One that is ending does until the last of its
-/// threads has: it has lost its command line by then, but not yet its files and the locks on them.
+/// threads has: it has lost its command line by then, in the middle of being read perhaps, but not yet its files and the
+/// locks on them.
 pub(super) fn serves(id: ProcessId, mark: &Mark) -> bool {
-    match Process::read(id) {
-        Some(process) => mark.fits(&process),
-        None if Path::new(PROC).join("self").exists() => is_ending(id),
-        None => lives(id),
+    if !Path::new(PROC).join("self").exists() {
+        return lives(id);
     }
+    Process::read(id).is_some_and(|process| mark.fits(&process)) || is_ending(id)
 }
 
+/// Whether a process has lost its memory, and so its command line, while some of its threads may still hold its files.
 fn is_ending(id: ProcessId) -> bool {
-    let tasks = fs::read_dir(Path::new(PROC).join(id.0.to_string()).join("task"));
-    let mut tasks = tasks.into_iter().flatten().flatten();
-    tasks.any(|task| {
-        fs::read_to_string(task.path().join("stat"))
-            .ok()
-            .and_then(|stat| is_ending_in(&stat))
-            .unwrap_or(false)
-    })
+    let stat = Path::new(PROC).join(id.0.to_string()).join("stat");
+    fs::read_to_string(stat).is_ok_and(|stat| is_ending_in(&stat))
 }
 
 fn lives(id: ProcessId) -> bool {
@@ -176,12 +171,16 @@ fn parent_of(stat: &str) -> Option<ProcessId> {
     field(stat, 1)?.parse().ok().map(ProcessId)
 }
 
-/// Whether a thread is on its way out: the kernel's flag for that (`PF_EXITING`) is set, and it is no zombie yet,
-/// which has nothing left to give back.
-fn is_ending_in(stat: &str) -> Option<bool> {
+/// Whether a process is on its way out, as the kernel's flag says (`PF_EXITING`), and not out yet: its first thread has not
+/// ended, or another one is there. The list of its threads does not tell, since it may break off while they end.
+fn is_ending_in(stat: &str) -> bool {
     const EXITING: u32 = 0x4;
-    let flags: u32 = field(stat, 6)?.parse().ok()?;
-    Some(flags & EXITING != 0 && !matches!(field(stat, 0)?, "Z" | "X"))
+    let number = |place| field(stat, place)?.parse::<u32>().ok();
+    let (Some(flags), Some(threads)) = (number(6), number(17)) else {
+        return false;
+    };
+    let first_has_ended = matches!(field(stat, 0), Some("Z" | "X"));
+    flags & EXITING != 0 && !(first_has_ended && threads <= 1)
 }
 
 #[cfg(test)]
@@ -196,15 +195,70 @@ mod tests {
 
     #[test]
     fn a_process_that_is_ending_is_told_from_a_zombie_and_from_what_lives() {
-        let ending = |stat: &str| is_ending_in(stat);
-        assert_eq!(
-            ending("7 (mysqld) D 1 7 7 0 -1 4194316 0 0"),
-            Some(true),
-            "its files are being closed"
-        );
-        assert_eq!(ending("7 (mysqld) Z 1 7 7 0 -1 4194316 0 0"), Some(false));
-        assert_eq!(ending("7 (mysqld) S 1 7 7 0 -1 4194304 0 0"), Some(false));
-        assert_eq!(ending("7 (mysqld) S 1"), None);
+        let is_ending = |state: &str, flags: u32, threads: u32| {
+            is_ending_in(&format!(
+                "7 (my) sqld) {state} 1 7 7 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 {threads} 0"
+            ))
+        };
+        let (exiting, not) = (4_194_316, 4_194_304);
+        assert!(is_ending("D", exiting, 1), "it closes its files");
+        assert!(is_ending("Z", exiting, 3), "others close them");
+        assert!(!is_ending("Z", exiting, 1) && !is_ending("X", exiting, 0));
+        assert!(!is_ending("S", not, 40));
+        assert!(!is_ending_in("7 (mysqld) Z 1 7"));
+    }
+
+    /// A process with many threads and much memory, killed again and again: as long as one of its threads lives, it serves.
+    #[test]
+    fn a_process_that_is_killed_serves_until_its_last_thread_has_ended() {
+        let program = std::env::current_exe().unwrap();
+        for _ in 0..20 {
+            let mut child = std::process::Command::new(&program)
+                .args([
+                    "--exact",
+                    "supervisor::process::tests::many_threads",
+                    "--ignored",
+                ])
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let id = ProcessId(i32::try_from(child.id()).unwrap());
+            let mark = Mark {
+                argument: "supervisor::process::tests::many_threads".to_owned(),
+                works_in: None,
+                pid_file: "/no/such/pid".into(),
+            };
+            let tasks = || {
+                let tasks = fs::read_dir(format!("/proc/{}/task", id.0)).into_iter();
+                let stats = tasks
+                    .flatten()
+                    .flatten()
+                    .filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+                let ended = |stat: &String| matches!(field(stat, 0), Some("Z" | "X"));
+                stats.filter(|stat| !ended(stat)).count()
+            };
+            while tasks() < 50 {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            assert!(serves(id, &mark));
+            kill(id).unwrap();
+            while serves(id, &mark) {}
+            assert_eq!(tasks(), 0, "taken for gone with threads that live");
+            child.wait().unwrap();
+        }
+    }
+
+    #[test]
+    #[ignore = "what the test above kills"]
+    fn many_threads() {
+        for _ in 0..64 {
+            std::thread::spawn(|| {
+                let memory = vec![1_u8; 1 << 20];
+                std::thread::sleep(std::time::Duration::from_secs(60));
+                drop(memory);
+            });
+        }
+        std::thread::sleep(std::time::Duration::from_secs(60));
     }
 
     #[test]
