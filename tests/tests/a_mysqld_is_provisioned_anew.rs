@@ -31,6 +31,8 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     let words = wait_for_trouble(&set, errant, "provision this mysqld anew");
     assert!(words.contains(&gtids), "{words}");
 
+    // Where nobody follows at that moment, the primary is asked for a copy.
+    set.follows(3, SOON).unwrap();
     let dry = rejoin(&set, errant, &["db-3", "--clone-from", "--dry-run"]);
     let told = String::from_utf8_lossy(&dry.stdout).into_owned();
     assert!(
@@ -39,6 +41,7 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     );
     assert!(told.contains(&gtids), "{told}");
 
+    set.follows(3, SOON).unwrap();
     let done = rejoin(
         &set,
         errant,

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use witness_tests::{ClientWriters, Replicaset, WrittenRows};
 
@@ -78,6 +78,35 @@ fn the_host_of_the_primary_dies_and_comes_back_by_itself() {
         written = written.and(clients.finish().unwrap());
         set.follows(primary, SOON).unwrap();
     }
+    nothing_is_lost(&set, &written);
+}
+
+/// Found by the nemesis: a leader that lacked transactions when its mysqld came up started its applier and ended it again, for
+/// ever, because it had not begun to apply yet.
+#[test]
+fn a_leader_whose_mysqld_comes_up_behind_catches_up_and_opens() {
+    let mut set = Replicaset::launch(2).unwrap();
+    set.follows(3, SOON).unwrap();
+    set.kill_mysqld(3).unwrap();
+    let clients = ClientWriters::start(&set, 4, 0);
+    clients.wait_for_more(50, SOON).unwrap();
+    set.kill_host(0).unwrap();
+    // It is down when its member comes to lead.
+    let serves = |set: &Replicaset| {
+        let status = set.ring.get(3, "/status").and_then(|answer| answer.json());
+        status.is_ok_and(|status| status["serving"] == true)
+    };
+    let killed = Instant::now();
+    while !serves(&set) {
+        set.kill_mysqld(3).unwrap();
+        assert!(killed.elapsed() < SOON, "{}", set.words());
+    }
+    set.kill_mysqld(3).unwrap();
+    // Nobody else's could be the primary, and the patience of one that cannot be is longer.
+    let waited = clients.wait_for_more(100, Duration::from_secs(25)).unwrap();
+    println!("a hundred commits {waited:?} after it came to lead");
+    let written = clients.finish().unwrap();
+    set.ring.start(0).unwrap();
     nothing_is_lost(&set, &written);
 }
 

@@ -46,6 +46,8 @@ pub struct Role<R> {
     status: watch::Sender<RoleStatus>,
     leading: LeadingMemory,
     follower: Option<(Incarnation, Follower)>,
+    /// The leadership for which the applier was started, to catch up behind a comparison.
+    catches_up_for: Option<LeaderTerm>,
     retry_at: Option<Instant>,
     /// In which start of mysqld and which leadership a comparison found the readiness.
     found_in: Option<(Incarnation, LeaderTerm)>,
@@ -73,6 +75,7 @@ impl<R: Ring + CommittedLog> Role<R> {
             status,
             leading: LeadingMemory::default(),
             follower: None,
+            catches_up_for: None,
             retry_at: None,
             found_in: None,
             followed: false,
@@ -136,7 +139,7 @@ impl<R: Ring + CommittedLog> Role<R> {
         match action {
             Action::Stay => return false,
             Action::Compare(term) => return self.compare(term, situation.server).await,
-            Action::Follow => self.follow(situation.server),
+            Action::Follow => self.follow(situation.server, situation.leading),
             Action::Finish(term) => return self.finish(term, situation.server).await,
             Action::EndApplier => self.end_applier().await,
             Action::Hold => self.keep_off(),
@@ -225,9 +228,13 @@ impl<R: Ring + CommittedLog> Role<R> {
         }
     }
 
-    fn follow(&mut self, server: Option<Incarnation>) {
+    fn follow(&mut self, server: Option<Incarnation>, leading: Leading) {
         let Some(server) = server else { return };
         self.retry_at = None;
+        self.catches_up_for = match leading {
+            Leading::Serving(term) => Some(term),
+            _ => None,
+        };
         let was_primary = matches!(*self.readiness.borrow(), Readiness::In(_));
         self.set(Readiness::Applying, None);
         let (ring, options) = (Arc::clone(&self.ring), self.options.clone());
@@ -237,14 +244,24 @@ impl<R: Ring + CommittedLog> Role<R> {
 
     /// Waits until everything is applied that the log had when the leadership began, then makes the server fit to be opened.
     async fn finish(&mut self, term: LeaderTerm, server: Option<Incarnation>) -> bool {
-        // One that has not begun to apply has changed nothing, and knows nothing of what the server has.
+        // One that was started before and has not begun to apply has changed nothing, and knows nothing of what the server has.
         let applying =
             |(_, follower): &(Incarnation, Follower)| *follower.step.borrow() == Step::Applying;
-        if !self.follower.as_ref().is_some_and(applying) {
+        let applies = self.follower.as_ref().is_some_and(applying);
+        if !applies && self.catches_up_for != Some(term) {
             self.end_applier().await;
             return true;
         }
         let ring = Arc::clone(&self.ring);
+        if !applies {
+            let begun = tokio::select! {
+                () = ring.leadership_over(term) => return true,
+                begun = self.applier_begins() => begun,
+            };
+            if !begun {
+                return true;
+            }
+        }
         let applied = tokio::select! {
             () = ring.leadership_over(term) => return true,
             applied = self.everything_applied() => applied,
@@ -259,6 +276,20 @@ impl<R: Ring + CommittedLog> Role<R> {
         }
         self.end_applier().await;
         self.fit_to_lead(term, server).await
+    }
+
+    /// False when the applier ended by itself instead.
+    async fn applier_begins(&mut self) -> bool {
+        let Some((_, follower)) = &mut self.follower else {
+            return false;
+        };
+        let mut step = follower.step.clone();
+        let failure = tokio::select! {
+            Ok(_) = step.wait_for(|step| *step == Step::Applying) => return true,
+            failure = follower.ended() => failure,
+        };
+        self.applier_failed(failure);
+        false
     }
 
     /// False when the applier ended by itself.
