@@ -145,11 +145,12 @@ impl<B: Backend> Driver<B> {
         let mut control_goes_on = true;
         self.obey();
         loop {
-            self.act();
+            // One moment for both: what comes due between two would be waited for by nobody.
+            let now = self.now();
+            self.act(now);
             if let Some(ended) = self.end()? {
                 return Ok(ended);
             }
-            let now = self.now();
             let wake = self.plan.next_moment(now).map(|moment| self.began + moment);
             let may_wake = wake.is_some();
             let wake = wake.unwrap_or(self.began);
@@ -190,8 +191,7 @@ impl<B: Backend> Driver<B> {
     }
 
     /// Does what the plan says.
-    fn act(&mut self) {
-        let now = self.now();
+    fn act(&mut self, now: Duration) {
         if self.drained && self.plan.depth() == 0 {
             self.plan.caught_up();
         }
