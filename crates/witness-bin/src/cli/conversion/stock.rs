@@ -16,7 +16,7 @@ pub(super) struct StockArgs {
     /// A replica without a member that is to change its source as well; may be given more than once
     #[arg(long, value_name = "HOST:PORT")]
     stock_replica: Vec<String>,
-    /// The account on those replicas; without it that of the [mysql] section
+    /// The account on those replicas; without it that of the `mysql` section
     #[arg(long, value_name = "USER")]
     stock_user: Option<String>,
     /// The file whose first line is that account's password
