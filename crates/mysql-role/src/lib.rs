@@ -7,6 +7,7 @@
 
 mod backoff;
 pub mod conversion;
+pub mod durable_file;
 pub mod gate;
 pub mod ingest;
 mod leading;

@@ -1,13 +1,14 @@
 //! That a mysqld is being provisioned, on disk. While the note is there its data may be half of something: it is started
 //! whatever its binlog says, nothing is applied to it, and it does not become the primary.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::account::CloneAccount;
+use crate::durable_file;
 
 const FILE: &str = "mysqld-provision.json";
 /// The largest note that is read, in bytes.
@@ -65,12 +66,8 @@ impl ProvisionNote {
     /// # Errors
     /// What the disk reports; the one that was stored before may be there still.
     pub fn store(&self, member_dir: &Path) -> io::Result<()> {
-        let temporary = member_dir.join(format!("{FILE}.new"));
-        let mut file = File::create(&temporary)?;
-        file.write_all(&serde_json::to_vec_pretty(self)?)?;
-        file.sync_all()?;
-        fs::rename(&temporary, member_dir.join(FILE))?;
-        File::open(member_dir)?.sync_all()
+        let content = serde_json::to_vec_pretty(self)?;
+        durable_file::replace(&member_dir.join(FILE), &content)
     }
 
     /// Takes it away, durably on return. It may not be there.
@@ -78,11 +75,7 @@ impl ProvisionNote {
     /// # Errors
     /// What the disk reports; then it may be there still.
     pub fn remove(member_dir: &Path) -> io::Result<()> {
-        match fs::remove_file(member_dir.join(FILE)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-            Ok(()) => File::open(member_dir)?.sync_all(),
-        }
+        durable_file::remove(&member_dir.join(FILE))
     }
 }
 

@@ -3,14 +3,15 @@
 //! and those of one that somebody started by hand, did not. A server's first file after a start says
 //! that it is one.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::binlog_place::BinlogPlace;
 use super::last_file::{Beginning, LastFile};
+use crate::durable_file;
 
 const FILE: &str = "mysqld-start.json";
 
@@ -41,12 +42,8 @@ impl StartRecord {
     /// # Errors
     /// What the disk reports; the one that was stored before may be there still.
     pub(super) fn store(&self, member_dir: &Path) -> io::Result<()> {
-        let temporary = member_dir.join(format!("{FILE}.new"));
-        let mut file = File::create(&temporary)?;
-        file.write_all(&serde_json::to_vec_pretty(self)?)?;
-        file.sync_all()?;
-        fs::rename(&temporary, member_dir.join(FILE))?;
-        File::open(member_dir)?.sync_all()
+        let content = serde_json::to_vec_pretty(self)?;
+        durable_file::replace(&member_dir.join(FILE), &content)
     }
 }
 

@@ -1,9 +1,10 @@
 //! The note in the data directory that the member leaves its mysqld alone: it neither starts nor stops it, nor opens, closes or
 //! applies. `witness enable-raft` and `witness detach` have it written and removed; a restart of the member changes nothing.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
+
+use mysql_role::durable_file;
 
 const FILE_NAME: &str = "hands-off";
 const CONTENT: &[u8] =
@@ -35,10 +36,7 @@ impl HandsOff {
     /// # Errors
     /// What the operating system says.
     pub(crate) fn set(&self) -> io::Result<()> {
-        let mut file = File::create(self.data_dir.join(FILE_NAME))?;
-        file.write_all(CONTENT)?;
-        file.sync_all()?;
-        File::open(&self.data_dir)?.sync_all()
+        durable_file::replace(&self.data_dir.join(FILE_NAME), CONTENT)
     }
 
     /// Removes it. Durable when it returns.
@@ -46,11 +44,7 @@ impl HandsOff {
     /// # Errors
     /// What the operating system says.
     pub(crate) fn clear(&self) -> io::Result<()> {
-        match std::fs::remove_file(self.data_dir.join(FILE_NAME)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        File::open(&self.data_dir)?.sync_all()
+        durable_file::remove(&self.data_dir.join(FILE_NAME))
     }
 }
 

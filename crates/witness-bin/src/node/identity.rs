@@ -2,11 +2,11 @@
 //! replaced as a whole when it joins its ring. It also keeps the names of ring and member at first use,
 //! so that a directory is refused when the configuration says somebody else.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use consensus::{Identity, IdentityBook, LogOrigin};
+use mysql_role::durable_file;
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -132,12 +132,7 @@ impl IdentityRecord {
     fn store(&self, data_dir: &Path) -> io::Result<()> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
-        let temporary = data_dir.join(format!("{FILE_NAME}.new"));
-        let mut file = File::create(&temporary)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, data_dir.join(FILE_NAME))?;
-        File::open(data_dir)?.sync_all()
+        durable_file::replace(&data_dir.join(FILE_NAME), &text)
     }
 }
 

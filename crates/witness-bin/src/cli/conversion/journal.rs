@@ -1,11 +1,11 @@
 //! The file in the data directory that says what was done, step by step, with the time and what clients noticed of it. Replaced as
 //! a whole; kept when all is done. A file of another run goes on.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use mysql_role::durable_file;
 use serde::{Deserialize, Serialize};
 
 use crate::terminal::{Exit, Failure};
@@ -94,18 +94,9 @@ impl Journal {
     }
 
     fn write(&self) -> Result<(), Failure> {
-        let written = || -> io::Result<()> {
-            let temporary = self.path.with_extension("new");
-            let mut file = File::create(&temporary)?;
-            file.write_all(&serde_json::to_vec_pretty(&self.entries)?)?;
-            file.sync_all()?;
-            std::fs::rename(&temporary, &self.path)?;
-            match self.path.parent() {
-                Some(folder) => File::open(folder)?.sync_all(),
-                None => Ok(()),
-            }
-        };
-        written().map_err(|error| {
+        let content = serde_json::to_vec_pretty(&self.entries).map_err(io::Error::from);
+        let written = content.and_then(|content| durable_file::replace(&self.path, &content));
+        written.map_err(|error| {
             Failure::new(
                 Exit::Error,
                 format!(

@@ -1,0 +1,53 @@
+//! Small files that are replaced and removed as a whole: after a crash there is the old content or the new one.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+
+/// Replaces the file, or makes it. Durable on return.
+///
+/// # Errors
+/// What the disk reports; the old content may be there still.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let mut file = File::create(&temporary)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    sync_folder_of(path)
+}
+
+/// Removes the file, which may not be there. Durable on return, also where an earlier removal was not yet.
+///
+/// # Errors
+/// What the disk reports; the file may be there still.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => sync_folder_of(path),
+    }
+}
+
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_made_replaced_and_removed_and_nothing_stays_beside_it() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("note.json");
+        replace(&path, b"first, and longer").unwrap();
+        replace(&path, b"second").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"second");
+        remove(&path).unwrap();
+        remove(&path).unwrap();
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+        assert!(replace(&home.path().join("none/note"), b"").is_err());
+    }
+}
