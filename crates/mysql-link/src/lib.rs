@@ -14,7 +14,7 @@ pub mod wire;
 
 pub use client::{
     ConnectOptions, Connection, PublicKeySource, QueryResult, Ran, Row, Secret, Statements,
-    Timeouts,
+    Timeouts, literal,
 };
 pub use endpoint::{Endpoint, EndpointParseError};
 pub use error::{LinkError, ProtocolError, ServerError, Step, server_code};

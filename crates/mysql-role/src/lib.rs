@@ -13,6 +13,7 @@ pub mod ingest;
 mod leading;
 pub mod provision;
 mod read_only;
+mod replication_source;
 pub mod ring;
 pub mod role;
 pub mod settings;
@@ -21,4 +22,5 @@ pub mod tail_trim;
 pub mod watch;
 
 pub use leading::Leading;
+pub use replication_source::ReplicationSource;
 pub use ring::{CommittedLog, CurrentFile, LeaderTerm, Outcome, Ring, RingError, RingLog, Ticket};

@@ -1,5 +1,7 @@
 //! What an account may, from the lines of SHOW GRANTS. Pure.
 
+use mysql_link::literal;
+
 /// Privileges on everything or on something, without telling which.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Grants {
@@ -36,8 +38,7 @@ impl Grants {
 /// The statement that gives an account what it lacks. `account` is as CURRENT_USER() says it: user@host.
 pub(super) fn grant_statement(privileges: &[&str], account: &str) -> String {
     let (user, host) = account.rsplit_once('@').unwrap_or((account, "%"));
-    let quoted = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
-    let (user, host) = (quoted(user), quoted(host));
+    let (user, host) = (literal(user), literal(host));
     format!("GRANT {} ON *.* TO {user}@{host}", privileges.join(", "))
 }
 

@@ -5,6 +5,7 @@ mod authentication;
 mod connect;
 mod connection;
 mod greeting;
+mod literal;
 mod options;
 mod public_key;
 mod result_set;
@@ -12,6 +13,7 @@ mod statements;
 
 pub(crate) use connect::wire_error;
 pub use connection::{Connection, Ran};
+pub use literal::literal;
 pub use options::{ConnectOptions, PublicKeySource, Secret, Timeouts};
 pub use result_set::{QueryResult, Row};
 pub use statements::Statements;

@@ -6,8 +6,12 @@ use mysql_link::{ConnectOptions, Connection, LinkError};
 use thiserror::Error;
 
 use crate::read_only;
+use crate::replication_source::ReplicationSource;
 use crate::role::leave_following;
-use crate::settings::{Depth, Phase, Plan, Requirements, apply, observe};
+use crate::settings::{
+    Depth, Phase, Plan, Requirements, StopWaitingError, apply, let_commits_through, observe,
+    stop_waiting_for_acks,
+};
 
 /// Why a step was not done.
 #[derive(Debug, Error)]
@@ -20,11 +24,9 @@ pub enum ConversionError {
         /// Why it failed.
         source: LinkError,
     },
-    /// Switching semi-sync off would let them through.
-    #[error(
-        "{0} commits wait for an ACK, and would be let through; bring a quorum of the ring back, and try again"
-    )]
-    CommitsWait(u64),
+    /// Semi-sync was not switched off.
+    #[error("switching semi-sync off failed: {0}")]
+    StopWaiting(#[from] StopWaitingError),
     /// Anything else, in words.
     #[error("{doing} failed: {cause}")]
     Other {
@@ -72,20 +74,10 @@ pub async fn prepare(
 /// When it cannot be set.
 pub async fn stop_waiting(connect: &ConnectOptions) -> Result<(), ConversionError> {
     let mut connection = open(connect).await?;
-    set_waiting_off(&mut connection).await?;
+    let set = let_commits_through(&mut connection).await;
+    set.map_err(doing("switching semi-sync off"))?;
     connection.close().await;
     Ok(())
-}
-
-async fn set_waiting_off(connection: &mut Connection) -> Result<(), ConversionError> {
-    let observed = observe(connection, Depth::Watch).await;
-    let observed = observed.map_err(doing("looking at semi-sync"))?;
-    let Some(names) = observed.semi_sync() else {
-        return Ok(());
-    };
-    let off = format!("SET GLOBAL {} = OFF", names.enabled());
-    let set = connection.execute(&off).await;
-    set.map(|_| ()).map_err(doing("switching semi-sync off"))
 }
 
 /// The server stops to acknowledge what it receives; it goes on replicating.
@@ -153,16 +145,10 @@ async fn close(connect: &ConnectOptions) -> Result<(), ConversionError> {
 /// may write.
 ///
 /// # Errors
-/// [`ConversionError::CommitsWait`] while one does; when it cannot be set.
+/// [`StopWaitingError::CommitsWait`] while one does; when it cannot be set.
 pub async fn release_primary(connect: &ConnectOptions) -> Result<(), ConversionError> {
     let mut connection = open(connect).await?;
-    let observed = observe(&mut connection, Depth::Watch).await;
-    let observed = observed.map_err(doing("looking at semi-sync"))?;
-    match observed.waiting_sessions() {
-        0 => {}
-        waiting => return Err(ConversionError::CommitsWait(waiting)),
-    }
-    set_waiting_off(&mut connection).await?;
+    stop_waiting_for_acks(&mut connection).await?;
     connection.close().await;
     let opened = read_only::open(connect).await;
     opened.map_err(|error| ConversionError::Other {
@@ -185,40 +171,17 @@ pub async fn release_follower(connect: &ConnectOptions) -> Result<(), Conversion
     })
 }
 
-/// From whom a server is to replicate, by auto-position.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
-    /// Its host.
-    pub host: String,
-    /// Its port.
-    pub port: u16,
-    /// The account there.
-    pub user: String,
-    /// Its password.
-    pub password: mysql_link::Secret,
-    /// Whether over TLS.
-    pub tls: bool,
-}
-
 /// Lets the server replicate from this source, and stay closed for writes.
 ///
 /// # Errors
 /// When a statement fails.
 pub async fn follow_source(
     connect: &ConnectOptions,
-    source: &Source,
+    source: &ReplicationSource,
 ) -> Result<(), ConversionError> {
     close(connect).await?;
     let mut connection = open(connect).await?;
-    let change = format!(
-        "CHANGE REPLICATION SOURCE TO SOURCE_HOST = {}, SOURCE_PORT = {}, SOURCE_USER = {}, SOURCE_PASSWORD = {}, \
-         SOURCE_SSL = {}, SOURCE_AUTO_POSITION = 1, SOURCE_CONNECT_RETRY = 1, GET_SOURCE_PUBLIC_KEY = 1",
-        quoted(&source.host),
-        source.port,
-        quoted(&source.user),
-        quoted(source.password.reveal()),
-        u8::from(source.tls),
-    );
+    let change = source.change(", GET_SOURCE_PUBLIC_KEY = 1");
     for (statement, what) in [
         ("STOP REPLICA", "stopping its replication"),
         (change.as_str(), "giving it a source"),
@@ -231,20 +194,4 @@ pub async fn follow_source(
     }
     connection.close().await;
     Ok(())
-}
-
-/// A text as a statement has it.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_stays_one_text() {
-        assert_eq!(quoted("a'b\\c"), "'a''b\\\\c'");
-        assert_eq!(quoted(""), "''");
-    }
 }

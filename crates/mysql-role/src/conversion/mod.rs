@@ -7,7 +7,7 @@ mod detach_plan;
 mod enable_plan;
 mod look;
 
-pub use acts::{ConversionError, Source};
+pub use acts::ConversionError;
 pub use detach_plan::{DetachScene, DetachServer, DetachStep, plan_detach};
 pub use enable_plan::{EnableScene, EnableServer, EnableStep, MOST_BEHIND, plan_enable};
 pub use look::{ReplicatesFrom, ServerLook, look};

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
-use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
+use mysql_link::{ConnectOptions, Connection, LinkError, literal, server_code};
 
 use super::account::CloneAccount;
 use super::donor::{CloneOffer, drop_accounts};
 use super::error::ProvisionError;
-use crate::settings::{Depth, observe};
+use crate::settings::{StopWaitingError, stop_waiting_for_acks};
 use crate::tail_trim::BinlogPlace;
 
 /// The longest that a copy may take.
@@ -95,23 +95,20 @@ pub async fn log_place(connect: &ConnectOptions) -> Result<Option<BinlogPlace>, 
 pub async fn make_ready(connect: &ConnectOptions, donor: &str) -> Result<(), ProvisionError> {
     let mut connection = reach(connect).await?;
     let what = "mysqld cannot be made ready for the copy";
-    let observed = observe(&mut connection, Depth::Watch).await;
-    let observed = observed.map_err(ProvisionError::at(what))?;
-    if observed.waiting_sessions() > 0 {
-        return Err(ProvisionError::CommitsWait);
-    }
+    stop_waiting_for_acks(&mut connection)
+        .await
+        .map_err(|error| match error {
+            StopWaitingError::CommitsWait(_) => ProvisionError::CommitsWait,
+            StopWaitingError::Link(error) => ProvisionError::at(what)(error),
+        })?;
     let made = async {
-        if let Some(names) = observed.semi_sync() {
-            let off = format!("SET GLOBAL {} = OFF", names.enabled());
-            connection.execute(&off).await?;
-        }
         connection
             .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF")
             .await?;
         if !has_plugin(&mut connection).await? {
             install_plugin(&mut connection).await?;
         }
-        let list = format!("SET GLOBAL clone_valid_donor_list = '{}'", quoted(donor));
+        let list = format!("SET GLOBAL clone_valid_donor_list = {}", literal(donor));
         connection.execute(&list).await
     };
     made.await.map_err(ProvisionError::at(what))?;
@@ -131,11 +128,11 @@ pub async fn copy(
 ) -> Result<(), ProvisionError> {
     let mut connection = reach(connect).await?;
     let statement = format!(
-        "CLONE INSTANCE FROM '{}'@'{}':{} IDENTIFIED BY '{}'",
+        "CLONE INSTANCE FROM '{}'@{}:{} IDENTIFIED BY {}",
         offer.account,
-        quoted(host),
+        literal(host),
         offer.port,
-        quoted(&offer.password)
+        literal(&offer.password)
     );
     let copied = connection.query_within(statement, LONGEST_COPY).await;
     match copied {
@@ -336,10 +333,6 @@ async fn reach(connect: &ConnectOptions) -> Result<Connection, ProvisionError> {
     opened.map_err(ProvisionError::at("mysqld cannot be reached"))
 }
 
-fn quoted(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('\'', "''")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -392,10 +385,5 @@ mod tests {
                 error: None
             }
         );
-    }
-
-    #[test]
-    fn text_is_quoted() {
-        assert_eq!(quoted(r"a'b\c"), r"a''b\\c");
     }
 }

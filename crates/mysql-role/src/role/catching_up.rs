@@ -41,11 +41,11 @@ pub(super) async fn compare<R: Ring>(
     })
 }
 
-/// What the server has executed.
+/// What the server has executed, asked on a connection of its own.
 ///
 /// # Errors
 /// In words: it cannot be asked, or its answer cannot be read.
-pub(super) async fn executed(connect: &ConnectOptions) -> Result<GtidSet, String> {
+pub async fn executed_gtids(connect: &ConnectOptions) -> Result<GtidSet, String> {
     let mut connection = open(connect).await?;
     let executed = ask(&mut connection).await?;
     connection.close().await;
@@ -63,7 +63,8 @@ async fn text(connection: &mut Connection, query: &str) -> Result<String, String
     let answer = connection.query(query).await;
     let answer = answer.map_err(|error| error.to_string())?;
     let text = answer.first().and_then(|row| row.text_at(0));
-    Ok(text.unwrap_or_default().to_owned())
+    let text = text.ok_or_else(|| format!("`{query}` did not answer with a text"));
+    Ok(text?.to_owned())
 }
 
 /// Waits until the server has executed all of `wanted`, for `limit` at most, and says what it lacks then, so that the way can

@@ -11,12 +11,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::replication_source::ReplicationSource;
 use crate::ring::{CommittedLog, Ring};
-use crate::role::catching_up::executed;
+use crate::role::catching_up::executed_gtids;
 use crate::role::errant::{advice, errant};
 use crate::role::handover::drop_earlier_binlogs;
-use crate::role::native::{NativeProgress, NativeSource, drop_channel, replicate};
-use crate::settings::{Depth, observe};
+use crate::role::native::{NativeProgress, drop_channel, replicate};
+use crate::settings::stop_waiting_for_acks;
 
 /// How the applier works.
 #[derive(Debug, Clone)]
@@ -26,7 +27,7 @@ pub struct FollowOptions {
     /// The run's options.
     pub run: Options,
     /// Where the server's own replica threads read from, if they apply and not the applier.
-    pub native: Option<NativeSource>,
+    pub native: Option<ReplicationSource>,
     /// From a failure to the next attempt.
     pub retry: Duration,
     /// How often a follower is looked at for errant transactions, and then its binlog files, which otherwise hold nothing but
@@ -220,7 +221,7 @@ async fn nothing_errant<R: Ring>(
 ) -> Result<GtidSet, FollowError> {
     let committed = ring.settled().await;
     let committed = committed.map_err(|error| FollowError::Other(error.to_string()))?;
-    let executed = executed(&options.connect).await;
+    let executed = executed_gtids(&options.connect).await;
     let executed = executed.map_err(FollowError::Other)?;
     let errant = errant(&executed, &committed);
     if errant.is_empty() {
@@ -246,7 +247,7 @@ async fn find_errant<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
 
 /// In this order: what is applied in between is committed.
 async fn errant_now<R: Ring>(ring: &R, options: &FollowOptions) -> Result<GtidSet, String> {
-    let executed = executed(&options.connect).await?;
+    let executed = executed_gtids(&options.connect).await?;
     let committed = ring.settled().await.map_err(|error| error.to_string())?;
     Ok(errant(&executed, &committed))
 }
@@ -259,16 +260,10 @@ fn in_words(error: &ApplyError) -> String {
 /// commit of a client waits either, since the door is closed.
 async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
     let mut connection = Connection::open(connect).await.map_err(told)?;
-    let observed = observe(&mut connection, Depth::Watch).await.map_err(told)?;
-    if observed.waiting_sessions() > 0 {
-        return Err("commits wait for an ACK, and would be let through".to_owned());
-    }
+    let waiting = stop_waiting_for_acks(&mut connection).await;
+    waiting.map_err(|error| error.to_string())?;
     // Left by an earlier life of the member, or with the data of another one.
     drop_channel(&mut connection).await.map_err(told)?;
-    if let Some(names) = observed.semi_sync() {
-        let off = format!("SET GLOBAL {} = OFF", names.enabled());
-        connection.execute(&off).await.map_err(told)?;
-    }
     // What is applied is in InnoDB with its GTIDs; the binlog has nothing but their names, and may lose them.
     connection
         .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF, GLOBAL sync_binlog = 0")

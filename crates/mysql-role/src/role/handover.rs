@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mysql_link::{ConnectOptions, Connection, LinkError};
+use mysql_link::{ConnectOptions, Connection, LinkError, literal};
 
 use crate::read_only;
 use crate::role::native::drop_channel;
@@ -62,7 +62,7 @@ pub(super) async fn drop_earlier_binlogs(connection: &mut Connection) -> Result<
     let Some(newest) = newest.filter(|_| files.rows.len() > 1) else {
         return Ok(());
     };
-    let purge = format!("PURGE BINARY LOGS TO '{}'", newest.replace('\'', "''"));
+    let purge = format!("PURGE BINARY LOGS TO {}", literal(newest));
     connection.execute(&purge).await.map_err(told)?;
     Ok(())
 }

@@ -18,8 +18,8 @@ pub mod plan;
 mod runner;
 mod status;
 
+pub use catching_up::executed_gtids;
 pub use follower::FollowOptions;
 pub(crate) use handover::leave_following;
-pub use native::NativeSource;
 pub use runner::{Role, RoleInputs};
 pub use status::{Hold, Readiness, RoleState, RoleStatus};

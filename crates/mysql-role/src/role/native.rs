@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use mysql_link::{ConnectOptions, Connection, LinkError, QueryResult, Secret};
+use mysql_link::{ConnectOptions, Connection, LinkError, QueryResult};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::settings::{Depth, observe};
+use crate::replication_source::ReplicationSource;
+use crate::settings::stop_waiting_for_acks;
 
 /// The channel's name. Channels of anybody else are not touched.
 const CHANNEL: &str = "witness";
@@ -15,21 +16,6 @@ const CHANNEL: &str = "witness";
 const LOOK: Duration = Duration::from_millis(250);
 /// mysqld may be away for a moment, which its next start ends.
 const AWAY: Duration = Duration::from_secs(60);
-
-/// The member's binlog server, as the mysqld beside it reaches it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NativeSource {
-    /// Its host.
-    pub host: String,
-    /// Its port.
-    pub port: u16,
-    /// Its account.
-    pub user: String,
-    /// The password.
-    pub password: Secret,
-    /// Whether it wants TLS.
-    pub tls: bool,
-}
 
 /// What the threads have done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,7 +30,7 @@ pub(super) struct NativeProgress {
 /// In words, why the threads ended.
 pub(super) async fn replicate(
     connect: &ConnectOptions,
-    source: &NativeSource,
+    source: &ReplicationSource,
     cancel: &CancellationToken,
     progress: &watch::Sender<NativeProgress>,
 ) -> Result<(), String> {
@@ -66,39 +52,22 @@ pub(super) async fn replicate(
     }
 }
 
-async fn begin(connect: &ConnectOptions, source: &NativeSource) -> Result<(), String> {
+async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(), String> {
     let mut connection = Connection::open(connect).await.map_err(told)?;
-    let observed = observe(&mut connection, Depth::Watch).await.map_err(told)?;
-    if observed.waiting_sessions() > 0 {
-        return Err("commits wait for an ACK, and would be let through".to_owned());
-    }
-    if let Some(names) = observed.semi_sync() {
-        let off = format!("SET GLOBAL {} = OFF", names.enabled());
-        connection.execute(&off).await.map_err(told)?;
-    }
+    let waiting = stop_waiting_for_acks(&mut connection).await;
+    waiting.map_err(|error| error.to_string())?;
     drop_channel(&mut connection).await.map_err(told)?;
     // Replica threads write through it. The binlog has their rows, and stays forced.
     for statement in [
         "SET GLOBAL read_only = ON, GLOBAL super_read_only = ON, GLOBAL sync_binlog = 1",
-        &change_source(source),
+        // Asked again for as long as the channel is there: the member's binlog server comes back.
+        &source.change(&format!(", SOURCE_RETRY_COUNT = 0 FOR CHANNEL '{CHANNEL}'")),
         &format!("START REPLICA FOR CHANNEL '{CHANNEL}'"),
     ] {
         connection.execute(statement).await.map_err(told)?;
     }
     connection.close().await;
     Ok(())
-}
-
-fn change_source(source: &NativeSource) -> String {
-    format!(
-        "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{}', SOURCE_PORT = {}, SOURCE_USER = '{}', SOURCE_PASSWORD = '{}', \
-         SOURCE_AUTO_POSITION = 1, SOURCE_SSL = {}, SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = 0 FOR CHANNEL '{CHANNEL}'",
-        quoted(&source.host),
-        source.port,
-        quoted(&source.user),
-        quoted(source.password.reveal()),
-        u8::from(source.tls)
-    )
 }
 
 /// Ends the threads and takes the channel away, whoever began them; what they have in hand is finished first.
@@ -241,10 +210,6 @@ fn judge(threads: &[Thread]) -> Threads {
     }
 }
 
-fn quoted(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('\'', "''")
-}
-
 fn told(error: LinkError) -> String {
     error.to_string()
 }
@@ -299,22 +264,5 @@ mod tests {
         assert!(
             matches!(judge(&stopped), Threads::Ended(_)) && matches!(judge(&[]), Threads::Ended(_))
         );
-    }
-
-    #[test]
-    fn the_source_is_quoted() {
-        let source = NativeSource {
-            host: "127.0.0.1".to_owned(),
-            port: 3307,
-            user: "replica".to_owned(),
-            password: Secret::new(r"a'b\"),
-            tls: true,
-        };
-        let statement = change_source(&source);
-        assert!(
-            statement.contains(r"SOURCE_PASSWORD = 'a''b\\', "),
-            "{statement}"
-        );
-        assert!(statement.contains("SOURCE_SSL = 1"), "{statement}");
     }
 }

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use consensus::{LogOrigin, RingState};
 use mysql_link::{ConnectOptions, Secret};
-use mysql_role::conversion::{ConversionError, Source, acts, look};
+use mysql_role::ReplicationSource;
+use mysql_role::conversion::{ConversionError, acts, look};
 use raft_types::RingId;
 use tokio::sync::oneshot;
 
@@ -220,7 +221,7 @@ impl<'a> Mysqld<'a> {
         })
     }
 
-    fn source(&self, from: &ReplicateFrom) -> Result<Source, Refusal> {
+    fn source(&self, from: &ReplicateFrom) -> Result<ReplicationSource, Refusal> {
         let password = match &from.password_file {
             None => self.connect.password.clone(),
             Some(file) => {
@@ -235,7 +236,7 @@ impl<'a> Mysqld<'a> {
             }
         };
         let user = from.user.as_ref();
-        Ok(Source {
+        Ok(ReplicationSource {
             host: from.host.clone(),
             port: from.port,
             user: user.unwrap_or(&self.connect.user).clone(),

@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use binlog_store::{PurgeLimit, PurgePlan, PurgePolicy, StillNeeded};
 use consensus::NeededBy;
 use mysql_link::ConnectOptions;
+use mysql_role::role::executed_gtids;
 use tokio::time::MissedTickBehavior;
 
-use super::mysql::executed_gtids;
 use super::ring_handle::RingHandle;
 use crate::config::LogSettings;
 

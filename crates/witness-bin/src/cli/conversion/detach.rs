@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mysql_link::Secret;
-use mysql_role::conversion::{
-    DetachScene, DetachServer, DetachStep, Planned, Source, acts, plan_detach,
-};
+use mysql_role::ReplicationSource;
+use mysql_role::conversion::{DetachScene, DetachServer, DetachStep, Planned, acts, plan_detach};
 
 use super::journal::Journal;
 use super::one_at_a_time::OneAtATime;
@@ -228,7 +227,7 @@ impl Detaching<'_> {
                 })?)
             }
         };
-        let source = Source {
+        let source = ReplicationSource {
             host: from.host,
             port: from.port,
             user: from

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
+use mysql_role::ReplicationSource;
 use mysql_role::conversion::{
-    EnableScene, EnableServer, EnableStep, Obstacle, Planned, Source, acts, plan_enable,
+    EnableScene, EnableServer, EnableStep, Obstacle, Planned, acts, plan_enable,
 };
 
 use super::journal::Journal;
@@ -350,7 +351,7 @@ impl Enabling<'_> {
                 "the password of [binlog_server] cannot be read: {error}"
             ))
         })?;
-        let source = Source {
+        let source = ReplicationSource {
             host: host.clone(),
             port: *port,
             user: server.user.clone(),

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mysql_link::ConnectOptions;
+use mysql_role::ReplicationSource;
 use mysql_role::gate::{Gate, GateOptions, GateState, GateStatus};
 use mysql_role::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
-use mysql_role::role::{
-    FollowOptions, NativeSource, Readiness, Role, RoleInputs, RoleState, RoleStatus,
-};
+use mysql_role::role::{FollowOptions, Readiness, Role, RoleInputs, RoleState, RoleStatus};
 use mysql_role::settings::Requirements;
 use mysql_role::supervisor::{Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus};
 use mysql_role::tail_trim::{TailTrim, TailTrimOptions};
@@ -100,7 +99,7 @@ impl Beside {
         settings: &MysqlSettings,
         connect: ConnectOptions,
         requirements: Requirements,
-        native: Option<NativeSource>,
+        native: Option<ReplicationSource>,
         ring: RingHandle,
     ) -> Self {
         let supervisor = supervisor_options(config, settings, &connect, &requirements);

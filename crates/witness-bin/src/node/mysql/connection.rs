@@ -7,7 +7,7 @@ use std::time::Duration;
 use mysql_link::{
     ClientCertificate, ConnectOptions, Endpoint, PublicKeySource, Secret, TlsMode, TlsOptions,
 };
-use mysql_role::role::NativeSource;
+use mysql_role::ReplicationSource;
 use mysql_role::settings::Requirements;
 use mysql_role::supervisor::{ExternalCommands, ServerCommand, SupervisorOptions};
 use raft_types::{Incarnation, MemberId};
@@ -110,13 +110,13 @@ pub(crate) fn supervisor_options(
 ///
 /// # Errors
 /// When the password file of the binlog server cannot be read.
-pub(crate) fn native_source(config: &Config) -> io::Result<Option<NativeSource>> {
+pub(crate) fn native_source(config: &Config) -> io::Result<Option<ReplicationSource>> {
     let wanted = config.mysql.as_ref().is_some_and(|mysql| mysql.native);
     let Some(server) = config.binlog_server.as_ref().filter(|_| wanted) else {
         return Ok(None);
     };
     let (host, port) = near_address(&server.listen);
-    Ok(Some(NativeSource {
+    Ok(Some(ReplicationSource {
         host,
         port,
         user: server.user.clone(),

@@ -3,7 +3,6 @@
 mod beside;
 mod committed_source;
 mod connection;
-mod executed;
 mod primary_health;
 mod ring_bridge;
 mod steering;
@@ -11,6 +10,5 @@ mod writer;
 
 pub(crate) use beside::Child;
 pub(crate) use connection::{connect_options, native_source, requirements, usual_server_id};
-pub(crate) use executed::executed_gtids;
 pub(crate) use primary_health::PrimaryHealth;
 pub(crate) use steering::Steering;

@@ -15,8 +15,8 @@ use std::time::Duration;
 use consensus::Writer;
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
+use mysql_role::ReplicationSource;
 use mysql_role::conversion::{acts, look};
-use mysql_role::role::NativeSource;
 use mysql_role::settings::Requirements;
 use tokio::time::Instant;
 
@@ -40,7 +40,7 @@ pub(crate) struct Steering {
     settings: MysqlSettings,
     connect: ConnectOptions,
     requirements: Requirements,
-    native: Option<NativeSource>,
+    native: Option<ReplicationSource>,
     ring: RingHandle,
     note: HandsOff,
     /// One change at a time.
@@ -65,7 +65,7 @@ impl Steering {
         settings: &MysqlSettings,
         connect: ConnectOptions,
         requirements: Requirements,
-        native: Option<NativeSource>,
+        native: Option<ReplicationSource>,
         ring: RingHandle,
     ) -> std::io::Result<Arc<Self>> {
         let steering = Arc::new(Self {

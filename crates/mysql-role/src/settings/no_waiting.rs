@@ -1,0 +1,49 @@
+//! Commits that wait for nobody: what a server is set to that is not the primary.
+
+use mysql_link::{Connection, LinkError};
+use thiserror::Error;
+
+use super::{Depth, Observed, observe};
+
+/// Why commits may still wait.
+#[derive(Debug, Error)]
+pub enum StopWaitingError {
+    /// Some do at the moment, and would be let through without an ACK. Nothing was changed.
+    #[error(
+        "{0} commits wait for an ACK, and would be let through; bring a quorum of the ring back, and try again"
+    )]
+    CommitsWait(u64),
+    /// The server cannot be asked or set.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+/// Has commits wait for nobody, unless one waits at the moment.
+///
+/// # Errors
+/// [`StopWaitingError`].
+pub async fn stop_waiting_for_acks(connection: &mut Connection) -> Result<(), StopWaitingError> {
+    let observed = observe(connection, Depth::Watch).await?;
+    match observed.waiting_sessions() {
+        0 => {}
+        waiting => return Err(StopWaitingError::CommitsWait(waiting)),
+    }
+    Ok(switch_off(connection, &observed).await?)
+}
+
+/// Has commits wait for nobody. Those that wait are let through.
+///
+/// # Errors
+/// When the server cannot be asked or set.
+pub async fn let_commits_through(connection: &mut Connection) -> Result<(), LinkError> {
+    let observed = observe(connection, Depth::Watch).await?;
+    switch_off(connection, &observed).await
+}
+
+async fn switch_off(connection: &mut Connection, observed: &Observed) -> Result<(), LinkError> {
+    if let Some(names) = observed.semi_sync() {
+        let off = format!("SET GLOBAL {} = OFF", names.enabled());
+        connection.execute(&off).await?;
+    }
+    Ok(())
+}
