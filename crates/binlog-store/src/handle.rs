@@ -11,6 +11,8 @@ use raft_types::{
     LogReport, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, RingId, StoredMembership, TermRun,
 };
 
+use tokio::sync::watch;
+
 use crate::error::StoreError;
 use crate::file_handles::FileHandles;
 use crate::format::FileNumber;
@@ -36,6 +38,8 @@ pub(crate) struct Shared {
     /// The committed op id and its membership as they were when the log was opened.
     pub(crate) at_open: Mutex<(Option<OpId>, StoredMembership)>,
     pub(crate) ring: RingId,
+    /// The index behind the newest entry, told at each append.
+    pub(crate) appended: watch::Sender<u64>,
 }
 
 impl Shared {
@@ -288,5 +292,9 @@ impl OwnLog for LogHandle {
     fn entries(&self, range: Range<u64>) -> ReadingEntries<'_> {
         let mut reader = self.reader();
         Box::pin(async move { reader.limited_get_log_entries(range.start, range.end).await })
+    }
+
+    fn appended(&self) -> watch::Receiver<u64> {
+        self.shared.appended.subscribe()
     }
 }

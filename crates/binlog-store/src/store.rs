@@ -173,6 +173,10 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
                 view.append(entry, prepared);
             }
         }
+        if let Some(newest) = prepared.last() {
+            let behind = newest.op_id.index + 1;
+            self.shared.appended.send_replace(behind);
+        }
         let submitted = self.shared.submit(Command::Append {
             entries: prepared,
             callback,

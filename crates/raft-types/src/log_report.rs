@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::pin::Pin;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use crate::type_config::{Entry, Vote};
 
@@ -46,4 +47,7 @@ pub trait OwnLog: Send + Sync + 'static {
     /// The entries of a range that the log has, from its start on; it may end early. What is not
     /// durable yet is included.
     fn entries(&self, range: Range<u64>) -> ReadingEntries<'_>;
+
+    /// Changes with every append, to the index behind the newest entry: it can be read from then on, durable or not.
+    fn appended(&self) -> watch::Receiver<u64>;
 }

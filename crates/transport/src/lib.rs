@@ -14,6 +14,7 @@ mod local_member;
 mod schema;
 mod server;
 mod tls;
+mod together;
 mod transport_config;
 mod wire;
 

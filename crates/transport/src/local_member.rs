@@ -7,6 +7,7 @@ use bytes::Bytes;
 use consensus::{AdmissionRefusal, IdentityBook, Inbound, admit};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use proxy::ProxyService;
 use raft_types::{LogReport, MemberId, OwnLog};
 use tokio::sync::mpsc;
 use tonic::Status;
@@ -51,6 +52,7 @@ pub struct LocalMember {
     readable: OnceLock<Arc<dyn LogSource>>,
     inbound: OnceLock<Inbound>,
     log: OnceLock<Arc<dyn OwnLog>>,
+    proxy: OnceLock<Arc<dyn ProxyService>>,
     /// So that a member that keeps calling in vain fills no log.
     last_refusal: Mutex<Option<AdmissionRefusal>>,
 }
@@ -65,6 +67,7 @@ impl LocalMember {
             readable: OnceLock::new(),
             inbound: OnceLock::new(),
             log: OnceLock::new(),
+            proxy: OnceLock::new(),
             last_refusal: Mutex::default(),
         }
     }
@@ -79,6 +82,16 @@ impl LocalMember {
     /// without one there are no reports, and the leader's search takes longer.
     pub fn report_of(&self, log: Arc<dyn OwnLog>) {
         let _ = self.log.set(log);
+    }
+
+    /// From now on entries are sent on for leaders by this. The first one stays; without one they are not.
+    pub fn send_on_by(&self, proxy: Arc<dyn ProxyService>) {
+        let _ = self.proxy.set(proxy);
+    }
+
+    /// Who sends entries on for leaders, once there is somebody.
+    pub(crate) fn proxy(&self) -> Option<Arc<dyn ProxyService>> {
+        self.proxy.get().cloned()
     }
 
     /// What the log says of itself.

@@ -331,6 +331,7 @@ fn start(
             Some(thread.map_err(OpenError::io("starting the log's writer"))?)
         }
     };
+    let behind = view.lock().last().map_or(0, |last| last.index + 1);
     let shared = Shared {
         view,
         handles,
@@ -343,6 +344,7 @@ fn start(
         thread: Mutex::new(thread),
         at_open: Mutex::new(at_open),
         ring: options.ring,
+        appended: tokio::sync::watch::Sender::new(behind),
     };
     let handle = LogHandle {
         shared: Arc::new(shared),

@@ -92,6 +92,10 @@ impl OwnLog for Unreadable {
     fn entries(&self, _: std::ops::Range<u64>) -> raft_types::ReadingEntries<'_> {
         Box::pin(async { Err(std::io::Error::other("not now")) })
     }
+
+    fn appended(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.0.appended()
+    }
 }
 
 fn disk() -> MemoryDisk {

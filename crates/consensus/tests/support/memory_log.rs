@@ -15,6 +15,7 @@ use raft_types::{
     MAX_MESSAGE_BYTES, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, StoredMembership, TermRun,
     TypeConfig, Vote,
 };
+use tokio::sync::watch;
 
 /// What survives a member.
 #[derive(Debug, Clone, Default)]
@@ -32,6 +33,7 @@ struct Content {
     durable: Option<u64>,
     flush_time: Duration,
     broken: bool,
+    appended: watch::Sender<u64>,
 }
 
 impl Content {
@@ -46,6 +48,7 @@ impl Content {
             }),
         }
         self.entries.insert(index, entry);
+        self.appended.send_replace(index + 1);
     }
 
     fn truncate(&mut self, from: u64) {
@@ -181,6 +184,10 @@ impl OwnLog for MemoryDisk {
     fn entries(&self, range: Range<u64>) -> ReadingEntries<'_> {
         let mut log = self.open();
         Box::pin(async move { log.limited_get_log_entries(range.start, range.end).await })
+    }
+
+    fn appended(&self) -> watch::Receiver<u64> {
+        self.content().appended.subscribe()
     }
 }
 

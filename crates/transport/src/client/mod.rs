@@ -7,6 +7,7 @@ mod greeting;
 mod network;
 mod parts;
 mod peers;
+mod proxy_line;
 mod window;
 
 pub use admin::{AdminClient, AdminError, CommandEvents, LogPieces};

@@ -12,6 +12,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Status};
 
 use super::endpoint::{self, AddressError};
+use super::proxy_line::ProxyLine;
 use crate::envelope;
 use crate::schema::raft_client::RaftClient;
 use crate::tls::TlsMaterial;
@@ -76,6 +77,7 @@ impl Peers {
             address: record.address.clone(),
             bulk: connect().map(raft_client),
             urgent: connect().map(raft_client),
+            proxy_line: ProxyLine::default(),
             troubled: AtomicBool::new(false),
             trouble: Mutex::default(),
         }
@@ -109,6 +111,8 @@ pub(crate) struct Peer {
     bulk: Result<RaftClient<Channel>, AddressError>,
     /// Heartbeats, votes, transfers: never behind entries.
     urgent: Result<RaftClient<Channel>, AddressError>,
+    /// What it sends on for this member.
+    pub(crate) proxy_line: ProxyLine,
     troubled: AtomicBool,
     trouble: Mutex<Option<(Instant, Option<String>, String)>>,
 }

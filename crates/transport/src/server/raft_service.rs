@@ -10,6 +10,7 @@ use raft_types::{MemberId, TypeConfig};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::proxy_sessions::serve_line;
 use super::requests::{EndReason, Requests, Wanted};
 use crate::local_member::LocalMember;
 use crate::schema::{self, raft_server::Raft};
@@ -55,6 +56,21 @@ impl Raft for RaftService {
             .chain(reason)
             .take_until(ended.boxed())
             .chain(self.unless_running(last_word));
+        Ok(Response::new(answers.boxed()))
+    }
+
+    type ProxyStream = BoxStream<'static, Result<schema::ProxyAnswerFrame, Status>>;
+
+    async fn proxy(
+        &self,
+        request: Request<Streaming<schema::ProxyFrame>>,
+    ) -> Result<Response<Self::ProxyStream>, Status> {
+        let (_, _, frames) = self.admitted(request)?;
+        let service = self.local.proxy().ok_or_else(|| {
+            Status::unavailable("this member does not send entries on yet; try again in a moment")
+        })?;
+        let ended = self.shutdown.clone().cancelled_owned();
+        let answers = serve_line(service, frames).take_until(ended.boxed());
         Ok(Response::new(answers.boxed()))
     }
 

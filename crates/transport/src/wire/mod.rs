@@ -5,6 +5,7 @@ mod assembly;
 mod begin;
 mod entry;
 mod error;
+mod proxy;
 mod question;
 mod report;
 mod split;
@@ -14,7 +15,9 @@ mod vote;
 
 pub(crate) use assembly::Assembly;
 pub(crate) use begin::{begin_answer, begin_answer_from, begin_request, begin_request_from};
+pub(crate) use entry::ENTRY_OVERHEAD;
 pub(crate) use error::WireError;
+pub(crate) use proxy::{AnswerReader, AnswerWriter, RequestReader, RequestWriter};
 pub(crate) use question::{answer, answer_from, question, question_from};
 pub(crate) use report::{answered_from, reported_answer};
 pub(crate) use split::Splitter;

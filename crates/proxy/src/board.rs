@@ -1,0 +1,239 @@
+//! What a leader knows of the members that it sends to, shared by its clients to them: how far they are, when they answered, what
+//! went wrong over which proxy, and by which way each gets its entries.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use consensus::matching::Answered;
+use raft_types::{LogId, MemberId, MemberRecord, Region};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::policy::ProxyOptions;
+use crate::standing::{Failure, Standing};
+use crate::traffic::Traffic;
+use crate::ways::{Candidate, Scene, Way};
+
+/// See the module. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Board(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    own: MemberId,
+    own_name: String,
+    own_region: Region,
+    options: ProxyOptions,
+    /// A member that has not answered for so long sends nothing on.
+    heard_within: Duration,
+    state: Mutex<State>,
+    traffic: Traffic,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    members: BTreeMap<MemberId, Known>,
+    /// What went wrong between a proxy and a member.
+    pairs: BTreeMap<(MemberId, MemberId), Standing>,
+    /// The region's proxies.
+    proxies: BTreeMap<Region, MemberId>,
+    ways: BTreeMap<MemberId, Way>,
+}
+
+#[derive(Debug)]
+struct Known {
+    record: MemberRecord,
+    held: Option<u64>,
+    answered: Option<Instant>,
+    standing: Standing,
+}
+
+/// By which way a member gets its entries, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WayView {
+    /// The member.
+    pub member: MemberId,
+    /// The proxies, the one next to the leader first; none: from the leader.
+    pub through: Vec<MemberId>,
+    /// Why it is so, where there is no proxy.
+    pub because: Option<String>,
+}
+
+impl Board {
+    /// For the member with this number and record. A member that has not answered for `heard_within` sends nothing on.
+    pub fn new(
+        own: MemberId,
+        record: &MemberRecord,
+        options: ProxyOptions,
+        heard_within: Duration,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            own,
+            own_name: record.name.clone(),
+            own_region: record.region.clone(),
+            options,
+            heard_within,
+            state: Mutex::default(),
+            traffic: Traffic::default(),
+        }))
+    }
+
+    /// How payloads are to be proxied.
+    pub fn options(&self) -> &ProxyOptions {
+        &self.0.options
+    }
+
+    /// What was sent, by member and by way.
+    pub fn traffic(&self) -> &Traffic {
+        &self.0.traffic
+    }
+
+    /// The ways that were chosen last.
+    pub fn ways(&self) -> Vec<WayView> {
+        let state = self.lock();
+        let views = state.ways.iter().map(|(member, way)| WayView {
+            member: *member,
+            through: way.proxies().to_vec(),
+            because: match way {
+                Way::Direct(because) => Some(because.to_string()),
+                Way::Through(_) => None,
+            },
+        });
+        views.collect()
+    }
+
+    /// A leadership begins to send to a member: nothing of an earlier one counts.
+    pub(crate) fn begin(&self, member: MemberId, record: &MemberRecord) {
+        let mut state = self.lock();
+        state.pairs.retain(|(_, target), _| *target != member);
+        let known = Known {
+            record: record.clone(),
+            held: None,
+            answered: None,
+            standing: Standing::default(),
+        };
+        state.members.insert(member, known);
+    }
+
+    /// The way to a member at the moment.
+    pub(crate) fn way(&self, target: MemberId, now: Instant) -> Way {
+        let shared = &self.0;
+        let state = &mut *self.lock();
+        let members: BTreeMap<_, _> = state
+            .members
+            .iter()
+            .map(|(id, known)| (*id, known.candidate(now, shared.heard_within)))
+            .collect();
+        let apart: BTreeSet<_> = state
+            .pairs
+            .iter()
+            .filter(|(_, standing)| standing.trouble(now).is_some())
+            .map(|(pair, _)| *pair)
+            .collect();
+        let scene = Scene {
+            own: shared.own,
+            own_region: &shared.own_region,
+            own_name: &shared.own_name,
+            mode: &shared.options.mode,
+            max_hops: shared.options.max_hops,
+            members: &members,
+            apart: &apart,
+        };
+        if let Some(member) = members.get(&target) {
+            let kept = state.proxies.get(&member.region).copied();
+            match scene.proxy_of(&member.region, kept) {
+                Some(proxy) => state.proxies.insert(member.region.clone(), proxy),
+                None => state.proxies.remove(&member.region),
+            };
+        }
+        let way = scene.way(target, &state.proxies);
+        if state.ways.get(&target) != Some(&way) {
+            tracing::debug!(member = %target, ?way, "entries take another way");
+            state.ways.insert(target, way.clone());
+        }
+        way
+    }
+
+    /// A member answered an append of this leader, over whatever way.
+    pub(crate) fn answered(&self, member: MemberId, answered: &Answered, now: Instant) {
+        if let Ok(matching) = &answered.result {
+            self.holds(member, *matching, now);
+        }
+    }
+
+    fn holds(&self, member: MemberId, matching: Option<LogId>, now: Instant) {
+        let mut state = self.lock();
+        if let Some(known) = state.members.get_mut(&member) {
+            let held = matching.map_or(0, |matching| matching.index + 1);
+            known.held = known.held.max(Some(held));
+            known.answered = Some(now);
+        }
+    }
+
+    /// A member answered a heartbeat.
+    pub(crate) fn heard(&self, member: MemberId, now: Instant) {
+        if let Some(known) = self.lock().members.get_mut(&member) {
+            known.answered = Some(now);
+        }
+    }
+
+    /// Something went wrong on the way over a proxy to a member.
+    pub(crate) fn failed(&self, proxy: MemberId, target: MemberId, failure: Failure, now: Instant) {
+        tracing::info!(%proxy, member = %target, %failure, "the proxy is left for a while");
+        self.0.traffic.fell_back(proxy, &failure);
+        let mut state = self.lock();
+        match failure.is_of_the_proxy() {
+            true => {
+                if let Some(known) = state.members.get_mut(&proxy) {
+                    known.standing.failed(now, failure);
+                }
+            }
+            false => {
+                let between = match failure {
+                    Failure::CannotCall(member) => (proxy, member),
+                    _ => (proxy, target),
+                };
+                state.pairs.entry(between).or_default().failed(now, failure);
+            }
+        }
+    }
+
+    /// A member as it was when sending to it began.
+    pub(crate) fn record(&self, member: MemberId) -> Option<MemberRecord> {
+        let state = self.lock();
+        state.members.get(&member).map(|known| known.record.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change leaves the state whole.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn candidate(&self, now: Instant, heard_within: Duration) -> Candidate {
+        let silent = self
+            .answered
+            .map(|answered| now.saturating_duration_since(answered))
+            .filter(|silent| *silent > heard_within);
+        let unfit = match (self.standing.trouble(now), silent) {
+            (Some((failure, left)), _) => Some(format!(
+                "{failure}; tried again in {:.1} s",
+                left.as_secs_f64()
+            )),
+            (None, Some(silent)) => Some(format!(
+                "it has not answered for {:.1} s",
+                silent.as_secs_f64()
+            )),
+            (None, None) => None,
+        };
+        Candidate {
+            name: self.record.name.clone(),
+            region: self.record.region.clone(),
+            kind: self.record.kind,
+            held: self.held,
+            unfit,
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! The leader's end: a network in front of the real one that sends a member's entries over a proxy where there is one. What a
+//! stream of the engine begins with, it ends with: another way means another stream, and what was not answered on the first
+//! is sent again by the engine, so that there is one state of what a member has, whatever the way.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use consensus::matching::{Answered, Asked, ReportingNetwork, RpcResult};
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, Stream, StreamExt, stream};
+use openraft::OptionalSend;
+use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError};
+use openraft::network::{
+    Backoff, NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
+    RaftNetworkFactory,
+};
+use openraft::raft::{
+    AppendEntriesRequest, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use openraft::type_config::alias::SnapshotOf;
+use raft_types::{
+    MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, TypeConfig, Vote,
+};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use crate::board::Board;
+use crate::calls::{ProxyAnswers, ProxyCalls};
+use crate::patience::Patience;
+use crate::request::{Outstanding, ProxyAnswer, ProxyRequest, payload_bytes};
+use crate::standing::Failure;
+use crate::ways::Way;
+
+/// A factory of clients that send over proxies. Put it around the real factory.
+#[derive(Clone)]
+pub struct Proxying<F, C> {
+    inner: F,
+    calls: C,
+    board: Board,
+}
+
+impl<F, C> Proxying<F, C> {
+    /// In front of `inner`; proxies are called over `calls`.
+    pub fn new(inner: F, calls: C, board: Board) -> Self {
+        Self {
+            inner,
+            calls,
+            board,
+        }
+    }
+}
+
+impl<F, C> RaftNetworkFactory<TypeConfig> for Proxying<F, C>
+where
+    F: RaftNetworkFactory<TypeConfig, Network: ReportingNetwork>,
+    C: ProxyCalls,
+{
+    type Network = ProxyingClient<F::Network, C>;
+
+    async fn new_client(&mut self, target: MemberId, record: &MemberRecord) -> Self::Network {
+        self.board.begin(target, record);
+        let inner = self.inner.new_client(target, record).await;
+        self.client(inner, target, Lane::Entries)
+    }
+
+    /// Heartbeats, like votes, are never proxied.
+    async fn new_heartbeat_client(
+        &mut self,
+        target: MemberId,
+        record: &MemberRecord,
+    ) -> Self::Network {
+        let inner = self.inner.new_heartbeat_client(target, record).await;
+        self.client(inner, target, Lane::Heartbeats)
+    }
+
+    async fn new_snapshot_client(
+        &mut self,
+        target: MemberId,
+        record: &MemberRecord,
+    ) -> Self::Network {
+        let inner = self.inner.new_snapshot_client(target, record).await;
+        self.client(inner, target, Lane::Heartbeats)
+    }
+}
+
+impl<F, C: ProxyCalls> Proxying<F, C> {
+    fn client<N>(&self, inner: N, target: MemberId, lane: Lane) -> ProxyingClient<N, C> {
+        ProxyingClient {
+            inner,
+            calls: self.calls.clone(),
+            board: self.board.clone(),
+            target,
+            lane,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Entries,
+    Heartbeats,
+}
+
+/// A client of [`Proxying`].
+pub struct ProxyingClient<N, C> {
+    inner: N,
+    calls: C,
+    board: Board,
+    target: MemberId,
+    lane: Lane,
+}
+
+impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, C> {
+    fn stream_reported<'s, S>(
+        &'s mut self,
+        mut requests: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<Answered>>>>
+    where
+        S: Stream<Item = Asked> + Send + Unpin + 'static,
+    {
+        let (board, target) = (self.board.clone(), self.target);
+        if self.lane == Lane::Heartbeats {
+            let answers = self.inner.stream_reported(requests, option);
+            return async move {
+                let heard = move |answer: &RpcResult<Answered>| {
+                    if answer
+                        .as_ref()
+                        .is_ok_and(|answered| answered.result.is_ok())
+                    {
+                        board.heard(target, Instant::now());
+                    }
+                };
+                Ok(answers.await?.inspect(heard).boxed())
+            }
+            .boxed();
+        }
+        async move {
+            // The engine's pause before another attempt is inside of its stream of requests.
+            let Some(first) = requests.next().await else {
+                return Ok(stream::empty().boxed());
+            };
+            let way = board.way(target, Instant::now());
+            let requests = stream::iter([first])
+                .chain(while_on(way.clone(), board.clone(), target, requests))
+                .boxed();
+            match way {
+                Way::Direct(_) => {
+                    let counting = board.clone();
+                    let requests = requests.inspect(move |asked| {
+                        let entries = &asked.request.entries;
+                        let bytes = payload_bytes(entries);
+                        counting.traffic().direct(target, entries.len(), bytes);
+                    });
+                    let answers = self.inner.stream_reported(requests, option).await?;
+                    let noted = move |answer: &RpcResult<Answered>| {
+                        if let Ok(answered) = answer {
+                            board.answered(target, answered, Instant::now());
+                        }
+                    };
+                    Ok(answers.inspect(noted).boxed())
+                }
+                Way::Through(proxies) => {
+                    let session = Session::open(&self.calls, board, proxies, target, requests);
+                    Ok(session.await?.into_answers())
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// The requests for as long as they are to take this way.
+fn while_on<S>(
+    way: Way,
+    board: Board,
+    target: MemberId,
+    requests: S,
+) -> impl Stream<Item = Asked> + Send + 'static
+where
+    S: Stream<Item = Asked> + Send + Unpin + 'static,
+{
+    stream::unfold(requests, move |mut requests| {
+        let still = board.way(target, Instant::now()).proxies() == way.proxies();
+        async move {
+            match still {
+                true => requests.next().await.map(|asked| (asked, requests)),
+                false => None,
+            }
+        }
+    })
+}
+
+/// What the two ends of a session share.
+#[derive(Debug)]
+struct UnderWay {
+    state: Mutex<(Outstanding, Patience)>,
+    room: Notify,
+}
+
+impl UnderWay {
+    fn lock(&self) -> MutexGuard<'_, (Outstanding, Patience)> {
+        // Every change leaves the state whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn wait_for_room(&self) {
+        loop {
+            let answered = self.room.notified();
+            tokio::pin!(answered);
+            answered.as_mut().enable();
+            if self.lock().0.bytes() < REPLICATION_WINDOW_BYTES {
+                return;
+            }
+            answered.await;
+        }
+    }
+}
+
+/// One stream of the engine over a proxy.
+struct Session {
+    answers: ProxyAnswers,
+    under_way: Arc<UnderWay>,
+    board: Board,
+    proxy: MemberId,
+    target: MemberId,
+}
+
+impl Session {
+    async fn open<C: ProxyCalls>(
+        calls: &C,
+        board: Board,
+        proxies: Vec<MemberId>,
+        target: MemberId,
+        requests: BoxStream<'static, Asked>,
+    ) -> RpcResult<Self> {
+        let now = Instant::now();
+        let under_way = Arc::new(UnderWay {
+            state: Mutex::new((Outstanding::default(), Patience::new(board.options(), now))),
+            room: Notify::new(),
+        });
+        let sent = sent(requests, under_way.clone(), board.clone(), target);
+        let mut onward = proxies.into_iter().chain([target]);
+        let proxy = onward.next().unwrap_or(target);
+        let opened = match board.record(proxy) {
+            Some(record) => calls
+                .open(proxy, &record, onward.collect(), sent)
+                .await
+                .ok(),
+            None => None,
+        };
+        let Some(answers) = opened else {
+            board.failed(proxy, target, Failure::Unreachable, Instant::now());
+            return Err(another_way(&Failure::Unreachable));
+        };
+        Ok(Self {
+            answers,
+            under_way,
+            board,
+            proxy,
+            target,
+        })
+    }
+
+    fn into_answers<'s>(self) -> BoxStream<'s, RpcResult<Answered>> {
+        stream::unfold(Some(self), |session| async move {
+            let mut session = session?;
+            match session.next().await {
+                Ok(Some(answered)) => Some((Ok(answered), Some(session))),
+                Ok(None) => None,
+                Err(failure) => {
+                    let Self {
+                        board,
+                        proxy,
+                        target,
+                        ..
+                    } = &session;
+                    board.failed(*proxy, *target, failure.clone(), Instant::now());
+                    Some((Err(another_way(&failure)), None))
+                }
+            }
+        })
+        .boxed()
+    }
+
+    /// The member's next answer; none when all is answered and nothing more is sent.
+    async fn next(&mut self) -> Result<Option<Answered>, Failure> {
+        loop {
+            let look = self.under_way.lock().1.look();
+            let said = tokio::select! {
+                said = self.answers.next() => said,
+                () = sleep(look) => {
+                    match self.under_way.lock().1.over(Instant::now()) {
+                        None => continue,
+                        Some(failure) => return Err(failure),
+                    }
+                }
+            };
+            let now = Instant::now();
+            let mut under_way = self.under_way.lock();
+            let (outstanding, patience) = &mut *under_way;
+            match said {
+                Some(Ok(ProxyAnswer::Answered(answered))) => {
+                    let known = outstanding.answered(&answered);
+                    known.map_err(|_| Failure::Nonsense)?;
+                    patience.answered(now, !outstanding.is_empty());
+                    drop(under_way);
+                    self.under_way.room.notify_one();
+                    self.board.answered(self.target, &answered, now);
+                    return Ok(Some(answered));
+                }
+                Some(Ok(ProxyAnswer::SentOn(_))) => patience.sign_of_life(now),
+                Some(Ok(ProxyAnswer::Missing {
+                    op_id,
+                    purged: false,
+                })) => {
+                    return Err(Failure::Lacks(op_id));
+                }
+                Some(Ok(ProxyAnswer::Missing {
+                    op_id,
+                    purged: true,
+                })) => {
+                    return Err(Failure::Purged(op_id));
+                }
+                Some(Ok(ProxyAnswer::CannotCall { member, why })) => {
+                    tracing::debug!(%member, why, "a proxy cannot send on");
+                    return Err(Failure::CannotCall(member));
+                }
+                Some(Ok(ProxyAnswer::Refused(why))) => {
+                    tracing::warn!(proxy = %self.proxy, why, "a proxy refuses to send on");
+                    return Err(Failure::Refused);
+                }
+                Some(Err(broken)) => {
+                    tracing::debug!(proxy = %self.proxy, %broken, "the line to a proxy broke");
+                    return Err(Failure::Unreachable);
+                }
+                None if outstanding.is_empty() => return Ok(None),
+                None => return Err(Failure::Unreachable),
+            }
+        }
+    }
+}
+
+/// The requests without what their entries carry, as fast as answers make room.
+fn sent(
+    requests: BoxStream<'static, Asked>,
+    under_way: Arc<UnderWay>,
+    board: Board,
+    target: MemberId,
+) -> BoxStream<'static, ProxyRequest> {
+    stream::unfold(requests, move |mut requests| {
+        let (under_way, board) = (under_way.clone(), board.clone());
+        async move {
+            under_way.wait_for_room().await;
+            let asked = requests.next().await?;
+            let entries = &asked.request.entries;
+            let bytes = payload_bytes(entries);
+            board.traffic().proxied(target, entries.len(), bytes);
+            let request = ProxyRequest::from(&asked);
+            let mut state = under_way.lock();
+            state.0.sent(request.clone(), bytes);
+            state.1.sent(Instant::now());
+            drop(state);
+            Some((request, requests))
+        }
+    })
+    .boxed()
+}
+
+/// The engine tries again at once, and another way is chosen then.
+fn another_way(failure: &Failure) -> RPCError<TypeConfig> {
+    let words = format!("the proxy is left: {failure}");
+    RPCError::Network(NetworkError::from_string(words))
+}
+
+impl<N: ReportingNetwork, C: ProxyCalls> NetStreamAppend<TypeConfig> for ProxyingClient<N, C> {
+    fn stream_append<'s, S>(
+        &'s mut self,
+        requests: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+    {
+        self.stream_without_reports(requests, option)
+    }
+}
+
+impl<N: ReportingNetwork, C: ProxyCalls> NetSnapshot<TypeConfig> for ProxyingClient<N, C> {
+    type SnapshotData = OfferedStart;
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: SnapshotOf<TypeConfig, OfferedStart>,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        self.inner
+            .full_snapshot(vote, snapshot, cancel, option)
+            .await
+    }
+}
+
+impl<N: ReportingNetwork, C: ProxyCalls> NetVote<TypeConfig> for ProxyingClient<N, C> {
+    async fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<VoteResponse<TypeConfig>> {
+        self.inner.vote(request, option).await
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<VoteResponse<TypeConfig>> {
+        self.inner.pre_vote(request, option).await
+    }
+}
+
+impl<N: ReportingNetwork, C: ProxyCalls> NetTransferLeader<TypeConfig> for ProxyingClient<N, C> {
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
+        self.inner.transfer_leader(request, option).await
+    }
+}
+
+impl<N: ReportingNetwork, C: ProxyCalls> NetBackoff<TypeConfig> for ProxyingClient<N, C> {
+    fn backoff(&self) -> Option<Backoff> {
+        self.inner.backoff()
+    }
+}

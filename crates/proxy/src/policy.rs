@@ -1,0 +1,147 @@
+//! What the operator decides: whether payloads go through proxies, and by which ways.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// How a leader chooses the way to a member.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ProxyMode {
+    /// Every member gets its entries from the leader itself.
+    Off,
+    /// In each region but the leader's own, one member gets the entries from the leader, and the others get them through it.
+    #[default]
+    Region,
+    /// Members by their names, each with the one that sends on to it. Who is not named gets its entries from the leader.
+    Edges(BTreeMap<String, String>),
+}
+
+/// How payloads are proxied. The same on every member of a ring, or a new leader chooses other ways.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyOptions {
+    /// How the way is chosen.
+    pub mode: ProxyMode,
+    /// How long a proxy waits for entries that are on their way to it.
+    pub wait: Duration,
+    /// The most proxies between a leader and a member.
+    pub max_hops: usize,
+}
+
+impl ProxyOptions {
+    /// Nothing is proxied.
+    pub fn off() -> Self {
+        Self {
+            mode: ProxyMode::Off,
+            ..Self::default()
+        }
+    }
+
+    /// How long a session may be silent while an answer is due, before another way is taken: a proxy that lives says
+    /// something earlier.
+    pub fn silence(&self) -> Duration {
+        self.wait + self.wait * 2 / 5
+    }
+
+    /// How often a proxy says that it lives while an answer is due.
+    pub(crate) fn sign_of_life(&self) -> Duration {
+        self.wait * 2 / 5
+    }
+
+    /// How long a member may leave unanswered what its proxy has sent on.
+    pub(crate) fn patience(&self) -> Duration {
+        self.wait * 6
+    }
+}
+
+impl Default for ProxyOptions {
+    fn default() -> Self {
+        Self {
+            mode: ProxyMode::default(),
+            wait: Duration::from_millis(500),
+            max_hops: 16,
+        }
+    }
+}
+
+/// Edges that are no ways.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum EdgesError {
+    /// A member that sends on to itself, over others or not.
+    #[error("`{0}` would get its entries from itself: {1}; remove one of these edges")]
+    Circle(String, String),
+    /// More proxies in a row than are allowed.
+    #[error("`{member}` is {hops} proxies away from a leader, and {limit} are allowed")]
+    TooLong {
+        /// Who.
+        member: String,
+        /// How many are between.
+        hops: usize,
+        /// How many may be.
+        limit: usize,
+    },
+}
+
+/// Checks edges, each from a member to the one that sends on to it.
+///
+/// # Errors
+/// The first that cannot be followed.
+pub fn check_edges(edges: &BTreeMap<String, String>, max_hops: usize) -> Result<(), EdgesError> {
+    for member in edges.keys() {
+        let mut way = vec![member.as_str()];
+        while let Some(from) = way.last().and_then(|last| edges.get(*last)) {
+            if way.contains(&from.as_str()) {
+                way.push(from);
+                return Err(EdgesError::Circle(from.clone(), way.join(" from ")));
+            }
+            way.push(from);
+        }
+        let hops = way.len() - 1;
+        if hops > max_hops {
+            return Err(EdgesError::TooLong {
+                member: member.clone(),
+                hops,
+                limit: max_hops,
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edges(text: &str) -> BTreeMap<String, String> {
+        let pairs = text.split_whitespace().map(|edge| edge.split_once('<'));
+        pairs
+            .map(|pair| pair.map(|(to, from)| (to.to_owned(), from.to_owned())))
+            .collect::<Option<_>>()
+            .unwrap()
+    }
+
+    #[test]
+    fn edges_lead_from_somewhere_without_a_circle() {
+        assert_eq!(check_edges(&edges("b<a c<b d<a"), 2), Ok(()));
+        assert_eq!(check_edges(&BTreeMap::new(), 0), Ok(()));
+        let circle = check_edges(&edges("b<a a<c c<b"), 9).unwrap_err();
+        assert!(
+            circle.to_string().contains("a from c from b from a"),
+            "{circle}"
+        );
+        assert!(check_edges(&edges("a<a"), 9).is_err());
+        let long = check_edges(&edges("b<a c<b d<c"), 2).unwrap_err();
+        assert_eq!(
+            long.to_string(),
+            "`d` is 3 proxies away from a leader, and 2 are allowed"
+        );
+    }
+
+    #[test]
+    fn another_way_is_found_within_a_second() {
+        let options = ProxyOptions::default();
+        assert_eq!(options.silence(), Duration::from_millis(700));
+        assert!(options.sign_of_life() * 2 < options.silence());
+        assert!(options.silence() > options.wait);
+    }
+}

@@ -1,0 +1,208 @@
+//! What a leader and a proxy say to each other: appends whose entries are nothing but their op ids (PROXY_OP), and what became
+//! of them.
+
+use std::collections::VecDeque;
+
+use consensus::matching::{Answered, Asked};
+use openraft::raft::StreamAppendError;
+use raft_types::{Entry, LogId, MAX_MESSAGE_BYTES, MemberId, OpId, TermRun, Vote};
+
+/// An append without what its entries carry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyRequest {
+    /// The leader's.
+    pub vote: Vote,
+    /// The entry before the first one.
+    pub previous: Option<LogId>,
+    /// Up to where the leader has committed.
+    pub leader_commit: Option<LogId>,
+    /// The entries, which follow `previous` without a gap.
+    pub entries: Vec<TermRun>,
+    /// The answer shall bring the report of the member's log.
+    pub wants_report: bool,
+}
+
+impl ProxyRequest {
+    /// The index of the first entry, whether there is one or not.
+    pub fn first_index(&self) -> u64 {
+        self.previous.map_or(0, |previous| previous.index + 1)
+    }
+
+    /// The last entry, or the one before the first where there is none.
+    pub fn last(&self) -> Option<LogId> {
+        let last = self.entries.last();
+        last.map(|run| OpId::new(run.term, run.last).into())
+            .or(self.previous)
+    }
+
+    /// The term that the entry with this index has to have.
+    pub fn term_at(&self, index: u64) -> Option<u64> {
+        let run = self.entries.iter().find(|run| run.last >= index)?;
+        (run.first <= index).then_some(run.term)
+    }
+
+    /// Whether this is one of the entries, or the one before them.
+    fn has(&self, entry: LogId) -> bool {
+        let among = self.term_at(entry.index) == Some(entry.leader_id.term);
+        among || self.previous == Some(entry)
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> u64 {
+        let lengths = self.entries.iter().map(|run| run.last - run.first + 1);
+        lengths.sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether the runs follow `previous`, and each other, without a gap and with terms that do not fall. What comes from the
+    /// network is checked before it is used.
+    pub fn is_whole(&self) -> bool {
+        let mut next = Some(self.first_index());
+        let mut term = self.previous.map_or(0, |previous| previous.leader_id.term);
+        for run in &self.entries {
+            if Some(run.first) != next || run.last < run.first || run.term < term {
+                return false;
+            }
+            term = run.term;
+            next = run.last.checked_add(1);
+        }
+        next.is_some()
+    }
+}
+
+impl From<&Asked> for ProxyRequest {
+    fn from(asked: &Asked) -> Self {
+        let mut entries: Vec<TermRun> = Vec::new();
+        for entry in &asked.request.entries {
+            let OpId { term, index } = entry.log_id.into();
+            match entries.last_mut() {
+                Some(run) if run.term == term => run.last = index,
+                _ => entries.push(TermRun {
+                    term,
+                    first: index,
+                    last: index,
+                }),
+            }
+        }
+        Self {
+            vote: asked.request.vote,
+            previous: asked.request.prev_log_id,
+            leader_commit: asked.request.leader_commit,
+            entries,
+            wants_report: asked.wants_report,
+        }
+    }
+}
+
+/// What a proxy says.
+#[derive(Debug, Clone)]
+pub enum ProxyAnswer {
+    /// What the member answered. Requests may be answered together: an answer that covers the later ones is one to the
+    /// earlier ones, too.
+    Answered(Answered),
+    /// Everything up to this index was sent on, and is not answered yet; the proxy lives.
+    SentOn(u64),
+    /// The session is over: this entry is not here, and `purged` says that it will never be.
+    Missing {
+        /// The first one that is not there.
+        op_id: OpId,
+        /// Whether it was there once.
+        purged: bool,
+    },
+    /// The session is over: this member, the target or another proxy, could not be called.
+    CannotCall {
+        /// Who.
+        member: MemberId,
+        /// What happened, in words.
+        why: String,
+    },
+    /// The session is over before it began, in words: the request is none that this member can carry out.
+    Refused(String),
+}
+
+/// What was sent over a proxy and not answered, so that no answer is believed that cannot be one.
+#[derive(Debug, Default)]
+pub(crate) struct Outstanding {
+    requests: VecDeque<Waiting>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    request: ProxyRequest,
+    /// Of its payloads.
+    bytes: usize,
+}
+
+/// An answer to something that was not asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NotAsked;
+
+impl Outstanding {
+    pub(crate) fn sent(&mut self, request: ProxyRequest, bytes: usize) {
+        self.bytes += bytes;
+        self.requests.push_back(Waiting { request, bytes });
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Bytes of the payloads under way.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes an answer in, and with it every request that it covers.
+    pub(crate) fn answered(&mut self, answered: &Answered) -> Result<(), NotAsked> {
+        let oldest = &self.requests.front().ok_or(NotAsked)?.request;
+        match &answered.result {
+            Ok(matching) => {
+                if *matching < oldest.previous {
+                    return Err(NotAsked);
+                }
+                let known = self.requests.iter().any(|waiting| {
+                    let request = &waiting.request;
+                    matching.map_or(request.previous.is_none(), |upto| request.has(upto))
+                });
+                if !known {
+                    return Err(NotAsked);
+                }
+                while let Some(front) = self.requests.front() {
+                    if front.request.last() > *matching {
+                        break;
+                    }
+                    self.bytes -= front.bytes;
+                    self.requests.pop_front();
+                }
+                Ok(())
+            }
+            Err(StreamAppendError::Conflict(at)) => {
+                let mut requests = self.requests.iter();
+                let named = requests.any(|waiting| waiting.request.has(*at));
+                named.then_some(()).ok_or(NotAsked)
+            }
+            Err(StreamAppendError::HigherVote(vote)) => {
+                let higher = vote.leader_id.term >= oldest.vote.leader_id.term;
+                higher.then_some(()).ok_or(NotAsked)
+            }
+        }
+    }
+}
+
+/// Bytes of what entries carry, and a little for each.
+pub(crate) fn payload_bytes(entries: &[Entry]) -> usize {
+    use raft_types::{AppEntry, EntryPayload};
+    let of_entry = |entry: &Entry| match &entry.payload {
+        EntryPayload::Normal(AppEntry::Transaction(payload)) => payload.bytes().len(),
+        EntryPayload::Normal(AppEntry::Rotate(rotate)) => rotate.format_description.len(),
+        EntryPayload::Blank | EntryPayload::Membership(_) => 0,
+    };
+    const EACH: usize = 64;
+    const _: () = assert!(EACH < MAX_MESSAGE_BYTES);
+    entries.iter().map(|entry| of_entry(entry) + EACH).sum()
+}

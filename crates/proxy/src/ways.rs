@@ -1,0 +1,229 @@
+//! By which way a member gets its entries. Pure: what the leader knows of the members in, a way out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use raft_types::{MemberId, MemberKind, Region};
+
+use crate::policy::ProxyMode;
+
+/// Logs that differ by so many entries count as equally long.
+const CLOSE: u64 = 1000;
+
+/// A member as the leader knows it when it chooses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its name, as edges have it.
+    pub name: String,
+    /// Its region.
+    pub region: Region,
+    /// Database or witness.
+    pub kind: MemberKind,
+    /// How many entries it has told this leader to hold; nothing as long as it has not answered.
+    pub held: Option<u64>,
+    /// What speaks against relying on it.
+    pub unfit: Option<String>,
+}
+
+/// All that a choice rests on.
+#[derive(Debug)]
+pub struct Scene<'a> {
+    /// The leader.
+    pub own: MemberId,
+    /// The leader's region.
+    pub own_region: &'a Region,
+    /// The leader's name.
+    pub own_name: &'a str,
+    /// How to choose.
+    pub mode: &'a ProxyMode,
+    /// The most proxies in a row.
+    pub max_hops: usize,
+    /// Everybody else.
+    pub members: &'a BTreeMap<MemberId, Candidate>,
+    /// Who does not reach whom.
+    pub apart: &'a BTreeSet<(MemberId, MemberId)>,
+}
+
+/// The way to a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// From the leader itself.
+    Direct(Because),
+    /// Through these, the one that is next to the leader first.
+    Through(Vec<MemberId>),
+}
+
+impl Way {
+    /// The proxies on it.
+    pub fn proxies(&self) -> &[MemberId] {
+        match self {
+            Self::Direct(_) => &[],
+            Self::Through(proxies) => proxies,
+        }
+    }
+}
+
+/// Why a member gets its entries from the leader itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Because {
+    /// Nothing is proxied.
+    Off,
+    /// It is in the leader's region.
+    Near,
+    /// It is its region's proxy.
+    IsProxy,
+    /// Nobody else is in its region.
+    Alone,
+    /// No edge leads to it.
+    NoEdge,
+    /// Who could send on to it cannot: its number and why.
+    Unfit(MemberId, String),
+}
+
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("proxying is off"),
+            Self::Near => f.write_str("it is in the leader's region"),
+            Self::IsProxy => f.write_str("it is the proxy of its region"),
+            Self::Alone => f.write_str("it is alone in its region"),
+            Self::NoEdge => f.write_str("no edge leads to it"),
+            Self::Unfit(member, why) => write!(f, "member {member} cannot send on to it: {why}"),
+        }
+    }
+}
+
+impl Scene<'_> {
+    /// The way to a member. `current` are the proxies of the regions at the moment: they stay as long as nothing speaks
+    /// against them.
+    pub fn way(&self, target: MemberId, current: &BTreeMap<Region, MemberId>) -> Way {
+        let Some(member) = self.members.get(&target) else {
+            return Way::Direct(Because::Alone);
+        };
+        match self.mode {
+            ProxyMode::Off => Way::Direct(Because::Off),
+            ProxyMode::Region => self.by_region(target, member, current),
+            ProxyMode::Edges(edges) => self.by_edges(target, member, edges),
+        }
+    }
+
+    fn by_region(
+        &self,
+        target: MemberId,
+        member: &Candidate,
+        current: &BTreeMap<Region, MemberId>,
+    ) -> Way {
+        if member.region == *self.own_region {
+            return Way::Direct(Because::Near);
+        }
+        let kept = current.get(&member.region).copied();
+        match self.proxy_of(&member.region, kept) {
+            Some(proxy) if proxy == target => Way::Direct(Because::IsProxy),
+            Some(proxy) => match self.hinders(proxy, target, member) {
+                Some(why) => Way::Direct(Because::Unfit(proxy, why)),
+                None => Way::Through(vec![proxy]),
+            },
+            None => Way::Direct(self.why_nobody(target, member)),
+        }
+    }
+
+    /// The member of a region that is to send on to the others there. One that was chosen stays while it is fit and not far
+    /// behind; otherwise a database member, since it has to have every entry soon, of those that are about as far as the one
+    /// that is farthest.
+    pub fn proxy_of(&self, region: &Region, kept: Option<MemberId>) -> Option<MemberId> {
+        let there = || {
+            let of_region = self.members.iter();
+            of_region.filter(|(_, member)| member.region == *region)
+        };
+        if there().count() < 2 {
+            return None;
+        }
+        let fit = || {
+            there().filter_map(|(id, member)| match member.unfit {
+                None => Some((*id, member.kind, member.held?)),
+                Some(_) => None,
+            })
+        };
+        let farthest = fit().map(|(.., held)| held).max()?;
+        let stays = fit().find(|(id, _, held)| Some(*id) == kept && held + 2 * CLOSE >= farthest);
+        if let Some((id, ..)) = stays {
+            return Some(id);
+        }
+        let close = fit().filter(|(.., held)| held + CLOSE >= farthest);
+        let first = close.min_by_key(|(id, kind, _)| (*kind != MemberKind::Database, *id));
+        first.map(|(id, ..)| id)
+    }
+
+    /// What speaks against sending on to a member through a fit proxy.
+    fn hinders(&self, proxy: MemberId, target: MemberId, member: &Candidate) -> Option<String> {
+        if self.apart.contains(&(proxy, target)) {
+            return Some("it failed to, a moment ago".to_owned());
+        }
+        let held = self.members.get(&proxy).and_then(|proxy| proxy.held);
+        let behind = match (held, member.held) {
+            (Some(held), Some(wanted)) => wanted.saturating_sub(held),
+            _ => 0,
+        };
+        (behind > CLOSE).then(|| format!("it is {behind} entries behind it"))
+    }
+
+    fn why_nobody(&self, target: MemberId, member: &Candidate) -> Because {
+        let others = self.members.iter();
+        let mut others =
+            others.filter(|(id, other)| **id != target && other.region == member.region);
+        match others.next() {
+            None => Because::Alone,
+            Some((id, other)) => Because::Unfit(*id, why_unfit(other)),
+        }
+    }
+
+    fn by_edges(
+        &self,
+        target: MemberId,
+        member: &Candidate,
+        edges: &BTreeMap<String, String>,
+    ) -> Way {
+        let mut proxies = Vec::new();
+        let mut next = (target, member);
+        let mut name = member.name.as_str();
+        let mut left_out = None;
+        // A member that the ring does not have ends the way: whoever is behind it gets its entries from the leader.
+        for _ in 0..self.max_hops {
+            let Some(from) = edges.get(name).filter(|from| *from != self.own_name) else {
+                break;
+            };
+            let Some((id, proxy)) = self.named(from) else {
+                break;
+            };
+            let hindered = match (&proxy.unfit, proxy.held) {
+                (None, Some(_)) => self.hinders(id, next.0, next.1),
+                _ => Some(why_unfit(proxy)),
+            };
+            match hindered {
+                Some(why) => left_out = left_out.or(Some((id, why))),
+                None => {
+                    proxies.push(id);
+                    next = (id, proxy);
+                }
+            }
+            name = from;
+        }
+        proxies.reverse();
+        match left_out {
+            _ if !proxies.is_empty() => Way::Through(proxies),
+            Some((proxy, why)) => Way::Direct(Because::Unfit(proxy, why)),
+            None => Way::Direct(Because::NoEdge),
+        }
+    }
+
+    fn named(&self, name: &str) -> Option<(MemberId, &Candidate)> {
+        let mut members = self.members.iter();
+        let found = members.find(|(_, member)| member.name == name);
+        found.map(|(id, member)| (*id, member))
+    }
+}
+
+fn why_unfit(member: &Candidate) -> String {
+    let unfit = member.unfit.clone();
+    unfit.unwrap_or_else(|| "it has not answered this leader yet".to_owned())
+}

@@ -1,0 +1,93 @@
+//! Messages that are ready at one moment travel as one: a frame of the network costs more than what a small message says.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::Stream;
+use tokio::sync::mpsc;
+
+/// The most in one frame.
+const MOST: usize = 256;
+
+/// All that was sent to a channel, in lists of what was there at once. Whoever is about to send something gets a turn before
+/// a list goes out.
+pub(crate) struct Together<T> {
+    queue: mpsc::UnboundedReceiver<T>,
+    ready: Vec<T>,
+    others_had_a_turn: bool,
+}
+
+impl<T> Together<T> {
+    pub(crate) fn new(queue: mpsc::UnboundedReceiver<T>) -> Self {
+        Self {
+            queue,
+            ready: Vec::new(),
+            others_had_a_turn: false,
+        }
+    }
+}
+
+impl<T: Unpin> Stream for Together<T> {
+    type Item = Vec<T>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Vec<T>>> {
+        let this = &mut *self;
+        let mut ended = false;
+        while this.ready.len() < MOST {
+            match this.queue.poll_recv(context) {
+                Poll::Ready(Some(item)) => this.ready.push(item),
+                Poll::Ready(None) => {
+                    ended = true;
+                    break;
+                }
+                Poll::Pending => break,
+            }
+        }
+        if this.ready.is_empty() {
+            return match ended {
+                true => Poll::Ready(None),
+                false => Poll::Pending,
+            };
+        }
+        if !this.others_had_a_turn && !ended && this.ready.len() < MOST {
+            this.others_had_a_turn = true;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        this.others_had_a_turn = false;
+        Poll::Ready(Some(std::mem::take(&mut this.ready)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_there_travels_together_and_in_order() {
+        let (sender, queue) = mpsc::unbounded_channel();
+        let mut together = Together::new(queue);
+        for number in 0..3 {
+            sender.send(number).unwrap();
+        }
+        assert_eq!(together.next().await, Some(vec![0, 1, 2]));
+        let later = sender.clone();
+        tokio::spawn(async move {
+            later.send(3).unwrap();
+            tokio::spawn(async move { later.send(4).unwrap() });
+        });
+        assert_eq!(together.next().await, Some(vec![3, 4]));
+        for number in 0..300 {
+            sender.send(number).unwrap();
+        }
+        assert_eq!(together.next().await.map(|list| list.len()), Some(MOST));
+        drop(sender);
+        assert_eq!(
+            together.next().await.map(|list| list.len()),
+            Some(300 - MOST)
+        );
+        assert_eq!(together.next().await, None);
+    }
+}
