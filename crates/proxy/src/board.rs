@@ -7,13 +7,17 @@ use std::time::Duration;
 
 use consensus::matching::Answered;
 use raft_types::{LogId, MemberId, MemberRecord, Region};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::policy::ProxyOptions;
-use crate::standing::{Failure, Standing};
+use crate::policy::{ProxyMode, ProxyOptions};
+use crate::standing::{Blamed, Failure, Standing};
 use crate::traffic::Traffic;
 use crate::ways::{Candidate, Scene, Way};
+
+/// For how long a way that was chosen is not chosen anew, as long as nothing happens: a leader asks before every request.
+const CHOSEN_FOR: Duration = Duration::from_millis(20);
 
 /// See the module. Clones are the same.
 #[derive(Debug, Clone)]
@@ -28,6 +32,8 @@ struct Shared {
     /// A member that has not answered for so long sends nothing on.
     heard_within: Duration,
     state: Mutex<State>,
+    /// Something happened after which other ways may be better.
+    happened: watch::Sender<()>,
     traffic: Traffic,
 }
 
@@ -35,10 +41,17 @@ struct Shared {
 struct State {
     members: BTreeMap<MemberId, Known>,
     /// What went wrong between a proxy and a member.
-    pairs: BTreeMap<(MemberId, MemberId), Standing>,
+    links: BTreeMap<(MemberId, MemberId), Standing>,
     /// The region's proxies.
     proxies: BTreeMap<Region, MemberId>,
-    ways: BTreeMap<MemberId, Way>,
+    ways: BTreeMap<MemberId, Chosen>,
+}
+
+/// A way, and until when it is not chosen anew.
+#[derive(Debug)]
+struct Chosen {
+    way: Arc<Way>,
+    until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -50,7 +63,7 @@ struct Known {
 }
 
 /// By which way a member gets its entries, for people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WayView {
     /// The member.
     pub member: MemberId,
@@ -75,6 +88,7 @@ impl Board {
             options,
             heard_within,
             state: Mutex::default(),
+            happened: watch::Sender::default(),
             traffic: Traffic::default(),
         }))
     }
@@ -92,10 +106,10 @@ impl Board {
     /// The ways that were chosen last.
     pub fn ways(&self) -> Vec<WayView> {
         let state = self.lock();
-        let views = state.ways.iter().map(|(member, way)| WayView {
+        let views = state.ways.iter().map(|(member, chosen)| WayView {
             member: *member,
-            through: way.proxies().to_vec(),
-            because: match way {
+            through: chosen.way.proxies().to_vec(),
+            because: match &*chosen.way {
                 Way::Direct(because) => Some(because.to_string()),
                 Way::Through(_) => None,
             },
@@ -106,7 +120,7 @@ impl Board {
     /// A leadership begins to send to a member: nothing of an earlier one counts.
     pub(crate) fn begin(&self, member: MemberId, record: &MemberRecord) {
         let mut state = self.lock();
-        state.pairs.retain(|(_, target), _| *target != member);
+        state.links.retain(|(_, target), _| *target != member);
         let known = Known {
             record: record.clone(),
             held: None,
@@ -114,22 +128,48 @@ impl Board {
             standing: Standing::default(),
         };
         state.members.insert(member, known);
+        self.happened(&mut state);
+    }
+
+    /// Whether ways can change at all.
+    pub(crate) fn chooses(&self) -> bool {
+        self.0.options.mode != ProxyMode::Off
+    }
+
+    /// Changes when something happened after which another way may be better. What comes by the passing of time alone is not
+    /// told.
+    pub(crate) fn happenings(&self) -> watch::Receiver<()> {
+        self.0.happened.subscribe()
+    }
+
+    fn happened(&self, state: &mut State) {
+        for chosen in state.ways.values_mut() {
+            chosen.until = None;
+        }
+        self.0.happened.send_replace(());
     }
 
     /// The way to a member at the moment.
-    pub(crate) fn way(&self, target: MemberId, now: Instant) -> Way {
-        let shared = &self.0;
+    pub(crate) fn way(&self, target: MemberId, now: Instant) -> Arc<Way> {
         let state = &mut *self.lock();
+        match state.ways.get(&target) {
+            Some(chosen) if chosen.until.is_some_and(|until| now < until) => chosen.way.clone(),
+            _ => self.choose(state, target, now),
+        }
+    }
+
+    fn choose(&self, state: &mut State, target: MemberId, now: Instant) -> Arc<Way> {
+        let shared = &self.0;
         let members: BTreeMap<_, _> = state
             .members
             .iter()
             .map(|(id, known)| (*id, known.candidate(now, shared.heard_within)))
             .collect();
         let apart: BTreeSet<_> = state
-            .pairs
+            .links
             .iter()
             .filter(|(_, standing)| standing.trouble(now).is_some())
-            .map(|(pair, _)| *pair)
+            .map(|(link, _)| *link)
             .collect();
         let scene = Scene {
             own: shared.own,
@@ -148,10 +188,19 @@ impl Board {
             };
         }
         let way = scene.way(target, &state.proxies);
-        if state.ways.get(&target) != Some(&way) {
-            tracing::debug!(member = %target, ?way, "entries take another way");
-            state.ways.insert(target, way.clone());
-        }
+        let until = Some(now + CHOSEN_FOR);
+        let way = match state.ways.remove(&target) {
+            Some(chosen) if *chosen.way == way => chosen.way,
+            _ => {
+                tracing::debug!(member = %target, ?way, "entries take another way");
+                Arc::new(way)
+            }
+        };
+        let chosen = Chosen {
+            way: way.clone(),
+            until,
+        };
+        state.ways.insert(target, chosen);
         way
     }
 
@@ -163,11 +212,16 @@ impl Board {
     }
 
     fn holds(&self, member: MemberId, matching: Option<LogId>, now: Instant) {
-        let mut state = self.lock();
-        if let Some(known) = state.members.get_mut(&member) {
-            let held = matching.map_or(0, |matching| matching.index + 1);
-            known.held = known.held.max(Some(held));
-            known.answered = Some(now);
+        let state = &mut *self.lock();
+        let Some(known) = state.members.get_mut(&member) else {
+            return;
+        };
+        let held = matching.map_or(0, |matching| matching.index + 1);
+        let first = known.held.is_none();
+        known.held = known.held.max(Some(held));
+        known.answered = Some(now);
+        if first {
+            self.happened(state);
         }
     }
 
@@ -178,25 +232,31 @@ impl Board {
         }
     }
 
-    /// Something went wrong on the way over a proxy to a member.
-    pub(crate) fn failed(&self, proxy: MemberId, target: MemberId, failure: Failure, now: Instant) {
-        tracing::info!(%proxy, member = %target, %failure, "the proxy is left for a while");
-        self.0.traffic.fell_back(proxy, &failure);
-        let mut state = self.lock();
-        match failure.is_of_the_proxy() {
-            true => {
-                if let Some(known) = state.members.get_mut(&proxy) {
-                    known.standing.failed(now, failure);
+    /// Something went wrong on the way through these proxies to a member.
+    pub(crate) fn failed(
+        &self,
+        proxies: &[MemberId],
+        target: MemberId,
+        failure: &Failure,
+        now: Instant,
+    ) {
+        if let Some(proxy) = proxies.first() {
+            self.0.traffic.fell_back(*proxy, failure);
+        }
+        let state = &mut *self.lock();
+        for blamed in failure.blamed(proxies, target) {
+            let standing = match blamed {
+                Blamed::Proxy(proxy) => {
+                    let known = state.members.get_mut(&proxy);
+                    known.map(|known| &mut known.standing)
                 }
-            }
-            false => {
-                let between = match failure {
-                    Failure::CannotCall(member) => (proxy, member),
-                    _ => (proxy, target),
-                };
-                state.pairs.entry(between).or_default().failed(now, failure);
+                Blamed::Link(from, to) => Some(state.links.entry((from, to)).or_default()),
+            };
+            if standing.is_some_and(|standing| standing.failed(now, failure.clone())) {
+                tracing::info!(?blamed, member = %target, %failure, "a proxy is left out for a while");
             }
         }
+        self.happened(state);
     }
 
     /// A member as it was when sending to it began.
@@ -237,3 +297,6 @@ impl Known {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

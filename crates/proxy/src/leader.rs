@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use consensus::matching::{Answered, Asked, ReportingNetwork, RpcResult};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, TryFutureExt, stream};
 use openraft::OptionalSend;
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError};
 use openraft::network::{
@@ -23,10 +23,10 @@ use raft_types::{
     MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, TypeConfig, Vote,
 };
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::board::Board;
-use crate::calls::{ProxyAnswers, ProxyCalls};
+use crate::calls::{LineBroken, ProxyAnswers, ProxyCalls};
 use crate::patience::Patience;
 use crate::request::{Outstanding, ProxyAnswer, ProxyRequest, payload_bytes};
 use crate::standing::Failure;
@@ -145,7 +145,7 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
             let requests = stream::iter([first])
                 .chain(while_on(way.clone(), board.clone(), target, requests))
                 .boxed();
-            match way {
+            match &*way {
                 Way::Direct(_) => {
                     let counting = board.clone();
                     let requests = requests.inspect(move |asked| {
@@ -163,7 +163,7 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
                 }
                 Way::Through(proxies) => {
                     let session = Session::open(&self.calls, board, proxies, target, requests);
-                    Ok(session.await?.into_answers())
+                    Ok(session.into_answers())
                 }
             }
         }
@@ -173,7 +173,7 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
 
 /// The requests for as long as they are to take this way.
 fn while_on<S>(
-    way: Way,
+    way: Arc<Way>,
     board: Board,
     target: MemberId,
     requests: S,
@@ -181,15 +181,34 @@ fn while_on<S>(
 where
     S: Stream<Item = Asked> + Send + Unpin + 'static,
 {
-    stream::unfold(requests, move |mut requests| {
-        let still = board.way(target, Instant::now()).proxies() == way.proxies();
+    let looks = look_interval(&board);
+    let state = (requests, board.happenings(), looks);
+    stream::unfold(state, move |(mut requests, mut happenings, mut looks)| {
+        let (board, way) = (board.clone(), way.clone());
         async move {
-            match still {
-                true => requests.next().await.map(|asked| (asked, requests)),
-                false => None,
+            // A stream that waits is left, too: its next request would go where it must not go any more.
+            loop {
+                if board.way(target, Instant::now()).proxies() != way.proxies() {
+                    return None;
+                }
+                tokio::select! {
+                    biased;
+                    asked = requests.next() => {
+                        return asked.map(|asked| (asked, (requests, happenings, looks)));
+                    }
+                    _ = happenings.changed() => {}
+                    _ = looks.tick(), if board.chooses() => {}
+                }
             }
         }
     })
+}
+
+fn look_interval(board: &Board) -> Interval {
+    let look = board.options().look();
+    let mut looks = interval_at(Instant::now() + look, look);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    looks
 }
 
 /// What the two ends of a session share.
@@ -218,49 +237,49 @@ impl UnderWay {
     }
 }
 
-/// One stream of the engine over a proxy.
+/// One stream of the engine over proxies.
 struct Session {
     answers: ProxyAnswers,
     under_way: Arc<UnderWay>,
+    looks: Interval,
     board: Board,
-    proxy: MemberId,
+    proxies: Vec<MemberId>,
     target: MemberId,
 }
 
 impl Session {
-    async fn open<C: ProxyCalls>(
+    fn open<C: ProxyCalls>(
         calls: &C,
         board: Board,
-        proxies: Vec<MemberId>,
+        proxies: &[MemberId],
         target: MemberId,
         requests: BoxStream<'static, Asked>,
-    ) -> RpcResult<Self> {
+    ) -> Self {
         let now = Instant::now();
         let under_way = Arc::new(UnderWay {
             state: Mutex::new((Outstanding::default(), Patience::new(board.options(), now))),
             room: Notify::new(),
         });
         let sent = sent(requests, under_way.clone(), board.clone(), target);
-        let mut onward = proxies.into_iter().chain([target]);
+        let mut onward = proxies.iter().copied().chain([target]);
         let proxy = onward.next().unwrap_or(target);
-        let opened = match board.record(proxy) {
+        let answers = match board.record(proxy) {
+            // The opening is a part of it, which has to be done in time like the rest.
             Some(record) => calls
                 .open(proxy, &record, onward.collect(), sent)
-                .await
-                .ok(),
-            None => None,
+                .try_flatten_stream()
+                .boxed(),
+            None => stream::once(async { Err(LineBroken("nothing is known of it".to_owned())) })
+                .boxed(),
         };
-        let Some(answers) = opened else {
-            board.failed(proxy, target, Failure::Unreachable, Instant::now());
-            return Err(another_way(&Failure::Unreachable));
-        };
-        Ok(Self {
+        Self {
             answers,
             under_way,
+            looks: look_interval(&board),
             board,
-            proxy,
+            proxies: proxies.to_vec(),
             target,
-        })
+        }
     }
 
     fn into_answers<'s>(self) -> BoxStream<'s, RpcResult<Answered>> {
@@ -272,11 +291,11 @@ impl Session {
                 Err(failure) => {
                     let Self {
                         board,
-                        proxy,
+                        proxies,
                         target,
                         ..
                     } = &session;
-                    board.failed(*proxy, *target, failure.clone(), Instant::now());
+                    board.failed(proxies, *target, &failure, Instant::now());
                     Some((Err(another_way(&failure)), None))
                 }
             }
@@ -287,10 +306,9 @@ impl Session {
     /// The member's next answer; none when all is answered and nothing more is sent.
     async fn next(&mut self) -> Result<Option<Answered>, Failure> {
         loop {
-            let look = self.under_way.lock().1.look();
             let said = tokio::select! {
                 said = self.answers.next() => said,
-                () = sleep(look) => {
+                _ = self.looks.tick() => {
                     match self.under_way.lock().1.over(Instant::now()) {
                         None => continue,
                         Some(failure) => return Err(failure),
@@ -328,11 +346,11 @@ impl Session {
                     return Err(Failure::CannotCall(member));
                 }
                 Some(Ok(ProxyAnswer::Refused(why))) => {
-                    tracing::warn!(proxy = %self.proxy, why, "a proxy refuses to send on");
+                    tracing::warn!(proxies = ?self.proxies, why, "a proxy refuses to send on");
                     return Err(Failure::Refused);
                 }
                 Some(Err(broken)) => {
-                    tracing::debug!(proxy = %self.proxy, %broken, "the line to a proxy broke");
+                    tracing::debug!(proxies = ?self.proxies, %broken, "the line to a proxy broke");
                     return Err(Failure::Unreachable);
                 }
                 None if outstanding.is_empty() => return Ok(None),

@@ -60,11 +60,6 @@ impl Patience {
             None
         }
     }
-
-    /// How often it is to be asked.
-    pub(crate) fn look(&self) -> Duration {
-        self.silence / 8
-    }
 }
 
 #[cfg(test)]

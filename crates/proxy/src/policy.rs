@@ -48,6 +48,11 @@ impl ProxyOptions {
         self.wait * 2 / 5
     }
 
+    /// How often it is looked at what changes by the passing of time alone.
+    pub(crate) fn look(&self) -> Duration {
+        self.silence() / 8
+    }
+
     /// How long a member may leave unanswered what its proxy has sent on.
     pub(crate) fn patience(&self) -> Duration {
         self.wait * 6

@@ -4,12 +4,13 @@
 //! had sent it. An entry is read by its op id, which is unique in a ring, and its checksum is checked where it is read from
 //! a file and where it arrives; so it does not matter whether it is durable here.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use consensus::matching::{Answered, Asked, ReportingNetwork};
 use futures::stream::BoxStream;
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryFutureExt, stream};
 use openraft::network::{RPCOption, RaftNetworkFactory};
 use openraft::raft::{AppendEntriesRequest, StreamAppendError};
 use raft_types::{Entry, LogId, MemberId, MemberRecord, OpId, OwnLog, TypeConfig};
@@ -169,12 +170,10 @@ where
         });
         let mut client = self.network.clone().new_client(target, record).await;
         let option = RPCOption::new(options.wait);
-        let mut coming = match client.stream_reported(whole.boxed(), option).await {
-            Ok(coming) => coming,
-            Err(error) => {
-                return Some(ended(&progress).unwrap_or_else(|| cannot_call(target, error)));
-            }
-        };
+        // The opening is a part of it: it waits for the first request to be put together, and for the member to be reached.
+        let mut coming = client
+            .stream_reported(whole.boxed(), option)
+            .try_flatten_stream();
         let mut sign = tokio::time::interval(options.sign_of_life());
         sign.reset();
         loop {
@@ -246,24 +245,38 @@ fn cannot_call(member: MemberId, error: impl std::error::Error) -> ProxyAnswer {
 struct Progress {
     /// A request is being put together.
     waits: bool,
-    /// The index behind what was sent on.
+    /// The last entry that was sent on.
     sent: u64,
-    /// The index behind what the member has of it.
-    held: u64,
+    /// Where the requests end that were sent on and are not answered.
+    due: VecDeque<Option<LogId>>,
     /// What ends the session, after the answers that are due.
     end: Option<ProxyAnswer>,
 }
 
 impl Progress {
+    fn sent(&mut self, asked: &Asked) {
+        let last = asked.request.entries.last().map(|entry| entry.log_id);
+        if let Some(last) = last {
+            self.sent = last.index;
+        }
+        self.due.push_back(last.or(asked.request.prev_log_id));
+    }
+
     fn answered(&mut self, answered: &Answered) {
-        if let Ok(Some(matching)) = answered.result {
-            self.held = self.held.max(matching.index + 1);
+        match answered.result {
+            Ok(matching) => {
+                while self.due.front().is_some_and(|last| *last <= matching) {
+                    self.due.pop_front();
+                }
+            }
+            // Nothing more is answered after it.
+            Err(_) => self.due.clear(),
         }
     }
 
     /// Up to where entries were sent on, while an answer is due.
     fn unanswered(&self) -> Option<u64> {
-        (self.waits || self.held < self.sent).then(|| self.sent.saturating_sub(1))
+        (self.waits || !self.due.is_empty()).then_some(self.sent)
     }
 }
 
@@ -317,7 +330,12 @@ impl PuttingBack {
         }
         lock(&self.progress).waits = true;
         let asked = self.rest_of_current().await;
-        lock(&self.progress).waits = self.current.is_some();
+        let mut progress = lock(&self.progress);
+        progress.waits = self.current.is_some();
+        if let Some(asked) = &asked {
+            progress.sent(asked);
+        }
+        drop(progress);
         asked
     }
 
@@ -368,7 +386,6 @@ impl PuttingBack {
                         relayed.bytes += bytes;
                     });
                     let asked = current.take(entries);
-                    lock(&self.progress).sent = current.next;
                     if current
                         .request
                         .last()

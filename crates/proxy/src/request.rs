@@ -25,7 +25,8 @@ pub struct ProxyRequest {
 impl ProxyRequest {
     /// The index of the first entry, whether there is one or not.
     pub fn first_index(&self) -> u64 {
-        self.previous.map_or(0, |previous| previous.index + 1)
+        let behind = |previous: LogId| previous.index.saturating_add(1);
+        self.previous.map_or(0, behind)
     }
 
     /// The last entry, or the one before the first where there is none.
@@ -61,7 +62,10 @@ impl ProxyRequest {
     /// Whether the runs follow `previous`, and each other, without a gap and with terms that do not fall. What comes from the
     /// network is checked before it is used.
     pub fn is_whole(&self) -> bool {
-        let mut next = Some(self.first_index());
+        let behind = self
+            .previous
+            .map_or(Some(0), |previous| previous.index.checked_add(1));
+        let mut next = behind;
         let mut term = self.previous.map_or(0, |previous| previous.leader_id.term);
         for run in &self.entries {
             if Some(run.first) != next || run.last < run.first || run.term < term {
@@ -129,6 +133,9 @@ pub enum ProxyAnswer {
 pub(crate) struct Outstanding {
     requests: VecDeque<Waiting>,
     bytes: usize,
+    /// What an answer has covered last, as a request without entries behind it. A request without entries is covered by the
+    /// answer to the one before it, and its own answer, which says the same, comes after that.
+    covered: Option<ProxyRequest>,
 }
 
 #[derive(Debug)]
@@ -159,37 +166,44 @@ impl Outstanding {
 
     /// Takes an answer in, and with it every request that it covers.
     pub(crate) fn answered(&mut self, answered: &Answered) -> Result<(), NotAsked> {
-        let oldest = &self.requests.front().ok_or(NotAsked)?.request;
+        let waiting = self.requests.iter().map(|waiting| &waiting.request);
+        let mut asked = self.covered.iter().chain(waiting);
+        let oldest = asked.clone().next().ok_or(NotAsked)?;
         match &answered.result {
             Ok(matching) => {
-                if *matching < oldest.previous {
-                    return Err(NotAsked);
-                }
-                let known = self.requests.iter().any(|waiting| {
-                    let request = &waiting.request;
+                let known = asked.any(|request| {
                     matching.map_or(request.previous.is_none(), |upto| request.has(upto))
                 });
-                if !known {
+                if !known || *matching < oldest.previous {
                     return Err(NotAsked);
                 }
-                while let Some(front) = self.requests.front() {
-                    if front.request.last() > *matching {
-                        break;
-                    }
-                    self.bytes -= front.bytes;
-                    self.requests.pop_front();
-                }
+                self.cover(*matching);
                 Ok(())
             }
             Err(StreamAppendError::Conflict(at)) => {
-                let mut requests = self.requests.iter();
-                let named = requests.any(|waiting| waiting.request.has(*at));
+                let named = asked.any(|request| request.has(*at));
                 named.then_some(()).ok_or(NotAsked)
             }
             Err(StreamAppendError::HigherVote(vote)) => {
-                let higher = vote.leader_id.term >= oldest.vote.leader_id.term;
+                let higher = *vote > oldest.vote;
                 higher.then_some(()).ok_or(NotAsked)
             }
+        }
+    }
+
+    fn cover(&mut self, matching: Option<LogId>) {
+        while self
+            .requests
+            .front()
+            .is_some_and(|front| front.request.last() <= matching)
+            && let Some(front) = self.requests.pop_front()
+        {
+            self.bytes -= front.bytes;
+            self.covered = Some(ProxyRequest {
+                previous: front.request.last(),
+                entries: Vec::new(),
+                ..front.request
+            });
         }
     }
 }

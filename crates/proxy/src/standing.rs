@@ -34,13 +34,36 @@ pub enum Failure {
     Refused,
 }
 
+/// Whom the leader leaves out after a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blamed {
+    /// A proxy, whoever it sends on to.
+    Proxy(MemberId),
+    /// One of the links: from a proxy to who is next.
+    Link(MemberId, MemberId),
+}
+
 impl Failure {
-    /// Whether it tells of the proxy itself and not of the way between it and one member.
-    pub(crate) fn is_of_the_proxy(&self) -> bool {
-        matches!(
-            self,
-            Self::Unreachable | Self::Silent | Self::Nonsense | Self::Refused
-        )
+    /// Who is to blame on the way through these proxies to the member; where it cannot be told, all who may be.
+    pub(crate) fn blamed(&self, proxies: &[MemberId], target: MemberId) -> Vec<Blamed> {
+        let behind = proxies.iter().skip(1).chain([&target]);
+        let mut links = proxies.iter().copied().zip(behind.copied());
+        match self {
+            Self::Unreachable => proxies.iter().take(1).copied().map(Blamed::Proxy).collect(),
+            Self::Silent | Self::Nonsense => proxies.iter().copied().map(Blamed::Proxy).collect(),
+            Self::Refused => links.map(|(from, to)| Blamed::Link(from, to)).collect(),
+            Self::Stuck | Self::Lacks(_) | Self::Purged(_) => {
+                let last = links.last();
+                last.map(|(from, to)| Blamed::Link(from, to))
+                    .into_iter()
+                    .collect()
+            }
+            Self::CannotCall(member) => match links.find(|(_, to)| to == member) {
+                Some((from, to)) => vec![Blamed::Link(from, to)],
+                // It was not asked to call that one.
+                None => Self::Nonsense.blamed(proxies, target),
+            },
+        }
     }
 
     /// For metrics.
@@ -82,8 +105,12 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    /// Notes a failure; it lasts longer if it is not the first.
-    pub(crate) fn failed(&mut self, now: Instant, failure: Failure) {
+    /// Notes a failure; it lasts longer if it is not the first. What is known already is not counted again: all sessions over
+    /// a proxy fail with it. Whether it is news.
+    pub(crate) fn failed(&mut self, now: Instant, failure: Failure) -> bool {
+        if self.trouble(now).is_some() {
+            return false;
+        }
         self.failures = match &self.last {
             Some((until, _)) if now.saturating_duration_since(*until) >= FORGIVEN_AFTER => 1,
             _ => self.failures.saturating_add(1),
@@ -91,6 +118,7 @@ impl Standing {
         let doubled = 2_u32.saturating_pow(self.failures - 1);
         let lasts = SHORTEST.saturating_mul(doubled).min(LONGEST);
         self.last = Some((now + lasts, failure));
+        true
     }
 
     /// What is held against it, and until when.
@@ -130,5 +158,37 @@ mod tests {
         now += FORGIVEN_AFTER;
         standing.failed(now, Failure::Unreachable);
         assert_eq!(standing.trouble(now).unwrap().1, SHORTEST);
+    }
+
+    #[test]
+    fn sessions_that_fail_together_count_as_one_failure() {
+        let now = Instant::now();
+        let mut standing = Standing::default();
+        assert!(standing.failed(now, Failure::Silent));
+        assert!(!standing.failed(now + SHORTEST / 2, Failure::Unreachable));
+        assert_eq!(standing.trouble(now), Some((&Failure::Silent, SHORTEST)));
+    }
+
+    #[test]
+    fn who_cannot_be_the_cause_is_not_blamed() {
+        use Blamed::{Link, Proxy};
+        let [near, far, target, other] = [2, 3, 4, 5].map(MemberId);
+        let entry = OpId::new(1, 7);
+        for (failure, expected) in [
+            (Failure::Unreachable, vec![Proxy(near)]),
+            (Failure::Silent, vec![Proxy(near), Proxy(far)]),
+            (Failure::Nonsense, vec![Proxy(near), Proxy(far)]),
+            (Failure::Refused, vec![Link(near, far), Link(far, target)]),
+            (Failure::Stuck, vec![Link(far, target)]),
+            (Failure::Lacks(entry), vec![Link(far, target)]),
+            (Failure::Purged(entry), vec![Link(far, target)]),
+            (Failure::CannotCall(far), vec![Link(near, far)]),
+            (Failure::CannotCall(target), vec![Link(far, target)]),
+            (Failure::CannotCall(other), vec![Proxy(near), Proxy(far)]),
+        ] {
+            assert_eq!(failure.blamed(&[near, far], target), expected, "{failure}");
+        }
+        let alone = Failure::Refused.blamed(&[near], target);
+        assert_eq!(alone, [Link(near, target)]);
     }
 }

@@ -227,3 +227,8 @@ fn why_unfit(member: &Candidate) -> String {
     let unfit = member.unfit.clone();
     unfit.unwrap_or_else(|| "it has not answered this leader yet".to_owned())
 }
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@
 //! gives it an operator's commands.
 
 mod client;
+mod compression;
 mod envelope;
 mod founding;
 mod local_member;
@@ -22,6 +23,7 @@ pub use client::{
     AddressError, AdminClient, AdminError, CommandEvents, GrpcNetworkFactory, LogPieces,
     PeerClient, PeerTrouble,
 };
+pub use compression::{Compression, CompressionFigures};
 pub use founding::{FoundingError, found_ring};
 pub use local_member::{CommandSource, LocalMember, LogPiece, LogSource, StatusSource};
 pub use server::{RunningServer, ServeError, serve};

@@ -147,6 +147,7 @@ fn view(id: u64, roster: &[RosterView]) -> MemberView {
         explanation: None,
         roster: roster.to_vec(),
         peers: Vec::new(),
+        travel: None,
         mysql: None,
         consumers: None,
         hooks: None,

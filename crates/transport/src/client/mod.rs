@@ -5,6 +5,7 @@ mod answers;
 mod endpoint;
 mod greeting;
 mod network;
+mod packing;
 mod parts;
 mod peers;
 mod proxy_line;

@@ -19,14 +19,16 @@ use openraft::raft::{
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::type_config::alias::SnapshotOf;
-use raft_types::{MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
+use raft_types::{MemberId, MemberRecord, OfferedStart, Region, TypeConfig, Vote};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use super::answers::Answers;
+use super::packing::Packing;
 use super::parts::Parts;
-use super::peers::{Peer, PeerTrouble, Peers};
+use super::peers::{FarPacker, Peer, PeerTrouble, Peers};
 use super::window::Window;
+use crate::compression::{Compression, CompressionFigures};
 use crate::envelope;
 use crate::schema::{self, raft_client::RaftClient};
 use crate::tls::TlsMaterial;
@@ -38,9 +40,26 @@ use crate::wire;
 pub struct GrpcNetworkFactory(Arc<Peers>);
 
 impl GrpcNetworkFactory {
-    /// Calls in the name of the member whose identity is in `book`.
+    /// Calls in the name of the member whose identity is in `book`. Nothing is compressed.
     pub fn new(book: Arc<IdentityBook>, tls: Option<TlsMaterial>, config: TransportConfig) -> Self {
-        Self(Arc::new(Peers::new(book, tls, config)))
+        Self(Arc::new(Peers::new(book, tls, config, None)))
+    }
+
+    /// The same, with payloads compressed that go to another region than `own`.
+    pub fn compressing(
+        book: Arc<IdentityBook>,
+        tls: Option<TlsMaterial>,
+        config: TransportConfig,
+        own: Region,
+        compression: Compression,
+    ) -> Self {
+        let far = Some(FarPacker::new(own, compression));
+        Self(Arc::new(Peers::new(book, tls, config, far)))
+    }
+
+    /// What compression spared so far.
+    pub fn compression(&self) -> CompressionFigures {
+        self.0.compression()
     }
 
     /// What is wrong with the members that cannot be called, or that refuse.
@@ -181,6 +200,7 @@ impl PeerClient {
     {
         let peer = &self.peer;
         let window = Arc::new(Window::new());
+        let requests = Packing::new(requests, peer.packer());
         let parts = Parts::new(requests, window.clone());
         let mut client = peer.bulk().map_err(|error| unreachable(peer, error))?;
         let call = client.append(peer.sealed(parts));

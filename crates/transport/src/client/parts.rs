@@ -5,12 +5,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use consensus::matching::Asked;
 use futures::{Stream, StreamExt};
 
 use super::window::Window;
 use crate::schema::AppendPart;
-use crate::wire::Splitter;
+use crate::wire::{PackedRequest, Splitter};
 
 /// See the module.
 pub(crate) struct Parts<S> {
@@ -33,7 +32,7 @@ impl<S> Parts<S> {
 
 impl<S> Stream for Parts<S>
 where
-    S: Stream<Item = Asked> + Unpin,
+    S: Stream<Item = PackedRequest> + Unpin,
 {
     type Item = AppendPart;
 

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use consensus::{Envelope, IdentityBook, Party};
-use raft_types::{MemberId, MemberRecord};
+use raft_types::{MemberId, MemberRecord, Region};
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
 use super::endpoint::{self, AddressError};
 use super::proxy_line::ProxyLine;
+use crate::compression::{Compression, CompressionFigures, Packer};
 use crate::envelope;
 use crate::schema::raft_client::RaftClient;
 use crate::tls::TlsMaterial;
@@ -29,11 +30,32 @@ pub struct PeerTrouble {
     pub since: Duration,
 }
 
+/// Packs what goes to other regions.
+pub(crate) struct FarPacker {
+    own: Region,
+    packer: Arc<Packer>,
+}
+
+impl FarPacker {
+    pub(crate) fn new(own: Region, compression: Compression) -> Self {
+        Self {
+            own,
+            packer: Arc::new(Packer::new(compression)),
+        }
+    }
+
+    /// What packs for a member.
+    fn towards(&self, record: &MemberRecord) -> Option<Arc<Packer>> {
+        (record.region != self.own).then(|| self.packer.clone())
+    }
+}
+
 /// All members that this one calls.
 pub(crate) struct Peers {
     book: Arc<IdentityBook>,
     tls: Option<TlsMaterial>,
     config: TransportConfig,
+    far: Option<FarPacker>,
     known: Mutex<BTreeMap<MemberId, Arc<Peer>>>,
 }
 
@@ -42,11 +64,13 @@ impl Peers {
         book: Arc<IdentityBook>,
         tls: Option<TlsMaterial>,
         config: TransportConfig,
+        far: Option<FarPacker>,
     ) -> Self {
         Self {
             book,
             tls,
             config,
+            far,
             known: Mutex::default(),
         }
     }
@@ -77,10 +101,18 @@ impl Peers {
             address: record.address.clone(),
             bulk: connect().map(raft_client),
             urgent: connect().map(raft_client),
+            packer: self.far.as_ref().and_then(|far| far.towards(record)),
+            region: record.region.clone(),
             proxy_line: ProxyLine::default(),
             troubled: AtomicBool::new(false),
             trouble: Mutex::default(),
         }
+    }
+
+    /// What compression spared so far.
+    pub(crate) fn compression(&self) -> CompressionFigures {
+        let far = self.far.as_ref();
+        far.map(|far| far.packer.figures()).unwrap_or_default()
     }
 
     /// What is wrong with whom.
@@ -107,10 +139,12 @@ pub(crate) struct Peer {
     pub(crate) config: TransportConfig,
     to: Party,
     address: String,
+    region: Region,
     /// Entries.
     bulk: Result<RaftClient<Channel>, AddressError>,
     /// Heartbeats, votes, transfers: never behind entries.
     urgent: Result<RaftClient<Channel>, AddressError>,
+    packer: Option<Arc<Packer>>,
     /// What it sends on for this member.
     pub(crate) proxy_line: ProxyLine,
     troubled: AtomicBool,
@@ -119,7 +153,14 @@ pub(crate) struct Peer {
 
 impl Peer {
     fn is(&self, record: &MemberRecord) -> bool {
-        self.address == record.address && self.to.incarnation == record.incarnation
+        self.address == record.address
+            && self.to.incarnation == record.incarnation
+            && self.region == record.region
+    }
+
+    /// What packs the payloads of entries for it.
+    pub(crate) fn packer(&self) -> Option<Arc<Packer>> {
+        self.packer.clone()
     }
 
     pub(crate) fn id(&self) -> MemberId {

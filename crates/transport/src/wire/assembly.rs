@@ -2,11 +2,14 @@
 //! most that is not complete, and checks every checksum before the engine sees an entry.
 
 use openraft::raft::AppendEntriesRequest;
-use raft_types::{Entry, LogId, MAX_TRANSACTION_BYTES, OpId, PayloadAssembly, TypeConfig};
+use raft_types::{
+    Entry, LogId, MAX_TRANSACTION_BYTES, OpId, PayloadAssembly, TransactionPayload, TypeConfig,
+};
 
-use super::entry::{entry_from, kind_of, log_id_of, transaction_entry};
+use super::entry::{entry_from, kind_of, length_in_log, log_id_of, transaction_entry};
 use super::error::WireError;
 use super::vote::heartbeat_request;
+use crate::compression::{UnpackError, Unpacking};
 use crate::schema::{self, AppendPart, EntryKind};
 
 type Request = AppendEntriesRequest<TypeConfig>;
@@ -22,8 +25,45 @@ pub(crate) struct Assembly {
 struct OpenEntry {
     request: Request,
     log_id: LogId,
+    /// Of the body as it travels.
     length: usize,
-    payload: PayloadAssembly,
+    received: usize,
+    body: OpenBody,
+}
+
+/// A body of which more is to come.
+#[derive(Debug)]
+enum OpenBody {
+    Plain(PayloadAssembly),
+    Packed(Box<Unpacking>),
+}
+
+impl OpenBody {
+    fn push(&mut self, op_id: OpId, piece: &[u8]) -> Result<(), WireError> {
+        match self {
+            Self::Plain(payload) => {
+                payload.push(piece);
+                Ok(())
+            }
+            Self::Packed(unpacking) => {
+                let pushed = unpacking.push(piece).map_err(UnpackError::from);
+                pushed.map_err(|source| WireError::NotUnpacked { op_id, source })
+            }
+        }
+    }
+
+    fn finish(self, op_id: OpId) -> Result<TransactionPayload, WireError> {
+        match self {
+            Self::Plain(payload) => {
+                let payload = payload.finish();
+                payload.map_err(|source| WireError::Damaged { op_id, source })
+            }
+            Self::Packed(unpacking) => {
+                let payload = unpacking.finish();
+                payload.map_err(|source| WireError::NotUnpacked { op_id, source })
+            }
+        }
+    }
 }
 
 impl Assembly {
@@ -71,11 +111,12 @@ impl Assembly {
         mut open: OpenEntry,
         part: &AppendPart,
     ) -> Result<Option<Request>, WireError> {
-        let received = open.payload.received() + part.continuation.len();
+        let received = open.received + part.continuation.len();
         if !part.entries.is_empty() || part.continuation.is_empty() || received > open.length {
             return Err(WireError::OutOfOrder("a piece that does not fit its entry"));
         }
-        open.payload.push(&part.continuation);
+        open.body.push(open.log_id.into(), &part.continuation)?;
+        open.received = received;
         if received < open.length {
             self.open = Some(open);
             return Ok(None);
@@ -104,13 +145,22 @@ impl OpenEntry {
         if entry.body.len() > length {
             return Err(WireError::OutOfOrder("a piece that does not fit its entry"));
         }
-        let mut payload = PayloadAssembly::begin(length, entry.crc32c);
-        payload.push(&entry.body);
+        let mut body = match length_in_log(entry)? {
+            None => OpenBody::Plain(PayloadAssembly::begin(length, entry.crc32c)),
+            Some(in_log) => {
+                let unpacking = Unpacking::begin(in_log, entry.crc32c).map_err(UnpackError::from);
+                let unpacking =
+                    unpacking.map_err(|source| WireError::NotUnpacked { op_id, source })?;
+                OpenBody::Packed(Box::new(unpacking))
+            }
+        };
+        body.push(op_id, &entry.body)?;
         Ok(Self {
             request,
             log_id,
             length,
-            payload,
+            received: entry.body.len(),
+            body,
         })
     }
 
@@ -118,12 +168,10 @@ impl OpenEntry {
         let Self {
             mut request,
             log_id,
-            payload,
+            body,
             ..
         } = self;
-        let op_id = OpId::from(log_id);
-        let payload = payload.finish();
-        let payload = payload.map_err(|source| WireError::Damaged { op_id, source })?;
+        let payload = body.finish(log_id.into())?;
         let entry = consecutive(&request, transaction_entry(log_id, payload))?;
         request.entries.push(entry);
         Ok(request)

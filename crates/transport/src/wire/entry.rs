@@ -3,18 +3,19 @@
 
 use bytes::Bytes;
 use raft_types::{
-    AppEntry, CommittedLeaderId, Entry, EntryPayload, LogId, Membership, OpId,
-    PayloadChecksumError, Rotate, TransactionPayload,
+    AppEntry, CommittedLeaderId, Entry, EntryPayload, LogId, MAX_TRANSACTION_BYTES, Membership,
+    OpId, PayloadChecksumError, Rotate, TransactionPayload,
 };
 
 use super::error::WireError;
+use crate::compression::unpack;
 use crate::schema::{self, EntryKind};
 
 /// What an entry costs in a message on top of its body, at most.
 pub(crate) const ENTRY_OVERHEAD: usize = 64;
 
-/// An entry with its whole body.
-pub(crate) fn entry_to(entry: Entry) -> Result<schema::Entry, WireError> {
+/// An entry with its whole body, which is `packed` where there is one.
+pub(crate) fn entry_to(entry: Entry, packed: Option<Bytes>) -> Result<schema::Entry, WireError> {
     let Entry { log_id, payload } = entry;
     let mut timestamp = 0;
     let (kind, body, crc32c) = match payload {
@@ -37,7 +38,12 @@ pub(crate) fn entry_to(entry: Entry) -> Result<schema::Entry, WireError> {
             (EntryKind::Membership, Bytes::from(json), crc32c)
         }
     };
+    let (body, length_in_log) = match packed {
+        Some(packed) => (packed, body.len() as u64),
+        None => (body, 0),
+    };
     Ok(schema::Entry {
+        length_in_log,
         term: log_id.leader_id.term,
         index: log_id.index,
         kind: kind.into(),
@@ -63,8 +69,12 @@ pub(crate) fn entry_from(entry: schema::Entry) -> Result<Entry, WireError> {
     let payload = match kind_of(&entry)? {
         EntryKind::Blank => EntryPayload::Blank,
         EntryKind::Transaction => {
-            let payload = TransactionPayload::verify(entry.body, entry.crc32c);
-            let payload = payload.map_err(|source| WireError::Damaged { op_id, source })?;
+            let payload = match length_in_log(&entry)? {
+                None => TransactionPayload::verify(entry.body, entry.crc32c)
+                    .map_err(|source| WireError::Damaged { op_id, source })?,
+                Some(length) => unpack(&entry.body, length, entry.crc32c)
+                    .map_err(|source| WireError::NotUnpacked { op_id, source })?,
+            };
             EntryPayload::Normal(AppEntry::Transaction(payload))
         }
         EntryKind::Rotate => {
@@ -87,6 +97,23 @@ pub(crate) fn entry_from(entry: schema::Entry) -> Result<Entry, WireError> {
         EntryKind::Unspecified => return Err(WireError::Missing("kind of an entry")),
     };
     Ok(Entry { log_id, payload })
+}
+
+/// How many bytes the body of an entry that travels packed has in the log.
+pub(crate) fn length_in_log(entry: &schema::Entry) -> Result<Option<usize>, WireError> {
+    let length = entry.length_in_log;
+    let fits = usize::try_from(length)
+        .ok()
+        .filter(|_| length <= MAX_TRANSACTION_BYTES);
+    match fits {
+        Some(0) => Ok(None),
+        Some(length) => Ok(Some(length)),
+        None => Err(WireError::TooLong {
+            op_id: log_id_of(entry).into(),
+            length,
+            limit: MAX_TRANSACTION_BYTES,
+        }),
+    }
 }
 
 /// The entry that a transaction put together from pieces makes.

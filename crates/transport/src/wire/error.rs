@@ -3,6 +3,8 @@
 use raft_types::{OpId, PayloadChecksumError};
 use thiserror::Error;
 
+use crate::compression::UnpackError;
+
 /// A message that does not follow the protocol, or that was damaged on its way.
 #[derive(Debug, Error)]
 pub(crate) enum WireError {
@@ -41,6 +43,14 @@ pub(crate) enum WireError {
         op_id: OpId,
         /// Both checksums.
         source: PayloadChecksumError,
+    },
+    /// A packed payload that does not unpack to what was packed.
+    #[error("entry {op_id} was damaged on its way: {source}")]
+    NotUnpacked {
+        /// The entry.
+        op_id: OpId,
+        /// What is wrong with it.
+        source: UnpackError,
     },
     /// A document that this version cannot read.
     #[error("the {what} cannot be read: {reason}; run the same version on all members")]

@@ -20,7 +20,7 @@ pub(crate) use error::WireError;
 pub(crate) use proxy::{AnswerReader, AnswerWriter, RequestReader, RequestWriter};
 pub(crate) use question::{answer, answer_from, question, question_from};
 pub(crate) use report::{answered_from, reported_answer};
-pub(crate) use split::Splitter;
+pub(crate) use split::{PackedRequest, Splitter};
 pub(crate) use vote::{
     append_answer, append_result, head_of, heartbeat_request, transfer_answer, transfer_request,
     transfer_request_from, transfer_response, vote_answer, vote_request, vote_request_from,

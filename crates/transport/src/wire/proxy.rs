@@ -94,6 +94,9 @@ fn run_to(run: &TermRun) -> schema::TermRun {
     }
 }
 
+/// More than any request of the engine has.
+const MOST_ENTRIES: u64 = 1 << 20;
+
 /// The proxy's end of a session's requests.
 #[derive(Debug)]
 pub(crate) struct RequestReader {
@@ -145,7 +148,7 @@ impl RequestReader {
             entries,
             wants_report: part.wants_report,
         };
-        if !request.is_whole() {
+        if !request.is_whole() || request.len() > MOST_ENTRIES {
             return Err(WireError::OutOfOrder(
                 "entries that do not follow each other",
             ));

@@ -2,7 +2,7 @@
 //! as fit, and make a request of their own on the wire; one that is larger than a message travels
 //! alone, in pieces. The receiver never has to hold more than it is able to hand on.
 
-use std::iter::Peekable;
+use std::iter::{self, Peekable};
 use std::vec;
 
 use bytes::Bytes;
@@ -26,12 +26,31 @@ pub(crate) struct Part {
     pub(crate) ends_request_of: Option<usize>,
 }
 
+/// A request of the engine, with what its payloads were packed to.
+pub(crate) struct PackedRequest {
+    pub(crate) asked: Asked,
+    /// By the entries' places in the request; it may be shorter. None: the payload travels as it is.
+    pub(crate) packed: Vec<Option<Bytes>>,
+}
+
+impl From<Asked> for PackedRequest {
+    fn from(asked: Asked) -> Self {
+        Self {
+            asked,
+            packed: Vec::new(),
+        }
+    }
+}
+
+/// An entry, and what its payload was packed to.
+type Outgoing = (Entry, Option<Bytes>);
+
 /// The messages of one request of the engine.
 pub(crate) struct Splitter {
     vote: Vote,
     leader_commit: Option<LogId>,
     previous: Option<LogId>,
-    entries: Peekable<vec::IntoIter<Entry>>,
+    entries: Peekable<vec::IntoIter<Outgoing>>,
     /// A request without entries is a message, too.
     nothing_sent: bool,
     /// The first answer shall bring a report.
@@ -41,18 +60,20 @@ pub(crate) struct Splitter {
 }
 
 impl Splitter {
-    pub(crate) fn new(
-        Asked {
+    pub(crate) fn new(request: PackedRequest) -> Self {
+        let PackedRequest { asked, packed } = request;
+        let Asked {
             request,
             wants_report,
-        }: Asked,
-    ) -> Self {
+        } = asked;
+        let packed = packed.into_iter().chain(iter::repeat(None));
+        let entries: Vec<Outgoing> = request.entries.into_iter().zip(packed).collect();
         Self {
             wants_report,
             vote: request.vote,
             leader_commit: request.leader_commit,
             previous: request.prev_log_id,
-            entries: request.entries.into_iter().peekable(),
+            entries: entries.into_iter().peekable(),
             nothing_sent: true,
             rest: None,
         }
@@ -76,8 +97,8 @@ impl Splitter {
             }));
         };
         self.nothing_sent = false;
-        let previous = first.log_id;
-        let mut first = entry_to(first)?;
+        let previous = first.0.log_id;
+        let mut first = entry_to(first.0, first.1)?;
         let whole = size_of(&first);
         if whole > PART_BYTES {
             let piece = first.body.split_to(PART_BYTES - ENTRY_OVERHEAD);
@@ -101,8 +122,8 @@ impl Splitter {
             .entries
             .next_if(|next| bytes + bound_of(next) <= PART_BYTES)
         {
-            last = next.log_id;
-            let next = entry_to(next)?;
+            last = next.0.log_id;
+            let next = entry_to(next.0, next.1)?;
             bytes += size_of(&next);
             batch.push(next);
         }
@@ -149,8 +170,11 @@ fn size_of(entry: &schema::Entry) -> usize {
 
 /// The size of an entry, without making its body: that of a membership is taken as too large to
 /// share a message.
-fn bound_of(entry: &Entry) -> usize {
+fn bound_of((entry, packed): &Outgoing) -> usize {
     use raft_types::{AppEntry, EntryPayload};
+    if let Some(packed) = packed {
+        return packed.len() + ENTRY_OVERHEAD;
+    }
     let body = match &entry.payload {
         EntryPayload::Blank => 0,
         EntryPayload::Normal(AppEntry::Transaction(payload)) => payload.bytes().len(),

@@ -15,7 +15,7 @@ use raft_types::{
 };
 
 use super::split::PART_BYTES;
-use super::{Assembly, Splitter, WireError};
+use super::{Assembly, PackedRequest, Splitter, WireError};
 use crate::schema::{self, AppendPart, EntryKind};
 
 type Request = AppendEntriesRequest<TypeConfig>;
@@ -76,10 +76,14 @@ fn request(previous: Option<u64>, payloads: Vec<EntryPayload>) -> Request {
 
 /// All messages of a request, and the sizes of the requests on the wire.
 fn parts(request: Request) -> (Vec<AppendPart>, Vec<usize>) {
-    let mut splitter = Splitter::new(Asked {
+    cut(PackedRequest::from(Asked {
         request,
         wants_report: true,
-    });
+    }))
+}
+
+fn cut(request: PackedRequest) -> (Vec<AppendPart>, Vec<usize>) {
+    let mut splitter = Splitter::new(request);
     let mut messages = Vec::new();
     let mut sizes = Vec::new();
     while let Some(part) = splitter.next_part().unwrap() {
@@ -287,5 +291,53 @@ fn a_damaged_piece_is_found_when_the_entry_is_whole() {
     assert!(
         error.contains("entry 7.0 was damaged on its way"),
         "{error}"
+    );
+}
+
+#[test]
+fn packed_payloads_arrive_as_they_are_in_the_log() {
+    // Noise does not get smaller, so that the first one comes in pieces.
+    let mut state = 1_u32;
+    let noise = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state.to_be_bytes()[0]
+    });
+    let noise = TransactionPayload::seal(noise.take(3 << 20).collect());
+    let mut payloads = vec![EntryPayload::Normal(AppEntry::Transaction(noise))];
+    payloads.extend([2000, 100, 300 << 10].map(transaction));
+    let whole = request(Some(9), payloads);
+    let packed = whole.entries.iter().map(|entry| match &entry.payload {
+        EntryPayload::Normal(AppEntry::Transaction(payload)) if payload.bytes().len() > 100 => {
+            zstd::bulk::compress(payload.bytes(), 1)
+                .ok()
+                .map(Bytes::from)
+        }
+        _ => None,
+    });
+    let packed: Vec<_> = packed.collect();
+    assert!(
+        packed[0]
+            .as_ref()
+            .is_some_and(|packed| packed.len() > 2 * MAX_MESSAGE_BYTES)
+    );
+    let asked = Asked {
+        request: whole.clone(),
+        wants_report: true,
+    };
+    let (messages, _) = cut(PackedRequest { asked, packed });
+    assert!(messages.len() > 3, "{} messages", messages.len());
+    let entries: Vec<_> = assembled(messages.clone())
+        .unwrap()
+        .into_iter()
+        .flat_map(|request| request.entries)
+        .collect();
+    assert_eq!(entries, whole.entries);
+    let mut damaged = messages;
+    let body = &mut damaged.last_mut().unwrap().entries.last_mut().unwrap().body;
+    *body = body.iter().map(|byte| byte ^ 0x55).collect();
+    let refused = assembled(damaged).unwrap_err();
+    assert!(
+        refused.to_string().contains("damaged on its way"),
+        "{refused}"
     );
 }

@@ -208,6 +208,44 @@ pub const KEYS: &[Key] = &[
         "Regions in the order in which a leader is looked for when nobody in the last leader's region can lead. Those that are not listed come last, by name.",
     ),
     key(
+        "regions.proxy",
+        Kind::Choice(&["region", "edges", "off"]),
+        Value("\"region\""),
+        "",
+        "By which way entries reach other regions: `region` sends them to one member of each, which sends them on to the others there; `edges` follows the members' `proxy_from`; `off` sends them to every member. The same on every member.",
+    ),
+    key(
+        "regions.proxy_wait",
+        Kind::Duration {
+            min: 50,
+            max: 10_000,
+        },
+        Value("\"500ms\""),
+        "",
+        "How long a proxy waits for entries that are on their way to it before it says that it lacks them. The leader leaves a proxy that says nothing for 1.4 times as long.",
+    ),
+    key(
+        "regions.proxy_max_hops",
+        Kind::Integer { min: 1, max: 64 },
+        Value("16"),
+        "",
+        "The most proxies between a leader and a member.",
+    ),
+    key(
+        "regions.compression_level",
+        Kind::Integer { min: 0, max: 19 },
+        Value("3"),
+        "",
+        "Level of zstd for the payloads of entries that are sent to another region. 0: they are not compressed.",
+    ),
+    key(
+        "regions.compression_min_bytes",
+        Kind::Bytes { min: 64, max: GIB },
+        Value("\"1KiB\""),
+        "",
+        "Smaller payloads are sent as they are.",
+    ),
+    key(
         "tls.certificate_file",
         Kind::File,
         Value("\"\""),
@@ -625,6 +663,13 @@ pub const MEMBER_KEYS: &[Key] = &[
         "",
         "Where the other members reach it.",
     ),
+    key(
+        "members.proxy_from",
+        Kind::Text,
+        Value("\"\""),
+        "",
+        "With `regions.proxy = \"edges\"`: the name of the member that sends this one's entries on to it. Empty: it gets them from the leader.",
+    ),
 ];
 
 /// The meaning of each section, in the order of the example.
@@ -637,6 +682,10 @@ pub const SECTIONS: &[(&str, &str)] = &[
     (
         "quorum",
         "What a commit waits for, and where a leader is looked for; the same on every member",
+    ),
+    (
+        "regions",
+        "How entries travel between regions; the same on every member",
     ),
     ("tls", "TLS between members"),
     (

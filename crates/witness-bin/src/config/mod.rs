@@ -12,6 +12,7 @@ mod hooks;
 mod layers;
 mod problem;
 mod quorum_rules;
+mod regions;
 mod rules;
 mod settings;
 mod suggest;
@@ -27,6 +28,7 @@ pub use external_mysqld::ExternalMysqld;
 pub use hooks::HookSettings;
 pub use layers::Sources;
 pub use problem::{Place, Problem, Problems, Severity};
+pub use regions::RegionsSettings;
 pub use settings::{
     Config, Durability, LogSettings, LoggingSettings, MemberEntry, MysqlMode, MysqlSettings,
     MysqlTls, PasswordSource, RaftSettings, TlsSettings,

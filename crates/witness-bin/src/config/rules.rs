@@ -8,6 +8,7 @@ use super::binlog_server;
 use super::external_mysqld;
 use super::problem::Problems;
 use super::quorum_rules;
+use super::regions;
 use super::settings::own_socket;
 use super::values::Values;
 
@@ -20,6 +21,7 @@ pub(crate) fn check(values: &Values, members: &[Values], problems: &mut Problems
     own_entry(values, members, problems);
     votes(members, problems);
     quorum_rules::check(values, members, problems);
+    regions::check(values, members, problems);
     timers(values, problems);
     tls(values, problems);
     if own_kind(values, members).as_deref() == Some("database") {

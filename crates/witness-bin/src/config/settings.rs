@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::binlog_server::{self, BinlogServerSettings};
 use super::external_mysqld::{self, ExternalMysqld};
 use super::hooks::{self, HookSettings};
+use super::regions::{self, RegionsSettings};
 use super::values::Values;
 
 /// A member's whole configuration.
@@ -32,6 +33,8 @@ pub struct Config {
     pub raft: RaftSettings,
     /// What a commit waits for, and where a leader is looked for.
     pub rules: RingRules,
+    /// How entries travel between regions.
+    pub regions: RegionsSettings,
     /// TLS between members; `None` without.
     pub tls: Option<TlsSettings>,
     /// The mysqld beside a database member; `None` for a witness.
@@ -260,8 +263,11 @@ pub struct LoggingSettings {
 
 /// Builds the configuration from values that passed every check; `None` when one is missing, which
 /// the checks have reported.
-pub(crate) fn build(values: &Values, members: &[Values]) -> Option<Config> {
-    let members = members.iter().map(member).collect::<Option<Vec<_>>>()?;
+pub(crate) fn build(values: &Values, member_values: &[Values]) -> Option<Config> {
+    let members = member_values
+        .iter()
+        .map(member)
+        .collect::<Option<Vec<_>>>()?;
     let id = MemberId(values.number("member.id")?);
     let own = members.iter().find(|member| member.id == id)?.clone();
     let listen = match values.text("member.listen")? {
@@ -295,6 +301,7 @@ pub(crate) fn build(values: &Values, members: &[Values]) -> Option<Config> {
         },
         raft: raft(values)?,
         rules: rules(values)?,
+        regions: regions::build(values, member_values)?,
         tls: tls(values)?,
         mysql: match own.kind {
             MemberKind::Database => Some(mysql(values)?),

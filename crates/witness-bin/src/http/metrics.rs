@@ -13,7 +13,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use raft_types::OpId;
 
-use super::consumer_metrics;
+use super::{consumer_metrics, travel_metrics};
 use crate::status::{MemberView, Role, ViewSource};
 
 /// OpenMetrics, which Prometheus asks for and reads.
@@ -98,7 +98,8 @@ impl Collector for ViewCollector {
         page.regions(&view)?;
         page.mysql(&view)?;
         page.hooks(&view)?;
-        consumer_metrics::encode(page.0, &view)
+        consumer_metrics::encode(page.0, &view)?;
+        travel_metrics::encode(page.0, &view)
     }
 }
 

@@ -5,6 +5,7 @@ mod cluster;
 mod consumer_metrics;
 mod metrics;
 mod orders;
+mod travel_metrics;
 
 use std::sync::Arc;
 

@@ -18,7 +18,9 @@ use super::ring_handle::now_in_seconds;
 use crate::config::Config;
 use crate::hooks::HookFigures;
 use crate::http::RingOrders;
-use crate::status::{ActivityView, ConsumerView, LogView, MemberView, MysqlView, ViewSource};
+use crate::status::{
+    ActivityView, ConsumerView, LogView, MemberView, MysqlView, TravelView, ViewSource,
+};
 
 /// An order to make a ring of the configured members.
 pub(crate) struct FoundOrder {
@@ -34,6 +36,9 @@ pub(crate) type MysqlSource = Box<dyn Fn() -> MysqlView + Send + Sync>;
 /// Gives the views of those who read the member's binlog server.
 pub(crate) type ConsumerSource = Box<dyn Fn() -> Vec<ConsumerView> + Send + Sync>;
 
+/// Gives the view of how entries travel.
+pub(crate) type TravelSource = Box<dyn Fn() -> TravelView + Send + Sync>;
+
 /// See the module.
 pub(crate) struct Desk {
     pub(crate) config: Arc<Config>,
@@ -44,6 +49,7 @@ pub(crate) struct Desk {
     raft: OnceLock<Member>,
     mysql: OnceLock<MysqlSource>,
     consumers: OnceLock<ConsumerSource>,
+    travel: OnceLock<TravelSource>,
     steering: OnceLock<Arc<Steering>>,
     founding: mpsc::Sender<FoundOrder>,
     /// Taken by whoever comes to the ring.
@@ -66,6 +72,7 @@ impl Desk {
             raft: OnceLock::new(),
             mysql: OnceLock::new(),
             consumers: OnceLock::new(),
+            travel: OnceLock::new(),
             steering: OnceLock::new(),
             founding,
             founding_orders: Mutex::new(Some(founding_orders)),
@@ -141,6 +148,11 @@ impl Desk {
         drop(self.consumers.set(consumers));
     }
 
+    /// The member sends entries.
+    pub(crate) fn has_travel(&self, travel: TravelSource) {
+        drop(self.travel.set(travel));
+    }
+
     /// What the member does about a mysqld that should be the primary and cannot be it.
     pub(crate) fn gives_way(&self, words: Option<String>) {
         *lock(&self.giving_way) = words;
@@ -208,6 +220,7 @@ impl ViewSource for Desk {
                 ..mysql
             }),
             consumers: self.consumers.get().map(|consumers| consumers()),
+            travel: self.travel.get().map(|travel| travel()),
             hooks: self.config.hooks.any().then(|| self.hooks.view()),
             fault,
             now: UnixSeconds(u64::from(now_in_seconds())),

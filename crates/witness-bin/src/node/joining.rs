@@ -174,7 +174,7 @@ fn configured_members(config: &Config) -> BTreeMap<MemberId, MemberRecord> {
         .collect()
 }
 
-fn record_of(entry: &MemberEntry) -> MemberRecord {
+pub(super) fn record_of(entry: &MemberEntry) -> MemberRecord {
     MemberRecord {
         name: entry.name.clone(),
         region: entry.region.clone(),

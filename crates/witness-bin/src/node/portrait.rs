@@ -9,7 +9,7 @@ use crate::config::{Config, MemberEntry};
 use crate::hooks::HooksView;
 use crate::status::{
     ActivityView, ConsumerView, LogView, MemberName, MemberView, MysqlView, PauseView, PeerView,
-    QuorumView, RingName, Role, RosterView,
+    QuorumView, RingName, Role, RosterView, TravelView,
 };
 
 /// What the parts of a member say at one moment.
@@ -26,6 +26,8 @@ pub(crate) struct Portrait<'a> {
     pub(crate) mysql: Option<MysqlView>,
     /// None without a binlog server.
     pub(crate) consumers: Option<Vec<ConsumerView>>,
+    /// None before the member takes part.
+    pub(crate) travel: Option<TravelView>,
     pub(crate) fault: Option<String>,
     /// How its hooks did.
     pub(crate) hooks: Option<HooksView>,
@@ -87,6 +89,14 @@ impl Portrait<'_> {
             pause: raft
                 .and_then(|raft| raft.pause.clone())
                 .map(|paused| PauseView::new(paused, self.now)),
+            travel: self.travel.map(|travel| match raft.map(role) {
+                Some(Role::Leader) => travel,
+                // What is left of an earlier leadership.
+                _ => TravelView {
+                    ways: Vec::new(),
+                    ..travel
+                },
+            }),
             mysql: self.mysql,
             consumers: self.consumers,
         }

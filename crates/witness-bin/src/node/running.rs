@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use binlog_store::{LogHandle, StoreError};
 use consensus::matching::Matching;
 use consensus::{AppliedFloor, Bounds, Fault, IdentityBook, Member, MemberConfig, Timers};
+use proxy::{Board, Proxying, Records, Relay};
 use raft_types::LogId;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -21,7 +22,7 @@ use super::directory_lock::DirectoryLock;
 use super::error::NodeError;
 use super::giving_way::GivingWayTask;
 use super::identity::{Claim, open_identity};
-use super::joining::{Joined, Joining};
+use super::joining::{Joined, Joining, record_of};
 use super::log_reading::ReadableLog;
 use super::mysql::{Child, Steering, connect_options, native_source, requirements};
 use super::purging::{Retention, purge_as_configured};
@@ -31,7 +32,7 @@ use super::rotation::keep_files_within;
 use crate::config::{Config, PasswordSource};
 use crate::hooks;
 use crate::http::{Endpoints, FlushMetrics, OrderDesk, registry};
-use crate::status::{MemberView, ViewSource};
+use crate::status::{MemberView, TravelView, ViewSource};
 
 /// A member's process.
 ///
@@ -142,12 +143,21 @@ impl Node {
     async fn take_part(&self, joined: Joined) -> Result<RingHandle, NodeError> {
         let log = joined.log.handle();
         self.desk.has_log(log.clone());
-        let network = GrpcNetworkFactory::new(self.book.clone(), self.tls.clone(), self.transport);
+        let network = self.network();
         let factory = network.clone();
         let calls = Arc::new(network.clone());
         let own_log = Arc::new(log.clone());
         self.local.report_of(own_log.clone());
-        let network = Matching::new(network, own_log, &self.timers);
+        let own = record_of(&self.config.own);
+        let proxying = self.config.regions.proxy.clone();
+        let board = Board::new(self.config.own.id, &own, proxying, self.timers.lease);
+        let (viewed, counted) = (board.clone(), network.clone());
+        self.desk.has_travel(Box::new(move || {
+            let compressed = counted.compression();
+            TravelView::new(viewed.ways(), viewed.traffic().counted(), compressed)
+        }));
+        let over_proxies = Proxying::new(network.clone(), network.clone(), board.clone());
+        let sent = Matching::new(over_proxies, own_log.clone(), &self.timers);
         let mut store = joined.log;
         let returning = come_back(&mut store, self.config.own.id, calls.clone()).await?;
         let config = MemberConfig {
@@ -161,10 +171,15 @@ impl Node {
         };
         let floor = applied_floor(&log);
         let starts = Arc::new(log.clone());
-        let member = Member::start(config, store, network, calls, floor, starts).await?;
+        let member = Member::start(config, store, sent, calls, floor, starts).await?;
         self.spawn(returning.campaign_when_known(member.clone()));
         let others_of = member.clone();
         self.spawn(async move { factory.keep_connected(|| others_of.others()).await });
+        let inbound = member.inbound();
+        let records: Records = Arc::new(move |member| inbound.record(member));
+        let id = self.config.own.id;
+        let relay = Relay::new(id, own_log, network.clone(), network, board, records);
+        self.local.send_on_by(Arc::new(relay));
         self.local.attach(member.inbound());
         self.desk.has_raft(member.clone());
         if let Some(members) = joined.first_members {
@@ -176,6 +191,18 @@ impl Node {
         self.look_after(&handle)?;
         self.serve_binlog(&handle).await?;
         Ok(handle)
+    }
+
+    /// What calls the other members.
+    fn network(&self) -> GrpcNetworkFactory {
+        let (book, tls) = (self.book.clone(), self.tls.clone());
+        let region = self.config.own.region.clone();
+        match self.config.regions.compression {
+            None => GrpcNetworkFactory::new(book, tls, self.transport),
+            Some(packed) => {
+                GrpcNetworkFactory::compressing(book, tls, self.transport, region, packed)
+            }
+        }
     }
 
     async fn serve_binlog(&self, ring: &RingHandle) -> Result<(), NodeError> {

@@ -9,6 +9,7 @@ mod pause;
 mod ring_report;
 #[cfg(test)]
 pub(crate) mod sample;
+mod travel;
 mod view;
 
 pub use answers::{Answer, Question, answer};
@@ -16,6 +17,7 @@ pub use asker::Asker;
 pub use consumers::ConsumerView;
 pub use pause::PauseView;
 pub use ring_report::{Asked, MemberReport, RingReport};
+pub use travel::{FallbackView, RelayedView, SentView, TravelView};
 pub use view::{
     ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
     RosterView, ViewSource,

@@ -4,6 +4,7 @@ use consensus::quorum::{RegionQuorum, RingRules};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 
 use super::consumers::ConsumerView;
+use super::travel::{FallbackView, SentView, TravelView};
 use super::view::{
     ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
     RosterView,
@@ -59,6 +60,21 @@ pub(crate) fn database_leader() -> MemberView {
         following: false,
         lag_ms: None,
         applied_total: 0,
+    });
+    view.travel = Some(TravelView {
+        sent: vec![SentView {
+            member: MemberId(2),
+            direct_entries_total: 40,
+            direct_bytes_total: 4000,
+            proxied_entries_total: 2,
+            spared_bytes_total: 200,
+        }],
+        fallbacks: vec![FallbackView {
+            proxy: MemberId(2),
+            reason: "silent".into(),
+            times_total: 1,
+        }],
+        ..TravelView::default()
     });
     view.hooks = Some(HooksView::default());
     view.consumers = Some(vec![ConsumerView {
@@ -131,6 +147,7 @@ pub(crate) fn witness_follower() -> MemberView {
             roster(3, "witness-2", MemberKind::Witness),
         ],
         peers: Vec::new(),
+        travel: None,
         mysql: None,
         consumers: None,
         hooks: None,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::consumers::ConsumerView;
 use super::pause::PauseView;
+use super::travel::TravelView;
 use crate::hooks::HooksView;
 
 /// One member at one moment.
@@ -63,6 +64,9 @@ pub struct MemberView {
     pub roster: Vec<RosterView>,
     /// The other members, as far as it sees them.
     pub peers: Vec<PeerView>,
+    /// By which ways entries travel; nothing before it takes part.
+    #[serde(default)]
+    pub travel: Option<TravelView>,
     /// The mysqld beside it; none for a witness.
     pub mysql: Option<MysqlView>,
     /// Who reads its binlog server; none when it has no such server.

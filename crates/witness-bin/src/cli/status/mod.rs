@@ -2,6 +2,7 @@
 
 mod explained;
 mod table;
+mod travel_tree;
 
 use std::io::IsTerminal;
 use std::time::Duration;

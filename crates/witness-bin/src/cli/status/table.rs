@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::travel_tree;
 use crate::status::{MemberReport, MemberView, QuorumView, RingReport};
 use crate::terminal::Table;
 
@@ -29,6 +30,13 @@ pub(super) fn page(report: &RingReport, colours: bool) -> String {
     }
     out.push('\n');
     out.push_str(&quorum_lines(report, colours));
+    for line in report
+        .leader_view()
+        .map(travel_tree::lines)
+        .unwrap_or_default()
+    {
+        let _ = writeln!(out, "{line}");
+    }
     if let Some(pause) = &report.pause {
         let primary = report
             .members

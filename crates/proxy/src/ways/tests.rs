@@ -1,0 +1,380 @@
+//! Which way is chosen, as tables. A scene is written as lines:
+//!
+//! ```text
+//! edges w1<db w2<w1           the mode; without such a line it is by region
+//! hops 2                      the most proxies in a row
+//! kept db                     the proxy of its region at the moment
+//! apart db w1                 a pair that failed
+//! db far database 1000        a member: name, region, kind, entries that it holds (`-`: never heard), what speaks against it
+//! ```
+//!
+//! The leader is `me`, in the region `home`. A way is written as `w1: db`, from the leader's neighbour on, or as
+//! `w1: direct, since ...`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use raft_types::{MemberId, MemberKind, Region};
+
+use super::{Candidate, Scene, Way};
+use crate::policy::ProxyMode;
+
+struct Table {
+    mode: ProxyMode,
+    max_hops: usize,
+    home: Region,
+    members: BTreeMap<MemberId, Candidate>,
+    kept: BTreeMap<Region, MemberId>,
+    apart: BTreeSet<(MemberId, MemberId)>,
+}
+
+impl Table {
+    fn read(text: &str) -> Self {
+        let mut table = Self {
+            mode: ProxyMode::Region,
+            max_hops: 16,
+            home: Region("home".to_owned()),
+            members: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            apart: BTreeSet::new(),
+        };
+        let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+        // Members first, since the other lines name them.
+        for line in lines() {
+            if let [name, region, kind @ ("database" | "witness"), held, unfit @ ..] =
+                line.split_whitespace().collect::<Vec<_>>().as_slice()
+            {
+                let id = MemberId(table.members.len() as u64 + 2);
+                let member = Candidate {
+                    name: (*name).to_owned(),
+                    region: Region((*region).to_owned()),
+                    kind: match *kind {
+                        "database" => MemberKind::Database,
+                        _ => MemberKind::Witness,
+                    },
+                    held: held.parse().ok(),
+                    unfit: (!unfit.is_empty()).then(|| unfit.join(" ")),
+                };
+                table.members.insert(id, member);
+            }
+        }
+        for line in lines() {
+            table.read_setting(&line.split_whitespace().collect::<Vec<_>>());
+        }
+        table
+    }
+
+    fn read_setting(&mut self, words: &[&str]) {
+        match words {
+            ["off"] => self.mode = ProxyMode::Off,
+            ["edges", edges @ ..] => {
+                let edges = edges.iter().map(|edge| edge.split_once('<').unwrap());
+                let edges = edges.map(|(to, from)| (to.to_owned(), from.to_owned()));
+                self.mode = ProxyMode::Edges(edges.collect());
+            }
+            ["hops", hops] => self.max_hops = hops.parse().unwrap(),
+            ["kept", name] => {
+                let id = self.id(name);
+                self.kept.insert(self.members[&id].region.clone(), id);
+            }
+            ["apart", from, to] => {
+                self.apart.insert((self.id(from), self.id(to)));
+            }
+            [_, _, "database" | "witness", ..] => {}
+            other => panic!("no line of a scene: {other:?}"),
+        }
+    }
+
+    fn id(&self, name: &str) -> MemberId {
+        let mut members = self.members.iter();
+        let found = members.find(|(_, member)| member.name == name);
+        *found.unwrap_or_else(|| panic!("nobody is named {name}")).0
+    }
+
+    fn ways(&self) -> Vec<String> {
+        let scene = Scene {
+            own: MemberId(1),
+            own_region: &self.home,
+            own_name: "me",
+            mode: &self.mode,
+            max_hops: self.max_hops,
+            members: &self.members,
+            apart: &self.apart,
+        };
+        let name = |id: &MemberId| self.members[id].name.as_str();
+        let ways = self.members.keys().map(|id| {
+            let way = match scene.way(*id, &self.kept) {
+                Way::Direct(because) => format!("direct, since {because}"),
+                Way::Through(proxies) => proxies.iter().map(name).collect::<Vec<_>>().join(" "),
+            };
+            format!("{}: {way}", name(id))
+        });
+        ways.collect()
+    }
+}
+
+#[track_caller]
+fn expect(scene: &str, ways: &[&str]) {
+    assert_eq!(Table::read(scene).ways(), ways, "{scene}");
+}
+
+const PROXY: &str = "since it is the proxy of its region";
+
+#[test]
+fn a_region_gets_its_entries_through_its_database_member() {
+    expect(
+        "near home witness 1000
+         db   far  database 1000
+         w1   far  witness 1000
+         w2   far  witness 1000
+         lone other database 1000",
+        &[
+            "near: direct, since it is in the leader's region",
+            &format!("db: direct, {PROXY}"),
+            "w1: db",
+            "w2: db",
+            "lone: direct, since it is alone in its region",
+        ],
+    );
+}
+
+#[test]
+fn the_proxy_is_the_farthest_and_a_database_member_among_those_that_are_close() {
+    // Close enough: the database member, though the witnesses are ahead of it, and have smaller numbers.
+    expect(
+        "w1 far witness 2000
+         w2 far witness 1500
+         db far database 1000",
+        &["w1: db", "w2: db", &format!("db: direct, {PROXY}")],
+    );
+    // Too far behind: the witness.
+    expect(
+        "w1 far witness 2001
+         w2 far witness 1000
+         db far database 1000",
+        &[&format!("w1: direct, {PROXY}"), "w2: w1", "db: w1"],
+    );
+    // A far one among witnesses, even with the larger number.
+    expect(
+        "w1 far witness 10
+         w2 far witness 5000",
+        &["w1: w2", &format!("w2: direct, {PROXY}")],
+    );
+}
+
+#[test]
+fn the_proxy_stays_as_long_as_nothing_speaks_against_it() {
+    let far = |held: u64| {
+        format!(
+            "kept w
+             db far database 3000
+             w  far witness {held}
+             x  far witness 3000"
+        )
+    };
+    let stays = ["db: w", &format!("w: direct, {PROXY}"), "x: w"];
+    expect(&far(2000), &stays);
+    // It is farther behind than where another one would not be chosen, and not than where it is left.
+    let table = Table::read(&far(1000));
+    assert_eq!(
+        table.ways(),
+        [
+            "db: direct, since member 3 cannot send on to it: it is 2000 entries behind it",
+            &format!("w: direct, {PROXY}"),
+            "x: direct, since member 3 cannot send on to it: it is 2000 entries behind it",
+        ]
+    );
+    expect(
+        &far(999),
+        &[&format!("db: direct, {PROXY}"), "w: db", "x: db"],
+    );
+    expect(
+        "kept w
+         db far database 3000
+         w  far witness 3000 it is gone
+         x  far witness 3000",
+        &[&format!("db: direct, {PROXY}"), "w: db", "x: db"],
+    );
+}
+
+#[test]
+fn who_has_not_answered_or_failed_sends_nothing_on() {
+    expect(
+        "db far database -
+         w  far witness 7
+         x  far witness -",
+        &["db: w", &format!("w: direct, {PROXY}"), "x: w"],
+    );
+    expect(
+        "db far database -
+         w  far witness -",
+        &[
+            "db: direct, since member 3 cannot send on to it: it has not answered this leader yet",
+            "w: direct, since member 2 cannot send on to it: it has not answered this leader yet",
+        ],
+    );
+    expect(
+        "db far database 9 it was silent
+         w  far witness -",
+        &[
+            "db: direct, since member 3 cannot send on to it: it has not answered this leader yet",
+            "w: direct, since member 2 cannot send on to it: it was silent",
+        ],
+    );
+}
+
+#[test]
+fn a_pair_that_failed_is_left_and_the_proxy_is_not() {
+    expect(
+        "apart db w1
+         db far database 9
+         w1 far witness 9
+         w2 far witness 9",
+        &[
+            &format!("db: direct, {PROXY}"),
+            "w1: direct, since member 2 cannot send on to it: it failed to, a moment ago",
+            "w2: db",
+        ],
+    );
+}
+
+#[test]
+fn a_member_that_is_far_ahead_of_the_proxy_does_not_wait_for_it() {
+    // The member that is ahead is no proxy itself, since it does not answer any more.
+    let scene = |held: u64| {
+        format!(
+            "db far database 1000
+             w  far witness {held} it does not answer"
+        )
+    };
+    expect(
+        &scene(2000),
+        &[&format!("db: direct, {PROXY}"), "w: db"],
+    );
+    expect(
+        &scene(2001),
+        &[
+            &format!("db: direct, {PROXY}"),
+            "w: direct, since member 2 cannot send on to it: it is 1001 entries behind it",
+        ],
+    );
+}
+
+#[test]
+fn nothing_is_proxied_when_it_is_off() {
+    expect(
+        "off
+         db far database 9
+         w  far witness 9",
+        &[
+            "db: direct, since proxying is off",
+            "w: direct, since proxying is off",
+        ],
+    );
+}
+
+#[test]
+fn edges_are_followed_from_the_leader_to_the_member() {
+    expect(
+        "edges b<a c<b d<c
+         a home witness 9
+         b far database 9
+         c far witness 9
+         d home witness 9",
+        &[
+            "a: direct, since no edge leads to it",
+            "b: a",
+            "c: a b",
+            "d: a b c",
+        ],
+    );
+}
+
+#[test]
+fn the_chain_begins_behind_the_leader() {
+    expect(
+        "edges me<a b<me c<b d<c
+         a home witness 9
+         b far database 9
+         c far witness 9
+         d far witness 9",
+        &[
+            "a: direct, since no edge leads to it",
+            "b: direct, since no edge leads to it",
+            "c: b",
+            "d: b c",
+        ],
+    );
+}
+
+#[test]
+fn a_hop_that_is_unfit_is_left_out() {
+    let chain = |a: &str, b: &str, apart: &str| {
+        format!(
+            "edges b<a c<b
+             {apart}
+             a far database 9 {a}
+             b far witness 9 {b}
+             c far witness 9"
+        )
+    };
+    let first = "a: direct, since no edge leads to it";
+    expect(&chain("", "", ""), &[first, "b: a", "c: a b"]);
+    expect(&chain("", "it is gone", ""), &[first, "b: a", "c: a"]);
+    expect(
+        &chain("it is gone", "", ""),
+        &[
+            first,
+            "b: direct, since member 2 cannot send on to it: it is gone",
+            "c: b",
+        ],
+    );
+    expect(
+        &chain("it is gone", "it is slow", ""),
+        &[
+            first,
+            "b: direct, since member 2 cannot send on to it: it is gone",
+            "c: direct, since member 3 cannot send on to it: it is slow",
+        ],
+    );
+    expect(&chain("", "", "apart b c"), &[first, "b: a", "c: a"]);
+    expect(
+        &chain("", "", "apart a b"),
+        &[
+            first,
+            "b: direct, since member 2 cannot send on to it: it failed to, a moment ago",
+            "c: b",
+        ],
+    );
+}
+
+#[test]
+fn who_is_behind_an_unknown_name_gets_its_entries_from_the_leader() {
+    expect(
+        "edges b<stranger c<b
+         b far database 9
+         c far witness 9",
+        &["b: direct, since no edge leads to it", "c: b"],
+    );
+}
+
+#[test]
+fn no_way_is_longer_than_allowed() {
+    let chain = |hops: usize| {
+        format!(
+            "hops {hops}
+             edges b<a c<b d<c
+             a far database 9
+             b far witness 9
+             c far witness 9
+             d far witness 9"
+        )
+    };
+    let first = "a: direct, since no edge leads to it";
+    expect(&chain(2), &[first, "b: a", "c: a b", "d: b c"]);
+    expect(&chain(1), &[first, "b: a", "c: b", "d: c"]);
+    let none = |name: &str| format!("{name}: direct, since no edge leads to it");
+    expect(
+        &chain(0),
+        &[first, &none("b"), &none("c"), &none("d")],
+    );
+}

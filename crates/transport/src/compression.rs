@@ -1,0 +1,345 @@
+//! Payloads that travel to another region are compressed with zstd, once for all members that they are sent to. The checksum of
+//! an entry is always that of its payload in the log, so that whoever takes one in has checked what it unpacked.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use raft_types::{OpId, PayloadAssembly, PayloadChecksumError, TransactionPayload};
+use tokio::sync::OnceCell;
+use zstd::bulk::{Compressor, Decompressor};
+use zstd::stream::write::Decoder;
+
+/// How payloads are compressed on their way to another region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compression {
+    /// zstd's, 1 to 19.
+    pub level: i32,
+    /// Smaller payloads travel as they are, in bytes.
+    pub min_bytes: usize,
+}
+
+/// What compression spared, in bytes of payloads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CompressionFigures {
+    /// Payloads that were packed, before.
+    pub bytes_in: u64,
+    /// And after.
+    pub bytes_out: u64,
+}
+
+/// Packed payloads of the newest entries that are kept, in bytes: regions are sent an entry at about the same time.
+const KEPT_BYTES: usize = 32 << 20;
+/// What takes longer to pack than a task may take without giving way.
+const INLINE_BYTES: usize = 256 << 10;
+/// Unpacked at once, into memory that is reserved by what the sender says.
+const UNPACKED_AT_ONCE: usize = 4 << 20;
+
+/// Packs payloads, and keeps the newest.
+#[derive(Debug)]
+pub(crate) struct Packer {
+    options: Compression,
+    kept: Mutex<Kept>,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+}
+
+/// A packed payload; none where it would not get smaller.
+type Packed = Option<Bytes>;
+
+#[derive(Debug, Default)]
+struct Kept {
+    payloads: BTreeMap<OpId, Arc<OnceCell<Packed>>>,
+    bytes: usize,
+}
+
+impl Packer {
+    pub(crate) fn new(options: Compression) -> Self {
+        Self {
+            options,
+            kept: Mutex::default(),
+            bytes_in: AtomicU64::new(0),
+            bytes_out: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn figures(&self) -> CompressionFigures {
+        CompressionFigures {
+            bytes_in: self.bytes_in.load(Ordering::Relaxed),
+            bytes_out: self.bytes_out.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The payload of an entry, packed; none when it is to travel as it is.
+    pub(crate) async fn pack(&self, op_id: OpId, payload: &Bytes) -> Packed {
+        if payload.len() < self.options.min_bytes {
+            return None;
+        }
+        let cell = self.kept().payloads.entry(op_id).or_default().clone();
+        let packed = cell.get_or_init(|| self.pack_and_keep(op_id, payload.clone()));
+        packed.await.clone()
+    }
+
+    async fn pack_and_keep(&self, op_id: OpId, payload: Bytes) -> Packed {
+        let level = self.options.level;
+        let length = payload.len();
+        let packed = match length {
+            0..=INLINE_BYTES => packed(level, &payload),
+            _ => {
+                let packing = tokio::task::spawn_blocking(move || packed(level, &payload));
+                packing.await.ok().flatten()
+            }
+        };
+        if let Some(packed) = &packed {
+            self.bytes_in.fetch_add(length as u64, Ordering::Relaxed);
+            self.bytes_out
+                .fetch_add(packed.len() as u64, Ordering::Relaxed);
+        }
+        self.kept()
+            .keep(op_id, packed.as_ref().map_or(0, Bytes::len));
+        packed
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // At worst something is packed again.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    /// A place in the map costs something, too.
+    const PLACE: usize = 128;
+
+    fn keep(&mut self, newest: OpId, bytes: usize) {
+        self.bytes += bytes + Self::PLACE;
+        while self.bytes > KEPT_BYTES
+            && let Some((op_id, cell)) = self.payloads.pop_first()
+        {
+            let packed = cell
+                .get()
+                .and_then(|packed| packed.as_ref().map(Bytes::len));
+            let own = (op_id == newest).then_some(bytes);
+            let freed = own.or(packed).unwrap_or(0) + Self::PLACE;
+            self.bytes = self.bytes.saturating_sub(freed);
+        }
+    }
+}
+
+/// The payload as one frame, if that is a tenth smaller at least.
+fn packed(level: i32, payload: &[u8]) -> Packed {
+    thread_local! {
+        static PACKER: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
+    }
+    PACKER.with_borrow_mut(|packer| {
+        if packer.as_ref().is_none_or(|(known, _)| *known != level) {
+            *packer = Some((level, Compressor::new(level).ok()?));
+        }
+        let (_, compressor) = packer.as_mut()?;
+        let packed = compressor.compress(payload).ok()?;
+        (packed.len() <= payload.len() / 10 * 9).then(|| Bytes::from(packed))
+    })
+}
+
+/// Why a payload could not be unpacked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UnpackError {
+    /// It is no frame of zstd, or one of another length than was said.
+    #[error("it cannot be unpacked: {0}")]
+    Frame(#[from] io::Error),
+    /// It is not what was packed.
+    #[error(transparent)]
+    Checksum(#[from] PayloadChecksumError),
+}
+
+/// Unpacks a payload that is here as a whole, and checks it.
+pub(crate) fn unpack(
+    packed: &[u8],
+    length: usize,
+    crc32c: u32,
+) -> Result<TransactionPayload, UnpackError> {
+    if length > UNPACKED_AT_ONCE {
+        let mut unpacking = Unpacking::begin(length, crc32c)?;
+        unpacking.push(packed)?;
+        return unpacking.finish();
+    }
+    thread_local! {
+        static UNPACKER: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+    }
+    let unpacked = UNPACKER.with_borrow_mut(|unpacker| {
+        let unpacker = match unpacker {
+            Some(unpacker) => unpacker,
+            None => unpacker.insert(Decompressor::new()?),
+        };
+        unpacker.decompress(packed, length)
+    })?;
+    if unpacked.len() != length {
+        return Err(wrong_length(unpacked.len(), length).into());
+    }
+    Ok(TransactionPayload::verify(Bytes::from(unpacked), crc32c)?)
+}
+
+fn wrong_length(found: usize, said: usize) -> io::Error {
+    io::Error::other(format!("it has {found} bytes, and {said} were said"))
+}
+
+/// A payload that comes packed and in pieces.
+pub(crate) struct Unpacking {
+    decoder: Decoder<'static, Sink>,
+    length: usize,
+}
+
+struct Sink {
+    payload: PayloadAssembly,
+    length: usize,
+}
+
+impl Unpacking {
+    pub(crate) fn begin(length: usize, crc32c: u32) -> io::Result<Self> {
+        let payload = PayloadAssembly::begin(length, crc32c);
+        let decoder = Decoder::new(Sink { payload, length })?;
+        Ok(Self { decoder, length })
+    }
+
+    pub(crate) fn push(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.decoder.write_all(piece)
+    }
+
+    pub(crate) fn finish(mut self) -> Result<TransactionPayload, UnpackError> {
+        self.decoder.flush()?;
+        let sink = self.decoder.into_inner();
+        match sink.payload.received() {
+            received if received == self.length => Ok(sink.payload.finish()?),
+            received => Err(wrong_length(received, self.length).into()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Unpacking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unpacking")
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        if self.payload.received() + piece.len() > self.length {
+            return Err(wrong_length(
+                self.payload.received() + piece.len(),
+                self.length,
+            ));
+        }
+        self.payload.push(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(length: usize) -> Bytes {
+        (0..length).map(|at| b"row of an order "[at % 16]).collect()
+    }
+
+    fn noise(length: usize) -> Bytes {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[3]
+        };
+        (0..length).map(|_| next()).collect()
+    }
+
+    fn packer() -> Packer {
+        Packer::new(Compression {
+            level: 3,
+            min_bytes: 1024,
+        })
+    }
+
+    #[tokio::test]
+    async fn a_payload_is_packed_once_and_unpacks_to_what_it_was() {
+        let packer = packer();
+        for length in [1024, 300 << 10, 6 << 20] {
+            let payload = text(length);
+            let crc32c = crc32c::crc32c(&payload);
+            let op_id = OpId::new(1, length as u64);
+            let packed = packer.pack(op_id, &payload).await.unwrap();
+            assert!(packed.len() < length / 5);
+            let again = packer.pack(op_id, &payload).await.unwrap();
+            assert_eq!(again.as_ptr(), packed.as_ptr(), "packed a second time");
+            let whole = unpack(&packed, length, crc32c).unwrap();
+            assert_eq!(whole.bytes(), &payload);
+            let mut unpacking = Unpacking::begin(length, crc32c).unwrap();
+            for piece in packed.chunks(100) {
+                unpacking.push(piece).unwrap();
+            }
+            assert_eq!(unpacking.finish().unwrap().bytes(), &payload);
+        }
+        let figures = packer.figures();
+        assert_eq!(figures.bytes_in, (1024 + (300 << 10) + (6 << 20)) as u64);
+        assert!(figures.bytes_out < figures.bytes_in / 5);
+    }
+
+    #[tokio::test]
+    async fn what_is_small_or_does_not_get_smaller_travels_as_it_is() {
+        let packer = packer();
+        assert!(packer.pack(OpId::new(1, 1), &text(1023)).await.is_none());
+        assert!(packer.pack(OpId::new(1, 2), &noise(5000)).await.is_none());
+        assert_eq!(packer.figures(), CompressionFigures::default());
+    }
+
+    #[tokio::test]
+    async fn only_so_much_is_kept() {
+        let packer = Packer::new(Compression {
+            level: 1,
+            min_bytes: 1,
+        });
+        let mut payload = noise(100 << 10).to_vec();
+        payload.extend_from_slice(&text(100 << 10));
+        let payload = Bytes::from(payload);
+        for index in 0..1000 {
+            assert!(packer.pack(OpId::new(1, index), &payload).await.is_some());
+        }
+        let kept = packer.kept();
+        assert!(kept.bytes <= KEPT_BYTES && kept.bytes > KEPT_BYTES / 2);
+        let there: usize = kept
+            .payloads
+            .values()
+            .filter_map(|cell| {
+                cell.get()?
+                    .as_ref()
+                    .map(|packed| packed.len() + Kept::PLACE)
+            })
+            .sum();
+        assert_eq!(there, kept.bytes);
+    }
+
+    #[test]
+    fn what_was_damaged_or_lies_about_its_length_is_refused() {
+        let payload = text(2000);
+        let crc32c = crc32c::crc32c(&payload);
+        let frame = packed(3, &payload).unwrap();
+        assert!(unpack(&frame, 2000, crc32c).is_ok());
+        assert!(unpack(&frame, 2000, crc32c ^ 1).is_err());
+        for length in [0, 1999, 2001, UNPACKED_AT_ONCE + 1] {
+            assert!(unpack(&frame, length, crc32c).is_err(), "{length}");
+        }
+        assert!(unpack(b"no frame", 2000, crc32c).is_err());
+        assert!(unpack(&frame[..frame.len() - 1], 2000, crc32c).is_err());
+        let mut short = Unpacking::begin(2000, crc32c).unwrap();
+        short.push(&frame[..frame.len() / 2]).unwrap();
+        assert!(short.finish().is_err());
+    }
+}

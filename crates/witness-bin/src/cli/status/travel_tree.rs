@@ -1,0 +1,114 @@
+//! The tree by which entries reach the members, when some of them reach one over another.
+
+use std::collections::BTreeMap;
+
+use raft_types::MemberId;
+
+use crate::status::{MemberView, RosterView};
+
+/// The lines, the leader first; none when everybody gets the entries from the leader.
+pub(super) fn lines(leader: &MemberView) -> Vec<String> {
+    let Some(travel) = &leader.travel else {
+        return Vec::new();
+    };
+    if travel.ways.iter().all(|way| way.through.is_empty()) {
+        return Vec::new();
+    }
+    let own = leader.member.id;
+    let mut below: BTreeMap<MemberId, Vec<&RosterView>> = BTreeMap::new();
+    for member in leader.roster.iter().filter(|member| member.id != own) {
+        let way = travel.ways.iter().find(|way| way.member == member.id);
+        let from = way.and_then(|way| way.through.last().copied());
+        below.entry(from.unwrap_or(own)).or_default().push(member);
+    }
+    // Whoever sends on stands behind those that do not: the tree is read from top to bottom.
+    let mut lines = vec![format!("Entries travel from `{}`", leader.member.name)];
+    draw(own, "", &below, &mut lines);
+    lines
+}
+
+fn draw(
+    from: MemberId,
+    indent: &str,
+    below: &BTreeMap<MemberId, Vec<&RosterView>>,
+    lines: &mut Vec<String>,
+) {
+    // A member is below one other only; the ways were chosen at different moments, and a circle would not end.
+    if lines.len() > below.values().map(Vec::len).sum::<usize>() {
+        return;
+    }
+    let members = below.get(&from).map(Vec::as_slice).unwrap_or_default();
+    for (at, member) in members.iter().enumerate() {
+        let (branch, deeper) = match at + 1 == members.len() {
+            true => ("└─ ", "   "),
+            false => ("├─ ", "│  "),
+        };
+        let record = &member.record;
+        lines.push(format!(
+            "{indent}{branch}{} ({})",
+            record.name, record.region
+        ));
+        draw(member.id, &format!("{indent}{deeper}"), below, lines);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proxy::WayView;
+    use raft_types::{MemberRecord, Region};
+
+    use super::*;
+    use crate::status::TravelView;
+    use crate::status::sample::database_leader;
+
+    fn leader(ways: &[(u64, &[u64])]) -> MemberView {
+        let mut view = database_leader();
+        let names = ["a-db", "a-w", "b-db", "b-w1", "b-w2", "c-w"];
+        view.roster = names
+            .iter()
+            .zip(1..)
+            .map(|(name, id)| RosterView {
+                id: MemberId(id),
+                voter: true,
+                record: MemberRecord {
+                    name: (*name).to_owned(),
+                    region: Region(name[..1].to_owned()),
+                    ..MemberRecord::default()
+                },
+            })
+            .collect();
+        view.member.name = "a-db".to_owned();
+        view.travel = Some(TravelView {
+            ways: ways
+                .iter()
+                .map(|(member, through)| WayView {
+                    member: MemberId(*member),
+                    through: through.iter().copied().map(MemberId).collect(),
+                    because: None,
+                })
+                .collect(),
+            ..TravelView::default()
+        });
+        view
+    }
+
+    #[test]
+    fn members_stand_below_those_who_send_on_to_them() {
+        let view = leader(&[(4, &[3]), (5, &[3]), (6, &[3, 5])]);
+        let expected = "\
+Entries travel from `a-db`
+├─ a-w (a)
+└─ b-db (b)
+   ├─ b-w1 (b)
+   └─ b-w2 (b)
+      └─ c-w (c)";
+        assert_eq!(lines(&view).join("\n"), expected);
+    }
+
+    #[test]
+    fn nothing_is_drawn_where_nothing_is_sent_on_and_a_circle_ends() {
+        assert!(lines(&leader(&[(4, &[])])).is_empty());
+        let circle = leader(&[(2, &[3]), (3, &[2]), (4, &[1])]);
+        assert!(lines(&circle).len() < 10);
+    }
+}

@@ -1,0 +1,105 @@
+//! By which ways the entries of the log travel to the members, and what proxies and compression spare.
+
+use proxy::{Counted, WayView};
+use raft_types::MemberId;
+use serde::{Deserialize, Serialize};
+use transport::CompressionFigures;
+
+/// See the module. Numbers count since the process started; bytes are those of payloads.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TravelView {
+    /// The ways in use; only the leader has any.
+    pub ways: Vec<WayView>,
+    /// What was sent, by member.
+    pub sent: Vec<SentView>,
+    /// How often a proxy was left, and why.
+    pub fallbacks: Vec<FallbackView>,
+    /// What this member sent on for others.
+    pub relayed: RelayedView,
+    /// Bytes of payloads that were compressed for another region.
+    pub compressed_bytes_total: u64,
+    /// What they were compressed to.
+    pub compressed_to_bytes_total: u64,
+}
+
+/// What was sent to one member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentView {
+    /// To whom.
+    pub member: MemberId,
+    /// Entries that were sent from here.
+    pub direct_entries_total: u64,
+    /// Their payloads.
+    pub direct_bytes_total: u64,
+    /// Entries of which a proxy was sent the op ids.
+    pub proxied_entries_total: u64,
+    /// Their payloads, which did not leave from here for this member.
+    pub spared_bytes_total: u64,
+}
+
+/// Why a proxy was left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FallbackView {
+    /// The proxy.
+    pub proxy: MemberId,
+    /// The reason, one word.
+    pub reason: String,
+    /// How often.
+    pub times_total: u64,
+}
+
+/// What a member did as a proxy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RelayedView {
+    /// Streams that leaders opened.
+    pub streams_total: u64,
+    /// Entries that were sent on.
+    pub entries_total: u64,
+    /// Their payloads.
+    pub bytes_total: u64,
+    /// Streams that ended because an entry was not here.
+    pub missing_total: u64,
+    /// Streams that ended because the next member could not be called.
+    pub cannot_call_total: u64,
+    /// Streams that were refused.
+    pub refused_total: u64,
+}
+
+impl TravelView {
+    /// Of what the parts counted.
+    pub(crate) fn new(
+        ways: Vec<WayView>,
+        counted: Counted,
+        compressed: CompressionFigures,
+    ) -> Self {
+        let sent = counted.members.into_iter().map(|(member, sent)| SentView {
+            member,
+            direct_entries_total: sent.direct_entries,
+            direct_bytes_total: sent.direct_bytes,
+            proxied_entries_total: sent.proxied_entries,
+            spared_bytes_total: sent.spared_bytes,
+        });
+        let fallbacks = counted.fallbacks.into_iter();
+        let fallbacks = fallbacks.map(|((proxy, reason), times_total)| FallbackView {
+            proxy,
+            reason: reason.to_owned(),
+            times_total,
+        });
+        let relayed = counted.relayed;
+        Self {
+            ways,
+            sent: sent.collect(),
+            fallbacks: fallbacks.collect(),
+            relayed: RelayedView {
+                streams_total: relayed.sessions,
+                entries_total: relayed.entries,
+                bytes_total: relayed.bytes,
+                missing_total: relayed.missing,
+                cannot_call_total: relayed.cannot_call,
+                refused_total: relayed.refused,
+            },
+            compressed_bytes_total: compressed.bytes_in,
+            compressed_to_bytes_total: compressed.bytes_out,
+        }
+    }
+}
