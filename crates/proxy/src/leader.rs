@@ -2,14 +2,14 @@
 //! stream of the engine begins with, it ends with: another way means another stream, and what was not answered on the first
 //! is sent again by the engine, so that there is one state of what a member has, whatever the way.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use consensus::matching::{Answered, Asked, ReportingNetwork, RpcResult};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt, TryFutureExt, stream};
+use futures::{FutureExt, Stream, StreamExt, stream};
 use openraft::OptionalSend;
-use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError};
+use openraft::errors::{ReplicationClosed, StreamingError};
 use openraft::network::{
     Backoff, NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
     RaftNetworkFactory,
@@ -19,17 +19,13 @@ use openraft::raft::{
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::type_config::alias::SnapshotOf;
-use raft_types::{
-    MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, TypeConfig, Vote,
-};
-use tokio::sync::Notify;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use raft_types::{MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
+use tokio::time::Instant;
 
 use crate::board::Board;
-use crate::calls::{LineBroken, ProxyAnswers, ProxyCalls};
-use crate::patience::Patience;
-use crate::request::{Outstanding, ProxyAnswer, ProxyRequest, payload_bytes};
-use crate::standing::Failure;
+use crate::calls::ProxyCalls;
+use crate::request::payload_bytes;
+use crate::session::{Session, look_interval};
 use crate::ways::Way;
 
 /// A factory of clients that send over proxies. Put it around the real factory.
@@ -202,194 +198,6 @@ where
             }
         }
     })
-}
-
-fn look_interval(board: &Board) -> Interval {
-    let look = board.options().look();
-    let mut looks = interval_at(Instant::now() + look, look);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    looks
-}
-
-/// What the two ends of a session share.
-#[derive(Debug)]
-struct UnderWay {
-    state: Mutex<(Outstanding, Patience)>,
-    room: Notify,
-}
-
-impl UnderWay {
-    fn lock(&self) -> MutexGuard<'_, (Outstanding, Patience)> {
-        // Every change leaves the state whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn wait_for_room(&self) {
-        loop {
-            let answered = self.room.notified();
-            tokio::pin!(answered);
-            answered.as_mut().enable();
-            if self.lock().0.bytes() < REPLICATION_WINDOW_BYTES {
-                return;
-            }
-            answered.await;
-        }
-    }
-}
-
-/// One stream of the engine over proxies.
-struct Session {
-    answers: ProxyAnswers,
-    under_way: Arc<UnderWay>,
-    looks: Interval,
-    board: Board,
-    proxies: Vec<MemberId>,
-    target: MemberId,
-}
-
-impl Session {
-    fn open<C: ProxyCalls>(
-        calls: &C,
-        board: Board,
-        proxies: &[MemberId],
-        target: MemberId,
-        requests: BoxStream<'static, Asked>,
-    ) -> Self {
-        let now = Instant::now();
-        let under_way = Arc::new(UnderWay {
-            state: Mutex::new((Outstanding::default(), Patience::new(board.options(), now))),
-            room: Notify::new(),
-        });
-        let sent = sent(requests, under_way.clone(), board.clone(), target);
-        let mut onward = proxies.iter().copied().chain([target]);
-        let proxy = onward.next().unwrap_or(target);
-        let answers = match board.record(proxy) {
-            // The opening is a part of it, which has to be done in time like the rest.
-            Some(record) => calls
-                .open(proxy, &record, onward.collect(), sent)
-                .try_flatten_stream()
-                .boxed(),
-            None => stream::once(async { Err(LineBroken("nothing is known of it".to_owned())) })
-                .boxed(),
-        };
-        Self {
-            answers,
-            under_way,
-            looks: look_interval(&board),
-            board,
-            proxies: proxies.to_vec(),
-            target,
-        }
-    }
-
-    fn into_answers<'s>(self) -> BoxStream<'s, RpcResult<Answered>> {
-        stream::unfold(Some(self), |session| async move {
-            let mut session = session?;
-            match session.next().await {
-                Ok(Some(answered)) => Some((Ok(answered), Some(session))),
-                Ok(None) => None,
-                Err(failure) => {
-                    let Self {
-                        board,
-                        proxies,
-                        target,
-                        ..
-                    } = &session;
-                    board.failed(proxies, *target, &failure, Instant::now());
-                    Some((Err(another_way(&failure)), None))
-                }
-            }
-        })
-        .boxed()
-    }
-
-    /// The member's next answer; none when all is answered and nothing more is sent.
-    async fn next(&mut self) -> Result<Option<Answered>, Failure> {
-        loop {
-            let said = tokio::select! {
-                said = self.answers.next() => said,
-                _ = self.looks.tick() => {
-                    match self.under_way.lock().1.over(Instant::now()) {
-                        None => continue,
-                        Some(failure) => return Err(failure),
-                    }
-                }
-            };
-            let now = Instant::now();
-            let mut under_way = self.under_way.lock();
-            let (outstanding, patience) = &mut *under_way;
-            match said {
-                Some(Ok(ProxyAnswer::Answered(answered))) => {
-                    let known = outstanding.answered(&answered);
-                    known.map_err(|_| Failure::Nonsense)?;
-                    patience.answered(now, !outstanding.is_empty());
-                    drop(under_way);
-                    self.under_way.room.notify_one();
-                    self.board.answered(self.target, &answered, now);
-                    return Ok(Some(answered));
-                }
-                Some(Ok(ProxyAnswer::SentOn(_))) => patience.sign_of_life(now),
-                Some(Ok(ProxyAnswer::Missing {
-                    op_id,
-                    purged: false,
-                })) => {
-                    return Err(Failure::Lacks(op_id));
-                }
-                Some(Ok(ProxyAnswer::Missing {
-                    op_id,
-                    purged: true,
-                })) => {
-                    return Err(Failure::Purged(op_id));
-                }
-                Some(Ok(ProxyAnswer::CannotCall { member, why })) => {
-                    tracing::debug!(%member, why, "a proxy cannot send on");
-                    return Err(Failure::CannotCall(member));
-                }
-                Some(Ok(ProxyAnswer::Refused(why))) => {
-                    tracing::warn!(proxies = ?self.proxies, why, "a proxy refuses to send on");
-                    return Err(Failure::Refused);
-                }
-                Some(Err(broken)) => {
-                    tracing::debug!(proxies = ?self.proxies, %broken, "the line to a proxy broke");
-                    return Err(Failure::Unreachable);
-                }
-                None if outstanding.is_empty() => return Ok(None),
-                None => return Err(Failure::Unreachable),
-            }
-        }
-    }
-}
-
-/// The requests without what their entries carry, as fast as answers make room.
-fn sent(
-    requests: BoxStream<'static, Asked>,
-    under_way: Arc<UnderWay>,
-    board: Board,
-    target: MemberId,
-) -> BoxStream<'static, ProxyRequest> {
-    stream::unfold(requests, move |mut requests| {
-        let (under_way, board) = (under_way.clone(), board.clone());
-        async move {
-            under_way.wait_for_room().await;
-            let asked = requests.next().await?;
-            let entries = &asked.request.entries;
-            let bytes = payload_bytes(entries);
-            board.traffic().proxied(target, entries.len(), bytes);
-            let request = ProxyRequest::from(&asked);
-            let mut state = under_way.lock();
-            state.0.sent(request.clone(), bytes);
-            state.1.sent(Instant::now());
-            drop(state);
-            Some((request, requests))
-        }
-    })
-    .boxed()
-}
-
-/// The engine tries again at once, and another way is chosen then.
-fn another_way(failure: &Failure) -> RPCError<TypeConfig> {
-    let words = format!("the proxy is left: {failure}");
-    RPCError::Network(NetworkError::from_string(words))
 }
 
 impl<N: ReportingNetwork, C: ProxyCalls> NetStreamAppend<TypeConfig> for ProxyingClient<N, C> {

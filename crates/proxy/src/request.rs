@@ -105,8 +105,8 @@ impl From<&Asked> for ProxyRequest {
 /// What a proxy says.
 #[derive(Debug, Clone)]
 pub enum ProxyAnswer {
-    /// What the member answered. Requests may be answered together: an answer that covers the later ones is one to the
-    /// earlier ones, too.
+    /// What the member answered, in the order of the requests. One that was cut into several has several answers, the last of
+    /// them to its last entry. An answer that goes beyond a request is one to it, too.
     Answered(Answered),
     /// Everything up to this index was sent on, and is not answered yet; the proxy lives.
     SentOn(u64),
@@ -133,9 +133,6 @@ pub enum ProxyAnswer {
 pub(crate) struct Outstanding {
     requests: VecDeque<Waiting>,
     bytes: usize,
-    /// What an answer has covered last, as a request without entries behind it. A request without entries is covered by the
-    /// answer to the one before it, and its own answer, which says the same, comes after that.
-    covered: Option<ProxyRequest>,
 }
 
 #[derive(Debug)]
@@ -166,8 +163,7 @@ impl Outstanding {
 
     /// Takes an answer in, and with it every request that it covers.
     pub(crate) fn answered(&mut self, answered: &Answered) -> Result<(), NotAsked> {
-        let waiting = self.requests.iter().map(|waiting| &waiting.request);
-        let mut asked = self.covered.iter().chain(waiting);
+        let mut asked = self.requests.iter().map(|waiting| &waiting.request);
         let oldest = asked.clone().next().ok_or(NotAsked)?;
         match &answered.result {
             Ok(matching) => {
@@ -191,19 +187,17 @@ impl Outstanding {
         }
     }
 
+    /// Of those that end with this entry, one: each has an answer of its own. There are several where one has no entries, or
+    /// where the first of a stream was widened.
     fn cover(&mut self, matching: Option<LogId>) {
-        while self
-            .requests
-            .front()
-            .is_some_and(|front| front.request.last() <= matching)
+        while let Some(last) = self.requests.front().map(|front| front.request.last())
+            && last <= matching
             && let Some(front) = self.requests.pop_front()
         {
             self.bytes -= front.bytes;
-            self.covered = Some(ProxyRequest {
-                previous: front.request.last(),
-                entries: Vec::new(),
-                ..front.request
-            });
+            if last == matching {
+                break;
+            }
         }
     }
 }
@@ -219,4 +213,76 @@ pub(crate) fn payload_bytes(entries: &[Entry]) -> usize {
     const EACH: usize = 64;
     const _: () = assert!(EACH < MAX_MESSAGE_BYTES);
     entries.iter().map(|entry| of_entry(entry) + EACH).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::MemberId;
+
+    use super::*;
+
+    fn at(index: u64) -> LogId {
+        OpId::new(3, index).into()
+    }
+
+    /// Entries behind `previous`, up to `last`.
+    fn request(previous: u64, last: u64) -> ProxyRequest {
+        let run = TermRun {
+            term: 3,
+            first: previous + 1,
+            last,
+        };
+        ProxyRequest {
+            vote: Vote::new_committed(3, MemberId(1)),
+            previous: Some(at(previous)),
+            leader_commit: None,
+            entries: Vec::from_iter((previous < last).then_some(run)),
+            wants_report: false,
+        }
+    }
+
+    fn says(outstanding: &mut Outstanding, index: u64) -> Result<(), NotAsked> {
+        outstanding.answered(&Answered {
+            result: Ok(Some(at(index))),
+            report: None,
+        })
+    }
+
+    #[test]
+    fn a_request_without_entries_has_an_answer_of_its_own() {
+        let mut outstanding = Outstanding::default();
+        outstanding.sent(request(4, 6), 20);
+        outstanding.sent(request(6, 6), 0);
+        assert_eq!(says(&mut outstanding, 6), Ok(()));
+        assert!(!outstanding.is_empty(), "the commit mark is not answered");
+        assert_eq!(outstanding.bytes(), 0);
+        assert_eq!(says(&mut outstanding, 6), Ok(()));
+        assert!(outstanding.is_empty());
+        assert_eq!(says(&mut outstanding, 6), Err(NotAsked));
+    }
+
+    #[test]
+    fn requests_that_overlap_are_answered_one_after_the_other() {
+        let mut outstanding = Outstanding::default();
+        // The first of a stream, with more than the engine asked for; the engine goes on behind what it asked.
+        outstanding.sent(request(60, 64), 40);
+        outstanding.sent(request(62, 64), 20);
+        outstanding.sent(request(64, 66), 20);
+        // Each is cut into several.
+        for index in [61, 62, 63, 64, 63, 64, 65, 66] {
+            assert_eq!(says(&mut outstanding, index), Ok(()), "{index}");
+        }
+        assert!(outstanding.is_empty());
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_not_believed() {
+        let mut outstanding = Outstanding::default();
+        assert_eq!(says(&mut outstanding, 1), Err(NotAsked));
+        outstanding.sent(request(4, 6), 20);
+        assert_eq!(says(&mut outstanding, 3), Err(NotAsked));
+        assert_eq!(says(&mut outstanding, 7), Err(NotAsked));
+        assert_eq!(says(&mut outstanding, 5), Ok(()));
+        assert_eq!(outstanding.bytes(), 20, "a part is not all");
+    }
 }

@@ -101,6 +101,7 @@ impl Scene<'_> {
             return Way::Direct(Because::Alone);
         };
         match self.mode {
+            _ if self.max_hops == 0 => Way::Direct(Because::Off),
             ProxyMode::Off => Way::Direct(Because::Off),
             ProxyMode::Region => self.by_region(target, member, current),
             ProxyMode::Edges(edges) => self.by_edges(target, member, edges),
@@ -187,7 +188,8 @@ impl Scene<'_> {
         let mut next = (target, member);
         let mut name = member.name.as_str();
         let mut left_out = None;
-        // A member that the ring does not have ends the way: whoever is behind it gets its entries from the leader.
+        // A member that the ring does not have ends the way: whoever is behind it gets its entries from the leader. So does one
+        // that is on it already: edges are checked where they are written, and are no circles then.
         for _ in 0..self.max_hops {
             let Some(from) = edges.get(name).filter(|from| *from != self.own_name) else {
                 break;
@@ -195,6 +197,9 @@ impl Scene<'_> {
             let Some((id, proxy)) = self.named(from) else {
                 break;
             };
+            if id == target || proxies.contains(&id) {
+                break;
+            }
             let hindered = match (&proxy.unfit, proxy.held) {
                 (None, Some(_)) => self.hinders(id, next.0, next.1),
                 _ => Some(why_unfit(proxy)),

@@ -82,9 +82,11 @@ impl Ring {
             ));
             let seat = Seat {
                 book,
-                kind: MemberKind::Database,
+                record: records[&id].clone(),
                 timers: Timers::default(),
                 config: TransportConfig::default(),
+                proxying: proxy::ProxyOptions::off(),
+                sends_on: None,
                 tls: None,
             };
             let node = runtime.block_on(seat.start(listener, MemoryDisk::default()));

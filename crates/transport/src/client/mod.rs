@@ -2,6 +2,7 @@
 
 mod admin;
 mod answers;
+mod commit_news;
 mod endpoint;
 mod greeting;
 mod network;

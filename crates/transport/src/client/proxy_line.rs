@@ -13,6 +13,7 @@ use proxy::{LineBroken, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest};
 use raft_types::{MemberId, MemberRecord};
 use tokio::sync::mpsc;
 
+use super::commit_news;
 use super::network::GrpcNetworkFactory;
 use super::peers::Peer;
 use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyFrame, ProxyPart};
@@ -69,7 +70,7 @@ impl OpenLine {
     }
 }
 
-/// Takes a session out of its line, however it ends.
+/// Takes a session out of its line, however it ends. Shared by who listens and who sends: when it is gone, nothing more is sent.
 struct Seat {
     line: Arc<OpenLine>,
     session: u32,
@@ -80,12 +81,15 @@ impl Drop for Seat {
         if let Some(sessions) = self.line.sessions().as_mut() {
             sessions.remove(&self.session);
         }
-        // Whoever serves it there shall stop, if the line is still there.
-        let _ = self.line.parts.send(ProxyPart {
-            session: self.session,
-            ends: true,
-            ..ProxyPart::default()
-        });
+        // Whoever serves it there shall stop, if the line is still there. Said once it means that no more requests come, and
+        // what is sent on is still answered; said again it means that nobody listens.
+        for _ in 0..2 {
+            let _ = self.line.parts.send(ProxyPart {
+                session: self.session,
+                ends: true,
+                ..ProxyPart::default()
+            });
+        }
     }
 }
 
@@ -175,9 +179,9 @@ impl ProxyCalls for GrpcNetworkFactory {
             let (seat, said) = peer.proxy_line.session(&peer);
             let writer = RequestWriter::new(seat.session, onward);
             let reader = AnswerReader::new(&first.vote);
-            let parts = seat.line.parts.clone();
+            let seat = Arc::new(seat);
             let requests = stream::iter([first]).chain(requests).boxed();
-            let sending = tokio::spawn(send(writer, requests, parts));
+            let sending = tokio::spawn(send(writer, requests, seat.clone()));
             let session = Session {
                 seat,
                 said,
@@ -192,9 +196,11 @@ impl ProxyCalls for GrpcNetworkFactory {
 
 async fn send(
     mut writer: RequestWriter,
-    mut requests: BoxStream<'static, ProxyRequest>,
-    parts: mpsc::UnboundedSender<ProxyPart>,
+    requests: BoxStream<'static, ProxyRequest>,
+    seat: Arc<Seat>,
 ) {
+    let parts = &seat.line.parts;
+    let mut requests = std::pin::pin!(commit_news::joined(requests));
     while let Some(request) = requests.next().await {
         let Some(part) = writer.write(&request) else {
             break;
@@ -207,7 +213,7 @@ async fn send(
 }
 
 struct Session {
-    seat: Seat,
+    seat: Arc<Seat>,
     said: mpsc::UnboundedReceiver<Said>,
     reader: AnswerReader,
     sending: tokio::task::JoinHandle<()>,

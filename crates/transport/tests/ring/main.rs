@@ -14,6 +14,8 @@ mod founding;
 mod frozen_connection;
 mod greetings;
 mod one_way_partition;
+mod proxy_sessions;
+mod proxying;
 mod replication_window;
 mod reports;
 mod stalled_entries;

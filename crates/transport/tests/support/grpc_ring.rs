@@ -14,6 +14,7 @@ use consensus::{
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use proxy::{Board, ProxyOptions, ProxyService, Proxying, Records, Relay};
 use raft_types::{
     AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, PauseMark, Region, RingId,
     TransactionPayload,
@@ -60,6 +61,8 @@ pub(crate) struct Node {
     pub(crate) factory: GrpcNetworkFactory,
     pub(crate) member: Member,
     pub(crate) server: RunningServer,
+    /// What it knows of the ways to the others.
+    pub(crate) board: Board,
 }
 
 /// A ring; members are numbered from 1.
@@ -68,6 +71,9 @@ pub(crate) struct GrpcRing {
     pub(crate) timers: Timers,
     pub(crate) tls: Option<TlsMaterial>,
     pub(crate) config: TransportConfig,
+    pub(crate) proxying: ProxyOptions,
+    /// Who sends on for leaders, where it is not the member's relay.
+    pub(crate) sends_on: Option<Arc<dyn ProxyService>>,
     pub(crate) records: BTreeMap<MemberId, MemberRecord>,
     pub(crate) nodes: BTreeMap<MemberId, Node>,
 }
@@ -99,6 +105,22 @@ impl GrpcRing {
         kinds: &[MemberKind],
         timers: Timers,
     ) -> (Self, BTreeMap<MemberId, Wire>) {
+        Self::wired(kinds, timers, None).await
+    }
+
+    /// The same, where this sends on for leaders.
+    pub(crate) async fn sending_on_by(
+        kinds: &[MemberKind],
+        service: Arc<dyn ProxyService>,
+    ) -> (Self, BTreeMap<MemberId, Wire>) {
+        Self::wired(kinds, TIMERS, Some(service)).await
+    }
+
+    async fn wired(
+        kinds: &[MemberKind],
+        timers: Timers,
+        sends_on: Option<Arc<dyn ProxyService>>,
+    ) -> (Self, BTreeMap<MemberId, Wire>) {
         let (mut records, listeners) = places(kinds).await;
         let mut wires = BTreeMap::new();
         for (id, record) in &mut records {
@@ -107,8 +129,26 @@ impl GrpcRing {
             wires.insert(*id, wire);
         }
         let config = TransportConfig::for_timers(&timers);
-        let ring = Self::made_of(records, listeners, timers, None, config).await;
-        (ring, wires)
+        let ring = Self {
+            sends_on,
+            ..Self::empty(records, timers, config)
+        };
+        (ring.running(listeners).await, wires)
+    }
+
+    /// A ring whose members are in these regions, and send entries to other regions through proxies there.
+    pub(crate) async fn proxying(places_of: &[(&str, MemberKind)]) -> Self {
+        let kinds: Vec<_> = places_of.iter().map(|(_, kind)| *kind).collect();
+        let (mut records, listeners) = places(&kinds).await;
+        for (record, (region, _)) in records.values_mut().zip(places_of) {
+            record.region = Region((*region).to_owned());
+        }
+        let config = TransportConfig::for_timers(&TIMERS);
+        let ring = Self {
+            proxying: ProxyOptions::default(),
+            ..Self::empty(records, TIMERS, config)
+        };
+        ring.running(listeners).await
     }
 
     async fn made_of(
@@ -118,14 +158,33 @@ impl GrpcRing {
         tls: Option<TlsMaterial>,
         config: TransportConfig,
     ) -> Self {
-        let mut ring = Self {
+        let ring = Self {
+            tls,
+            ..Self::empty(records, timers, config)
+        };
+        ring.running(listeners).await
+    }
+
+    /// A ring of which nobody runs yet, and nobody is to proxy.
+    fn empty(
+        records: BTreeMap<MemberId, MemberRecord>,
+        timers: Timers,
+        config: TransportConfig,
+    ) -> Self {
+        Self {
             id: RingId::random(),
             timers,
-            tls,
+            tls: None,
             config,
+            proxying: ProxyOptions::off(),
+            sends_on: None,
             records,
             nodes: BTreeMap::new(),
-        };
+        }
+    }
+
+    async fn running(self, listeners: Vec<(MemberId, TcpListener)>) -> Self {
+        let mut ring = self;
         for (id, listener) in listeners {
             ring.start(id, listener, MemoryDisk::default()).await;
         }
@@ -156,9 +215,11 @@ impl GrpcRing {
     pub(crate) async fn start(&mut self, id: MemberId, listener: TcpListener, disk: MemoryDisk) {
         let seat = Seat {
             book: self.book(id),
-            kind: self.records[&id].kind,
+            record: self.records[&id].clone(),
             timers: self.timers,
             config: self.config,
+            proxying: self.proxying.clone(),
+            sends_on: self.sends_on.clone(),
             tls: self.tls.clone(),
         };
         let node = seat.start(listener, disk).await;
@@ -222,9 +283,11 @@ impl GrpcRing {
 /// What a member is before it runs.
 pub(crate) struct Seat {
     pub(crate) book: Arc<IdentityBook>,
-    pub(crate) kind: MemberKind,
+    pub(crate) record: MemberRecord,
     pub(crate) timers: Timers,
     pub(crate) config: TransportConfig,
+    pub(crate) proxying: ProxyOptions,
+    pub(crate) sends_on: Option<Arc<dyn ProxyService>>,
     pub(crate) tls: Option<TlsMaterial>,
 }
 
@@ -233,9 +296,11 @@ impl Seat {
     pub(crate) async fn start(self, listener: TcpListener, disk: MemoryDisk) -> Node {
         let Self {
             book,
-            kind,
+            record,
             timers,
             config,
+            proxying,
+            sends_on,
             tls,
         } = self;
         let local = Arc::new(LocalMember::new(book.clone(), Arc::new(NoStatus)));
@@ -244,9 +309,11 @@ impl Seat {
         let identity = book.identity();
         let member_config = MemberConfig {
             timers,
-            ..MemberConfig::new(identity.ring.ring().unwrap(), identity.member, kind)
+            ..MemberConfig::new(identity.ring.ring().unwrap(), identity.member, record.kind)
         };
-        let network = Matching::new(factory.clone(), Arc::new(disk.clone()), &timers);
+        let board = Board::new(identity.member, &record, proxying, timers.lease);
+        let network = Proxying::new(factory.clone(), factory.clone(), board.clone());
+        let network = Matching::new(network, Arc::new(disk.clone()), &timers);
         local.report_of(Arc::new(disk.clone()));
         let member = Member::start(
             member_config,
@@ -257,6 +324,17 @@ impl Seat {
             Arc::new(disk.clone()),
         );
         let member = member.await.unwrap();
+        let inbound = member.inbound();
+        let known: Records = Arc::new(move |id| inbound.record(id));
+        let relay = Relay::new(
+            identity.member,
+            Arc::new(disk.clone()),
+            factory.clone(),
+            factory.clone(),
+            board.clone(),
+            known,
+        );
+        local.send_on_by(sends_on.unwrap_or_else(|| Arc::new(relay)));
         local.attach(member.inbound());
         Node {
             book,
@@ -264,6 +342,7 @@ impl Seat {
             factory,
             member,
             server,
+            board,
         }
     }
 }

@@ -150,7 +150,9 @@ impl Node {
         self.local.report_of(own_log.clone());
         let own = record_of(&self.config.own);
         let proxying = self.config.regions.proxy.clone();
-        let board = Board::new(self.config.own.id, &own, proxying, self.timers.lease);
+        // Two leases: one heartbeat that is late changes no route.
+        let heard_within = self.timers.lease * 2;
+        let board = Board::new(self.config.own.id, &own, proxying, heard_within);
         let (viewed, counted) = (board.clone(), network.clone());
         self.desk.has_travel(Box::new(move || {
             let compressed = counted.compression();

@@ -1,0 +1,150 @@
+//! What went over each link between two members.
+
+use std::collections::BTreeMap;
+use std::ops::{Add, Sub};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use raft_types::MemberId;
+
+/// The most payload in one segment of TCP on an Ethernet, with timestamps.
+const SEGMENT_BYTES: u64 = 1448;
+/// The headers of IPv4 and of TCP with timestamps.
+const SEGMENT_HEADER_BYTES: u64 = 52;
+
+/// What a link is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Lane {
+    /// Entries, heartbeats, votes: all that one member says to another for itself.
+    Own,
+    /// The sessions that a proxy sends on for.
+    Proxied,
+}
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Heading {
+    /// The one that calls.
+    There,
+    /// The one that is called.
+    Back,
+}
+
+/// One member calls the other, and one of them sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct LinkId {
+    pub(crate) from: MemberId,
+    pub(crate) to: MemberId,
+    pub(crate) lane: Lane,
+    pub(crate) heading: Heading,
+}
+
+/// What went over a link, over all of its connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    /// Payload of TCP: all of HTTP/2 and gRPC.
+    pub(crate) bytes: u64,
+    /// Readings of the forwarder: about as many as writings of the members.
+    pub(crate) messages: u64,
+    /// As few segments as these readings fit into.
+    segments: u64,
+}
+
+impl Count {
+    /// With the headers of TCP and IP; segments that only acknowledge are not in it.
+    pub(crate) fn bytes_with_headers(self) -> u64 {
+        self.bytes + self.segments * SEGMENT_HEADER_BYTES
+    }
+}
+
+impl Add for Count {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            messages: self.messages + other.messages,
+            segments: self.segments + other.segments,
+        }
+    }
+}
+
+impl Sub for Count {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes - other.bytes,
+            messages: self.messages - other.messages,
+            segments: self.segments - other.segments,
+        }
+    }
+}
+
+impl std::iter::Sum for Count {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), Add::add)
+    }
+}
+
+/// The counter of a link, while it is in use.
+#[derive(Debug, Default)]
+pub(crate) struct Counter {
+    bytes: AtomicU64,
+    messages: AtomicU64,
+    segments: AtomicU64,
+}
+
+impl Counter {
+    pub(crate) fn read(&self, bytes: usize) {
+        let bytes = bytes as u64;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.messages.fetch_add(1, Ordering::Relaxed);
+        let segments = bytes.div_ceil(SEGMENT_BYTES);
+        self.segments.fetch_add(segments, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> Count {
+        Count {
+            bytes: self.bytes.load(Ordering::Relaxed),
+            messages: self.messages.load(Ordering::Relaxed),
+            segments: self.segments.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// All links of a ring.
+#[derive(Debug, Default)]
+pub(crate) struct Links(BTreeMap<LinkId, Arc<Counter>>);
+
+impl Links {
+    pub(crate) fn counter(&mut self, link: LinkId) -> Arc<Counter> {
+        self.0.entry(link).or_default().clone()
+    }
+
+    pub(crate) fn now(&self) -> Counts {
+        let counts = self.0.iter().map(|(link, counter)| (*link, counter.now()));
+        Counts(counts.collect())
+    }
+}
+
+/// What went over all links until a moment, or between two.
+#[derive(Clone, Debug)]
+pub(crate) struct Counts(BTreeMap<LinkId, Count>);
+
+impl Counts {
+    /// What came after `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let later = self.0.iter().map(|(link, count)| {
+            let before = earlier.0.get(link).copied().unwrap_or_default();
+            (*link, *count - before)
+        });
+        Self(later.collect())
+    }
+
+    /// Over all links that are `wanted`.
+    pub(crate) fn over(&self, wanted: impl Fn(&LinkId) -> bool) -> Count {
+        let links = self.0.iter().filter(|(link, _)| wanted(link));
+        links.map(|(_, count)| *count).sum()
+    }
+}

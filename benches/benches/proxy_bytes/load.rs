@@ -1,0 +1,144 @@
+//! The clients.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use consensus::{Member, Outcome, Term};
+use raft_types::{AppEntry, TransactionPayload};
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use super::postman::Postman;
+
+/// Beyond this much payload a second, vanilla Raft to nineteen members in one process would measure the processor.
+const PACED_BYTES_PER_S: usize = 4 << 20;
+/// Beyond this much payload under way at once, the bench would measure its own buffers.
+const CLIENTS_BYTES: usize = 4 << 20;
+
+/// How commits come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Load {
+    /// One client that commits at an even pace, one entry at a time: 200 a second, or fewer of large ones.
+    Low,
+    /// As many clients as the entries' size allows, 64 at most, each of which waits for its answer before it asks again.
+    Busy,
+}
+
+impl Load {
+    pub(crate) const BOTH: [Self; 2] = [Self::Low, Self::Busy];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Busy => "busy",
+        }
+    }
+
+    /// In words, for entries of a size.
+    pub(crate) fn words(self, entry_bytes: usize) -> String {
+        match self {
+            Self::Low => format!("{} a second", pace(entry_bytes)),
+            Self::Busy => format!("{} clients", clients(entry_bytes)),
+        }
+    }
+}
+
+fn pace(entry_bytes: usize) -> u32 {
+    (PACED_BYTES_PER_S / entry_bytes).clamp(1, 200) as u32
+}
+
+fn clients(entry_bytes: usize) -> u32 {
+    (CLIENTS_BYTES / entry_bytes).clamp(1, 64) as u32
+}
+
+/// A commit as its client saw it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Commit {
+    pub(crate) index: u64,
+    pub(crate) asked: Instant,
+    pub(crate) answered: Instant,
+}
+
+/// Who commits what.
+#[derive(Clone)]
+pub(crate) struct Client {
+    member: Member,
+    term: Term,
+    /// Noise: nothing between here and there makes it shorter.
+    payload: Bytes,
+}
+
+impl Client {
+    pub(crate) fn new(member: Member, term: Term, entry_bytes: usize) -> Self {
+        let mut payload = vec![0; entry_bytes];
+        fastrand::Rng::with_seed(entry_bytes as u64).fill(&mut payload);
+        Self {
+            member,
+            term,
+            payload: payload.into(),
+        }
+    }
+
+    async fn commit(&self) -> Result<Commit> {
+        let payload = TransactionPayload::seal(self.payload.clone());
+        let asked = Instant::now();
+        let proposed = self
+            .member
+            .propose(AppEntry::Transaction(payload), self.term);
+        match proposed.await?.outcome().await {
+            Outcome::Committed(op_id) => Ok(Commit {
+                index: op_id.index,
+                asked,
+                answered: Instant::now(),
+            }),
+            other => bail!("the leadership changed in the middle of the bench: {other:?}"),
+        }
+    }
+
+    /// Puts a load on the leader for `time`.
+    pub(crate) async fn load(
+        &self,
+        load: Load,
+        postman: &Postman,
+        time: Duration,
+    ) -> Result<Vec<Commit>> {
+        match load {
+            Load::Low => self.paced(postman, time).await,
+            Load::Busy => self.closed(time).await,
+        }
+    }
+
+    async fn paced(&self, postman: &Postman, time: Duration) -> Result<Vec<Commit>> {
+        let pace = pace(self.payload.len());
+        let interval = Duration::from_secs(1) / pace;
+        let mut commits = Vec::new();
+        let begun = Instant::now();
+        for number in 0..(time.as_secs_f64() * f64::from(pace)) as u32 {
+            postman.wait_until(begun + interval * number).await;
+            commits.push(self.commit().await?);
+        }
+        Ok(commits)
+    }
+
+    async fn closed(&self, time: Duration) -> Result<Vec<Commit>> {
+        let begun = Instant::now();
+        let mut working = JoinSet::new();
+        for _ in 0..clients(self.payload.len()) {
+            let client = self.clone();
+            working.spawn(async move {
+                let mut commits = Vec::new();
+                while begun.elapsed() < time {
+                    commits.push(client.commit().await?);
+                }
+                anyhow::Ok(commits)
+            });
+        }
+        let mut commits = Vec::new();
+        while let Some(done) = working.join_next().await {
+            commits.extend(done.context("a client panicked")??);
+        }
+        Ok(commits)
+    }
+}

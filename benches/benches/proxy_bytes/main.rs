@@ -1,0 +1,168 @@
+//! What a proxy spares the distance, and what it costs: bytes and messages over each link per commit, commit latency, and how
+//! far distant witnesses are behind, with and without proxies, by the size of entries.
+//!
+//! The topology is that of the paper on Raft at Meta: a primary with two witnesses, five followers with two witnesses each, two
+//! learners, six regions. Members and their gRPC are real and in one process; logs are in memory. Between every two members
+//! stands a forwarder that counts what TCP carries, HTTP/2 and heartbeats included, and takes its time: 30 ms one way between
+//! regions, 0.1 ms inside of one. Entries are noise, so that no compression changes what they weigh. Rounds are interleaved.
+//!
+//! `cargo bench --bench proxy_bytes` prints the tables and writes `target/figures/proxy_bytes.json`. With `-- --quick` it is
+//! short, for a look, and writes nothing.
+
+mod addressed;
+mod arrivals;
+mod forwarder;
+mod links;
+mod load;
+#[allow(
+    clippy::unwrap_used,
+    dead_code,
+    reason = "shared with the tests, which need more of it"
+)]
+#[path = "../../../crates/consensus/tests/support/memory_log.rs"]
+mod memory_log;
+#[allow(
+    dead_code,
+    reason = "shared with another bench, which needs more of it"
+)]
+#[path = "../quorum_latency/postman.rs"]
+mod postman;
+mod report;
+mod ring;
+mod sample;
+mod topology;
+mod variant;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use testkit::figures::Figures;
+
+use arrivals::Arrivals;
+use load::{Client, Load};
+use postman::Postman;
+use report::Report;
+use ring::Ring;
+use sample::{Sample, Seen};
+use topology::{ACROSS, INSIDE};
+use variant::Variant;
+
+/// How much is measured.
+struct Plan {
+    rounds: usize,
+    sizes: Vec<usize>,
+    /// For each load.
+    time: Duration,
+    /// Before it, under the same load.
+    warm_up: Duration,
+}
+
+impl Plan {
+    fn whole() -> Self {
+        Self {
+            rounds: 3,
+            sizes: vec![100, 500, 5_000, 50_000, 1_000_000],
+            time: Duration::from_secs(4),
+            warm_up: Duration::from_secs(1),
+        }
+    }
+
+    fn quick() -> Self {
+        Self {
+            rounds: 1,
+            sizes: vec![500],
+            time: Duration::from_secs(1),
+            warm_up: Duration::from_millis(300),
+        }
+    }
+}
+
+/// What is still under way after the last entry has arrived: its answer, the news that it is committed, and the answer to that.
+const LAST_WORDS: Duration = ACROSS.saturating_mul(4);
+
+async fn settle(ring: &Ring) -> Result<()> {
+    ring.all_have_all().await?;
+    tokio::time::sleep(LAST_WORDS).await;
+    Ok(())
+}
+
+async fn measure(
+    variant: Variant,
+    entry_bytes: usize,
+    plan: &Plan,
+    postman: &Postman,
+) -> Result<Vec<Sample>> {
+    let ring = Ring::make(variant, postman).await?;
+    let term = ring.serving().await?;
+    let client = Client::new(ring.leader().clone(), term, entry_bytes);
+    let mut samples = Vec::new();
+    for load in Load::BOTH {
+        client.load(load, postman, plan.warm_up).await?;
+        settle(&ring).await?;
+        let destinations = match variant {
+            Variant::Vanilla => ring.topology.behind_followers().collect(),
+            Variant::Proxied => ring.behind_proxies().await?,
+        };
+        let arrivals = Arrivals::watch(&ring, ring.topology.remote_witnesses());
+        let (counts, fallbacks) = (ring.counts(), ring.fallbacks());
+        let begun = Instant::now();
+        let commits = client.load(load, postman, plan.time).await?;
+        let time = begun.elapsed();
+        settle(&ring).await?;
+        let seen = Seen {
+            lags_ms: arrivals.lags_ms(&commits),
+            commits,
+            time,
+            destinations,
+            counts: ring.counts().since(&counts),
+            fallbacks: ring.fallbacks() - fallbacks,
+        };
+        let what = (variant, load, entry_bytes);
+        samples.push(Sample::of(what, &ring.topology, seen)?);
+    }
+    drop(client);
+    ring.end().await;
+    Ok(samples)
+}
+
+async fn run(plan: &Plan) -> Result<Report> {
+    let postman = Postman::start();
+    let mut samples = Vec::new();
+    for round in 0..plan.rounds {
+        for &size in &plan.sizes {
+            let mut variants = Variant::BOTH;
+            // None always follows the other.
+            variants.rotate_left(round % Variant::BOTH.len());
+            for variant in variants {
+                let name = variant.name();
+                eprintln!("round {} of {}: {size} B, {name}", round + 1, plan.rounds);
+                samples.extend(measure(variant, size, plan, &postman).await?);
+            }
+        }
+    }
+    Report::of(&samples, &plan.sizes)
+}
+
+fn main() -> Result<()> {
+    // `cargo test` runs benches, too: then it shows that all of it works, and measures nothing of worth.
+    let short = ["--test", "--quick"];
+    let quick = std::env::args().any(|argument| short.contains(&argument.as_str()));
+    let plan = if quick { Plan::quick() } else { Plan::whole() };
+    let mut figures = Figures::new("proxy_bytes", "cargo bench --bench proxy_bytes")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let report = runtime.block_on(run(&plan))?;
+    print!("{}", report.tables());
+    if quick {
+        return Ok(());
+    }
+    figures.set("rounds", plan.rounds)?;
+    figures.set("time_of_a_load_ms", plan.time.as_millis() as u64)?;
+    figures.set("one_way_across_regions_ms", ACROSS.as_secs_f64() * 1e3)?;
+    figures.set("one_way_inside_a_region_ms", INSIDE.as_secs_f64() * 1e3)?;
+    report.put_into(&mut figures)?;
+    println!("figures: {}", figures.write()?.display());
+    Ok(())
+}

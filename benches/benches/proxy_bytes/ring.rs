@@ -1,0 +1,250 @@
+//! The ring in this process: real members over gRPC with logs in memory, and a link for each pair of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use consensus::matching::Matching;
+use consensus::quorum::{QuorumPolicy, RingRules};
+use consensus::{
+    AppliedFloor, Identity, IdentityBook, IdentityFile, LogOrigin, Member, MemberConfig, RingState,
+    Term, Timers,
+};
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use proxy::{Board, Proxying, Relay};
+use raft_types::{MemberId, MemberRecord, OwnLog, RingId};
+use tokio::net::TcpListener;
+use transport::{
+    GrpcNetworkFactory, LocalMember, RunningServer, StatusSource, TransportConfig, serve,
+};
+
+use super::addressed::{Addressed, Doors};
+use super::forwarder::{Forwarder, Journey};
+use super::links::{Counts, Heading, Lane, LinkId, Links};
+use super::memory_log::MemoryDisk;
+use super::postman::Postman;
+use super::topology::{LEADER, Topology};
+use super::variant::Variant;
+
+const READY_LIMIT: Duration = Duration::from_secs(30);
+/// How often a state is looked at that nothing tells of.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// See the module.
+pub(crate) struct Ring {
+    pub(crate) topology: Topology,
+    nodes: BTreeMap<MemberId, Node>,
+    links: Links,
+    _forwarders: Vec<Forwarder>,
+}
+
+/// One process, as it were.
+struct Node {
+    member: Member,
+    disk: MemoryDisk,
+    board: Board,
+    server: RunningServer,
+}
+
+impl Ring {
+    pub(crate) async fn make(variant: Variant, postman: &Postman) -> Result<Self> {
+        let topology = Topology::new();
+        let mut listeners = BTreeMap::new();
+        let mut records = topology.records().clone();
+        for (id, record) in &mut records {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            record.address = listener.local_addr()?.to_string();
+            listeners.insert(*id, listener);
+        }
+        let (mut links, mut forwarders) = (Links::default(), Vec::new());
+        let mut nodes = BTreeMap::new();
+        let ring = RingId::random();
+        for (id, listener) in listeners {
+            let mut doors = Doors::new();
+            for (to, record) in records.iter().filter(|(to, _)| **to != id) {
+                let target: SocketAddr = record.address.parse()?;
+                for lane in [Lane::Own, Lane::Proxied] {
+                    let mut counter = |heading| {
+                        links.counter(LinkId {
+                            from: id,
+                            to: *to,
+                            lane,
+                            heading,
+                        })
+                    };
+                    let journey = Journey {
+                        postman: postman.clone(),
+                        one_way: topology.one_way(id, *to),
+                        there: counter(Heading::There),
+                        back: counter(Heading::Back),
+                    };
+                    let forwarder = Forwarder::start(target, journey).await?;
+                    doors.insert((*to, lane), forwarder.address());
+                    forwarders.push(forwarder);
+                }
+            }
+            let node = start(ring, id, &records[&id], listener, doors, variant).await?;
+            nodes.insert(id, node);
+        }
+        let ring = Self {
+            topology,
+            nodes,
+            links,
+            _forwarders: forwarders,
+        };
+        ring.leader().bootstrap(records).await?;
+        Ok(ring)
+    }
+
+    pub(crate) fn leader(&self) -> &Member {
+        &self.nodes[&LEADER].member
+    }
+
+    /// Waits until the primary takes commits.
+    pub(crate) async fn serving(&self) -> Result<Term> {
+        let mut leadership = self.leader().leadership();
+        let serves = leadership.wait_for(|now| now.serving_term().is_some());
+        let serves = tokio::time::timeout(READY_LIMIT, serves);
+        let now = serves.await.context("the founder does not lead")??;
+        now.serving_term().context("the founder leads no more")
+    }
+
+    /// Waits until each region has its proxy and all others there get their entries through it, and says who these are.
+    pub(crate) async fn behind_proxies(&self) -> Result<BTreeSet<MemberId>> {
+        let expected = self.topology.behind_followers().count();
+        let all = async {
+            loop {
+                let ways = self.board().ways().into_iter();
+                let through = ways.filter(|way| !way.through.is_empty());
+                let members: BTreeSet<_> = through.map(|way| way.member).collect();
+                if members.len() == expected {
+                    return members;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let chosen = tokio::time::timeout(READY_LIMIT, all).await;
+        chosen.with_context(|| format!("no proxies: {:?}", self.board().ways()))
+    }
+
+    /// How often the leader has left a proxy.
+    pub(crate) fn fallbacks(&self) -> u64 {
+        self.board().traffic().counted().fallbacks.values().sum()
+    }
+
+    /// What went over the links so far.
+    pub(crate) fn counts(&self) -> Counts {
+        self.links.now()
+    }
+
+    /// The log of a member.
+    pub(crate) fn log(&self, member: MemberId) -> &dyn OwnLog {
+        &self.nodes[&member].disk
+    }
+
+    /// Waits until all have what the leader has.
+    pub(crate) async fn all_have_all(&self) -> Result<()> {
+        let behind = *self.log(LEADER).appended().borrow();
+        for id in self.nodes.keys() {
+            let mut appended = self.log(*id).appended();
+            let has_it = appended.wait_for(|held| *held >= behind);
+            let has_it = tokio::time::timeout(READY_LIMIT, has_it).await;
+            has_it.with_context(|| format!("member {id} does not get its entries"))??;
+        }
+        Ok(())
+    }
+
+    /// Stops all members, so that nothing of this ring runs beside the next one.
+    pub(crate) async fn end(self) {
+        let nodes = self.nodes.into_values();
+        join_all(nodes.map(|node| async move {
+            node.member.shutdown().await;
+            node.server.shutdown().await;
+        }))
+        .await;
+    }
+
+    fn board(&self) -> &Board {
+        &self.nodes[&LEADER].board
+    }
+}
+
+/// Starts a member as the binary does, with a log in memory.
+async fn start(
+    ring: RingId,
+    id: MemberId,
+    record: &MemberRecord,
+    listener: TcpListener,
+    doors: Doors,
+    variant: Variant,
+) -> Result<Node> {
+    let timers = Timers::default();
+    let config = TransportConfig::for_timers(&timers);
+    let identity = Identity {
+        member: id,
+        incarnation: record.incarnation,
+        ring: RingState::Belongs { ring },
+    };
+    let origin = LogOrigin::default();
+    let book = Arc::new(IdentityBook::new(identity, origin, Box::new(NoFile)));
+    let local = Arc::new(LocalMember::new(book.clone(), Arc::new(NoStatus)));
+    let server = serve(listener, local.clone(), None, &config)?;
+
+    let factory = || GrpcNetworkFactory::new(book.clone(), None, config);
+    let network = Addressed::new(factory(), factory(), doors);
+    let disk = MemoryDisk::default();
+    let log: Arc<dyn OwnLog> = Arc::new(disk.clone());
+    let board = Board::new(id, record, variant.options(), timers.longest_election());
+    let proxying = Proxying::new(network.clone(), network.clone(), board.clone());
+    let matching = Matching::new(proxying, log.clone(), &timers);
+    local.report_of(log.clone());
+    let member = Member::start(
+        MemberConfig {
+            timers,
+            rules: RingRules {
+                policy: QuorumPolicy::SingleRegionDynamic,
+                ..RingRules::default()
+            },
+            ..MemberConfig::new(ring, id, record.kind)
+        },
+        disk.open(),
+        matching,
+        Arc::new(network.clone()),
+        AppliedFloor::default(),
+        Arc::new(disk.clone()),
+    )
+    .await?;
+    let inbound = member.inbound();
+    local.attach(inbound.clone());
+    let records = Arc::new(move |member| inbound.record(member));
+    let relay = Relay::new(id, log, network.clone(), network, board.clone(), records);
+    local.send_on_by(Arc::new(relay));
+    Ok(Node {
+        member,
+        disk,
+        board,
+        server,
+    })
+}
+
+/// An identity file that nobody reads again.
+struct NoFile;
+
+impl IdentityFile for NoFile {
+    fn write(&self, _: &Identity, _: &LogOrigin) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Nobody asks.
+struct NoStatus;
+
+impl StatusSource for NoStatus {
+    fn status(&self) -> BoxFuture<'_, Vec<u8>> {
+        async { Vec::new() }.boxed()
+    }
+}

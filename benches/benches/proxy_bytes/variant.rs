@@ -1,0 +1,32 @@
+//! What is measured beside each other.
+
+use proxy::ProxyOptions;
+use serde::Serialize;
+
+/// How entries reach other regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Variant {
+    /// Every member gets them from the leader.
+    Vanilla,
+    /// One of each region does, and sends them on.
+    Proxied,
+}
+
+impl Variant {
+    pub(crate) const BOTH: [Self; 2] = [Self::Vanilla, Self::Proxied];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Vanilla => "vanilla",
+            Self::Proxied => "proxied",
+        }
+    }
+
+    pub(crate) fn options(self) -> ProxyOptions {
+        match self {
+            Self::Vanilla => ProxyOptions::off(),
+            Self::Proxied => ProxyOptions::default(),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+use std::time::Duration;
+
+use consensus::matching::{Answered, Asked};
+use futures::future::{self, BoxFuture};
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
+use openraft::raft::AppendEntriesRequest;
+use raft_types::{MemberId, MemberRecord, Vote};
+
+use super::Session;
+use crate::board::Board;
+use crate::calls::{LineBroken, ProxyAnswers, ProxyCalls};
+use crate::policy::ProxyOptions;
+use crate::request::{ProxyAnswer, ProxyRequest};
+
+/// A proxy that answers everything and never says that a session is over, as when it has lost its line.
+#[derive(Clone)]
+struct NeverOver;
+
+impl ProxyCalls for NeverOver {
+    fn open(
+        &self,
+        _: MemberId,
+        _: &MemberRecord,
+        _: Vec<MemberId>,
+        requests: BoxStream<'static, ProxyRequest>,
+    ) -> BoxFuture<'static, Result<ProxyAnswers, LineBroken>> {
+        let answers = requests.map(|request| {
+            Ok(ProxyAnswer::Answered(Answered {
+                result: Ok(request.last()),
+                report: None,
+            }))
+        });
+        let answers = answers.chain(stream::pending());
+        future::ready(Ok(answers.boxed())).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_over_when_all_is_answered_although_its_proxy_does_not_say_so() {
+    let [own, proxy, target] = [1, 2, 3].map(MemberId);
+    let (record, heard_within) = (MemberRecord::default(), Duration::from_secs(1));
+    let board = Board::new(own, &record, ProxyOptions::default(), heard_within);
+    board.begin(proxy, &record);
+    let asked = Asked {
+        request: AppendEntriesRequest {
+            vote: Vote::new_committed(3, own),
+            prev_log_id: None,
+            entries: Vec::new(),
+            leader_commit: None,
+        },
+        wants_report: false,
+    };
+    let requests = stream::iter([asked.clone(), asked]).boxed();
+    let session = Session::open(&NeverOver, board, &[proxy], target, requests);
+    let answers = session.into_answers().collect::<Vec<_>>();
+    let answers = tokio::time::timeout(Duration::from_secs(3600), answers).await;
+    let answers = answers.expect("it is over");
+    assert_eq!(answers.len(), 2);
+    assert!(answers.iter().all(Result::is_ok));
+}

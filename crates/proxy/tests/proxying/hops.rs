@@ -1,0 +1,101 @@
+//! Ways through more than one proxy.
+
+use proxy::{ProxyMode, ProxyOptions};
+use raft_types::MemberId;
+
+use crate::support::lines::Behaviour;
+use crate::support::ring::{Ring, TERM};
+
+/// Entries go from the leader to 2, on to 3, and on to 4; 2 and 3 have some already.
+async fn chain() -> Ring {
+    let edges = [("m3", "m2"), ("m4", "m3")];
+    let edges = edges.map(|(to, from)| (to.to_owned(), from.to_owned()));
+    let options = ProxyOptions {
+        mode: ProxyMode::Edges(edges.into()),
+        ..ProxyOptions::default()
+    };
+    let mut ring = Ring::with(options, 2);
+    ring.log(1).push(TERM, 5);
+    ring.bring_up(2).await;
+    ring.bring_up(3).await;
+    ring
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_arrive_over_two_proxies() {
+    let mut ring = chain().await;
+    let put_back = |ring: &Ring| [2, 3].map(|id| ring.relayed(id).entries);
+    let [before, _] = put_back(&ring);
+    let mut stream = ring.stream(4).await;
+    stream.send(0..2);
+    stream.send(2..5);
+    assert_eq!(stream.matching().await, Some(1));
+    assert_eq!(stream.matching().await, Some(4));
+    assert_eq!(ring.way(4), [2, 3]);
+    assert_eq!(ring.log(4).all(), ring.log(1).all());
+    let received = ring.members.received(MemberId(4));
+    assert!(received.iter().all(|request| request.from == MemberId(3)));
+    assert_eq!(put_back(&ring), [before, 5], "the last one puts back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_cannot_be_called_by_the_one_before_it_is_left_out() {
+    let mut ring = chain().await;
+    ring.lines.set(MemberId(3), Behaviour::Dead);
+    let mut stream = ring.stream(4).await;
+    stream.send(0..5);
+    // The leader tries to call it itself, which fails as well.
+    for expected in ["cannot call member 3", "cannot be reached"] {
+        let over = stream.answer().await.unwrap().unwrap_err();
+        assert!(over.to_string().contains(expected), "{over}");
+        stream.open_another().await;
+        stream.send(0..5);
+    }
+    assert_eq!(stream.matching().await, Some(4));
+    assert_eq!(ring.way(4), [2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_its_proxy_cannot_call_is_called_by_the_one_before() {
+    let mut ring = chain().await;
+    ring.members.cut(MemberId(3), MemberId(4));
+    let mut stream = ring.stream(4).await;
+    stream.send(0..5);
+    let over = stream.answer().await.unwrap().unwrap_err();
+    assert!(over.to_string().contains("cannot call member 4"), "{over}");
+    stream.open_another().await;
+    stream.send(0..5);
+    assert_eq!(stream.matching().await, Some(4));
+    assert_eq!(ring.way(4), [2]);
+    assert_eq!(ring.relayed(3).cannot_call, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_last_proxy_lacks_comes_from_the_one_before() {
+    let mut ring = chain().await;
+    ring.log(1).push(TERM, 1);
+    ring.bring_up(2).await;
+    let mut stream = ring.stream(4).await;
+    stream.send(0..6);
+    assert_eq!(stream.matching().await, Some(4));
+    assert_eq!(stream.matching().await, Some(4));
+    let over = stream.answer().await.unwrap().unwrap_err();
+    assert!(over.to_string().contains("entry 7.5"), "{over}");
+    stream.open_another().await;
+    stream.send(5..6);
+    assert_eq!(stream.matching().await, Some(5));
+    assert_eq!(ring.way(4), [2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_chain_is_silent_nobody_in_it_is_relied_on() {
+    let mut ring = chain().await;
+    ring.lines.set(MemberId(3), Behaviour::Silent);
+    let mut stream = ring.stream(4).await;
+    stream.send(0..5);
+    stream.answer().await.unwrap().unwrap_err();
+    stream.open_another().await;
+    stream.send(0..5);
+    assert_eq!(stream.matching().await, Some(4));
+    assert_eq!(ring.way(4), [] as [u64; 0]);
+}

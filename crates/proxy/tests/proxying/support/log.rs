@@ -1,0 +1,173 @@
+//! A member's log. It is judged by as an engine judges, and read as a proxy reads its own.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use openraft::raft::{AppendEntriesRequest, StreamAppendError, StreamAppendResult};
+use raft_types::{
+    AppEntry, Entry, EntryPayload, LogId, LogReport, OpId, OwnLog, ReadingEntries, TermRun,
+    TransactionPayload, TypeConfig, Vote,
+};
+use tokio::sync::watch;
+
+/// Of the tests' clock.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An entry that says which one it is.
+pub(crate) fn entry(term: u64, index: u64) -> Entry {
+    sized_entry(term, index, format!("{term}.{index}").into())
+}
+
+pub(crate) fn sized_entry(term: u64, index: u64, bytes: bytes::Bytes) -> Entry {
+    let transaction = TransactionPayload::seal(bytes);
+    Entry {
+        log_id: OpId::new(term, index).into(),
+        payload: EntryPayload::Normal(AppEntry::Transaction(transaction)),
+    }
+}
+
+/// See the module. Clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    content: Mutex<Content>,
+    appended: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Content {
+    vote: Option<Vote>,
+    entries: BTreeMap<u64, Entry>,
+}
+
+impl Log {
+    /// Puts entries of a term at the end.
+    pub(crate) fn push(&self, term: u64, count: u64) {
+        let first = self.next_index();
+        self.push_entries((first..first + count).map(|index| entry(term, index)));
+    }
+
+    pub(crate) fn push_entries(&self, entries: impl IntoIterator<Item = Entry>) {
+        let mut content = self.content();
+        for entry in entries {
+            content.entries.insert(entry.log_id.index, entry);
+        }
+        drop(content);
+        self.0.appended.send_replace(self.next_index());
+    }
+
+    pub(crate) fn purge_below(&self, index: u64) {
+        let mut content = self.content();
+        content.entries = content.entries.split_off(&index);
+    }
+
+    pub(crate) fn set_vote(&self, vote: Vote) {
+        self.content().vote = Some(vote);
+    }
+
+    pub(crate) fn next_index(&self) -> u64 {
+        let content = self.content();
+        let last = content.entries.last_key_value();
+        last.map_or(0, |(index, _)| index + 1)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Entry> {
+        self.content().entries.values().cloned().collect()
+    }
+
+    pub(crate) fn range(&self, range: Range<u64>) -> Vec<Entry> {
+        let content = self.content();
+        let there = content.entries.range(range);
+        there.map(|(_, entry)| entry.clone()).collect()
+    }
+
+    /// Waits until there are so many entries, and not for ever.
+    pub(crate) async fn reaches(&self, count: u64) {
+        let reached = tokio::time::timeout(PATIENCE, self.grows_to(count)).await;
+        reached.unwrap_or_else(|_| panic!("{} of {count} entries are there", self.next_index()));
+    }
+
+    /// Waits until there are so many entries.
+    pub(crate) async fn grows_to(&self, count: u64) {
+        let mut appended = self.appended();
+        appended.wait_for(|next| *next >= count).await.unwrap();
+    }
+
+    pub(crate) fn id_at(&self, index: u64) -> Option<LogId> {
+        self.content().entries.get(&index).map(|entry| entry.log_id)
+    }
+
+    /// What an engine over this log answers.
+    pub(crate) fn append(
+        &self,
+        request: &AppendEntriesRequest<TypeConfig>,
+    ) -> StreamAppendResult<TypeConfig> {
+        let mut content = self.content();
+        if let Some(higher) = content.vote.filter(|vote| *vote > request.vote) {
+            return Err(StreamAppendError::HigherVote(higher));
+        }
+        content.vote = Some(request.vote);
+        if let Some(previous) = request.prev_log_id {
+            let there = content.entries.get(&previous.index);
+            if there.map(|entry| entry.log_id) != Some(previous) {
+                return Err(StreamAppendError::Conflict(previous));
+            }
+        }
+        for entry in &request.entries {
+            let index = entry.log_id.index;
+            let there = content.entries.get(&index);
+            if there.map(|entry| entry.log_id) != Some(entry.log_id) {
+                content.entries.split_off(&index);
+                content.entries.insert(index, entry.clone());
+            }
+        }
+        drop(content);
+        let last = request.entries.last().map(|entry| entry.log_id);
+        if let Some(last) = last {
+            self.0.appended.send_replace(last.index + 1);
+        }
+        Ok(last.or(request.prev_log_id))
+    }
+
+    fn content(&self) -> MutexGuard<'_, Content> {
+        self.0.content.lock().unwrap()
+    }
+}
+
+impl OwnLog for Log {
+    fn report(&self) -> LogReport {
+        let content = self.content();
+        let mut runs: Vec<TermRun> = Vec::new();
+        for entry in content.entries.values() {
+            let OpId { term, index } = entry.log_id.into();
+            match runs.last_mut() {
+                Some(run) if run.term == term => run.last = index,
+                _ => runs.push(TermRun {
+                    term,
+                    first: index,
+                    last: index,
+                }),
+            }
+        }
+        LogReport {
+            vote: content.vote,
+            runs,
+        }
+    }
+
+    fn entries(&self, range: Range<u64>) -> ReadingEntries<'_> {
+        let content = self.content();
+        // From the start of the range on, or nothing.
+        let there = (range.start..range.end).map_while(|index| content.entries.get(&index));
+        let found = there.cloned().collect();
+        Box::pin(std::future::ready(Ok(found)))
+    }
+
+    fn appended(&self) -> watch::Receiver<u64> {
+        self.0.appended.subscribe()
+    }
+}

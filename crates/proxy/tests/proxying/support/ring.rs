@@ -1,0 +1,167 @@
+//! A leader, member 1 in the region `home`, and the others with their relays.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::network::RaftNetworkFactory;
+use proxy::{Board, ProxyOptions, Proxying, ProxyingClient, Records, Relay, Sent};
+use raft_types::{MemberId, MemberKind, MemberRecord, Region, Vote};
+
+use super::direct::{Direct, DirectClient, Members};
+use super::lines::Lines;
+use super::log::Log;
+use super::sending::{Replication, Sending};
+
+/// The leader's.
+pub(crate) const TERM: u64 = 7;
+pub(crate) const LEADER: MemberId = MemberId(1);
+
+/// For those that were heard of at the start: nobody has heartbeats here.
+const HEARD_WITHIN: Duration = Duration::from_secs(3600);
+
+pub(crate) fn vote() -> Vote {
+    Vote::new_committed(TERM, LEADER)
+}
+
+pub(crate) type Client = ProxyingClient<DirectClient, Lines>;
+
+/// See the module.
+pub(crate) struct Ring {
+    pub(crate) members: Members,
+    pub(crate) lines: Lines,
+    pub(crate) board: Board,
+    pub(crate) options: ProxyOptions,
+    records: BTreeMap<MemberId, MemberRecord>,
+    boards: BTreeMap<MemberId, Board>,
+    network: Proxying<Direct, Lines>,
+}
+
+impl Ring {
+    /// With a database member, 2, and so many witnesses, from 3 on, in the region `far`.
+    pub(crate) fn of_one_far_region(witnesses: u64) -> Self {
+        Self::with(ProxyOptions::default(), witnesses)
+    }
+
+    /// The members are named `m1` and so on.
+    pub(crate) fn with(options: ProxyOptions, witnesses: u64) -> Self {
+        let ids = (1..=2 + witnesses).map(MemberId);
+        let records: BTreeMap<_, _> = ids.map(|id| (id, record(id))).collect();
+        let members = Members::default();
+        let lines = Lines::default();
+        let mut boards = BTreeMap::new();
+        for (id, own) in &records {
+            let board = Board::new(*id, own, options.clone(), HEARD_WITHIN);
+            let known: Records = {
+                let records = records.clone();
+                Arc::new(move |id| records.get(&id).cloned())
+            };
+            let relay = Relay::new(
+                *id,
+                Arc::new(members.log(*id)),
+                members.seen_from(*id),
+                lines.clone(),
+                board.clone(),
+                known,
+            );
+            lines.lead_to(*id, Arc::new(relay));
+            boards.insert(*id, board);
+        }
+        let board = boards[&LEADER].clone();
+        let network = Proxying::new(members.seen_from(LEADER), lines.clone(), board.clone());
+        Self {
+            members,
+            lines,
+            board,
+            options,
+            records,
+            boards,
+            network,
+        }
+    }
+
+    /// A leader with so many entries and a member 2 that has them and answers: the proxy of its region.
+    pub(crate) async fn with_proxy(witnesses: u64, entries: u64) -> Self {
+        let mut ring = Self::of_one_far_region(witnesses);
+        ring.log(1).push(TERM, entries);
+        ring.bring_up(2).await;
+        ring
+    }
+
+    pub(crate) fn log(&self, id: u64) -> Log {
+        self.members.log(MemberId(id))
+    }
+
+    pub(crate) async fn client(&mut self, id: u64) -> Client {
+        let id = MemberId(id);
+        self.network.new_client(id, &self.records[&id]).await
+    }
+
+    pub(crate) async fn heartbeat_client(&mut self, id: u64) -> Client {
+        let id = MemberId(id);
+        let record = &self.records[&id];
+        self.network.new_heartbeat_client(id, record).await
+    }
+
+    /// A stream of the engine to a member, by hand.
+    pub(crate) async fn stream(&mut self, id: u64) -> Sending {
+        Sending::over(self.client(id).await, self.log(1))
+    }
+
+    /// Sends a member all that the leader's log gets, as the engine does.
+    pub(crate) async fn replicate(&mut self, id: u64) -> Replication {
+        Replication::over(self.client(id).await, self.log(1))
+    }
+
+    /// Sends a member all that the leader has at the moment.
+    pub(crate) async fn bring_up(&mut self, id: u64) {
+        let upto = self.log(1).next_index();
+        let mut stream = self.stream(id).await;
+        stream.send(0..upto);
+        stream.answer().await.unwrap().unwrap();
+        assert_eq!(self.log(id).next_index(), upto);
+        self.members.received(MemberId(id));
+    }
+
+    /// What the leader sent to a member.
+    pub(crate) fn sent(&self, id: u64) -> Sent {
+        let counted = self.board.traffic().counted();
+        let sent = counted.members.get(&MemberId(id));
+        sent.copied().unwrap_or_default()
+    }
+
+    /// How often the leader has left a proxy, and why.
+    pub(crate) fn fallbacks(&self) -> Vec<(u64, &'static str, u64)> {
+        let counted = self.board.traffic().counted();
+        let fallbacks = counted.fallbacks.into_iter();
+        fallbacks
+            .map(|((proxy, why), count)| (proxy.0, why, count))
+            .collect()
+    }
+
+    /// What a member has sent on.
+    pub(crate) fn relayed(&self, id: u64) -> proxy::Relayed {
+        self.boards[&MemberId(id)].traffic().counted().relayed
+    }
+
+    /// Through whom a member got its entries last.
+    pub(crate) fn way(&self, id: u64) -> Vec<u64> {
+        let ways = self.board.ways();
+        let way = ways.iter().find(|way| way.member == MemberId(id));
+        let through = way.map(|way| way.through.clone()).unwrap_or_default();
+        through.into_iter().map(|proxy| proxy.0).collect()
+    }
+}
+
+fn record(id: MemberId) -> MemberRecord {
+    let region = if id == LEADER { "home" } else { "far" };
+    MemberRecord {
+        name: format!("m{id}"),
+        region: Region(region.to_owned()),
+        kind: match id.0 {
+            1 | 2 => MemberKind::Database,
+            _ => MemberKind::Witness,
+        },
+        ..MemberRecord::default()
+    }
+}

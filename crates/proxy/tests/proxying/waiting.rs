@@ -1,0 +1,187 @@
+//! What a proxy does not have: it waits for what may come, and tells at once what will not.
+
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use openraft::raft::StreamAppendError;
+use proxy::{ProxyAnswer, ProxyOptions, ProxyRequest};
+use raft_types::{MemberId, OpId, Vote};
+use tokio::time::Instant;
+
+use crate::support::direct::Received;
+use crate::support::log::entry;
+use crate::support::ring::{LEADER, Ring, TERM};
+use crate::support::sending::request;
+
+fn indexes(received: &[Received]) -> Vec<Vec<u64>> {
+    received.iter().map(Received::indexes).collect()
+}
+
+/// What the proxy answers to requests that all come at once, in words.
+async fn asked_directly(ring: &Ring, requests: Vec<ProxyRequest>) -> Vec<String> {
+    let relay = ring.lines.relay(MemberId(2));
+    let answers = relay.serve(vec![MemberId(3)], stream::iter(requests).boxed());
+    answers.map(|answer| in_words(&answer)).collect().await
+}
+
+fn in_words(answer: &ProxyAnswer) -> String {
+    match answer {
+        ProxyAnswer::Answered(answered) => match &answered.result {
+            Ok(Some(matching)) => format!("has {}", OpId::from(*matching)),
+            Ok(None) => "has nothing".to_owned(),
+            Err(StreamAppendError::Conflict(at)) => format!("conflict at {}", OpId::from(*at)),
+            Err(StreamAppendError::HigherVote(vote)) => format!("vote {vote}"),
+        },
+        ProxyAnswer::SentOn(upto) => format!("sent on up to {upto}"),
+        ProxyAnswer::Missing { op_id, purged } => format!("missing {op_id}, purged: {purged}"),
+        ProxyAnswer::CannotCall { member, .. } => format!("cannot call {member}"),
+        ProxyAnswer::Refused(why) => format!("refused: {why}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_on_their_way_are_sent_on_when_they_come_piece_by_piece() {
+    let mut ring = Ring::with_proxy(1, 3).await;
+    let (leader, proxy) = (ring.log(1), ring.log(2));
+    leader.push(TERM, 6);
+    let mut stream = ring.stream(3).await;
+    let begun = Instant::now();
+    stream.send(0..9);
+    assert_eq!(stream.matching().await, Some(2));
+    for count in [1, 3, 2] {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        proxy.push(TERM, count);
+        assert_eq!(stream.matching().await, Some(proxy.next_index() - 1));
+    }
+    assert!(begun.elapsed() < ring.options.wait);
+    let received = ring.members.received(MemberId(3));
+    let pieces = [vec![0, 1, 2], vec![3], vec![4, 5, 6], vec![7, 8]];
+    assert_eq!(indexes(&received), pieces);
+    assert!(ring.fallbacks().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_waits_says_that_it_lives() {
+    let ring = Ring::with_proxy(1, 3).await;
+    ring.log(1).push(TERM, 3);
+    let asked = vec![ProxyRequest::from(&request(&ring.log(1), 0..6))];
+    assert_eq!(
+        asked_directly(&ring, asked).await,
+        [
+            "has 7.2",
+            "sent on up to 2",
+            "sent on up to 2",
+            "has 7.2",
+            "missing 7.3, purged: false"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_lives_also_while_the_first_entry_is_waited_for_or_the_member_is_slow() {
+    let ring = Ring::with_proxy(1, 0).await;
+    ring.log(1).push(TERM, 1);
+    ring.members.deafen(MemberId(3));
+    let asked = ProxyRequest::from(&request(&ring.log(1), 0..1));
+    let relay = ring.lines.relay(MemberId(2));
+    let mut answers = relay.serve(
+        vec![MemberId(3)],
+        stream::iter([asked]).chain(stream::pending()).boxed(),
+    );
+    let begun = Instant::now();
+    // Behind the wait there is the empty request, which the member does not answer.
+    while begun.elapsed() < ring.options.wait * 4 {
+        let said = tokio::time::timeout(ring.options.silence(), answers.next()).await;
+        let said = said.expect("a sign of life in time").unwrap();
+        assert_eq!(in_words(&said), "sent on up to 0");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_come_in_time_is_left_to_the_leader() {
+    let mut ring = Ring::with_proxy(1, 3).await;
+    ring.log(1).push(TERM, 3);
+    let mut stream = ring.stream(3).await;
+    stream.send(0..3);
+    assert_eq!(stream.matching().await, Some(2));
+    let begun = Instant::now();
+    stream.send(3..6);
+    // So that the member hears of its leader.
+    assert_eq!(stream.matching().await, Some(2));
+    let over = stream.answer().await.unwrap().unwrap_err();
+    assert!(over.to_string().contains("entry 7.3"), "{over}");
+    assert!(begun.elapsed() < ring.options.silence());
+    assert!(stream.answer().await.is_none());
+    let received = ring.members.received(MemberId(3));
+    assert_eq!(indexes(&received), [vec![0, 1, 2], vec![]]);
+    assert_eq!(ring.fallbacks(), [(2, "lacks_entries", 1)]);
+
+    // The engine's next stream is the leader's own.
+    stream.open_another().await;
+    stream.send(3..6);
+    assert_eq!(stream.matching().await, Some(5));
+    let received = ring.members.received(MemberId(3));
+    assert_eq!(received[0].from, LEADER);
+    assert_eq!(ring.way(3), [] as [u64; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_purged_is_not_waited_for() {
+    let ring = Ring::with_proxy(1, 5).await;
+    ring.log(2).purge_below(2);
+    let begun = Instant::now();
+    let asked = vec![ProxyRequest::from(&request(&ring.log(1), 0..5))];
+    assert_eq!(
+        asked_directly(&ring, asked).await,
+        ["has nothing", "missing 7.0, purged: true"]
+    );
+    assert!(begun.elapsed() < ProxyOptions::default().wait / 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_another_term_is_sent_on() {
+    let ring = Ring::with_proxy(1, 0).await;
+    // The proxy has what an earlier leader made, and this leader's entries did not arrive there yet.
+    ring.log(1)
+        .push_entries([entry(5, 0), entry(TERM, 1), entry(TERM, 2)]);
+    ring.log(2)
+        .push_entries([entry(5, 0), entry(6, 1), entry(6, 2)]);
+    let asked = vec![ProxyRequest::from(&request(&ring.log(1), 0..3))];
+    let said = asked_directly(&ring, asked).await;
+    assert_eq!(said.first().unwrap(), "has 5.0");
+    assert_eq!(said.last().unwrap(), "missing 7.1, purged: false");
+    assert_eq!(ring.log(3).all(), [entry(5, 0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_replaces_another_terms_entries_in_time_is_sent_on() {
+    let mut ring = Ring::with_proxy(1, 0).await;
+    ring.log(1)
+        .push_entries([entry(5, 0), entry(TERM, 1), entry(TERM, 2)]);
+    ring.log(2)
+        .push_entries([entry(5, 0), entry(6, 1), entry(6, 2)]);
+    let mut stream = ring.stream(3).await;
+    stream.send(0..3);
+    assert_eq!(stream.matching().await, Some(0));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let replaced = request(&ring.log(1), 1..3).request;
+    ring.log(2).append(&replaced).unwrap();
+    assert_eq!(stream.matching().await, Some(2));
+    assert_eq!(ring.log(3).all(), ring.log(1).all());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_knows_a_later_leader_says_so() {
+    let mut ring = Ring::with_proxy(1, 5).await;
+    let later = Vote::new_committed(TERM + 1, MemberId(3));
+    ring.log(2).set_vote(later);
+    let mut stream = ring.stream(3).await;
+    stream.send(0..5);
+    let answered = stream.answer().await.unwrap().unwrap();
+    match answered.result {
+        Err(StreamAppendError::HigherVote(vote)) => assert_eq!(vote, later),
+        other => panic!("{other:?}"),
+    }
+    assert!(ring.members.received(MemberId(3)).is_empty());
+    assert!(ring.fallbacks().is_empty(), "it is no fault of the proxy's");
+}

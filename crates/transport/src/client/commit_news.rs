@@ -1,0 +1,125 @@
+//! That something is committed is news of few bytes, for which a frame on a long link is dear. To a member behind a proxy it
+//! waits a moment for the next request, which says it too; the proxy and the member then answer once.
+
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
+use proxy::ProxyRequest;
+use tokio::time::{Instant, timeout_at};
+
+/// Short beside the way to another region, long beside the time between the commits of a busy ring.
+const WAITS: Duration = Duration::from_millis(10);
+
+/// The requests without those that the next one makes needless. The first goes at once: it opens the session.
+pub(crate) fn joined(
+    requests: BoxStream<'static, ProxyRequest>,
+) -> impl Stream<Item = ProxyRequest> + Send + 'static {
+    let state = (requests.fuse(), None, true);
+    stream::unfold(state, |(mut requests, held, first)| async move {
+        let mut request = match held {
+            Some(held) => held,
+            None => requests.next().await?,
+        };
+        let until = Instant::now() + WAITS;
+        let mut held = None;
+        while !first && held.is_none() && is_news_alone(&request) {
+            match timeout_at(until, requests.next()).await {
+                Ok(Some(next)) if makes_needless(&next, &request) => request = next,
+                Ok(Some(next)) => held = Some(next),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        Some((request, (requests, held, false)))
+    })
+}
+
+fn is_news_alone(request: &ProxyRequest) -> bool {
+    request.is_empty() && !request.wants_report
+}
+
+/// Whether a request says all that the one before it, which is news alone, says.
+fn makes_needless(next: &ProxyRequest, news: &ProxyRequest) -> bool {
+    next.vote == news.vote
+        && next.previous == news.previous
+        && next.leader_commit >= news.leader_commit
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::channel::mpsc;
+    use raft_types::{LogId, MemberId, OpId, TermRun, Vote};
+
+    use super::*;
+
+    fn id(index: u64) -> LogId {
+        OpId::new(3, index).into()
+    }
+
+    /// Entries behind `previous` up to `last`.
+    fn request(previous: u64, last: u64, commit: u64) -> ProxyRequest {
+        let run = TermRun {
+            term: 3,
+            first: previous + 1,
+            last,
+        };
+        ProxyRequest {
+            vote: Vote::new_committed(3, MemberId(1)),
+            previous: Some(id(previous)),
+            leader_commit: Some(id(commit)),
+            entries: (last > previous).then_some(run).into_iter().collect(),
+            wants_report: false,
+        }
+    }
+
+    async fn joined_all(requests: Vec<ProxyRequest>) -> Vec<ProxyRequest> {
+        joined(stream::iter(requests).boxed()).collect().await
+    }
+
+    #[tokio::test]
+    async fn news_goes_with_the_next_entries_or_with_later_news() {
+        let entries = [request(4, 5, 4), request(5, 6, 5), request(6, 6, 6)];
+        let sent = vec![
+            entries[0].clone(),
+            request(5, 5, 5),
+            entries[1].clone(),
+            request(6, 6, 5),
+            entries[2].clone(),
+        ];
+        assert_eq!(joined_all(sent).await, entries);
+    }
+
+    #[tokio::test]
+    async fn what_the_next_request_does_not_say_is_said() {
+        let wanting = ProxyRequest {
+            wants_report: true,
+            ..request(6, 6, 6)
+        };
+        let sent = vec![
+            request(5, 5, 5),
+            request(5, 6, 5),
+            // Elsewhere in the log.
+            request(6, 6, 6),
+            request(3, 4, 6),
+            // A report is an answer of its own.
+            wanting,
+            request(6, 7, 6),
+            // An earlier commit.
+            request(7, 7, 7),
+            request(7, 8, 6),
+        ];
+        assert_eq!(joined_all(sent.clone()).await, sent);
+    }
+
+    #[tokio::test]
+    async fn news_without_a_next_request_does_not_wait_for_one() {
+        let (sender, requests) = mpsc::unbounded();
+        let mut joined = Box::pin(joined(requests.boxed()));
+        for sent in [request(5, 6, 5), request(6, 6, 6)] {
+            sender.unbounded_send(sent.clone()).unwrap();
+            assert_eq!(joined.next().await, Some(sent));
+        }
+        drop(sender);
+        assert_eq!(joined.next().await, None);
+    }
+}

@@ -1,0 +1,152 @@
+//! The sessions with one proxy share a line, end by themselves, and begin anew after the line broke.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
+use proxy::{ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest, ProxyService};
+use raft_types::MemberKind::Database;
+use raft_types::{LogId, MemberId, OpId, Vote};
+
+use crate::support::grpc_ring::{GrpcRing, within};
+
+const CALLER: MemberId = MemberId(1);
+const PROXY: MemberId = MemberId(2);
+
+/// Says for each request where it is to go and where it begins, and ends no session by itself.
+#[derive(Default)]
+struct Echo {
+    /// Held by every session.
+    sessions: Arc<()>,
+}
+
+impl Echo {
+    fn open_sessions(&self) -> usize {
+        Arc::strong_count(&self.sessions) - 1
+    }
+
+    async fn has_sessions(&self, count: usize) {
+        within("the sessions that are wanted", async {
+            while self.open_sessions() != count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+    }
+}
+
+impl ProxyService for Echo {
+    fn serve(
+        &self,
+        onward: Vec<MemberId>,
+        requests: BoxStream<'static, ProxyRequest>,
+    ) -> BoxStream<'static, ProxyAnswer> {
+        let held = self.sessions.clone();
+        let to = onward.first().map_or(0, |member| member.0);
+        requests
+            .map(move |request| ProxyAnswer::SentOn(to * 1000 + request.first_index()))
+            .chain(stream::pending())
+            .inspect(move |_| {
+                let _held = &held;
+            })
+            .boxed()
+    }
+}
+
+fn request(previous: u64) -> ProxyRequest {
+    let previous: LogId = OpId::new(3, previous).into();
+    ProxyRequest {
+        vote: Vote::new_committed(3, CALLER),
+        previous: Some(previous),
+        leader_commit: None,
+        entries: Vec::new(),
+        // So that it is sent by itself.
+        wants_report: true,
+    }
+}
+
+/// A session with two requests, and whether more come.
+async fn open(ring: &GrpcRing, onward: u64, goes_on: bool) -> ProxyAnswers {
+    let requests = stream::iter([request(1), request(2)]);
+    let requests = match goes_on {
+        true => requests.chain(stream::pending()).boxed(),
+        false => requests.boxed(),
+    };
+    let factory = &ring.nodes[&CALLER].factory;
+    let opened = factory.open(
+        PROXY,
+        &ring.records[&PROXY],
+        vec![MemberId(onward)],
+        requests,
+    );
+    opened.await.unwrap()
+}
+
+async fn expect(session: &mut ProxyAnswers, onward: u64) {
+    for next in [2, 3] {
+        let said = within("an answer", session.next()).await;
+        match said {
+            Some(Ok(ProxyAnswer::SentOn(upto))) => assert_eq!(upto, onward * 1000 + next),
+            other => panic!("session {onward}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_line_carries_more_sessions_than_a_connection_has_streams() {
+    const SESSIONS: u64 = 150;
+    let echo = Arc::new(Echo::default());
+    let (ring, _wires) = GrpcRing::sending_on_by(&[Database; 3], echo.clone()).await;
+    let opened = (0..SESSIONS).map(|onward| open(&ring, onward, true));
+    let mut sessions = join_all(opened).await;
+    for (onward, session) in (0..).zip(&mut sessions) {
+        expect(session, onward).await;
+    }
+    echo.has_sessions(SESSIONS as usize).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_is_dropped_ends_at_the_proxy_and_the_others_go_on() {
+    let echo = Arc::new(Echo::default());
+    let (ring, _wires) = GrpcRing::sending_on_by(&[Database; 3], echo.clone()).await;
+    let mut stays = open(&ring, 7, true).await;
+    expect(&mut stays, 7).await;
+    for more_would_come in [true, false] {
+        let mut session = open(&ring, 8, more_would_come).await;
+        expect(&mut session, 8).await;
+        echo.has_sessions(2).await;
+        drop(session);
+        echo.has_sessions(1).await;
+    }
+    assert!(stays.next().now_or_never().is_none(), "it goes on");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_that_breaks_ends_its_sessions_and_the_next_one_has_another() {
+    let echo = Arc::new(Echo::default());
+    let (ring, wires) = GrpcRing::sending_on_by(&[Database; 3], echo.clone()).await;
+    let mut sessions = [open(&ring, 4, true).await, open(&ring, 5, false).await];
+    expect(&mut sessions[0], 4).await;
+    expect(&mut sessions[1], 5).await;
+    wires[&PROXY].cut();
+    for session in &mut sessions {
+        let said = within("the end of the line", session.next()).await;
+        assert!(matches!(said, Some(Err(_))), "{said:?}");
+        assert!(session.next().await.is_none());
+    }
+    echo.has_sessions(0).await;
+    wires[&PROXY].mend();
+    within("another line", async {
+        loop {
+            let mut session = open(&ring, 6, true).await;
+            if let Some(Ok(ProxyAnswer::SentOn(upto))) = session.next().await {
+                assert_eq!(upto, 6002);
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
