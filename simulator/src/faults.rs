@@ -14,6 +14,8 @@
 //! what may be the torn end of a write: nothing on the disk tells the two apart. Clocks that stand still while a process
 //! runs.
 
+mod proxies;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ use fastrand::Rng;
 use raft_types::{MemberId, Region};
 use testkit::disk::{CallFault, Survival};
 
-use crate::network::Weather;
+use crate::network::{Relayed, Weather};
 use crate::record::News;
 use crate::shape::pick;
 
@@ -62,6 +64,12 @@ pub(crate) enum Fault {
         time: Duration,
     },
     SlowDisk {
+        member: MemberId,
+        delay: Duration,
+        time: Duration,
+    },
+    /// Entries that a member sends take longer, as when its line is busy; op ids for a proxy do not.
+    Lag {
         member: MemberId,
         delay: Duration,
         time: Duration,
@@ -173,6 +181,8 @@ pub(crate) struct View {
     pub(crate) spares: Vec<MemberId>,
     /// Members that may be removed without leaving the ring without a primary.
     pub(crate) removable: Vec<MemberId>,
+    /// The sessions with proxies.
+    pub(crate) relayed: Vec<Relayed>,
 }
 
 /// Chooses the next fault; `None` when what was drawn cannot be now.
@@ -187,6 +197,10 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
         _ if view.running.is_empty() => return None,
         _ => *pick(dice, &view.running),
     };
+    if !view.relayed.is_empty() && dice.u32(0..6) == 0 {
+        let time = time(dice);
+        return Some(proxies::strike(pick(dice, &view.relayed), time, dice));
+    }
     let drawn = match intensity.stress {
         Stress::Everything => dice.u32(0..108),
         Stress::Leaders => *pick(
@@ -292,6 +306,16 @@ pub(crate) fn ambush(
     intensity: Intensity,
     dice: &mut Rng,
 ) -> Option<Fault> {
+    // A proxy is asked for the new leader's entries while it has an older one's at their places.
+    if let News::Leads(member) = news
+        && dice.u32(0..4) == 0
+    {
+        return Some(Fault::Lag {
+            member,
+            delay: Duration::from_millis(dice.u64(20..300)),
+            time: Duration::from_millis(dice.u64(100..1_000)),
+        });
+    }
     let chance = match intensity.stress {
         Stress::Everything => 20,
         Stress::Leaders => 8,

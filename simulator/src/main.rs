@@ -8,7 +8,9 @@ mod member;
 mod mutation;
 mod network;
 mod panics;
+mod proxied;
 mod record;
+mod scenario;
 mod seen;
 mod shape;
 mod tick;
@@ -24,6 +26,7 @@ use serde::Serialize;
 
 use crate::mutation::Mutation;
 use crate::record::Counts;
+use crate::scenario::Scenario;
 use crate::trace::Trace;
 use crate::world::World;
 
@@ -36,6 +39,9 @@ struct Arguments {
     /// Break something on purpose
     #[arg(long, value_enum)]
     mutate: Option<Mutation>,
+    /// Do this, and let nothing else go wrong
+    #[arg(long, value_enum)]
+    scenario: Option<Scenario>,
     /// Print everything that happens, every message among it
     #[arg(long)]
     trace: bool,
@@ -89,7 +95,8 @@ fn run(arguments: &Arguments) -> bool {
     let seed = arguments.seed;
     sim_entropy::seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed);
     fastrand::seed(seed ^ 0xc11e_5eed);
-    let mut world = World::new(seed, arguments.mutate, Trace::new(arguments.trace));
+    let trace = Trace::new(arguments.trace);
+    let mut world = World::new(seed, arguments.mutate, arguments.scenario, trace);
     world.run();
     let record = world.record();
     let violation = record.violation();

@@ -4,6 +4,8 @@
 
 use clap::ValueEnum;
 
+use crate::faults::Stress;
+
 /// What is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mutation {
@@ -16,11 +18,32 @@ pub(crate) enum Mutation {
     BelieveReportsOfAnotherVote,
     /// Entries are acknowledged before the disk has them.
     AcknowledgeBeforeTheDisk,
+    /// A proxy puts back what its log has at the index, whatever term it is of.
+    ProxyIgnoresTheTerm,
 }
 
 impl Mutation {
-    /// Whether the local answers to the search must be on for it to show.
-    pub(crate) fn concerns_the_search(self) -> bool {
-        self == Self::BelieveReportsOfAnotherVote
+    /// What has to go wrong for it to show.
+    pub(crate) fn stress(self) -> Option<Stress> {
+        match self {
+            Self::NarrowWithoutTheBarrier => Some(Stress::Moves),
+            Self::ProxyIgnoresTheTerm => Some(Stress::Leaders),
+            _ => None,
+        }
+    }
+
+    /// Whether the local answers to the search have to be on, or off, for it to show. The engine's own search asks a member
+    /// without entries at first: who has answered may be a proxy, and still has what its next entries replace.
+    pub(crate) fn searches_itself(self) -> Option<bool> {
+        match self {
+            Self::BelieveReportsOfAnotherVote => Some(true),
+            Self::ProxyIgnoresTheTerm => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Whether there must be proxies for it to show.
+    pub(crate) fn concerns_proxies(self) -> bool {
+        self == Self::ProxyIgnoresTheTerm
     }
 }

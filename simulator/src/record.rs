@@ -4,10 +4,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::checkers::Checkers;
+use proxy::Counted;
 use raft_types::MemberId;
 
+use crate::checkers::Checkers;
 use crate::event::Event;
+use crate::proxied::Proxied;
 use crate::seen::Seen;
 use crate::tick::Tick;
 use crate::trace::Trace;
@@ -32,7 +34,7 @@ pub(crate) enum News {
 }
 
 /// Counts for the summary of a run.
-#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
+#[derive(Debug, Clone, Default, serde::Serialize)]
 pub(crate) struct Counts {
     pub(crate) acknowledged: u64,
     pub(crate) refused: u64,
@@ -40,6 +42,7 @@ pub(crate) struct Counts {
     pub(crate) messages: u64,
     pub(crate) terms: u64,
     pub(crate) faults: u64,
+    pub(crate) proxied: Proxied,
 }
 
 /// Clones are the same record.
@@ -152,7 +155,12 @@ impl Record {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        self.kept().counts
+        self.kept().counts.clone()
+    }
+
+    /// A process has ended, and has counted this.
+    pub(crate) fn carried(&self, counted: &Counted) {
+        self.kept().counts.proxied.add(counted);
     }
 
     /// The ring committed again, so long after everything was mended.

@@ -1,4 +1,6 @@
-//! The shape of a ring, chosen by the seed: regions, members of both kinds, distances, timers, clocks.
+//! The shape of a ring, chosen by the seed: regions, members of both kinds, distances, timers, clocks, proxies.
+
+mod proxying;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,6 +8,7 @@ use std::time::Duration;
 use consensus::Timers;
 use consensus::quorum::{QuorumPolicy, RingRules};
 use fastrand::Rng;
+use proxy::{ProxyMode, ProxyOptions};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, Region};
 
 use crate::faults::Stress;
@@ -31,6 +34,7 @@ pub(crate) struct Shape {
     pub(crate) rules: RingRules,
     /// The search for the matching point is answered on the sending side.
     pub(crate) searches_itself: bool,
+    pub(crate) proxies: ProxyOptions,
 }
 
 impl Shape {
@@ -64,16 +68,26 @@ impl Shape {
             let record = record(id, region, kind, votes);
             members.insert(id, MemberShape::choose(record, true, skewed, dice));
         }
+        let distances = Distances {
+            inside: 1,
+            across: dice.u64(2..=7),
+            jitter: dice.u64(0..=3),
+        };
+        let (rules, searches_itself) = (rules(stress, dice, regions.len()), dice.u32(0..4) > 0);
         Self {
+            proxies: proxying::choose(&members, dice),
             members,
-            distances: Distances {
-                inside: 1,
-                across: dice.u64(2..=7),
-                jitter: dice.u64(0..=3),
-            },
+            distances,
             timers: Timers::from_heartbeat(heartbeat),
-            rules: rules(stress, dice, regions.len()),
-            searches_itself: dice.u32(0..4) > 0,
+            rules,
+            searches_itself,
+        }
+    }
+
+    /// Proxies are used, whatever the seed has chosen.
+    pub(crate) fn proxy(&mut self, dice: &mut Rng) {
+        while self.proxies.mode == ProxyMode::Off {
+            self.proxies = proxying::choose(&self.members, dice);
         }
     }
 }

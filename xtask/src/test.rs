@@ -136,6 +136,7 @@ fn steps(quick: bool) -> Vec<Step> {
         ("broken barrier", Some("narrow-without-the-barrier")),
         ("broken majority", Some("commit-on-a-minority")),
         ("broken disk", Some("acknowledge-before-the-disk")),
+        ("broken proxy", Some("proxy-ignores-the-term")),
     ] {
         let action = Action::Simulate { mutation };
         steps.push(Step { name, action });
@@ -235,6 +236,7 @@ mod tests {
                 "broken barrier",
                 "broken majority",
                 "broken disk",
+                "broken proxy",
                 "nemesis",
                 "documentation"
             ]

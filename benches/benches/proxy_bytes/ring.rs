@@ -118,8 +118,8 @@ impl Ring {
         let expected = self.topology.behind_followers().count();
         let all = async {
             loop {
-                let ways = self.board().ways().into_iter();
-                let through = ways.filter(|way| !way.through.is_empty());
+                let routes = self.board().routes().into_iter();
+                let through = routes.filter(|way| !way.through.is_empty());
                 let members: BTreeSet<_> = through.map(|way| way.member).collect();
                 if members.len() == expected {
                     return members;
@@ -128,7 +128,7 @@ impl Ring {
             }
         };
         let chosen = tokio::time::timeout(READY_LIMIT, all).await;
-        chosen.with_context(|| format!("no proxies: {:?}", self.board().ways()))
+        chosen.with_context(|| format!("no proxies: {:?}", self.board().routes()))
     }
 
     /// How often the leader has left a proxy.

@@ -1,5 +1,5 @@
 //! What a leader knows of the members that it sends to, shared by its clients to them: how far they are, when they answered, what
-//! went wrong over which proxy, and by which way each gets its entries.
+//! went wrong over which proxy, and by which route each gets its entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,11 +12,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::policy::{ProxyMode, ProxyOptions};
+use crate::routes::{Candidate, Route, Scene};
 use crate::standing::{Blamed, Failure, Standing};
 use crate::traffic::Traffic;
-use crate::ways::{Candidate, Scene, Way};
 
-/// For how long a way that was chosen is not chosen anew, as long as nothing happens: a leader asks before every request.
+/// For how long a route that was chosen is not chosen anew, as long as nothing happens: a leader asks before every request.
 const CHOSEN_FOR: Duration = Duration::from_millis(20);
 
 /// See the module. Clones are the same.
@@ -32,7 +32,7 @@ struct Shared {
     /// A member that has not answered for so long sends nothing on.
     heard_within: Duration,
     state: Mutex<State>,
-    /// Something happened after which other ways may be better.
+    /// Something happened after which other routes may be better.
     happened: watch::Sender<()>,
     traffic: Traffic,
 }
@@ -44,13 +44,13 @@ struct State {
     links: BTreeMap<(MemberId, MemberId), Standing>,
     /// The region's proxies.
     proxies: BTreeMap<Region, MemberId>,
-    ways: BTreeMap<MemberId, Chosen>,
+    routes: BTreeMap<MemberId, Chosen>,
 }
 
-/// A way, and until when it is not chosen anew.
+/// A route, and until when it is not chosen anew.
 #[derive(Debug)]
 struct Chosen {
-    way: Arc<Way>,
+    route: Arc<Route>,
     until: Option<Instant>,
 }
 
@@ -62,9 +62,9 @@ struct Known {
     standing: Standing,
 }
 
-/// By which way a member gets its entries, for people.
+/// By which route a member gets its entries, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WayView {
+pub struct RouteView {
     /// The member.
     pub member: MemberId,
     /// The proxies, the one next to the leader first; none: from the leader.
@@ -98,20 +98,20 @@ impl Board {
         &self.0.options
     }
 
-    /// What was sent, by member and by way.
+    /// What was sent, by member and by route.
     pub fn traffic(&self) -> &Traffic {
         &self.0.traffic
     }
 
-    /// The ways that were chosen last.
-    pub fn ways(&self) -> Vec<WayView> {
+    /// The routes that were chosen last.
+    pub fn routes(&self) -> Vec<RouteView> {
         let state = self.lock();
-        let views = state.ways.iter().map(|(member, chosen)| WayView {
+        let views = state.routes.iter().map(|(member, chosen)| RouteView {
             member: *member,
-            through: chosen.way.proxies().to_vec(),
-            because: match &*chosen.way {
-                Way::Direct(because) => Some(because.to_string()),
-                Way::Through(_) => None,
+            through: chosen.route.proxies().to_vec(),
+            because: match &*chosen.route {
+                Route::Direct(because) => Some(because.to_string()),
+                Route::Through(_) => None,
             },
         });
         views.collect()
@@ -131,34 +131,34 @@ impl Board {
         self.happened(&mut state);
     }
 
-    /// Whether ways can change at all.
+    /// Whether routes can change at all.
     pub(crate) fn chooses(&self) -> bool {
         self.0.options.mode != ProxyMode::Off
     }
 
-    /// Changes when something happened after which another way may be better. What comes by the passing of time alone is not
+    /// Changes when something happened after which another route may be better. What comes by the passing of time alone is not
     /// told.
     pub(crate) fn happenings(&self) -> watch::Receiver<()> {
         self.0.happened.subscribe()
     }
 
     fn happened(&self, state: &mut State) {
-        for chosen in state.ways.values_mut() {
+        for chosen in state.routes.values_mut() {
             chosen.until = None;
         }
         self.0.happened.send_replace(());
     }
 
-    /// The way to a member at the moment.
-    pub(crate) fn way(&self, target: MemberId, now: Instant) -> Arc<Way> {
+    /// The route to a member at the moment.
+    pub(crate) fn route(&self, target: MemberId, now: Instant) -> Arc<Route> {
         let state = &mut *self.lock();
-        match state.ways.get(&target) {
-            Some(chosen) if chosen.until.is_some_and(|until| now < until) => chosen.way.clone(),
+        match state.routes.get(&target) {
+            Some(chosen) if chosen.until.is_some_and(|until| now < until) => chosen.route.clone(),
             _ => self.choose(state, target, now),
         }
     }
 
-    fn choose(&self, state: &mut State, target: MemberId, now: Instant) -> Arc<Way> {
+    fn choose(&self, state: &mut State, target: MemberId, now: Instant) -> Arc<Route> {
         let shared = &self.0;
         let members: BTreeMap<_, _> = state
             .members
@@ -187,24 +187,26 @@ impl Board {
                 None => state.proxies.remove(&member.region),
             };
         }
-        let way = scene.way(target, &state.proxies);
+        let route = scene.route(target, &state.proxies);
         let until = Some(now + CHOSEN_FOR);
-        let way = match state.ways.remove(&target) {
-            Some(chosen) if *chosen.way == way => chosen.way,
+        let route = match state.routes.remove(&target) {
+            Some(chosen) if *chosen.route == route => chosen.route,
+            // The words of a reason change with the time.
+            Some(chosen) if chosen.route.proxies() == route.proxies() => Arc::new(route),
             _ => {
-                tracing::debug!(member = %target, ?way, "entries take another way");
-                Arc::new(way)
+                tracing::debug!(member = %target, ?route, "entries take another route");
+                Arc::new(route)
             }
         };
         let chosen = Chosen {
-            way: way.clone(),
+            route: route.clone(),
             until,
         };
-        state.ways.insert(target, chosen);
-        way
+        state.routes.insert(target, chosen);
+        route
     }
 
-    /// A member answered an append of this leader, over whatever way.
+    /// A member answered an append of this leader, over whatever route.
     pub(crate) fn answered(&self, member: MemberId, answered: &Answered, now: Instant) {
         if let Ok(matching) = &answered.result {
             self.holds(member, *matching, now);
@@ -232,7 +234,7 @@ impl Board {
         }
     }
 
-    /// Something went wrong on the way through these proxies to a member.
+    /// Something went wrong on the route through these proxies to a member.
     pub(crate) fn failed(
         &self,
         proxies: &[MemberId],

@@ -1,6 +1,6 @@
 //! The leader's end: a network in front of the real one that sends a member's entries over a proxy where there is one. What a
-//! stream of the engine begins with, it ends with: another way means another stream, and what was not answered on the first
-//! is sent again by the engine, so that there is one state of what a member has, whatever the way.
+//! stream of the engine begins with, it ends with: another route means another stream, and what was not answered on the first
+//! is sent again by the engine, so that there is one state of what a member has, whatever the route.
 
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ use tokio::time::Instant;
 use crate::board::Board;
 use crate::calls::ProxyCalls;
 use crate::request::payload_bytes;
+use crate::routes::Route;
 use crate::session::{Session, look_interval};
-use crate::ways::Way;
 
 /// A factory of clients that send over proxies. Put it around the real factory.
 #[derive(Clone)]
@@ -137,12 +137,12 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
             let Some(first) = requests.next().await else {
                 return Ok(stream::empty().boxed());
             };
-            let way = board.way(target, Instant::now());
+            let route = board.route(target, Instant::now());
             let requests = stream::iter([first])
-                .chain(while_on(way.clone(), board.clone(), target, requests))
+                .chain(while_on(route.clone(), board.clone(), target, requests))
                 .boxed();
-            match &*way {
-                Way::Direct(_) => {
+            match &*route {
+                Route::Direct(_) => {
                     let counting = board.clone();
                     let requests = requests.inspect(move |asked| {
                         let entries = &asked.request.entries;
@@ -157,7 +157,7 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
                     };
                     Ok(answers.inspect(noted).boxed())
                 }
-                Way::Through(proxies) => {
+                Route::Through(proxies) => {
                     let session = Session::open(&self.calls, board, proxies, target, requests);
                     Ok(session.into_answers())
                 }
@@ -167,9 +167,9 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
     }
 }
 
-/// The requests for as long as they are to take this way.
+/// The requests for as long as they are to take this route.
 fn while_on<S>(
-    way: Arc<Way>,
+    route: Arc<Route>,
     board: Board,
     target: MemberId,
     requests: S,
@@ -180,11 +180,11 @@ where
     let looks = look_interval(&board);
     let state = (requests, board.happenings(), looks);
     stream::unfold(state, move |(mut requests, mut happenings, mut looks)| {
-        let (board, way) = (board.clone(), way.clone());
+        let (board, route) = (board.clone(), route.clone());
         async move {
             // A stream that waits is left, too: its next request would go where it must not go any more.
             loop {
-                if board.way(target, Instant::now()).proxies() != way.proxies() {
+                if board.route(target, Instant::now()).proxies() != route.proxies() {
                     return None;
                 }
                 tokio::select! {

@@ -8,7 +8,7 @@
 //!         ◄──────────────────────────────── handed on ────────────────┘
 //! ```
 //!
-//! [`Proxying`] is the leader's end, in front of its network; [`Relay`] is the proxy's. Which way is chosen is pure ([`ways`]),
+//! [`Proxying`] is the leader's end, in front of its network; [`Relay`] is the proxy's. Which route is chosen is pure ([`routes`]),
 //! from what the [`Board`] knows by the results of real traffic. Votes, heartbeats and transfers are never proxied.
 
 mod board;
@@ -19,12 +19,12 @@ mod policy;
 mod putting_back;
 mod relay;
 mod request;
+pub mod routes;
 mod session;
 mod standing;
 mod traffic;
-pub mod ways;
 
-pub use board::{Board, WayView};
+pub use board::{Board, RouteView};
 pub use calls::{LineBroken, ProxyAnswers, ProxyCalls, ProxyService};
 pub use leader::{Proxying, ProxyingClient};
 pub use policy::{EdgesError, ProxyMode, ProxyOptions, check_edges};

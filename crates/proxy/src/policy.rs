@@ -1,11 +1,11 @@
-//! What the operator decides: whether payloads go through proxies, and by which ways.
+//! What the operator decides: whether payloads go through proxies, and by which routes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// How a leader chooses the way to a member.
+/// How a leader chooses the route to a member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ProxyMode {
     /// Every member gets its entries from the leader itself.
@@ -17,10 +17,10 @@ pub enum ProxyMode {
     Edges(BTreeMap<String, String>),
 }
 
-/// How payloads are proxied. The same on every member of a ring, or a new leader chooses other ways.
+/// How payloads are proxied. The same on every member of a ring, or a new leader chooses other routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyOptions {
-    /// How the way is chosen.
+    /// How the route is chosen.
     pub mode: ProxyMode,
     /// How long a proxy waits for entries that are on their way to it.
     pub wait: Duration,
@@ -37,10 +37,10 @@ impl ProxyOptions {
         }
     }
 
-    /// How long a session may be silent while an answer is due, before another way is taken: a proxy that lives says
+    /// How long a session may be silent while an answer is due, before another route is taken: a proxy that lives says
     /// something earlier.
     pub fn silence(&self) -> Duration {
-        self.wait + self.wait * 2 / 5
+        self.wait + self.wait / 5
     }
 
     /// How often a proxy says that it lives while an answer is due.
@@ -69,7 +69,7 @@ impl Default for ProxyOptions {
     }
 }
 
-/// Edges that are no ways.
+/// Edges that are no routes.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EdgesError {
     /// A member that sends on to itself, over others or not.
@@ -93,15 +93,15 @@ pub enum EdgesError {
 /// The first that cannot be followed.
 pub fn check_edges(edges: &BTreeMap<String, String>, max_hops: usize) -> Result<(), EdgesError> {
     for member in edges.keys() {
-        let mut way = vec![member.as_str()];
-        while let Some(from) = way.last().and_then(|last| edges.get(*last)) {
-            if way.contains(&from.as_str()) {
-                way.push(from);
-                return Err(EdgesError::Circle(from.clone(), way.join(" from ")));
+        let mut route = vec![member.as_str()];
+        while let Some(from) = route.last().and_then(|last| edges.get(*last)) {
+            if route.contains(&from.as_str()) {
+                route.push(from);
+                return Err(EdgesError::Circle(from.clone(), route.join(" from ")));
             }
-            way.push(from);
+            route.push(from);
         }
-        let hops = way.len() - 1;
+        let hops = route.len() - 1;
         if hops > max_hops {
             return Err(EdgesError::TooLong {
                 member: member.clone(),
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn another_way_is_found_within_a_second() {
         let options = ProxyOptions::default();
-        assert_eq!(options.silence(), Duration::from_millis(700));
+        assert_eq!(options.silence(), Duration::from_millis(600));
         assert!(options.sign_of_life() * 2 < options.silence());
         assert!(options.silence() > options.wait);
     }

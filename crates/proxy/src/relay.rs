@@ -91,7 +91,7 @@ where
         }
     }
 
-    /// Who is next, if the way can be gone.
+    /// Who is next, if the route can be gone.
     fn next_of(&self, onward: &[MemberId]) -> Result<(MemberId, MemberRecord), String> {
         let limit = self.board.options().max_hops;
         if onward.len() > limit {
@@ -101,7 +101,7 @@ where
             ));
         }
         if onward.contains(&self.own) {
-            return Err(format!("the way leads back to member {}", self.own));
+            return Err(format!("the route leads back to member {}", self.own));
         }
         let next = *onward.first().ok_or("nobody is named to send on to")?;
         let known = (self.records)(next);

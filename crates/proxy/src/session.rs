@@ -115,7 +115,7 @@ impl Session {
                         ..
                     } = &session;
                     board.failed(proxies, *target, &failure, Instant::now());
-                    Some((Err(another_way(&failure)), None))
+                    Some((Err(another_route(&failure)), None))
                 }
             }
         })
@@ -216,8 +216,8 @@ fn sent(
     .boxed()
 }
 
-/// The engine tries again at once, and another way is chosen then.
-fn another_way(failure: &Failure) -> RPCError<TypeConfig> {
+/// The engine tries again at once, and another route is chosen then.
+fn another_route(failure: &Failure) -> RPCError<TypeConfig> {
     let words = format!("the proxy is left: {failure}");
     RPCError::Network(NetworkError::from_string(words))
 }

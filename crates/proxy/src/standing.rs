@@ -26,7 +26,7 @@ pub enum Failure {
     Lacks(OpId),
     /// It will never get this entry: it is purged there.
     Purged(OpId),
-    /// It could not call the member, or another proxy on the way.
+    /// It could not call the member, or another proxy on the route.
     CannotCall(MemberId),
     /// It answered what cannot be.
     Nonsense,
@@ -44,7 +44,7 @@ pub(crate) enum Blamed {
 }
 
 impl Failure {
-    /// Who is to blame on the way through these proxies to the member; where it cannot be told, all who may be.
+    /// Who is to blame on the route through these proxies to the member; where it cannot be told, all who may be.
     pub(crate) fn blamed(&self, proxies: &[MemberId], target: MemberId) -> Vec<Blamed> {
         let behind = proxies.iter().skip(1).chain([&target]);
         let mut links = proxies.iter().copied().zip(behind.copied());

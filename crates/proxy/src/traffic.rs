@@ -1,4 +1,4 @@
-//! What goes over the network for the entries of the log, counted by member and by way: payload bytes that were sent, and those
+//! What goes over the network for the entries of the log, counted by member and by route: payload bytes that were sent, and those
 //! that a proxy spared; and how often a proxy was left, with the reason.
 
 use std::collections::BTreeMap;

@@ -5,6 +5,7 @@ mod broken_mover;
 mod clients;
 mod clock;
 mod disk_pace;
+mod found;
 mod process;
 mod watched_log;
 mod watched_starts;

@@ -1,7 +1,6 @@
 //! A member's process: it is started over a disk, runs until a moment of the world, and is gone at once when it is killed,
 //! with everything that it was doing.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +9,8 @@ use consensus::matching::Matching;
 use consensus::quorum::RingRules;
 use consensus::{AppliedFloor, Fault, Leadership, Member, MemberConfig, StartError, Timers};
 use openraft::RaftLogReader;
-use openraft::storage::RaftLogStorage;
-use raft_types::{LogId, MemberId, MemberRecord, OpId, OwnLog, RingId, Vote};
+use proxy::{Board, Counted, ProxyOptions, Proxying};
+use raft_types::{LogId, MemberId, MemberRecord, OpId, OwnLog, RingId};
 use testkit::disk::FaultyDisk;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -21,11 +20,12 @@ use super::broken_mover;
 use super::clients;
 use super::clock::{Clock, ClockRate};
 use super::disk_pace::DiskPace;
+use super::found::Found;
 use super::watched_log::{Watch, WatchedLog};
 use super::watched_starts::WatchedStarts;
 use crate::event::Event;
 use crate::mutation::Mutation;
-use crate::network::{Desk, Message, Port, Post, Reception};
+use crate::network::{Desk, Message, Port, Post, Reception, Relayed, Relaying};
 use crate::record::Record;
 use crate::seen::Seen;
 use crate::tick::Tick;
@@ -41,6 +41,7 @@ pub(crate) struct Seat {
     pub(crate) rules: RingRules,
     /// The search for the matching point is answered on the sending side.
     pub(crate) searches_itself: bool,
+    pub(crate) proxies: ProxyOptions,
     pub(crate) rate: ClockRate,
     pub(crate) disk: FaultyDisk,
     pub(crate) pace: DiskPace,
@@ -190,6 +191,13 @@ impl Process {
 
         let desk = Desk::new(seat.id, post.clone(), seat.disk.clone());
         let port = Port::new(desk.clone(), &seat.timers, seat.mutation);
+        let board = Board::new(
+            seat.id,
+            &seat.record,
+            seat.proxies.clone(),
+            seat.timers.lease,
+        );
+        let network = Proxying::new(port.clone(), port.clone(), board.clone());
         let own: Arc<dyn OwnLog> = Arc::new(log.clone());
         let config = MemberConfig {
             timers: seat.timers,
@@ -211,16 +219,29 @@ impl Process {
         let watched = WatchedLog::new(store, watch, seat.pace.clone());
         let member = match seat.searches_itself {
             true => {
-                let network = Matching::new(port, own.clone(), &seat.timers);
+                let network = Matching::new(network, own.clone(), &seat.timers);
                 Member::start(config, watched, network, calls, floor, starts).await
             }
-            false => Member::start(config, watched, port, calls, floor, starts).await,
+            false => Member::start(config, watched, network, calls, floor, starts).await,
         };
         let member = member.map_err(|error| off_or(start_failure(&error)))?;
+        let inbound = member.inbound();
+        let relaying = Relaying {
+            own: seat.id,
+            log: own.clone(),
+            port,
+            board,
+            records: {
+                let inbound = inbound.clone();
+                Arc::new(move |member| inbound.record(member))
+            },
+            mutation: seat.mutation,
+        };
         let reception = Reception {
             desk,
-            inbound: member.inbound(),
+            inbound,
             log: own,
+            relaying,
             mutation: seat.mutation,
         };
         Ok((member, log, reception, found))
@@ -309,6 +330,16 @@ impl Process {
         })
     }
 
+    /// The sessions that it serves as a proxy.
+    pub(crate) fn relayed(&self) -> Vec<Relayed> {
+        self.reception.desk.relayed()
+    }
+
+    /// What it has sent by which way.
+    pub(crate) fn traffic(&self) -> Counted {
+        self.reception.relaying.board.traffic().counted()
+    }
+
     pub(crate) fn log(&self) -> &LogHandle {
         &self.log
     }
@@ -328,6 +359,12 @@ impl Process {
     }
 }
 
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.record.carried(&self.traffic());
+    }
+}
+
 async fn watch_fault(member: Member) -> watch::Receiver<Option<Fault>> {
     let (publish, fault) = watch::channel(None);
     tokio::spawn(async move {
@@ -335,27 +372,6 @@ async fn watch_fault(member: Member) -> watch::Receiver<Option<Fault>> {
         publish.send_replace(Some(stopped));
     });
     fault
-}
-
-/// What was found in a log that was just opened.
-struct Found {
-    floor: Option<OpId>,
-    entries: Vec<Seen>,
-    vote: Option<Vote>,
-}
-
-impl Found {
-    async fn read(store: &mut BinlogStore) -> io::Result<Self> {
-        let state = store.get_log_state().await?;
-        let mut reader = store.reader();
-        let vote = reader.read_vote().await?;
-        let entries = reader.try_get_log_entries(0_u64..).await?;
-        Ok(Self {
-            floor: state.last_purged_log_id.map(OpId::from),
-            entries: entries.iter().map(Seen::of).collect(),
-            vote,
-        })
-    }
 }
 
 fn open_failure(error: &OpenError) -> OpenFailure {

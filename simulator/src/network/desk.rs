@@ -1,5 +1,5 @@
 //! What one process of a member waits for: answers to its calls and to its streams, and the streams that others send to
-//! it. It goes with the process.
+//! it, and the same for sessions. It goes with the process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::message::{Body, CallId, Message, Reply};
 use super::post::Post;
+use super::sessions::{Relayed, Sessions};
 
 /// What happens to a stream at the end that sends the requests.
 pub(crate) enum StreamNews {
@@ -38,6 +39,7 @@ pub(crate) struct Desk {
     /// A process without its disk's power says nothing any more.
     disk: FaultyDisk,
     state: Arc<Mutex<State>>,
+    sessions: Arc<Mutex<Sessions>>,
 }
 
 #[derive(Default)]
@@ -54,6 +56,7 @@ impl Desk {
             post,
             disk,
             state: Arc::default(),
+            sessions: Arc::default(),
         }
     }
 
@@ -71,6 +74,19 @@ impl Desk {
             let from = self.own;
             self.post.send(Message { from, to, body });
         }
+    }
+
+    pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sessions that this process serves as a proxy.
+    pub(crate) fn relayed(&self) -> Vec<Relayed> {
+        self.sessions().relayed(self.own)
+    }
+
+    pub(super) fn new_call(&self) -> CallId {
+        self.post.new_call()
     }
 
     /// A call whose answer is waited for.

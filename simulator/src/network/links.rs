@@ -45,6 +45,8 @@ pub(crate) struct Links {
     cut: BTreeMap<(MemberId, MemberId), u32>,
     /// Members whose streams do not get through, while their calls do.
     stalled: BTreeSet<MemberId>,
+    /// Members whose entries take so many steps longer; all else is as fast as ever.
+    lagging: BTreeMap<MemberId, u64>,
 }
 
 /// How much later a message of a stream arrives that had to be sent again, in steps.
@@ -58,6 +60,7 @@ impl Links {
             weather: Weather::default(),
             cut: BTreeMap::new(),
             stalled: BTreeSet::new(),
+            lagging: BTreeMap::new(),
         }
     }
 
@@ -89,10 +92,24 @@ impl Links {
         };
     }
 
+    /// Lets the entries that this member sends lag, or not any more.
+    pub(crate) fn lag(&mut self, member: MemberId, steps: Option<u64>) {
+        match steps {
+            Some(steps) => self.lagging.insert(member, steps),
+            None => self.lagging.remove(&member),
+        };
+    }
+
+    /// How much longer the entries of this member take.
+    pub(crate) fn lag_of(&self, member: MemberId) -> u64 {
+        self.lagging.get(&member).copied().unwrap_or_default()
+    }
+
     /// Mends everything.
     pub(crate) fn heal(&mut self) {
         self.cut.clear();
         self.stalled.clear();
+        self.lagging.clear();
         self.weather = Weather::default();
     }
 

@@ -8,6 +8,8 @@ use openraft::raft::{
 };
 use raft_types::{FileStart, MemberId, TypeConfig, Vote};
 
+use super::session_part::SessionPart;
+
 /// Numbers a call or a stream; never used twice in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct CallId(pub(crate) u64);
@@ -41,6 +43,8 @@ pub(crate) enum Body {
     Closed(CallId),
     /// The receiver of the requests does not know the stream, or gave it up.
     Broken(CallId, String),
+    /// Of a session with a proxy, which is ordered and breaks like a stream.
+    Session(CallId, SessionPart),
 }
 
 /// A call with one answer.
@@ -68,13 +72,19 @@ pub(crate) enum Reply {
 }
 
 impl Body {
-    /// The stream that the message belongs to, and whether it goes from the leader to the follower.
+    /// The stream or session that the message belongs to, and whether it goes to where the requests go.
     pub(crate) fn stream(&self) -> Option<(CallId, bool)> {
         match self {
             Self::Request { stream, .. } | Self::Closed(stream) => Some((*stream, true)),
             Self::Answer { stream, .. } | Self::Broken(stream, _) => Some((*stream, false)),
+            Self::Session(session, part) => Some((*session, part.goes_to_the_proxy())),
             Self::Call(..) | Self::Reply(..) => None,
         }
+    }
+
+    /// Whether it is long: what a line that is busy delays.
+    pub(crate) fn carries_entries(&self) -> bool {
+        matches!(self, Self::Request { asked, .. } if !asked.request.entries.is_empty())
     }
 
     /// A number for the kind of message, for the trace's hash.
@@ -91,6 +101,7 @@ impl Body {
             Self::Closed(_) => 9,
             Self::Broken(..) => 10,
             Self::Call(_, Call::Begin(..)) => 11,
+            Self::Session(_, part) => 12 + part.kind(),
         }
     }
 
@@ -121,6 +132,7 @@ impl Body {
             } => format!("stream {} #{number}: {answered:?}", stream.0),
             Self::Closed(stream) => format!("stream {} closed", stream.0),
             Self::Broken(stream, why) => format!("stream {} broken: {why}", stream.0),
+            Self::Session(session, part) => format!("session {} {}", session.0, part.words()),
         }
     }
 }

@@ -1,13 +1,19 @@
 //! The network between the members: a wire for each direction of each pair, with latency and jitter by region, loss,
-//! duplication, reordering and cuts; unary calls, and streams whose requests are answered in order while more are under way.
+//! duplication, reordering and cuts; unary calls, streams whose requests are answered in order while more are under way, and
+//! sessions with proxies.
 
 mod answers;
+mod called_proxy;
 mod desk;
 mod links;
 mod message;
 mod port;
 mod post;
 mod reception;
+mod relaying;
+mod session_part;
+mod sessions;
+mod term_blind_log;
 mod ungiven_answers;
 
 pub(crate) use answers::dead_after;
@@ -17,3 +23,6 @@ pub(crate) use message::{Body, Message, Reply};
 pub(crate) use port::Port;
 pub(crate) use post::Post;
 pub(crate) use reception::Reception;
+pub(crate) use relaying::Relaying;
+pub(crate) use session_part::SessionPart;
+pub(crate) use sessions::Relayed;

@@ -1,10 +1,11 @@
-//! The engine's network and the members' questions over the post: what one member sends, and how it waits for answers.
+//! The engine's network, sessions with proxies and the members' questions over the post: what one member sends, and how it
+//! waits for answers.
 
 use std::time::Duration;
 
 use consensus::matching::{Answered, Asked, ReportingNetwork, RpcResult};
 use consensus::{Answer, CallError, MemberCalls, Question, Timers};
-use futures::future::BoxFuture;
+use futures::future::{self, BoxFuture};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, Stream, StreamExt};
 use openraft::OptionalSend;
@@ -15,9 +16,11 @@ use openraft::raft::{
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::type_config::alias::SnapshotOf;
+use proxy::{LineBroken, ProxyAnswers, ProxyCalls, ProxyRequest};
 use raft_types::{MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
 
 use super::answers::{dead_after, exchange};
+use super::called_proxy;
 use super::desk::Desk;
 use super::message::{Body, Call, Reply};
 use super::ungiven_answers::counted_unseen;
@@ -80,6 +83,20 @@ impl MemberCalls for Port {
             }
         }
         .boxed()
+    }
+}
+
+impl ProxyCalls for Port {
+    fn open(
+        &self,
+        proxy: MemberId,
+        _: &MemberRecord,
+        onward: Vec<MemberId>,
+        requests: BoxStream<'static, ProxyRequest>,
+    ) -> BoxFuture<'static, Result<ProxyAnswers, LineBroken>> {
+        let desk = self.desk.clone();
+        let answers = called_proxy::call(desk, proxy, self.dead_after, onward, requests);
+        future::ready(Ok(answers)).boxed()
     }
 }
 

@@ -1,15 +1,15 @@
-//! The post: takes messages in, decides with the links what becomes of them, and gives out those that are due. Streams
-//! keep their order; a stream of which a message was lost gives nothing more out.
+//! The post: takes messages in, decides with the links what becomes of them, and gives out those that are due. Streams and
+//! sessions keep their order; one of which a message was lost gives nothing more out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fastrand::Rng;
-use openraft::raft::AppendEntriesRequest;
-use raft_types::{MemberId, TypeConfig};
+use raft_types::{MemberId, Vote};
 
 use super::links::{Fate, Links};
 use super::message::{Body, Call, CallId, Message};
+use super::session_part::SessionPart;
 use crate::event::Event;
 use crate::record::Record;
 use crate::tick::Tick;
@@ -67,8 +67,9 @@ impl Post {
     /// Sends a message.
     pub(crate) fn send(&self, message: Message) {
         match &message.body {
-            Body::Call(_, Call::Heartbeat(request)) => self.led(message.from, request),
-            Body::Request { asked, .. } => self.led(message.from, &asked.request),
+            Body::Call(_, Call::Heartbeat(request)) => self.led(&request.vote),
+            Body::Request { asked, .. } => self.led(&asked.request.vote),
+            Body::Session(_, SessionPart::Request { request, .. }) => self.led(&request.vote),
             _ => {}
         }
         let now = self.record.now();
@@ -92,8 +93,12 @@ impl Post {
             }
             return;
         };
+        let lag = match message.body.carries_entries() {
+            true => state.links.lag_of(from),
+            false => 0,
+        };
         for latency in latencies {
-            let mut at = now + latency;
+            let mut at = now + latency + lag;
             if let Some(direction) = stream {
                 let last = state.streams.entry(direction).or_default();
                 at = at.max(*last);
@@ -104,8 +109,9 @@ impl Post {
         }
     }
 
-    fn led(&self, leader: MemberId, request: &AppendEntriesRequest<TypeConfig>) {
-        let term = request.vote.leader_id.term;
+    /// Whose vote it is, not who sends: a proxy sends in its leader's name.
+    fn led(&self, vote: &Vote) {
+        let (term, leader) = (vote.leader_id.term, vote.leader_id.voted_for);
         self.record.saw(&Event::Led { term, leader });
     }
 

@@ -8,6 +8,7 @@ use consensus::Inbound;
 use consensus::matching::{Answered, Asked};
 use futures::StreamExt;
 use futures::stream;
+use proxy::ProxyRequest;
 use raft_types::{LogReport, MemberId, OwnLog, Vote};
 use tokio::sync::mpsc;
 
@@ -15,6 +16,9 @@ use crate::mutation::Mutation;
 
 use super::desk::{Desk, StreamNews};
 use super::message::{Body, Call, CallId, Message, Reply};
+use super::relaying::Relaying;
+use super::session_part::SessionPart;
+use super::sessions::SessionNews;
 
 /// The receiving end of one process.
 #[derive(Clone)]
@@ -23,6 +27,7 @@ pub(crate) struct Reception {
     pub(crate) inbound: Inbound,
     /// What its reports are made from.
     pub(crate) log: Arc<dyn OwnLog>,
+    pub(crate) relaying: Relaying,
     pub(crate) mutation: Option<Mutation>,
 }
 
@@ -53,7 +58,65 @@ impl Reception {
             }
             Body::Closed(stream) => self.desk.closed(stream),
             Body::Broken(stream, why) => self.desk.news(stream, StreamNews::Broken(why)),
+            Body::Session(session, part) => self.session(from, session, part),
         }
+    }
+
+    fn session(&self, from: MemberId, session: CallId, part: SessionPart) {
+        let mut sessions = self.desk.sessions();
+        let reply = match part {
+            SessionPart::Request {
+                number,
+                onward,
+                request,
+            } => match sessions.request(session, (from, &onward), number, request) {
+                Ok(Some(requests)) => {
+                    let serving = self.clone().relay(from, session, onward, requests);
+                    sessions.served_by(session, tokio::spawn(serving).abort_handle());
+                    None
+                }
+                Ok(None) => None,
+                Err(why) => Some(SessionPart::Broken(why)),
+            },
+            SessionPart::End(all) => sessions.end(session, all).err().map(SessionPart::Broken),
+            SessionPart::Dropped => {
+                sessions.forget(session);
+                None
+            }
+            // Who waited for it has ended the session, or is gone with its process.
+            SessionPart::Answer(answer) => (!sessions.news(session, SessionNews::Answer(answer)))
+                .then_some(SessionPart::Dropped),
+            SessionPart::Over => {
+                sessions.news(session, SessionNews::Over);
+                None
+            }
+            SessionPart::Broken(why) => {
+                sessions.news(session, SessionNews::Broken(why));
+                None
+            }
+        };
+        drop(sessions);
+        if let Some(reply) = reply {
+            self.desk.send(from, Body::Session(session, reply));
+        }
+    }
+
+    async fn relay(
+        self,
+        from: MemberId,
+        session: CallId,
+        onward: Vec<MemberId>,
+        mut requests: mpsc::UnboundedReceiver<ProxyRequest>,
+    ) {
+        let requests = stream::poll_fn(move |context| requests.poll_recv(context));
+        let mut answers = self.relaying.serve(onward, requests.boxed());
+        while let Some(answer) = answers.next().await {
+            let answer = SessionPart::Answer(answer);
+            self.desk.send(from, Body::Session(session, answer));
+        }
+        self.desk
+            .send(from, Body::Session(session, SessionPart::Over));
+        self.desk.sessions().forget(session);
     }
 
     async fn answer(self, from: MemberId, id: CallId, call: Call) {

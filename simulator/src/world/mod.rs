@@ -5,6 +5,7 @@
 //! which members run within a step changes nothing that they could notice.
 
 mod damage;
+mod failovers;
 mod healing;
 mod operator;
 mod playing;
@@ -19,10 +20,11 @@ use fastrand::Rng;
 use raft_types::{MemberId, Region, RingId};
 
 use crate::faults::{self, Intensity, Stress, View};
-use crate::member::{DiskPace, Seat};
+use crate::member::{DiskPace, Process, Seat};
 use crate::mutation::Mutation;
-use crate::network::{Links, Post};
+use crate::network::{Links, Post, Relayed};
 use crate::record::Record;
+use crate::scenario::Scenario;
 use crate::shape::Shape;
 use crate::tick::{STEP, Tick};
 use crate::trace::Trace;
@@ -50,19 +52,36 @@ pub(crate) struct World {
     /// An operator has removed a member. No disk rots in such a run: a member that is let go while another one dies may
     /// take the majority with it, and no ring can know.
     removals: bool,
+    scenario: Option<Scenario>,
 }
 
 impl World {
     /// The world of a seed; nothing runs yet.
-    pub(crate) fn new(seed: u64, mutation: Option<Mutation>, trace: Trace) -> Self {
+    pub(crate) fn new(
+        seed: u64,
+        mutation: Option<Mutation>,
+        scenario: Option<Scenario>,
+        trace: Trace,
+    ) -> Self {
         let mut dice = Rng::with_seed(seed);
         let record = Record::new(trace, mutation.is_some());
         let mut intensity = Intensity::choose(&mut dice);
-        if mutation == Some(Mutation::NarrowWithoutTheBarrier) {
-            intensity = Intensity::of(Stress::Moves, &mut dice);
+        let needed = mutation.and_then(Mutation::stress);
+        // Regions in which several members vote.
+        let needed = needed.or(scenario.map(|Scenario::Failovers| Stress::Moves));
+        if let Some(stress) = needed {
+            intensity = Intensity::of(stress, &mut dice);
         }
         let mut shape = Shape::choose(intensity.stress, &mut dice);
-        shape.searches_itself |= mutation.is_some_and(Mutation::concerns_the_search);
+        if let Some(searches_itself) = mutation.and_then(Mutation::searches_itself) {
+            shape.searches_itself = searches_itself;
+        }
+        if mutation.is_some_and(Mutation::concerns_proxies) {
+            shape.proxy(&mut dice);
+        }
+        if scenario == Some(Scenario::Failovers) {
+            failovers::with_proxies(&mut shape);
+        }
         let workload = Workload::choose(&mut dice);
         record.note(&format!("seed {seed}: {shape:?}"));
         record.note(&format!("{workload:?} {intensity:?}"));
@@ -81,6 +100,7 @@ impl World {
                 timers: shape.timers,
                 rules: shape.rules.clone(),
                 searches_itself: shape.searches_itself,
+                proxies: shape.proxies.clone(),
                 rate: member.rate,
                 disk,
                 pace: DiskPace::default(),
@@ -105,14 +125,20 @@ impl World {
             removed: Arc::default(),
             siege: None,
             removals: false,
+            scenario,
         }
     }
 
     /// The whole run: the ring is made, things go wrong, everything is mended, and the ring comes back.
     pub(crate) fn run(&mut self) {
         self.found();
-        let chaos = Duration::from_millis(self.dice.u64(4_000..14_000));
-        self.go_wrong(chaos);
+        match self.scenario {
+            Some(Scenario::Failovers) => self.failovers(),
+            None => {
+                let chaos = Duration::from_millis(self.dice.u64(4_000..14_000));
+                self.go_wrong(chaos);
+            }
+        }
         self.heal();
         for slot in self.slots.values_mut() {
             slot.end();
@@ -174,8 +200,15 @@ impl World {
             may_rot: self.may_rot(),
             spares: self.spares(),
             removable: self.removable(),
+            relayed: self.relayed(),
             running,
         }
+    }
+
+    /// The sessions that running members serve as proxies.
+    fn relayed(&self) -> Vec<Relayed> {
+        let running = self.slots.values().filter_map(Slot::process);
+        running.flat_map(Process::relayed).collect()
     }
 
     fn regions(&self) -> BTreeMap<MemberId, Region> {

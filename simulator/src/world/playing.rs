@@ -17,6 +17,7 @@ pub(super) enum Undo {
     Mend(Vec<(MemberId, MemberId)>),
     ClearWeather,
     NormalPace(MemberId),
+    NoLag(MemberId),
     /// There is space on the disk again.
     Space(MemberId),
     /// A member whose streams are stalled is cut off altogether.
@@ -79,6 +80,15 @@ impl World {
                     slot.seat.pace.set(delay);
                 }
                 self.later(time, Undo::NormalPace(member));
+            }
+            Fault::Lag {
+                member,
+                delay,
+                time,
+            } => {
+                self.post
+                    .links(|links| links.lag(member, Some(Tick::steps(delay))));
+                self.later(time, Undo::NoLag(member));
             }
             Fault::FullDisk { member, room, time } => {
                 if let Some(slot) = self.slots.get_mut(&member) {
@@ -161,6 +171,7 @@ impl World {
                     slot.seat.pace.set(Duration::ZERO);
                 }
             }
+            Undo::NoLag(member) => self.post.links(|links| links.lag(member, None)),
             Undo::Space(member) => {
                 if let Some(slot) = self.slots.get_mut(&member) {
                     slot.full = false;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::event::Event;
 use crate::faults::Crash;
 use crate::member::{OpenFailure, Process, Seat};
-use crate::network::{Body, Message, Post, Reply};
+use crate::network::{Body, Message, Post, Reply, SessionPart};
 use crate::panics;
 use crate::record::Record;
 use crate::tick::Tick;
@@ -134,6 +134,12 @@ impl Slot {
                 let body = match message.body {
                     Body::Call(id, _) => Body::Reply(id, Reply::Unreachable(why)),
                     Body::Request { stream, .. } => Body::Broken(stream, why),
+                    Body::Session(session, SessionPart::Request { .. } | SessionPart::End(_)) => {
+                        Body::Session(session, SessionPart::Broken(why))
+                    }
+                    Body::Session(session, SessionPart::Answer(_)) => {
+                        Body::Session(session, SessionPart::Dropped)
+                    }
                     _ => return,
                 };
                 post.send(Message {

@@ -1,7 +1,7 @@
 use raft_types::MemberKind;
 
 use super::*;
-use crate::ways::Because;
+use crate::routes::Because;
 
 const DATABASE: MemberId = MemberId(2);
 const WITNESS: MemberId = MemberId(3);
@@ -31,7 +31,7 @@ fn board(now: Instant) -> Board {
 }
 
 fn proxies(board: &Board, now: Instant) -> Vec<MemberId> {
-    board.way(WITNESS, now).proxies().to_vec()
+    board.route(WITNESS, now).proxies().to_vec()
 }
 
 #[test]
@@ -43,10 +43,10 @@ fn a_way_is_kept_for_a_moment_and_chosen_anew_then() {
     assert_eq!(proxies(&board, chosen), [DATABASE]);
     let just_before = chosen + CHOSEN_FOR - Duration::from_millis(1);
     assert_eq!(proxies(&board, just_before), [DATABASE]);
-    let way = board.way(WITNESS, chosen + CHOSEN_FOR);
+    let route = board.route(WITNESS, chosen + CHOSEN_FOR);
     assert!(
-        matches!(&*way, Way::Direct(Because::Unfit(DATABASE, why)) if why.contains("not answered")),
-        "{way:?}"
+        matches!(&*route, Route::Direct(Because::Unfit(DATABASE, why)) if why.contains("not answered")),
+        "{route:?}"
     );
 }
 
@@ -83,7 +83,7 @@ fn what_went_wrong_with_one_member_does_not_count_for_the_others() {
     board.begin(OTHER, &record("w2", "far", MemberKind::Witness));
     board.failed(&[DATABASE], WITNESS, &Failure::CannotCall(WITNESS), now);
     assert!(proxies(&board, now).is_empty());
-    assert_eq!(board.way(OTHER, now).proxies(), [DATABASE]);
+    assert_eq!(board.route(OTHER, now).proxies(), [DATABASE]);
 }
 
 #[test]
@@ -104,17 +104,17 @@ fn people_are_told_the_ways_and_why_there_is_none() {
     let now = Instant::now();
     let board = board(now);
     for member in [DATABASE, WITNESS] {
-        board.way(member, now);
+        board.route(member, now);
     }
-    let direct = WayView {
+    let direct = RouteView {
         member: DATABASE,
         through: Vec::new(),
         because: Some("it is the proxy of its region".to_owned()),
     };
-    let through = WayView {
+    let through = RouteView {
         member: WITNESS,
         through: vec![DATABASE],
         because: None,
     };
-    assert_eq!(board.ways(), [direct, through]);
+    assert_eq!(board.routes(), [direct, through]);
 }

@@ -54,7 +54,7 @@ async fn without_entries(behaviour: Behaviour) -> (Ring, Duration) {
     ring.log(3).reaches(5).await;
     ring.log(1).push(TERM, 1);
     ring.log(3).reaches(6).await;
-    assert_eq!(ring.way(3), [2]);
+    assert_eq!(ring.route(3), [2]);
     ring.lines.set(PROXY, behaviour);
     ring.log(1).push(TERM, 1);
     let begun = Instant::now();
@@ -136,7 +136,7 @@ async fn signs_of_life_without_answers_are_borne_for_a_while() {
     let mut other = ring.stream(4).await;
     other.send(0..5);
     assert_eq!(other.matching().await, Some(4));
-    assert_eq!(ring.way(4), [2]);
+    assert_eq!(ring.route(4), [2]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,7 +150,7 @@ async fn a_proxy_comes_back_and_later_each_time_that_it_failed() {
         let begun = Instant::now();
         ring.log(1).push(TERM, 1);
         ring.log(3).reaches(ring.log(1).next_index()).await;
-        assert_eq!(ring.way(3), [] as [u64; 0]);
+        assert_eq!(ring.route(3), [] as [u64; 0]);
         ring.lines.set(PROXY, Behaviour::Serves);
         let sessions = ring.lines.sessions(PROXY);
         while ring.lines.sessions(PROXY) == sessions {
@@ -159,7 +159,7 @@ async fn a_proxy_comes_back_and_later_each_time_that_it_failed() {
         }
         away.push(begun.elapsed().as_secs_f64().round());
         ring.log(3).reaches(ring.log(1).next_index()).await;
-        assert_eq!(ring.way(3), [2]);
+        assert_eq!(ring.route(3), [2]);
     }
     assert_eq!(away, [1.0, 2.0, 4.0, 8.0]);
 }
@@ -184,7 +184,7 @@ async fn all_members_behind_a_proxy_leave_it_with_the_first_and_it_has_failed_on
     ring.log(1).push(TERM, 1);
     for witness in 3..=6 {
         ring.log(witness).reaches(7).await;
-        assert_eq!(ring.way(witness), [2], "member {witness}");
+        assert_eq!(ring.route(witness), [2], "member {witness}");
     }
 }
 
@@ -215,5 +215,5 @@ async fn a_new_leadership_forgets_penalties() {
     let mut stream = ring.stream(3).await;
     stream.send(0..5);
     assert_eq!(stream.matching().await, Some(4));
-    assert_eq!(ring.way(3), [2]);
+    assert_eq!(ring.route(3), [2]);
 }

@@ -31,7 +31,7 @@ async fn entries_arrive_over_two_proxies() {
     stream.send(2..5);
     assert_eq!(stream.matching().await, Some(1));
     assert_eq!(stream.matching().await, Some(4));
-    assert_eq!(ring.way(4), [2, 3]);
+    assert_eq!(ring.route(4), [2, 3]);
     assert_eq!(ring.log(4).all(), ring.log(1).all());
     let received = ring.members.received(MemberId(4));
     assert!(received.iter().all(|request| request.from == MemberId(3)));
@@ -52,7 +52,7 @@ async fn a_proxy_that_cannot_be_called_by_the_one_before_it_is_left_out() {
         stream.send(0..5);
     }
     assert_eq!(stream.matching().await, Some(4));
-    assert_eq!(ring.way(4), [2]);
+    assert_eq!(ring.route(4), [2]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,7 +66,7 @@ async fn a_member_that_its_proxy_cannot_call_is_called_by_the_one_before() {
     stream.open_another().await;
     stream.send(0..5);
     assert_eq!(stream.matching().await, Some(4));
-    assert_eq!(ring.way(4), [2]);
+    assert_eq!(ring.route(4), [2]);
     assert_eq!(ring.relayed(3).cannot_call, 1);
 }
 
@@ -84,7 +84,7 @@ async fn what_the_last_proxy_lacks_comes_from_the_one_before() {
     stream.open_another().await;
     stream.send(5..6);
     assert_eq!(stream.matching().await, Some(5));
-    assert_eq!(ring.way(4), [2]);
+    assert_eq!(ring.route(4), [2]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,5 +97,5 @@ async fn when_a_chain_is_silent_nobody_in_it_is_relied_on() {
     stream.open_another().await;
     stream.send(0..5);
     assert_eq!(stream.matching().await, Some(4));
-    assert_eq!(ring.way(4), [] as [u64; 0]);
+    assert_eq!(ring.route(4), [] as [u64; 0]);
 }

@@ -29,8 +29,8 @@ fn whole(ring: &Ring) -> ProxyRequest {
 async fn ways_that_lead_nowhere() {
     for (onward, expected) in [
         (&[][..], "nobody is named to send on to"),
-        (&[2], "the way leads back to member 2"),
-        (&[3, 2, 4], "the way leads back to member 2"),
+        (&[2], "the route leads back to member 2"),
+        (&[3, 2, 4], "the route leads back to member 2"),
         (&[9], "member 9 is not in this member's ring"),
     ] {
         let ring = Ring::with_proxy(1, 5).await;

@@ -122,7 +122,7 @@ async fn what_does_not_come_in_time_is_left_to_the_leader() {
     assert_eq!(stream.matching().await, Some(5));
     let received = ring.members.received(MemberId(3));
     assert_eq!(received[0].from, LEADER);
-    assert_eq!(ring.way(3), [] as [u64; 0]);
+    assert_eq!(ring.route(3), [] as [u64; 0]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! How much is under way over a proxy at most.
+//! How much is under route over a proxy at most.
 
 use std::time::Duration;
 
@@ -39,5 +39,5 @@ async fn a_leader_sends_one_window_ahead_of_the_answers() {
         assert_eq!(stream.matching().await, Some(index));
     }
     assert_eq!(ring.lines.requests(PROXY).len() as u64, count);
-    assert_eq!(ring.way(3), [2]);
+    assert_eq!(ring.route(3), [2]);
 }

@@ -45,8 +45,8 @@ async fn proxy_of(ring: &GrpcRing, leader: MemberId) -> MemberId {
             ring.commit(transaction(format!("on the way {number}")))
                 .await;
             number += 1;
-            let ways = ring.nodes[&leader].board.ways();
-            let through = ways.iter().filter(|way| far.contains(&way.member));
+            let routes = ring.nodes[&leader].board.routes();
+            let through = routes.iter().filter(|way| far.contains(&way.member));
             let through: Vec<_> = through.filter_map(|way| way.through.first()).collect();
             if let [one, .., another] = through.as_slice()
                 && one == another

@@ -222,7 +222,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"500ms\""),
         "",
-        "How long a proxy waits for entries that are on their way to it before it says that it lacks them. The leader leaves a proxy that says nothing for 1.4 times as long.",
+        "How long a proxy waits for entries that are on their way to it before it says that it lacks them; more than the longest round trip between regions. The leader leaves a proxy that says nothing for 1.2 times as long.",
     ),
     key(
         "regions.proxy_max_hops",

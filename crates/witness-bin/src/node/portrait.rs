@@ -93,7 +93,7 @@ impl Portrait<'_> {
                 Some(Role::Leader) => travel,
                 // What is left of an earlier leadership.
                 _ => TravelView {
-                    ways: Vec::new(),
+                    routes: Vec::new(),
                     ..travel
                 },
             }),

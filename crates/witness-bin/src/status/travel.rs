@@ -1,6 +1,6 @@
-//! By which ways the entries of the log travel to the members, and what proxies and compression spare.
+//! By which routes the entries of the log travel to the members, and what proxies and compression spare.
 
-use proxy::{Counted, WayView};
+use proxy::{Counted, RouteView};
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 use transport::CompressionFigures;
@@ -8,8 +8,8 @@ use transport::CompressionFigures;
 /// See the module. Numbers count since the process started; bytes are those of payloads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TravelView {
-    /// The ways in use; only the leader has any.
-    pub ways: Vec<WayView>,
+    /// The routes in use; only the leader has any.
+    pub routes: Vec<RouteView>,
     /// What was sent, by member.
     pub sent: Vec<SentView>,
     /// How often a proxy was left, and why.
@@ -68,7 +68,7 @@ pub struct RelayedView {
 impl TravelView {
     /// Of what the parts counted.
     pub(crate) fn new(
-        ways: Vec<WayView>,
+        routes: Vec<RouteView>,
         counted: Counted,
         compressed: CompressionFigures,
     ) -> Self {
@@ -87,7 +87,7 @@ impl TravelView {
         });
         let relayed = counted.relayed;
         Self {
-            ways,
+            routes,
             sent: sent.collect(),
             fallbacks: fallbacks.collect(),
             relayed: RelayedView {

@@ -145,10 +145,10 @@ impl Ring {
     }
 
     /// Through whom a member got its entries last.
-    pub(crate) fn way(&self, id: u64) -> Vec<u64> {
-        let ways = self.board.ways();
-        let way = ways.iter().find(|way| way.member == MemberId(id));
-        let through = way.map(|way| way.through.clone()).unwrap_or_default();
+    pub(crate) fn route(&self, id: u64) -> Vec<u64> {
+        let routes = self.board.routes();
+        let route = routes.iter().find(|route| route.member == MemberId(id));
+        let through = route.map(|route| route.through.clone()).unwrap_or_default();
         through.into_iter().map(|proxy| proxy.0).collect()
     }
 }

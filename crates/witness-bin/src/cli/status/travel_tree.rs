@@ -11,14 +11,14 @@ pub(super) fn lines(leader: &MemberView) -> Vec<String> {
     let Some(travel) = &leader.travel else {
         return Vec::new();
     };
-    if travel.ways.iter().all(|way| way.through.is_empty()) {
+    if travel.routes.iter().all(|route| route.through.is_empty()) {
         return Vec::new();
     }
     let own = leader.member.id;
     let mut below: BTreeMap<MemberId, Vec<&RosterView>> = BTreeMap::new();
     for member in leader.roster.iter().filter(|member| member.id != own) {
-        let way = travel.ways.iter().find(|way| way.member == member.id);
-        let from = way.and_then(|way| way.through.last().copied());
+        let route = travel.routes.iter().find(|route| route.member == member.id);
+        let from = route.and_then(|route| route.through.last().copied());
         below.entry(from.unwrap_or(own)).or_default().push(member);
     }
     // Whoever sends on stands behind those that do not: the tree is read from top to bottom.
@@ -33,7 +33,7 @@ fn draw(
     below: &BTreeMap<MemberId, Vec<&RosterView>>,
     lines: &mut Vec<String>,
 ) {
-    // A member is below one other only; the ways were chosen at different moments, and a circle would not end.
+    // A member is below one other only; the routes were chosen at different moments, and a circle would not end.
     if lines.len() > below.values().map(Vec::len).sum::<usize>() {
         return;
     }
@@ -54,14 +54,14 @@ fn draw(
 
 #[cfg(test)]
 mod tests {
-    use proxy::WayView;
+    use proxy::RouteView;
     use raft_types::{MemberRecord, Region};
 
     use super::*;
     use crate::status::TravelView;
     use crate::status::sample::database_leader;
 
-    fn leader(ways: &[(u64, &[u64])]) -> MemberView {
+    fn leader(routes: &[(u64, &[u64])]) -> MemberView {
         let mut view = database_leader();
         let names = ["a-db", "a-w", "b-db", "b-w1", "b-w2", "c-w"];
         view.roster = names
@@ -79,9 +79,9 @@ mod tests {
             .collect();
         view.member.name = "a-db".to_owned();
         view.travel = Some(TravelView {
-            ways: ways
+            routes: routes
                 .iter()
-                .map(|(member, through)| WayView {
+                .map(|(member, through)| RouteView {
                     member: MemberId(*member),
                     through: through.iter().copied().map(MemberId).collect(),
                     because: None,

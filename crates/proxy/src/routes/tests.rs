@@ -1,4 +1,4 @@
-//! Which way is chosen, as tables. A scene is written as lines:
+//! Which route is chosen, as tables. A scene is written as lines:
 //!
 //! ```text
 //! edges w1<db w2<w1           the mode; without such a line it is by region
@@ -8,14 +8,14 @@
 //! db far database 1000        a member: name, region, kind, entries that it holds (`-`: never heard), what speaks against it
 //! ```
 //!
-//! The leader is `me`, in the region `home`. A way is written as `w1: db`, from the leader's neighbour on, or as
+//! The leader is `me`, in the region `home`. A route is written as `w1: db`, from the leader's neighbour on, or as
 //! `w1: direct, since ...`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use raft_types::{MemberId, MemberKind, Region};
 
-use super::{Candidate, Scene, Way};
+use super::{Candidate, Route, Scene};
 use crate::policy::ProxyMode;
 
 struct Table {
@@ -95,7 +95,7 @@ impl Table {
         *found.unwrap_or_else(|| panic!("nobody is named {name}")).0
     }
 
-    fn ways(&self) -> Vec<String> {
+    fn routes(&self) -> Vec<String> {
         let scene = Scene {
             own: MemberId(1),
             own_region: &self.home,
@@ -106,20 +106,20 @@ impl Table {
             apart: &self.apart,
         };
         let name = |id: &MemberId| self.members[id].name.as_str();
-        let ways = self.members.keys().map(|id| {
-            let way = match scene.way(*id, &self.kept) {
-                Way::Direct(because) => format!("direct, since {because}"),
-                Way::Through(proxies) => proxies.iter().map(name).collect::<Vec<_>>().join(" "),
+        let routes = self.members.keys().map(|id| {
+            let route = match scene.route(*id, &self.kept) {
+                Route::Direct(because) => format!("direct, since {because}"),
+                Route::Through(proxies) => proxies.iter().map(name).collect::<Vec<_>>().join(" "),
             };
-            format!("{}: {way}", name(id))
+            format!("{}: {route}", name(id))
         });
-        ways.collect()
+        routes.collect()
     }
 }
 
 #[track_caller]
-fn expect(scene: &str, ways: &[&str]) {
-    assert_eq!(Table::read(scene).ways(), ways, "{scene}");
+fn expect(scene: &str, routes: &[&str]) {
+    assert_eq!(Table::read(scene).routes(), routes, "{scene}");
 }
 
 const PROXY: &str = "since it is the proxy of its region";
@@ -171,33 +171,50 @@ fn the_proxy_stays_as_long_as_nothing_speaks_against_it() {
     let far = |held: u64| {
         format!(
             "kept w
-             db far database 3000
+             v  far witness 3000
              w  far witness {held}
              x  far witness 3000"
         )
     };
-    let stays = ["db: w", &format!("w: direct, {PROXY}"), "x: w"];
+    let stays = ["v: w", &format!("w: direct, {PROXY}"), "x: w"];
     expect(&far(2000), &stays);
     // It is farther behind than where another one would not be chosen, and not than where it is left.
     let table = Table::read(&far(1000));
     assert_eq!(
-        table.ways(),
+        table.routes(),
         [
-            "db: direct, since member 3 cannot send on to it: it is 2000 entries behind it",
+            "v: direct, since member 3 cannot send on to it: it is 2000 entries behind it",
             &format!("w: direct, {PROXY}"),
             "x: direct, since member 3 cannot send on to it: it is 2000 entries behind it",
         ]
     );
+    expect(&far(999), &[&format!("v: direct, {PROXY}"), "w: v", "x: v"]);
     expect(
-        &far(999),
+        "kept w
+         v  far witness 3000
+         w  far witness 3000 it is gone
+         x  far witness 3000",
+        &[&format!("v: direct, {PROXY}"), "w: v", "x: v"],
+    );
+}
+
+#[test]
+fn a_witness_gives_way_to_a_database_member_that_is_as_far() {
+    let far = |held: u64| {
+        format!(
+            "kept w
+             db far database {held}
+             w  far witness 3000
+             x  far witness 3000"
+        )
+    };
+    expect(
+        &far(2000),
         &[&format!("db: direct, {PROXY}"), "w: db", "x: db"],
     );
     expect(
-        "kept w
-         db far database 3000
-         w  far witness 3000 it is gone
-         x  far witness 3000",
-        &[&format!("db: direct, {PROXY}"), "w: db", "x: db"],
+        &far(1999),
+        &["db: w", &format!("w: direct, {PROXY}"), "x: w"],
     );
 }
 
@@ -375,5 +392,5 @@ fn no_way_is_longer_than_allowed() {
     expect(&chain(2), &[first, "b: a", "c: a b", "d: b c"]);
     expect(&chain(1), &[first, "b: a", "c: b", "d: c"]);
     let off = ["a", "b", "c", "d"].map(|name| format!("{name}: direct, since proxying is off"));
-    assert_eq!(Table::read(&chain(0)).ways(), off);
+    assert_eq!(Table::read(&chain(0)).routes(), off);
 }

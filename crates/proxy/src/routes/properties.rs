@@ -1,4 +1,4 @@
-//! What holds for every scene: a way leads somewhere.
+//! What holds for every scene: a route leads somewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,19 +81,19 @@ proptest! {
             apart: &apart,
         };
         for target in members.keys() {
-            let way = scene.way(*target, &kept);
-            let proxies = way.proxies();
-            prop_assert!(proxies.len() <= max_hops, "{way:?}");
-            prop_assert!(!proxies.contains(&own) && !proxies.contains(target), "{way:?}");
+            let route = scene.route(*target, &kept);
+            let proxies = route.proxies();
+            prop_assert!(proxies.len() <= max_hops, "{route:?}");
+            prop_assert!(!proxies.contains(&own) && !proxies.contains(target), "{route:?}");
             let different: BTreeSet<_> = proxies.iter().collect();
-            prop_assert_eq!(different.len(), proxies.len(), "{:?}", &way);
+            prop_assert_eq!(different.len(), proxies.len(), "{:?}", &route);
             for proxy in proxies {
                 let proxy = &members[proxy];
-                prop_assert!(proxy.unfit.is_none() && proxy.held.is_some(), "{way:?}");
+                prop_assert!(proxy.unfit.is_none() && proxy.held.is_some(), "{route:?}");
             }
             let links = proxies.iter().zip(proxies.iter().skip(1).chain([target]));
             for (from, to) in links {
-                prop_assert!(!apart.contains(&(*from, *to)), "{way:?}");
+                prop_assert!(!apart.contains(&(*from, *to)), "{route:?}");
             }
         }
     }

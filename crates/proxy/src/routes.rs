@@ -1,4 +1,4 @@
-//! By which way a member gets its entries. Pure: what the leader knows of the members in, a way out.
+//! By which route a member gets its entries. Pure: what the leader knows of the members in, a route out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -44,16 +44,16 @@ pub struct Scene<'a> {
     pub apart: &'a BTreeSet<(MemberId, MemberId)>,
 }
 
-/// The way to a member.
+/// The route to a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
+pub enum Route {
     /// From the leader itself.
     Direct(Because),
     /// Through these, the one that is next to the leader first.
     Through(Vec<MemberId>),
 }
 
-impl Way {
+impl Route {
     /// The proxies on it.
     pub fn proxies(&self) -> &[MemberId] {
         match self {
@@ -94,15 +94,15 @@ impl fmt::Display for Because {
 }
 
 impl Scene<'_> {
-    /// The way to a member. `current` are the proxies of the regions at the moment: they stay as long as nothing speaks
+    /// The route to a member. `current` are the proxies of the regions at the moment: they stay as long as nothing speaks
     /// against them.
-    pub fn way(&self, target: MemberId, current: &BTreeMap<Region, MemberId>) -> Way {
+    pub fn route(&self, target: MemberId, current: &BTreeMap<Region, MemberId>) -> Route {
         let Some(member) = self.members.get(&target) else {
-            return Way::Direct(Because::Alone);
+            return Route::Direct(Because::Alone);
         };
         match self.mode {
-            _ if self.max_hops == 0 => Way::Direct(Because::Off),
-            ProxyMode::Off => Way::Direct(Because::Off),
+            _ if self.max_hops == 0 => Route::Direct(Because::Off),
+            ProxyMode::Off => Route::Direct(Because::Off),
             ProxyMode::Region => self.by_region(target, member, current),
             ProxyMode::Edges(edges) => self.by_edges(target, member, edges),
         }
@@ -113,24 +113,24 @@ impl Scene<'_> {
         target: MemberId,
         member: &Candidate,
         current: &BTreeMap<Region, MemberId>,
-    ) -> Way {
+    ) -> Route {
         if member.region == *self.own_region {
-            return Way::Direct(Because::Near);
+            return Route::Direct(Because::Near);
         }
         let kept = current.get(&member.region).copied();
         match self.proxy_of(&member.region, kept) {
-            Some(proxy) if proxy == target => Way::Direct(Because::IsProxy),
+            Some(proxy) if proxy == target => Route::Direct(Because::IsProxy),
             Some(proxy) => match self.hinders(proxy, target, member) {
-                Some(why) => Way::Direct(Because::Unfit(proxy, why)),
-                None => Way::Through(vec![proxy]),
+                Some(why) => Route::Direct(Because::Unfit(proxy, why)),
+                None => Route::Through(vec![proxy]),
             },
-            None => Way::Direct(self.why_nobody(target, member)),
+            None => Route::Direct(self.why_nobody(target, member)),
         }
     }
 
-    /// The member of a region that is to send on to the others there. One that was chosen stays while it is fit and not far
-    /// behind; otherwise a database member, since it has to have every entry soon, of those that are about as far as the one
-    /// that is farthest.
+    /// The member of a region that is to send on to the others there: of those that are about as far as the one that is
+    /// farthest, a database member, since it has to have every entry soon. One that was chosen stays while it is fit and not
+    /// far behind, but for a witness that has a database member beside it again.
     pub fn proxy_of(&self, region: &Region, kept: Option<MemberId>) -> Option<MemberId> {
         let there = || {
             let of_region = self.members.iter();
@@ -146,13 +146,14 @@ impl Scene<'_> {
             })
         };
         let farthest = fit().map(|(.., held)| held).max()?;
-        let stays = fit().find(|(id, _, held)| Some(*id) == kept && held + 2 * CLOSE >= farthest);
-        if let Some((id, ..)) = stays {
-            return Some(id);
-        }
         let close = fit().filter(|(.., held)| held + CLOSE >= farthest);
-        let first = close.min_by_key(|(id, kind, _)| (*kind != MemberKind::Database, *id));
-        first.map(|(id, ..)| id)
+        let best = close.min_by_key(|(id, kind, _)| (*kind != MemberKind::Database, *id));
+        let (best, best_kind, _) = best?;
+        let stays = fit().find(|(id, kind, held)| {
+            let is_like = *kind == MemberKind::Database || best_kind == MemberKind::Witness;
+            Some(*id) == kept && held + 2 * CLOSE >= farthest && is_like
+        });
+        Some(stays.map_or(best, |(id, ..)| id))
     }
 
     /// What speaks against sending on to a member through a fit proxy.
@@ -183,12 +184,12 @@ impl Scene<'_> {
         target: MemberId,
         member: &Candidate,
         edges: &BTreeMap<String, String>,
-    ) -> Way {
+    ) -> Route {
         let mut proxies = Vec::new();
         let mut next = (target, member);
         let mut name = member.name.as_str();
         let mut left_out = None;
-        // A member that the ring does not have ends the way: whoever is behind it gets its entries from the leader. So does one
+        // A member that the ring does not have ends the route: whoever is behind it gets its entries from the leader. So does one
         // that is on it already: edges are checked where they are written, and are no circles then.
         for _ in 0..self.max_hops {
             let Some(from) = edges.get(name).filter(|from| *from != self.own_name) else {
@@ -215,9 +216,9 @@ impl Scene<'_> {
         }
         proxies.reverse();
         match left_out {
-            _ if !proxies.is_empty() => Way::Through(proxies),
-            Some((proxy, why)) => Way::Direct(Because::Unfit(proxy, why)),
-            None => Way::Direct(Because::NoEdge),
+            _ if !proxies.is_empty() => Route::Through(proxies),
+            Some((proxy, why)) => Route::Direct(Because::Unfit(proxy, why)),
+            None => Route::Direct(Because::NoEdge),
         }
     }
 

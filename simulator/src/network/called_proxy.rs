@@ -1,0 +1,138 @@
+//! The end of a session that sends the requests to a proxy: they go out as they come, and what the proxy says comes back in
+//! its order. Dropping the answers ends the session.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use proxy::{LineBroken, ProxyAnswer, ProxyAnswers, ProxyRequest};
+use raft_types::MemberId;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+
+use super::desk::Desk;
+use super::message::{Body, CallId};
+use super::session_part::SessionPart;
+use super::sessions::SessionNews;
+
+/// Since when something is under way, the end of the requests included, and nothing has come back.
+#[derive(Clone, Default)]
+struct Unheard(Arc<Mutex<Option<Instant>>>);
+
+impl Unheard {
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something was sent.
+    fn waits(&self) {
+        self.lock().get_or_insert_with(Instant::now);
+    }
+
+    /// Something has come.
+    fn heard(&self) {
+        *self.lock() = None;
+    }
+
+    fn since(&self) -> Option<Instant> {
+        *self.lock()
+    }
+}
+
+struct Session {
+    id: CallId,
+    proxy: MemberId,
+    desk: Desk,
+    news: mpsc::UnboundedReceiver<SessionNews>,
+    sender: JoinHandle<()>,
+    unheard: Unheard,
+    dead_after: Duration,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.sender.abort();
+        self.desk.sessions().hang_up(self.id);
+        let dropped = Body::Session(self.id, SessionPart::Dropped);
+        self.desk.send(self.proxy, dropped);
+    }
+}
+
+/// Sends the requests and gives back what the proxy says.
+pub(super) fn call(
+    desk: Desk,
+    proxy: MemberId,
+    dead_after: Duration,
+    onward: Vec<MemberId>,
+    requests: BoxStream<'static, ProxyRequest>,
+) -> ProxyAnswers {
+    let id = desk.new_call();
+    let news = desk.sessions().call(id);
+    let unheard = Unheard::default();
+    let sending = send_all(desk.clone(), proxy, id, onward, requests, unheard.clone());
+    let session = Session {
+        id,
+        proxy,
+        news,
+        sender: tokio::spawn(sending),
+        desk,
+        unheard,
+        dead_after,
+    };
+    stream::unfold(Some(session), |session| async move {
+        let mut session = session?;
+        match session.next().await? {
+            Ok(answer) => Some((Ok(answer), Some(session))),
+            Err(broken) => Some((Err(broken), None)),
+        }
+    })
+    .boxed()
+}
+
+async fn send_all(
+    desk: Desk,
+    proxy: MemberId,
+    id: CallId,
+    onward: Vec<MemberId>,
+    mut requests: BoxStream<'static, ProxyRequest>,
+    unheard: Unheard,
+) {
+    let mut number = 0;
+    while let Some(request) = requests.next().await {
+        let part = SessionPart::Request {
+            number,
+            onward: onward.clone(),
+            request,
+        };
+        unheard.waits();
+        desk.send(proxy, Body::Session(id, part));
+        number += 1;
+    }
+    unheard.waits();
+    desk.send(proxy, Body::Session(id, SessionPart::End(number)));
+}
+
+impl Session {
+    async fn next(&mut self) -> Option<Result<ProxyAnswer, LineBroken>> {
+        loop {
+            let since = self.unheard.since().unwrap_or_else(Instant::now);
+            let news = timeout_at(since + self.dead_after, self.news.recv()).await;
+            let Ok(news) = news else {
+                let silent = self.unheard.since().map(|since| since.elapsed());
+                if silent.is_some_and(|silent| silent >= self.dead_after) {
+                    let why = format!("nothing has come for {:?}", self.dead_after);
+                    return Some(Err(LineBroken(why)));
+                }
+                continue;
+            };
+            self.unheard.heard();
+            return match news? {
+                SessionNews::Answer(answer) => Some(Ok(answer)),
+                SessionNews::Over => None,
+                SessionNews::Broken(why) => Some(Err(LineBroken(why))),
+            };
+        }
+    }
+}

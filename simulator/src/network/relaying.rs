@@ -1,0 +1,45 @@
+//! A member as a proxy for others: the product's relay over this network.
+
+use std::sync::Arc;
+
+use futures::stream::BoxStream;
+use proxy::{Board, ProxyAnswer, ProxyRequest, ProxyService, Records, Relay};
+use raft_types::{MemberId, OwnLog};
+
+use super::port::Port;
+use super::term_blind_log::term_blind;
+use crate::mutation::Mutation;
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct Relaying {
+    pub(crate) own: MemberId,
+    pub(crate) log: Arc<dyn OwnLog>,
+    pub(crate) port: Port,
+    pub(crate) board: Board,
+    pub(crate) records: Records,
+    pub(crate) mutation: Option<Mutation>,
+}
+
+impl Relaying {
+    /// Serves one session.
+    pub(super) fn serve(
+        &self,
+        onward: Vec<MemberId>,
+        requests: BoxStream<'static, ProxyRequest>,
+    ) -> BoxStream<'static, ProxyAnswer> {
+        let (log, requests) = match self.mutation {
+            Some(Mutation::ProxyIgnoresTheTerm) => term_blind(self.log.clone(), requests),
+            _ => (self.log.clone(), requests),
+        };
+        let relay = Relay::new(
+            self.own,
+            log,
+            self.port.clone(),
+            self.port.clone(),
+            self.board.clone(),
+            self.records.clone(),
+        );
+        relay.serve(onward, requests)
+    }
+}

@@ -1,0 +1,62 @@
+//! What travels in a session with a proxy.
+
+use proxy::{ProxyAnswer, ProxyRequest};
+use raft_types::MemberId;
+
+/// One message of a session.
+#[derive(Clone)]
+pub(crate) enum SessionPart {
+    /// The `number`-th request, from 0 on. The first one opens the session; `onward` says where all of them go.
+    Request {
+        number: u64,
+        onward: Vec<MemberId>,
+        request: ProxyRequest,
+    },
+    /// There were so many requests, and no more come.
+    End(u64),
+    /// Nobody waits for the answers any more.
+    Dropped,
+    Answer(ProxyAnswer),
+    /// No more answers come.
+    Over,
+    /// The proxy does not know the session, or gave it up.
+    Broken(String),
+}
+
+impl SessionPart {
+    pub(crate) fn goes_to_the_proxy(&self) -> bool {
+        matches!(self, Self::Request { .. } | Self::End(_) | Self::Dropped)
+    }
+
+    /// A number for the kind of part, for the trace's hash.
+    pub(crate) fn kind(&self) -> u64 {
+        match self {
+            Self::Request { .. } => 0,
+            Self::End(_) => 1,
+            Self::Dropped => 2,
+            Self::Answer(_) => 3,
+            Self::Over => 4,
+            Self::Broken(_) => 5,
+        }
+    }
+
+    /// As the whole trace shows it.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Self::Request {
+                number,
+                onward,
+                request,
+            } => {
+                let onward: Vec<String> = onward.iter().map(ToString::to_string).collect();
+                let onward = onward.join(" -> ");
+                format!("#{number} -> {onward}: {request:?}")
+            }
+            Self::End(all) => format!("ends after {all}"),
+            Self::Dropped => "dropped".to_owned(),
+            Self::Answer(answer) => format!("says {answer:?}"),
+            Self::Over => "over".to_owned(),
+            Self::Broken(why) => format!("broken: {why}"),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The log of a proxy with [`Mutation::ProxyIgnoresTheTerm`]: it gives what it has at an index under whatever op id is asked for.
+//!
+//! [`Mutation::ProxyIgnoresTheTerm`]: crate::mutation::Mutation::ProxyIgnoresTheTerm
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use proxy::ProxyRequest;
+use raft_types::{LogReport, OpId, OwnLog, ReadingEntries};
+use tokio::sync::watch;
+
+/// The request of a session that is being put together.
+type Asked = Arc<Mutex<Option<ProxyRequest>>>;
+
+struct TermBlindLog {
+    log: Arc<dyn OwnLog>,
+    asked: Asked,
+}
+
+/// The log for one session, and its requests: a relay takes the next one when it is done with the one before.
+pub(super) fn term_blind(
+    log: Arc<dyn OwnLog>,
+    requests: BoxStream<'static, ProxyRequest>,
+) -> (Arc<dyn OwnLog>, BoxStream<'static, ProxyRequest>) {
+    let asked = Asked::default();
+    let noted = asked.clone();
+    let requests = requests.inspect(move |request| *lock(&noted) = Some(request.clone()));
+    (Arc::new(TermBlindLog { log, asked }), requests.boxed())
+}
+
+fn lock(asked: &Asked) -> MutexGuard<'_, Option<ProxyRequest>> {
+    asked.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl OwnLog for TermBlindLog {
+    fn report(&self) -> LogReport {
+        self.log.report()
+    }
+
+    fn entries(&self, range: Range<u64>) -> ReadingEntries<'_> {
+        Box::pin(async move {
+            let mut entries = self.log.entries(range).await?;
+            if let Some(request) = &*lock(&self.asked) {
+                for entry in &mut entries {
+                    let index = entry.log_id.index;
+                    if let Some(term) = request.term_at(index) {
+                        entry.log_id = OpId::new(term, index).into();
+                    }
+                }
+            }
+            Ok(entries)
+        })
+    }
+
+    fn appended(&self) -> watch::Receiver<u64> {
+        self.log.appended()
+    }
+}

@@ -1,0 +1,10 @@
+//! Runs that do what they are told to instead of what the seed draws.
+
+use clap::ValueEnum;
+
+/// What a run does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scenario {
+    /// Leaders and proxies die one after the other; payloads go through proxies again each time.
+    Failovers,
+}
