@@ -322,3 +322,49 @@ fn the_quorum_and_the_regions_have_to_go_together() {
         "{run}"
     );
 }
+
+fn with_edges(edges: [&str; 3]) -> String {
+    let mut text = "data_dir = \"d\"\n[ring]\nname = \"orders\"\n[member]\nid = 1\n[regions]\nproxy = \"edges\"\n".to_owned();
+    for (id, from) in (1..).zip(edges) {
+        text.push_str(&format!(
+            "[[members]]\nid = {id}\nname = \"w-{id}\"\nregion = \"north\"\nkind = \"witness\"\n\
+             address = \"10.0.0.{id}:7400\"\nproxy_from = \"{from}\"\n"
+        ));
+    }
+    text
+}
+
+#[test]
+fn edges_lead_from_a_member_to_a_member_and_not_in_a_circle() {
+    let scratch = Scratch::new();
+    let check = |text: &str| {
+        scratch.write("witness.toml", text);
+        witness(&scratch).args(["check"]).run()
+    };
+    let fine = check(&with_edges(["", "w-1", "w-2"]));
+    assert_eq!(fine.code, 0, "{fine}");
+    for (edges, words) in [
+        (
+            ["", "w-l", ""],
+            "`proxy_from` names `w-l`, and no member has that name; did you mean `w-",
+        ),
+        (["w-3", "w-1", "w-2"], "would get its entries from itself"),
+    ] {
+        let run = check(&with_edges(edges));
+        assert_eq!(run.code, 2, "{run}");
+        assert!(run.stdout.contains(words), "{words} is not in {run}");
+    }
+    let without = check(&with_edges(["", "", ""]));
+    assert!(
+        without
+            .stdout
+            .contains("warning: `regions.proxy` is `edges`"),
+        "{without}"
+    );
+    let unused = with_edges(["", "w-1", ""]).replace("\"edges\"", "\"region\"");
+    let unused = check(&unused);
+    assert!(
+        unused.stdout.contains("`proxy_from` is not looked at"),
+        "{unused}"
+    );
+}
