@@ -38,9 +38,11 @@ fn is_news_alone(request: &ProxyRequest) -> bool {
     request.is_empty() && !request.wants_report
 }
 
-/// Whether a request says all that the one before it, which is news alone, says.
+/// Whether a request says all that the one before it, which is news alone, says, and its answer is one to that, too: the answer
+/// to news would not be told from that to other news.
 fn makes_needless(next: &ProxyRequest, news: &ProxyRequest) -> bool {
-    next.vote == news.vote
+    !next.is_empty()
+        && next.vote == news.vote
         && next.previous == news.previous
         && next.leader_commit >= news.leader_commit
 }
@@ -77,16 +79,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn news_goes_with_the_next_entries_or_with_later_news() {
-        let entries = [request(4, 5, 4), request(5, 6, 5), request(6, 6, 6)];
+    async fn news_goes_with_the_next_entries_and_not_with_other_news() {
+        let entries = [request(4, 5, 4), request(5, 6, 5), request(6, 6, 5)];
+        let last = request(6, 6, 6);
         let sent = vec![
             entries[0].clone(),
             request(5, 5, 5),
             entries[1].clone(),
-            request(6, 6, 5),
             entries[2].clone(),
+            last.clone(),
         ];
-        assert_eq!(joined_all(sent).await, entries);
+        let expected: Vec<_> = entries.into_iter().chain([last]).collect();
+        assert_eq!(joined_all(sent).await, expected);
     }
 
     #[tokio::test]

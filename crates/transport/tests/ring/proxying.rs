@@ -124,6 +124,34 @@ async fn a_large_transaction_goes_over_a_proxy() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ring_that_rests_behind_a_burst_holds_nothing_against_its_proxy() {
+    let ring = two_regions().await;
+    let (leader, term) = ring.serving().await;
+    proxy_of(&ring, leader).await;
+    let board = &ring.nodes[&leader].board;
+    let before = board.traffic().counted().fallbacks;
+    let member = ring.nodes[&leader].member.clone();
+    // So that commits come one after the other, behind the last entry.
+    for node in ring.nodes.values() {
+        node.disk.set_flush_time(Duration::from_millis(5));
+    }
+    for _ in 0..3 {
+        let mut proposed = Vec::new();
+        for number in 0..4 {
+            let ticket = member.propose(transaction(format!("{number}")), term).await;
+            proposed.push(ticket.unwrap());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        for mut ticket in proposed {
+            ticket.outcome().await;
+        }
+        // Longer than a proxy may owe an answer.
+        tokio::time::sleep(board.options().silence() * 3 / 2).await;
+    }
+    assert_eq!(board.traffic().counted().fallbacks, before);
+}
+
 /// One entry after the other, until it is aborted.
 fn load(member: Member, term: Term) -> JoinHandle<()> {
     tokio::spawn(async move {
