@@ -20,7 +20,7 @@ mod transport_config;
 mod wire;
 
 pub use client::{
-    AddressError, AdminClient, AdminError, CommandEvents, GrpcNetworkFactory, LogPieces,
+    AddressError, AdminClient, AdminError, CommandEvents, GrpcNetworkFactory, LinkBytes, LogPieces,
     PeerClient, PeerTrouble,
 };
 pub use compression::{Compression, CompressionFigures};

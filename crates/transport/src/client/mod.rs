@@ -5,6 +5,7 @@ mod answers;
 mod commit_news;
 mod endpoint;
 mod greeting;
+mod link_bytes;
 mod network;
 mod packing;
 mod parts;
@@ -14,5 +15,6 @@ mod window;
 
 pub use admin::{AdminClient, AdminError, CommandEvents, LogPieces};
 pub use endpoint::AddressError;
+pub use link_bytes::LinkBytes;
 pub use network::{GrpcNetworkFactory, PeerClient};
 pub use peers::PeerTrouble;

@@ -24,6 +24,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use super::answers::Answers;
+use super::link_bytes::LinkBytes;
 use super::packing::Packing;
 use super::parts::Parts;
 use super::peers::{FarPacker, Peer, PeerTrouble, Peers};
@@ -55,6 +56,11 @@ impl GrpcNetworkFactory {
     ) -> Self {
         let far = Some(FarPacker::new(own, compression));
         Self(Arc::new(Peers::new(book, tls, config, far)))
+    }
+
+    /// What was sent to each member so far.
+    pub fn link_bytes(&self) -> BTreeMap<MemberId, LinkBytes> {
+        self.0.link_bytes()
     }
 
     /// What compression spared so far.
@@ -148,6 +154,7 @@ impl PeerClient {
             return Err(RPCError::Network(NetworkError::from_string(reason)));
         }
         let head = wire::head_of(&request.vote, request.prev_log_id, request.leader_commit);
+        peer.counters.heartbeat(&head);
         let mut client = peer.urgent().map_err(|error| unreachable(peer, error))?;
         let call = client.heartbeat(peer.sealed(head));
         let answer = unary(peer, RPCTypes::AppendEntries, deadline, call).await?;
@@ -201,7 +208,7 @@ impl PeerClient {
         let peer = &self.peer;
         let window = Arc::new(Window::new());
         let requests = Packing::new(requests, peer.packer());
-        let parts = Parts::new(requests, window.clone());
+        let parts = Parts::new(requests, window.clone(), peer.counters.clone());
         let mut client = peer.bulk().map_err(|error| unreachable(peer, error))?;
         let call = client.append(peer.sealed(parts));
         let deadline = peer.config.call_deadline;

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use futures::{Stream, StreamExt};
 
+use super::link_bytes::LinkCounters;
 use super::window::Window;
 use crate::schema::AppendPart;
 use crate::wire::{PackedRequest, Splitter};
@@ -15,15 +16,17 @@ use crate::wire::{PackedRequest, Splitter};
 pub(crate) struct Parts<S> {
     requests: S,
     window: Arc<Window>,
+    counters: Arc<LinkCounters>,
     current: Option<Splitter>,
     ended: bool,
 }
 
 impl<S> Parts<S> {
-    pub(crate) fn new(requests: S, window: Arc<Window>) -> Self {
+    pub(crate) fn new(requests: S, window: Arc<Window>, counters: Arc<LinkCounters>) -> Self {
         Self {
             requests,
             window,
+            counters,
             current: None,
             ended: false,
         }
@@ -52,6 +55,7 @@ where
             match splitter.next_part() {
                 Ok(Some(part)) => {
                     this.window.sent(part.ends_request_of);
+                    this.counters.entries(&part.message);
                     return Poll::Ready(Some(part.message));
                 }
                 Ok(None) => this.current = None,

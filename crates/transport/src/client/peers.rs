@@ -12,6 +12,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Status};
 
 use super::endpoint::{self, AddressError};
+use super::link_bytes::{LinkBytes, LinkCounters};
 use super::proxy_line::ProxyLine;
 use crate::compression::{Compression, CompressionFigures, Packer};
 use crate::envelope;
@@ -57,6 +58,7 @@ pub(crate) struct Peers {
     config: TransportConfig,
     far: Option<FarPacker>,
     known: Mutex<BTreeMap<MemberId, Arc<Peer>>>,
+    counters: Mutex<BTreeMap<MemberId, Arc<LinkCounters>>>,
 }
 
 impl Peers {
@@ -72,6 +74,7 @@ impl Peers {
             config,
             far,
             known: Mutex::default(),
+            counters: Mutex::default(),
         }
     }
 
@@ -103,10 +106,22 @@ impl Peers {
             urgent: connect().map(raft_client),
             packer: self.far.as_ref().and_then(|far| far.towards(record)),
             region: record.region.clone(),
+            counters: self.counters().entry(id).or_default().clone(),
             proxy_line: ProxyLine::default(),
             troubled: AtomicBool::new(false),
             trouble: Mutex::default(),
         }
+    }
+
+    /// What was sent to each member so far.
+    pub(crate) fn link_bytes(&self) -> BTreeMap<MemberId, LinkBytes> {
+        let counters = self.counters();
+        let counted = counters.iter().map(|(id, link)| (*id, link.counted()));
+        counted.collect()
+    }
+
+    fn counters(&self) -> MutexGuard<'_, BTreeMap<MemberId, Arc<LinkCounters>>> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What compression spared so far.
@@ -145,6 +160,8 @@ pub(crate) struct Peer {
     /// Heartbeats, votes, transfers: never behind entries.
     urgent: Result<RaftClient<Channel>, AddressError>,
     packer: Option<Arc<Packer>>,
+    /// Of what is sent to it.
+    pub(crate) counters: Arc<LinkCounters>,
     /// What it sends on for this member.
     pub(crate) proxy_line: ProxyLine,
     troubled: AtomicBool,

@@ -14,6 +14,7 @@ use raft_types::{MemberId, MemberRecord};
 use tokio::sync::mpsc;
 
 use super::commit_news;
+use super::link_bytes::LinkCounters;
 use super::network::GrpcNetworkFactory;
 use super::peers::Peer;
 use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyFrame, ProxyPart};
@@ -112,7 +113,10 @@ impl ProxyLine {
             parts,
             sessions: Mutex::new(Some(HashMap::from([(session, answers)]))),
         });
-        let frames = Frames(Together::new(queue));
+        let frames = Frames {
+            parts: Together::new(queue),
+            counters: peer.counters.clone(),
+        };
         tokio::spawn(run(peer.clone(), Arc::downgrade(&line), frames));
         state.open = Some(line.clone());
         (Seat { line, session }, said)
@@ -128,14 +132,21 @@ async fn run(peer: Arc<Peer>, line: std::sync::Weak<OpenLine>, frames: Frames) {
 }
 
 /// What goes out. A type of its own: a call is not `Send` with a stream that is boxed.
-struct Frames(Together<ProxyPart>);
+struct Frames {
+    parts: Together<ProxyPart>,
+    counters: Arc<LinkCounters>,
+}
 
 impl Stream for Frames {
     type Item = ProxyFrame;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ProxyFrame>> {
-        let parts = self.0.poll_next_unpin(context);
-        parts.map(|parts| Some(ProxyFrame { parts: parts? }))
+        let parts = self.parts.poll_next_unpin(context);
+        parts.map(|parts| {
+            let frame = ProxyFrame { parts: parts? };
+            self.counters.op_ids(&frame);
+            Some(frame)
+        })
     }
 }
 

@@ -136,6 +136,23 @@ fn sent(
             }
         }
     }
+    if !travel.links.is_empty() {
+        let help = "Bytes of messages that were sent to a member, as they travelled, by kind";
+        let bytes = Some(&Unit::Bytes);
+        let mut metric = encoder.encode_descriptor("link", help, bytes, MetricType::Counter)?;
+        for link in &travel.links {
+            for (kind, sent) in [
+                ("entries", link.entries_bytes_total),
+                ("op_ids", link.op_ids_bytes_total),
+                ("heartbeats", link.heartbeats_bytes_total),
+            ] {
+                let labels = [("to", name_of(link.member)), ("kind", kind.to_owned())];
+                metric
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&sent, None)?;
+            }
+        }
+    }
     if !travel.fallbacks.is_empty() {
         let help = "How often a proxy was left for a while, by reason";
         let mut metric =

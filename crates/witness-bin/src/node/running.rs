@@ -155,8 +155,7 @@ impl Node {
         let board = Board::new(self.config.own.id, &own, proxying, heard_within);
         let (viewed, counted) = (board.clone(), network.clone());
         self.desk.has_travel(Box::new(move || {
-            let compressed = counted.compression();
-            TravelView::new(viewed.routes(), viewed.traffic().counted(), compressed)
+            TravelView::new(viewed.routes(), viewed.traffic().counted(), &counted)
         }));
         let over_proxies = Proxying::new(network.clone(), network.clone(), board.clone());
         let sent = Matching::new(over_proxies, own_log.clone(), &self.timers);

@@ -17,7 +17,7 @@ pub use asker::Asker;
 pub use consumers::ConsumerView;
 pub use pause::PauseView;
 pub use ring_report::{Asked, MemberReport, RingReport};
-pub use travel::{FallbackView, RelayedView, SentView, TravelView};
+pub use travel::{FallbackView, LinkView, RelayedView, SentView, TravelView};
 pub use view::{
     ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
     RosterView, ViewSource,

@@ -4,7 +4,7 @@ use consensus::quorum::{RegionQuorum, RingRules};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 
 use super::consumers::ConsumerView;
-use super::travel::{FallbackView, SentView, TravelView};
+use super::travel::{FallbackView, LinkView, SentView, TravelView};
 use super::view::{
     ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
     RosterView,
@@ -68,6 +68,12 @@ pub(crate) fn database_leader() -> MemberView {
             direct_bytes_total: 4000,
             proxied_entries_total: 2,
             spared_bytes_total: 200,
+        }],
+        links: vec![LinkView {
+            member: MemberId(2),
+            entries_bytes_total: 4400,
+            op_ids_bytes_total: 12,
+            heartbeats_bytes_total: 300,
         }],
         fallbacks: vec![FallbackView {
             proxy: MemberId(2),

@@ -3,7 +3,7 @@
 use proxy::{Counted, RouteView};
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
-use transport::CompressionFigures;
+use transport::GrpcNetworkFactory;
 
 /// See the module. Numbers count since the process started; bytes are those of payloads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,6 +12,9 @@ pub struct TravelView {
     pub routes: Vec<RouteView>,
     /// What was sent, by member.
     pub sent: Vec<SentView>,
+    /// What went over the network to each member, as it travelled.
+    #[serde(default)]
+    pub links: Vec<LinkView>,
     /// How often a proxy was left, and why.
     pub fallbacks: Vec<FallbackView>,
     /// What this member sent on for others.
@@ -35,6 +38,19 @@ pub struct SentView {
     pub proxied_entries_total: u64,
     /// Their payloads, which did not leave from here for this member.
     pub spared_bytes_total: u64,
+}
+
+/// What went over the network to one member, in bytes of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkView {
+    /// To whom.
+    pub member: MemberId,
+    /// Entries with their payloads.
+    pub entries_bytes_total: u64,
+    /// Op ids of entries for members behind it.
+    pub op_ids_bytes_total: u64,
+    /// Heartbeats.
+    pub heartbeats_bytes_total: u64,
 }
 
 /// Why a proxy was left.
@@ -70,8 +86,16 @@ impl TravelView {
     pub(crate) fn new(
         routes: Vec<RouteView>,
         counted: Counted,
-        compressed: CompressionFigures,
+        network: &GrpcNetworkFactory,
     ) -> Self {
+        let compressed = network.compression();
+        let links = network.link_bytes().into_iter();
+        let links = links.map(|(member, bytes)| LinkView {
+            member,
+            entries_bytes_total: bytes.entries,
+            op_ids_bytes_total: bytes.op_ids,
+            heartbeats_bytes_total: bytes.heartbeats,
+        });
         let sent = counted.members.into_iter().map(|(member, sent)| SentView {
             member,
             direct_entries_total: sent.direct_entries,
@@ -89,6 +113,7 @@ impl TravelView {
         Self {
             routes,
             sent: sent.collect(),
+            links: links.collect(),
             fallbacks: fallbacks.collect(),
             relayed: RelayedView {
                 streams_total: relayed.sessions,
