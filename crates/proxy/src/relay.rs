@@ -59,38 +59,6 @@ where
         }
     }
 
-    fn begin(
-        &self,
-        onward: Vec<MemberId>,
-        requests: BoxStream<'static, ProxyRequest>,
-    ) -> BoxStream<'static, ProxyAnswer> {
-        self.board
-            .traffic()
-            .relayed(|relayed| relayed.sessions += 1);
-        match self.next_of(&onward) {
-            Err(why) => {
-                self.board.traffic().relayed(|relayed| relayed.refused += 1);
-                stream::iter([ProxyAnswer::Refused(why)]).boxed()
-            }
-            Ok((next, record)) => {
-                let (answers, answered) = mpsc::channel(QUEUE);
-                let relay = self.clone();
-                tokio::spawn(async move {
-                    let stopped = answers.clone();
-                    tokio::select! {
-                        () = stopped.closed() => {}
-                        () = relay.carry(next, record, onward, requests, answers) => {}
-                    }
-                });
-                let receive = |mut answered: mpsc::Receiver<_>| async move {
-                    let answer = answered.recv().await?;
-                    Some((answer, answered))
-                };
-                stream::unfold(answered, receive).boxed()
-            }
-        }
-    }
-
     /// Who is next, if the route can be gone.
     fn next_of(&self, onward: &[MemberId]) -> Result<(MemberId, MemberRecord), String> {
         let limit = self.board.options().max_hops;
@@ -204,7 +172,31 @@ where
         onward: Vec<MemberId>,
         requests: BoxStream<'static, ProxyRequest>,
     ) -> BoxStream<'static, ProxyAnswer> {
-        self.begin(onward, requests)
+        self.board
+            .traffic()
+            .relayed(|relayed| relayed.sessions += 1);
+        match self.next_of(&onward) {
+            Err(why) => {
+                self.board.traffic().relayed(|relayed| relayed.refused += 1);
+                stream::iter([ProxyAnswer::Refused(why)]).boxed()
+            }
+            Ok((next, record)) => {
+                let (answers, answered) = mpsc::channel(QUEUE);
+                let relay = self.clone();
+                tokio::spawn(async move {
+                    let stopped = answers.clone();
+                    tokio::select! {
+                        () = stopped.closed() => {}
+                        () = relay.carry(next, record, onward, requests, answers) => {}
+                    }
+                });
+                let receive = |mut answered: mpsc::Receiver<_>| async move {
+                    let answer = answered.recv().await?;
+                    Some((answer, answered))
+                };
+                stream::unfold(answered, receive).boxed()
+            }
+        }
     }
 }
 

@@ -161,7 +161,6 @@ impl PeerClient {
         wire::append_result(answer).map_err(unreadable)
     }
 
-    /// Lets the member's log begin with a file of this one's.
     /// Asks for a vote, or whether one would be given.
     async fn ask_for_vote(
         &self,
@@ -179,6 +178,7 @@ impl PeerClient {
         wire::vote_response(answer).map_err(unreadable)
     }
 
+    /// Lets the member's log begin with a file of this one's.
     async fn begin(
         &self,
         vote: Vote,
