@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqlbinlog::verified_sql;
-use testkit::mysqld::free_addresses;
+use testkit::ports::free_addresses;
 use testkit::ring::{ProcessRing, Profile, witness_binary};
 use witness_tests::Scene;
 

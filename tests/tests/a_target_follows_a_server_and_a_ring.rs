@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use testkit::bounded_run::wait_within;
 use testkit::mysql_tree::MysqlTree;
-use testkit::mysqld::{
-    Mysqld, MysqldOptions, REPLICATION_PASSWORD, REPLICATION_USER, free_address,
-};
+use testkit::mysqld::{Mysqld, MysqldOptions, REPLICATION_PASSWORD, REPLICATION_USER};
+use testkit::ports::free_address;
 use testkit::ring::{Profile, http_get, http_post, witness_binary};
 use witness_tests::{Pair, Scene};
 

@@ -18,6 +18,7 @@ pub mod mysql_tree;
 pub mod mysqlbinlog;
 pub mod mysqld;
 mod owner;
+pub mod ports;
 pub mod ring;
 pub mod small_disk;
 pub mod sysbench;

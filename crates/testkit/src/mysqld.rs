@@ -11,7 +11,7 @@ mod power_cut;
 mod replication;
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -23,6 +23,7 @@ use tempfile::TempDir;
 
 use crate::bounded_run;
 use crate::mysql_tree::MysqlTree;
+use crate::ports::free_address;
 
 pub use client::{MysqlClient, PendingSql, Rows};
 pub use contents::TableChecksums;
@@ -327,26 +328,4 @@ fn end(mut child: Child) {
     // Both fail only for a child that has been waited for already.
     let _ = child.kill();
     let _ = child.wait();
-}
-
-/// A loopback address whose port is free now. (Another program may take it before it is used; the kernel hands out ports in
-/// turn, so that this takes bad luck, and the start then fails with a clear line in the error log.)
-///
-/// # Errors
-/// When the system has none.
-pub fn free_address() -> Result<SocketAddr> {
-    Ok(free_addresses(1)?[0])
-}
-
-/// As many different ones.
-///
-/// # Errors
-/// When the system has not that many.
-pub fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
-    // All are held until the last is found, or the kernel could give one of them twice.
-    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback");
-    let held: Vec<TcpListener> = (0..count).map(|_| bind()).collect::<Result<_>>()?;
-    held.iter()
-        .map(|listener| Ok(listener.local_addr()?))
-        .collect()
 }

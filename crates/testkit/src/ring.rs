@@ -22,7 +22,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use crate::bounded_run::{self, Finished};
-use crate::mysqld::free_addresses;
+use crate::ports::free_addresses;
 use member_process::MemberProcess;
 
 pub use binary::{

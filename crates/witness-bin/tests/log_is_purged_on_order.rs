@@ -2,7 +2,6 @@
 
 mod program;
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use program::{Scratch, witness};
@@ -12,10 +11,7 @@ use witness_bin::node::Node;
 #[test]
 fn closed_files_go_and_the_last_one_stays() {
     let scratch = Scratch::new();
-    // Free again as soon as it is known.
-    let listen = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a port");
+    let listen = testkit::ports::free_address().expect("a port");
     let text = format!(
         r#"
 data_dir = "{}"

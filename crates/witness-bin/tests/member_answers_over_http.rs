@@ -3,7 +3,7 @@
 mod program;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -25,9 +25,7 @@ impl Drop for Member {
 
 impl Member {
     fn start(scratch: &Scratch, arguments: &[&str]) -> Self {
-        let [listen, http] = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
-        let [listen, http] =
-            [listen, http].map(|listener| listener.local_addr().expect("an address"));
+        let [listen, http] = [(), ()].map(|()| testkit::ports::free_address().expect("a port"));
         scratch.write(
             "witness.toml",
             &format!(

@@ -7,6 +7,7 @@ mod embedded;
 mod frame;
 mod mysql;
 mod options;
+mod ports;
 mod proof;
 mod scoreboard;
 mod screen;

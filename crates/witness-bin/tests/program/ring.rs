@@ -1,7 +1,7 @@
 //! A ring of real processes on loopback. Its database members attach to a mysqld that is not there, which
 //! is enough for everything that the ring decides.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -80,8 +80,7 @@ impl Ring {
             _ => panic!("{member}"),
         };
         let id = self.places.len() as u64 + 1;
-        let listen = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let listen = listen.local_addr().expect("an address");
+        let listen = testkit::ports::free_address().expect("a port");
         let line = format!(
             "{{ id = {id}, name = \"{name}\", region = \"{region}\", kind = \"{kind}\", votes = {votes}, address = \"{listen}\" }}"
         );

@@ -1,7 +1,7 @@
 //! The stage of the embedded demonstration: three members over loopback, what is shown of them, and
 //! the waiting for what should happen.
 
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::config::{Config, Sources, read};
 use crate::demo::agreement;
 use crate::demo::frame::Frame;
+use crate::demo::ports::free_addresses;
 use crate::demo::scoreboard::Scoreboard;
 use crate::demo::screen::Screen;
 use crate::status::MemberView;
@@ -151,7 +152,7 @@ impl Stage {
     }
 }
 
-fn configure(own: usize, addresses: &[String; 3], data_dir: &Path) -> Result<Config, Failure> {
+fn configure(own: usize, addresses: &[SocketAddr; 3], data_dir: &Path) -> Result<Config, Failure> {
     let member = |at: usize| {
         let kind = if at == DATABASE {
             "database"
@@ -186,14 +187,4 @@ fn configure(own: usize, addresses: &[String; 3], data_dir: &Path) -> Result<Con
         mysql: None,
         ..config
     })
-}
-
-/// Three ports of loopback that nobody listens at now.
-fn free_addresses() -> Result<[String; 3], Failure> {
-    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0"));
-    let mut addresses = [const { String::new() }; 3];
-    for (address, listener) in addresses.iter_mut().zip(listeners) {
-        *address = listener?.local_addr()?.to_string();
-    }
-    Ok(addresses)
 }

@@ -1,7 +1,7 @@
 //! The stage of the demonstration around a real mysqld: three member processes, what they say of
 //! themselves, and the waiting for what should happen.
 
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use super::server_tree::ServerTree;
 use crate::config::{Sources, read};
 use crate::demo::agreement;
 use crate::demo::frame::Frame;
+use crate::demo::ports::free_addresses;
 use crate::demo::scoreboard::Scoreboard;
 use crate::demo::screen::Screen;
 use crate::status::{Asker, MemberView, Question, answer};
@@ -54,9 +55,9 @@ impl Stage {
         let socket_dir = tempfile::Builder::new().prefix("witness-").tempdir()?;
         let socket = socket_dir.path().join("mysqld.sock");
         let datadir = data_dir.join(NAMES[DATABASE]).join("mysql");
-        let ports = free_ports()?;
+        let addresses = free_addresses()?;
         let setting = Setting {
-            ports,
+            addresses,
             tree,
             socket: &socket,
             datadir: &datadir,
@@ -224,7 +225,7 @@ impl Picture {
 /// What the members' configurations are made from.
 struct Setting<'a> {
     /// Of the three members, and of mysqld.
-    ports: [u16; 4],
+    addresses: [SocketAddr; 4],
     tree: &'a ServerTree,
     socket: &'a Path,
     datadir: &'a Path,
@@ -248,9 +249,9 @@ impl Setting<'_> {
             };
             text.push_str(&format!(
                 "[[members]]\nid = {}\nname = \"{name}\"\nregion = \"here\"\nkind = \"{kind}\"\n\
-                 address = \"127.0.0.1:{}\"\n",
+                 address = \"{}\"\n",
                 at + 1,
-                self.ports[at]
+                self.addresses[at]
             ));
         }
         text
@@ -273,17 +274,10 @@ impl Setting<'_> {
         format!(
             "[mysql]\nuser = \"root\"\nmysqld = {:?}\nextra_args = {arguments:?}\ndatadir = {:?}\n\
              socket = {:?}\nport = {}\n",
-            self.tree.command, self.datadir, self.socket, self.ports[3]
+            self.tree.command,
+            self.datadir,
+            self.socket,
+            self.addresses[3].port()
         )
     }
-}
-
-/// Ports of loopback that nobody listens at now.
-fn free_ports() -> Result<[u16; 4], Failure> {
-    let listeners = [(); 4].map(|()| TcpListener::bind("127.0.0.1:0"));
-    let mut ports = [0; 4];
-    for (port, listener) in ports.iter_mut().zip(listeners) {
-        *port = listener?.local_addr()?.port();
-    }
-    Ok(ports)
 }
