@@ -50,7 +50,10 @@ fn the_rings_log_is_rotated_by_its_own_command_alone() {
     for member in 0..set.ring.size() {
         let after = files(&set, member);
         assert_eq!(after.len(), before.len() + 1, "member {member}: {after:?}");
-        assert!(told.contains(after.last().unwrap()), "{told}");
+        assert!(
+            told.contains(after.last().unwrap()),
+            "member {member}: {after:?}, before {before:?}; {told}"
+        );
     }
     assert_eq!(
         set.client(0)

@@ -151,6 +151,16 @@ impl LogHandle {
         CurrentFile { number, size }
     }
 
+    /// The file that begins directly behind a rotate entry; `None` before the entry is durable and its successor has a header,
+    /// and once that file is purged.
+    #[must_use]
+    pub fn file_behind(&self, rotate: OpId) -> Option<FileNumber> {
+        let view = self.shared.view.lock();
+        let mut newest_first = view.files.files().rev();
+        let file = newest_first.find(|file| file.header.before == Some(rotate))?;
+        Some(file.number())
+    }
+
     /// The first and the last entry that readers can get.
     #[must_use]
     pub fn bounds(&self) -> Option<(OpId, OpId)> {

@@ -287,16 +287,18 @@ impl Work {
             log,
         };
         let rotated = ring.rotate().await;
-        let entry = rotated.map_err(|error| {
+        let rotated = rotated.map_err(|error| {
             let exit = match &error {
                 RotateError::NotServing => Exit::NoQuorum,
                 RotateError::Ended(_) => Exit::Unknown,
-                RotateError::Propose(_) => Exit::Error,
+                RotateError::Propose(_) | RotateError::NotHere { .. } => Exit::Error,
             };
             Refusal::new(exit, error.to_string(), "look with `witness status`")
         })?;
-        let file = ring.log.current_file().number.name();
-        Ok(CommandResult::Flushed { entry, file })
+        Ok(CommandResult::Flushed {
+            entry: rotated.entry,
+            file: rotated.file.name(),
+        })
     }
 
     async fn purge(

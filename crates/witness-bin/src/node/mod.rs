@@ -31,5 +31,5 @@ pub use directory_lock::{DirectoryLock, LockError};
 pub use error::NodeError;
 pub use identity::{Claim, IdentityFileError, IdentityRecord, open_identity};
 pub(crate) use mysql::connect_options;
-pub use ring_handle::{RingHandle, RotateError};
+pub use ring_handle::{RingHandle, RotateError, Rotated};
 pub use running::Node;

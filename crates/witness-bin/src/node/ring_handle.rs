@@ -1,8 +1,8 @@
 //! The ring as the rest of a leading member uses it: its Raft and its log together. Cheap to clone.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use binlog_store::LogHandle;
+use binlog_store::{FileNumber, LogHandle, StoreError};
 use consensus::{Member, Outcome, ProposeError};
 use raft_types::{AppEntry, OpId, Rotate};
 use thiserror::Error;
@@ -16,6 +16,15 @@ pub struct RingHandle {
     pub log: LogHandle,
 }
 
+/// A rotation that is committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rotated {
+    /// The rotate entry.
+    pub entry: OpId,
+    /// The file behind it, the same on every member.
+    pub file: FileNumber,
+}
+
 /// Why a rotation did not happen, or may not have.
 #[derive(Debug, Error)]
 pub enum RotateError {
@@ -27,17 +36,31 @@ pub enum RotateError {
     /// The leadership ended in between.
     #[error("the rotation was not committed in this leadership: {0:?}; look at the current file")]
     Ended(Outcome),
+    /// The others have it.
+    #[error(
+        "the log was rotated by entry {entry}, but this member's own log has failed: {failure}"
+    )]
+    NotHere {
+        /// The rotate entry.
+        entry: OpId,
+        /// What the log says.
+        failure: StoreError,
+    },
     /// It could not be proposed.
     #[error(transparent)]
     Propose(#[from] ProposeError),
 }
 
+/// Between two looks at the member's own log. A rotation is rare, and its entry is being written when it is looked for.
+const LOOK: Duration = Duration::from_millis(2);
+
 impl RingHandle {
-    /// Ends the current binlog file everywhere and begins the next; waits for the commit.
+    /// Ends the current binlog file everywhere and begins the next; waits for the commit, and until this member's own log
+    /// goes on in that file: the others may be earlier.
     ///
     /// # Errors
     /// [`RotateError`].
-    pub async fn rotate(&self) -> Result<OpId, RotateError> {
+    pub async fn rotate(&self) -> Result<Rotated, RotateError> {
         let serving = self.member.leadership_now().serving_term();
         let term = serving.ok_or(RotateError::NotServing)?;
         let entry = AppEntry::Rotate(Rotate {
@@ -46,8 +69,20 @@ impl RingHandle {
         });
         let mut ticket = self.member.propose(entry, term).await?;
         match ticket.outcome().await {
-            Outcome::Committed(op_id) => Ok(op_id),
+            Outcome::Committed(entry) => self.begun_behind(entry).await,
             ended => Err(RotateError::Ended(ended)),
+        }
+    }
+
+    async fn begun_behind(&self, entry: OpId) -> Result<Rotated, RotateError> {
+        loop {
+            if let Some(file) = self.log.file_behind(entry) {
+                return Ok(Rotated { entry, file });
+            }
+            if let Some(failure) = self.log.failure() {
+                return Err(RotateError::NotHere { entry, failure });
+            }
+            tokio::time::sleep(LOOK).await;
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::ring_handle::RingHandle;
+use super::ring_handle::{RingHandle, Rotated};
 
 /// How often the size is looked at. A file may grow beyond its bound by what comes in meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
@@ -19,9 +19,8 @@ pub(crate) async fn keep_files_within(ring: RingHandle, max_file_bytes: u64) {
             continue;
         }
         match ring.rotate().await {
-            Ok(op_id) => {
-                let file = ring.log.current_file().number.name();
-                tracing::info!(%op_id, file, "rotated the log");
+            Ok(Rotated { entry, file }) => {
+                tracing::info!(%entry, file = file.name(), "rotated the log");
             }
             Err(error) => {
                 tracing::warn!(%error, "the log was not rotated; trying again");

@@ -127,10 +127,9 @@ impl Play<'_> {
         let ring = ring.ok_or_else(|| Failure::error("db-1 has lost its ring"))?;
         let begun = Instant::now();
         let from = ring.log.current_file().number.name();
-        ring.rotate()
-            .await
-            .map_err(|error| Failure::error(error.to_string()))?;
-        let to = ring.log.current_file().number.name();
+        let rotated = ring.rotate().await;
+        let rotated = rotated.map_err(|error| Failure::error(error.to_string()))?;
+        let to = rotated.file.name();
         let reached = |stage: &Stage| {
             let files = (0..stage.members.len()).filter_map(|at| stage.view(at));
             files.filter(|view| view.log.file >= to).count() == stage.members.len()

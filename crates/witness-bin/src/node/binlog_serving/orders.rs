@@ -8,7 +8,7 @@ use crate::admin::{PurgeReport, PurgeWish};
 use crate::config::{Config, LogSettings, MysqlSettings};
 use crate::node::mysql::connect_options;
 use crate::node::purge_order;
-use crate::node::ring_handle::{RingHandle, RotateError};
+use crate::node::ring_handle::{RingHandle, RotateError, Rotated};
 
 /// See the module.
 pub(super) struct Orders {
@@ -54,7 +54,9 @@ impl LogCommands for Orders {
     async fn flush(&self) -> Result<String, String> {
         tracing::info!(target: "audit", "a client of the binlog server orders FLUSH BINARY LOGS");
         match self.ring.rotate().await {
-            Ok(op_id) => Ok(format!("the log was rotated everywhere by entry {op_id}")),
+            Ok(Rotated { entry, .. }) => {
+                Ok(format!("the log was rotated everywhere by entry {entry}"))
+            }
             Err(error @ RotateError::NotServing) => Err(format!("{error}; {}", self.leader())),
             Err(error) => Err(error.to_string()),
         }
