@@ -2,7 +2,7 @@
 //! far distant witnesses are behind, with and without proxies, by the size of entries.
 //!
 //! The topology is that of the paper on Raft at Meta: a primary with two witnesses, five followers with two witnesses each, two
-//! learners, six regions. Members and their gRPC are real and in one process; logs are in memory. Between every two members
+//! learners, six regions; what the hop costs in time is measured on a ring of two regions. Members and their gRPC are real and in one process; logs are in memory. Between every two members
 //! stands a forwarder that counts what TCP carries, HTTP/2 and heartbeats included, and takes its time: 30 ms one way between
 //! regions, 0.1 ms inside of one. Entries are noise, so that no compression changes what they weigh. Rounds are interleaved.
 //!
@@ -12,6 +12,7 @@
 mod addressed;
 mod arrivals;
 mod forwarder;
+mod hop;
 mod links;
 mod load;
 #[allow(
@@ -39,12 +40,13 @@ use anyhow::Result;
 use testkit::figures::Figures;
 
 use arrivals::Arrivals;
+use hop::HopReport;
 use load::{Client, Load};
 use postman::Postman;
 use report::Report;
 use ring::Ring;
 use sample::{Sample, Seen};
-use topology::{ACROSS, INSIDE};
+use topology::{ACROSS, INSIDE, Layout};
 use variant::Variant;
 
 /// How much is measured.
@@ -86,17 +88,29 @@ async fn settle(ring: &Ring) -> Result<()> {
     Ok(())
 }
 
+/// With nothing else under way.
+const CALLS_INSIDE: usize = 100;
+
+async fn calls_inside(ring: &Ring) -> Result<Vec<Duration>> {
+    let mut calls = Vec::new();
+    for _ in 0..CALLS_INSIDE {
+        calls.push(ring.call_inside().await?);
+    }
+    Ok(calls)
+}
+
 async fn measure(
+    (layout, loads): (Layout, &[Load]),
     variant: Variant,
     entry_bytes: usize,
     plan: &Plan,
     postman: &Postman,
 ) -> Result<Vec<Sample>> {
-    let ring = Ring::make(variant, postman).await?;
+    let ring = Ring::make(layout, variant, postman).await?;
     let term = ring.serving().await?;
     let client = Client::new(ring.leader().clone(), term, entry_bytes);
     let mut samples = Vec::new();
-    for load in Load::BOTH {
+    for &load in loads {
         client.load(load, postman, plan.warm_up).await?;
         settle(&ring).await?;
         let destinations = match variant {
@@ -111,6 +125,7 @@ async fn measure(
         settle(&ring).await?;
         let seen = Seen {
             lags_ms: arrivals.lags_ms(&commits),
+            calls_inside: calls_inside(&ring).await?,
             commits,
             time,
             destinations,
@@ -125,9 +140,10 @@ async fn measure(
     Ok(samples)
 }
 
-async fn run(plan: &Plan) -> Result<Report> {
+/// What the links carry in the paper's ring, and what a hop costs in one as small as can be.
+async fn run(plan: &Plan) -> Result<(Report, HopReport)> {
     let postman = Postman::start();
-    let mut samples = Vec::new();
+    let (mut samples, mut hops) = (Vec::new(), Vec::new());
     for round in 0..plan.rounds {
         for &size in &plan.sizes {
             let mut variants = Variant::BOTH;
@@ -136,11 +152,15 @@ async fn run(plan: &Plan) -> Result<Report> {
             for variant in variants {
                 let name = variant.name();
                 eprintln!("round {} of {}: {size} B, {name}", round + 1, plan.rounds);
-                samples.extend(measure(variant, size, plan, &postman).await?);
+                let whole = (Layout::Paper, &Load::BOTH[..]);
+                samples.extend(measure(whole, variant, size, plan, &postman).await?);
+                let small = (Layout::TwoRegions, &[Load::Low][..]);
+                hops.extend(measure(small, variant, size, plan, &postman).await?);
             }
         }
     }
-    Report::of(&samples, &plan.sizes)
+    let report = Report::of(&samples, &plan.sizes)?;
+    Ok((report, HopReport::of(&hops, &plan.sizes)?))
 }
 
 fn main() -> Result<()> {
@@ -153,8 +173,8 @@ fn main() -> Result<()> {
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let report = runtime.block_on(run(&plan))?;
-    print!("{}", report.tables());
+    let (report, hops) = runtime.block_on(run(&plan))?;
+    print!("{}\n{}", report.tables(), hops.table());
     if quick {
         return Ok(());
     }
@@ -163,6 +183,7 @@ fn main() -> Result<()> {
     figures.set("one_way_across_regions_ms", ACROSS.as_secs_f64() * 1e3)?;
     figures.set("one_way_inside_a_region_ms", INSIDE.as_secs_f64() * 1e3)?;
     report.put_into(&mut figures)?;
+    hops.put_into(&mut figures)?;
     println!("figures: {}", figures.write()?.display());
     Ok(())
 }

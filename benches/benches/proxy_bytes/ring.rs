@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use consensus::matching::Matching;
 use consensus::quorum::{QuorumPolicy, RingRules};
 use consensus::{
-    AppliedFloor, Identity, IdentityBook, IdentityFile, LogOrigin, Member, MemberConfig, RingState,
-    Term, Timers,
+    Answer, AppliedFloor, Identity, IdentityBook, IdentityFile, LogOrigin, Member, MemberCalls,
+    MemberConfig, Question, RingState, Term, Timers,
 };
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
@@ -27,7 +27,7 @@ use super::forwarder::{Forwarder, Journey};
 use super::links::{Counts, Heading, Lane, LinkId, Links};
 use super::memory_log::MemoryDisk;
 use super::postman::Postman;
-use super::topology::{LEADER, Topology};
+use super::topology::{LEADER, Layout, NEIGHBOUR, Topology};
 use super::variant::Variant;
 
 const READY_LIMIT: Duration = Duration::from_secs(30);
@@ -47,12 +47,13 @@ struct Node {
     member: Member,
     disk: MemoryDisk,
     board: Board,
+    network: Addressed,
     server: RunningServer,
 }
 
 impl Ring {
-    pub(crate) async fn make(variant: Variant, postman: &Postman) -> Result<Self> {
-        let topology = Topology::new();
+    pub(crate) async fn make(layout: Layout, variant: Variant, postman: &Postman) -> Result<Self> {
+        let topology = Topology::new(layout);
         let mut listeners = BTreeMap::new();
         let mut records = topology.records().clone();
         for (id, record) in &mut records {
@@ -129,6 +130,19 @@ impl Ring {
         };
         let chosen = tokio::time::timeout(READY_LIMIT, all).await;
         chosen.with_context(|| format!("no proxies: {:?}", self.board().routes()))
+    }
+
+    /// How long a call takes that says nothing, and its answer, between two members of the leader's region.
+    pub(crate) async fn call_inside(&self) -> Result<Duration> {
+        let record = &self.topology.records()[&NEIGHBOUR];
+        let begun = Instant::now();
+        let network = &self.nodes[&LEADER].network;
+        let said = network
+            .ask(NEIGHBOUR, record, Question::Greeting, READY_LIMIT)
+            .await?;
+        let took = begun.elapsed();
+        ensure!(matches!(said, Answer::Greeting), "{said:?}");
+        Ok(took)
     }
 
     /// How often the leader has left a proxy.
@@ -221,12 +235,20 @@ async fn start(
     let inbound = member.inbound();
     local.attach(inbound.clone());
     let records = Arc::new(move |member| inbound.record(member));
-    let relay = Relay::new(id, log, network.clone(), network, board.clone(), records);
+    let relay = Relay::new(
+        id,
+        log,
+        network.clone(),
+        network.clone(),
+        board.clone(),
+        records,
+    );
     local.send_on_by(Arc::new(relay));
     Ok(Node {
         member,
         disk,
         board,
+        network,
         server,
     })
 }

@@ -20,6 +20,8 @@ pub(crate) struct Sample {
     pub(crate) commits_per_s: f64,
     pub(crate) commit_ms: Percentiles,
     pub(crate) lag_ms: Percentiles,
+    /// A call that says nothing, and its answer, inside the leader's region.
+    pub(crate) call_ms: Percentiles,
     /// Between the leader and one member that is behind a proxy, or would be.
     pub(crate) destination: PerCommit,
     /// Of that, what was said to its proxy.
@@ -36,6 +38,7 @@ pub(crate) struct Sample {
 pub(crate) struct Seen {
     pub(crate) commits: Vec<Commit>,
     pub(crate) lags_ms: Vec<f64>,
+    pub(crate) calls_inside: Vec<Duration>,
     /// Of the load alone.
     pub(crate) time: Duration,
     /// Who is behind a proxy, or would be.
@@ -54,7 +57,7 @@ impl Sample {
         let commits = seen.commits.len() as f64;
         let took = |commit: &Commit| {
             let took = commit.answered.saturating_duration_since(commit.asked);
-            took.as_secs_f64() * 1e3
+            milliseconds(&took)
         };
         let average = |count: Count, over: usize| PerCommit::new(count, commits * over as f64);
         let remote: Vec<_> = topology.remote().map(|(id, _)| id).collect();
@@ -78,6 +81,7 @@ impl Sample {
             commits_per_s: commits / seen.time.as_secs_f64(),
             commit_ms: Percentiles::of(seen.commits.iter().map(took).collect())?,
             lag_ms: Percentiles::of(seen.lags_ms)?,
+            call_ms: Percentiles::of(seen.calls_inside.iter().map(milliseconds).collect())?,
             destination: average(to_destinations, seen.destinations.len()),
             said_to_proxy: average(sessions(Heading::There), seen.destinations.len()),
             said_by_proxy: average(sessions(Heading::Back), seen.destinations.len()),
@@ -85,6 +89,10 @@ impl Sample {
             fallbacks: seen.fallbacks,
         })
     }
+}
+
+fn milliseconds(duration: &Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
 }
 
 /// What a commit costs a link, in both directions and over all connections.

@@ -1,39 +1,68 @@
-//! The ring that is measured: a primary with two witnesses, five followers with two witnesses each, each in a region of its own,
-//! and two learners.
+//! The rings that are measured: a primary with two witnesses, and followers with two witnesses each, each in a region of its own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, Region};
 
-/// The primary and the five followers have one each.
-const REGIONS: u64 = 6;
 /// Those that vote: a database member and two witnesses.
 const VOTERS_OF_A_REGION: u64 = 3;
-/// Where the learners are, counted from 1.
-const LEARNERS_IN: [u64; 2] = [2, 3];
 
 /// The primary. It makes the ring, and leads it.
 pub(crate) const LEADER: MemberId = MemberId(1);
+/// A witness in the primary's region.
+pub(crate) const NEIGHBOUR: MemberId = MemberId(2);
 
 /// One way, between two regions.
 pub(crate) const ACROSS: Duration = Duration::from_millis(30);
 /// One way, inside a region.
 pub(crate) const INSIDE: Duration = Duration::from_micros(100);
 
+/// How large a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// The paper's: five followers, and two learners. What its links carry is what theirs would.
+    Paper,
+    /// One follower. Twenty members share the cores of one machine here, and no ring's members do: how long ways take is told
+    /// by as few as it takes.
+    TwoRegions,
+}
+
+impl Layout {
+    /// The primary and the followers have one each.
+    fn regions(self) -> u64 {
+        match self {
+            Self::Paper => 6,
+            Self::TwoRegions => 2,
+        }
+    }
+
+    /// Where the learners are, counted from 1.
+    fn learners_in(self) -> &'static [u64] {
+        match self {
+            Self::Paper => &[2, 3],
+            Self::TwoRegions => &[],
+        }
+    }
+}
+
 /// Who is in the ring, and where.
-pub(crate) struct Topology(BTreeMap<MemberId, MemberRecord>);
+pub(crate) struct Topology {
+    layout: Layout,
+    records: BTreeMap<MemberId, MemberRecord>,
+}
 
 impl Topology {
-    pub(crate) fn new() -> Self {
-        let voters = (0..REGIONS * VOTERS_OF_A_REGION).map(|number| {
+    pub(crate) fn new(layout: Layout) -> Self {
+        let voters = (0..layout.regions() * VOTERS_OF_A_REGION).map(|number| {
             let kind = match number % VOTERS_OF_A_REGION {
                 0 => MemberKind::Database,
                 _ => MemberKind::Witness,
             };
             (number / VOTERS_OF_A_REGION + 1, kind, true)
         });
-        let learners = LEARNERS_IN.map(|region| (region, MemberKind::Database, false));
+        let learners = layout.learners_in().iter();
+        let learners = learners.map(|region| (*region, MemberKind::Database, false));
         let ids = (1..).map(MemberId);
         let members = ids.zip(voters.chain(learners));
         let records = members.map(|(id, (region, kind, votes))| {
@@ -47,16 +76,19 @@ impl Topology {
             };
             (id, record)
         });
-        Self(records.collect())
+        Self {
+            layout,
+            records: records.collect(),
+        }
     }
 
     pub(crate) fn records(&self) -> &BTreeMap<MemberId, MemberRecord> {
-        &self.0
+        &self.records
     }
 
     /// How long bytes are on their way from one member to another.
     pub(crate) fn one_way(&self, from: MemberId, to: MemberId) -> Duration {
-        match self.0[&from].region == self.0[&to].region {
+        match self.records[&from].region == self.records[&to].region {
             true => INSIDE,
             false => ACROSS,
         }
@@ -64,8 +96,8 @@ impl Topology {
 
     /// The members in other regions than the leader's.
     pub(crate) fn remote(&self) -> impl Iterator<Item = (MemberId, &MemberRecord)> {
-        let home = &self.0[&LEADER].region;
-        let all = self.0.iter().map(|(id, record)| (*id, record));
+        let home = &self.records[&LEADER].region;
+        let all = self.records.iter().map(|(id, record)| (*id, record));
         all.filter(move |(_, record)| record.region != *home)
     }
 
@@ -86,6 +118,6 @@ impl Topology {
 
     /// Other regions than the leader's.
     pub(crate) fn remote_regions(&self) -> usize {
-        REGIONS as usize - 1
+        self.layout.regions() as usize - 1
     }
 }

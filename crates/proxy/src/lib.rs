@@ -13,6 +13,7 @@
 
 mod board;
 mod calls;
+mod commit_news;
 mod leader;
 mod patience;
 mod policy;

@@ -97,6 +97,8 @@ enum Found {
     Entries(Vec<Entry>),
     NotYet,
     Purged,
+    /// The log cannot be read.
+    Unreadable,
 }
 
 impl PuttingBack {
@@ -194,6 +196,7 @@ impl PuttingBack {
                     return Some(asked);
                 }
                 Found::Purged => return Some(self.give_up(op_id, true)),
+                Found::Unreadable => return Some(self.give_up(op_id, false)),
                 Found::NotYet => {
                     let deadline = current.deadline;
                     let grown = timeout_at(deadline, self.appended.changed()).await;
@@ -242,10 +245,13 @@ async fn find(log: &dyn OwnLog, current: &Current) -> Found {
     };
     // Asked before reading: an entry that is durable then and cannot be read is purged.
     let durable = log.report().runs.last().map(|run| run.last);
-    let read = log
-        .entries(current.next..last.index + 1)
-        .await
-        .unwrap_or_default();
+    let read = match log.entries(current.next..last.index + 1).await {
+        Ok(read) => read,
+        Err(error) => {
+            tracing::warn!(%error, "an entry to send on cannot be read from this member's log");
+            return Found::Unreadable;
+        }
+    };
     let there = read
         .first()
         .is_some_and(|first| first.log_id.index == current.next);

@@ -78,6 +78,23 @@ impl ProxyRequest {
     }
 }
 
+/// A request of the engine whose payloads were taken out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stripped {
+    pub(crate) request: ProxyRequest,
+    /// Of its payloads, as [`payload_bytes`] counts them.
+    pub(crate) bytes: usize,
+}
+
+impl From<&Asked> for Stripped {
+    fn from(asked: &Asked) -> Self {
+        Self {
+            request: asked.into(),
+            bytes: payload_bytes(&asked.request.entries),
+        }
+    }
+}
+
 impl From<&Asked> for ProxyRequest {
     fn from(asked: &Asked) -> Self {
         let mut entries: Vec<TermRun> = Vec::new();
@@ -131,14 +148,7 @@ pub enum ProxyAnswer {
 /// What was sent over a proxy and not answered, so that no answer is believed that cannot be one.
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding {
-    requests: VecDeque<Waiting>,
-    bytes: usize,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    request: ProxyRequest,
-    /// Of its payloads.
+    requests: VecDeque<Stripped>,
     bytes: usize,
 }
 
@@ -147,9 +157,9 @@ struct Waiting {
 pub(crate) struct NotAsked;
 
 impl Outstanding {
-    pub(crate) fn sent(&mut self, request: ProxyRequest, bytes: usize) {
-        self.bytes += bytes;
-        self.requests.push_back(Waiting { request, bytes });
+    pub(crate) fn sent(&mut self, stripped: Stripped) {
+        self.bytes += stripped.bytes;
+        self.requests.push_back(stripped);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -163,7 +173,7 @@ impl Outstanding {
 
     /// Takes an answer in, and with it every request that it covers.
     pub(crate) fn answered(&mut self, answered: &Answered) -> Result<(), NotAsked> {
-        let mut asked = self.requests.iter().map(|waiting| &waiting.request);
+        let mut asked = self.requests.iter().map(|stripped| &stripped.request);
         let oldest = asked.clone().next().ok_or(NotAsked)?;
         match &answered.result {
             Ok(matching) => {
@@ -226,19 +236,20 @@ mod tests {
     }
 
     /// Entries behind `previous`, up to `last`.
-    fn request(previous: u64, last: u64) -> ProxyRequest {
+    fn request(previous: u64, last: u64, bytes: usize) -> Stripped {
         let run = TermRun {
             term: 3,
             first: previous + 1,
             last,
         };
-        ProxyRequest {
+        let request = ProxyRequest {
             vote: Vote::new_committed(3, MemberId(1)),
             previous: Some(at(previous)),
             leader_commit: None,
             entries: Vec::from_iter((previous < last).then_some(run)),
             wants_report: false,
-        }
+        };
+        Stripped { request, bytes }
     }
 
     fn says(outstanding: &mut Outstanding, index: u64) -> Result<(), NotAsked> {
@@ -251,8 +262,8 @@ mod tests {
     #[test]
     fn a_request_without_entries_has_an_answer_of_its_own() {
         let mut outstanding = Outstanding::default();
-        outstanding.sent(request(4, 6), 20);
-        outstanding.sent(request(6, 6), 0);
+        outstanding.sent(request(4, 6, 20));
+        outstanding.sent(request(6, 6, 0));
         assert_eq!(says(&mut outstanding, 6), Ok(()));
         assert!(!outstanding.is_empty(), "the commit mark is not answered");
         assert_eq!(outstanding.bytes(), 0);
@@ -265,9 +276,9 @@ mod tests {
     fn requests_that_overlap_are_answered_one_after_the_other() {
         let mut outstanding = Outstanding::default();
         // The first of a stream, with more than the engine asked for; the engine goes on behind what it asked.
-        outstanding.sent(request(60, 64), 40);
-        outstanding.sent(request(62, 64), 20);
-        outstanding.sent(request(64, 66), 20);
+        outstanding.sent(request(60, 64, 40));
+        outstanding.sent(request(62, 64, 20));
+        outstanding.sent(request(64, 66, 20));
         // Each is cut into several.
         for index in [61, 62, 63, 64, 63, 64, 65, 66] {
             assert_eq!(says(&mut outstanding, index), Ok(()), "{index}");
@@ -279,7 +290,7 @@ mod tests {
     fn what_was_not_asked_for_is_not_believed() {
         let mut outstanding = Outstanding::default();
         assert_eq!(says(&mut outstanding, 1), Err(NotAsked));
-        outstanding.sent(request(4, 6), 20);
+        outstanding.sent(request(4, 6, 20));
         assert_eq!(says(&mut outstanding, 3), Err(NotAsked));
         assert_eq!(says(&mut outstanding, 7), Err(NotAsked));
         assert_eq!(says(&mut outstanding, 5), Ok(()));

@@ -13,8 +13,9 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::board::Board;
 use crate::calls::{LineBroken, ProxyAnswers, ProxyCalls};
+use crate::commit_news;
 use crate::patience::Patience;
-use crate::request::{Outstanding, ProxyAnswer, ProxyRequest, payload_bytes};
+use crate::request::{Outstanding, ProxyAnswer, ProxyRequest, Stripped};
 use crate::standing::Failure;
 
 /// What the two ends of a session share.
@@ -194,20 +195,24 @@ fn sent(
     board: Board,
     target: MemberId,
 ) -> BoxStream<'static, ProxyRequest> {
+    let stripped = requests.map(move |asked| {
+        let stripped = Stripped::from(&asked);
+        let entries = asked.request.entries.len();
+        board.traffic().proxied(target, entries, stripped.bytes);
+        stripped
+    });
+    let requests = commit_news::joined(stripped.boxed()).boxed();
     stream::unfold(requests, move |mut requests| {
-        let (under_way, board) = (under_way.clone(), board.clone());
+        let under_way = under_way.clone();
         async move {
             under_way.wait_for_room().await;
-            let Some(asked) = requests.next().await else {
+            let Some(stripped) = requests.next().await else {
                 under_way.all_sent.notify_one();
                 return None;
             };
-            let entries = &asked.request.entries;
-            let bytes = payload_bytes(entries);
-            board.traffic().proxied(target, entries.len(), bytes);
-            let request = ProxyRequest::from(&asked);
+            let request = stripped.request.clone();
             let mut state = under_way.lock();
-            state.0.sent(request.clone(), bytes);
+            state.0.sent(stripped);
             state.1.sent(Instant::now());
             drop(state);
             Some((request, requests))

@@ -139,6 +139,19 @@ async fn what_is_purged_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_is_not_taken_for_purged() {
+    let ring = Ring::with_proxy(1, 5).await;
+    ring.log(2).becomes_unreadable();
+    let begun = Instant::now();
+    let asked = vec![ProxyRequest::from(&request(&ring.log(1), 0..5))];
+    assert_eq!(
+        asked_directly(&ring, asked).await,
+        ["has nothing", "missing 7.0, purged: false"]
+    );
+    assert!(begun.elapsed() < ProxyOptions::default().wait / 10);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_of_another_term_is_sent_on() {
     let ring = Ring::with_proxy(1, 0).await;
     // The proxy has what an earlier leader made, and this leader's entries did not arrive there yet.

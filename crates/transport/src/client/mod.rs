@@ -2,7 +2,6 @@
 
 mod admin;
 mod answers;
-mod commit_news;
 mod endpoint;
 mod greeting;
 mod link_bytes;

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
@@ -13,7 +12,6 @@ use proxy::{LineBroken, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest};
 use raft_types::{MemberId, MemberRecord};
 use tokio::sync::mpsc;
 
-use super::commit_news;
 use super::link_bytes::LinkCounters;
 use super::network::GrpcNetworkFactory;
 use super::peers::Peer;
@@ -21,13 +19,14 @@ use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyFrame, ProxyPart};
 use crate::together::Together;
 use crate::wire::{AnswerReader, RequestWriter};
 
-/// The line to one proxy. It is made with the first session, and anew after it broke.
+/// The line to one proxy, for as long as it has sessions: they hold it, so that nothing of it stays when a proxy is called
+/// elsewhere, or not at all any more.
 #[derive(Debug, Default)]
 pub(crate) struct ProxyLine(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    open: Option<Arc<OpenLine>>,
+    open: Weak<OpenLine>,
     next_session: u32,
 }
 
@@ -46,6 +45,15 @@ impl OpenLine {
     fn sessions(&self) -> MutexGuard<'_, Option<Sessions>> {
         // Every change leaves the map whole.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a session may begin on it; not when it is broken.
+    fn takes(&self, session: u32, answers: &mpsc::UnboundedSender<Said>) -> bool {
+        let mut sessions = self.sessions();
+        let sessions = sessions.as_mut();
+        sessions
+            .map(|all| all.insert(session, answers.clone()))
+            .is_some()
     }
 
     fn hand_out(&self, frame: ProxyAnswerFrame) {
@@ -101,11 +109,9 @@ impl ProxyLine {
         state.next_session = state.next_session.wrapping_add(1);
         let session = state.next_session;
         let (answers, said) = mpsc::unbounded_channel();
-        if let Some(line) = &state.open
-            && let Some(sessions) = line.sessions().as_mut()
+        if let Some(line) = state.open.upgrade()
+            && line.takes(session, &answers)
         {
-            sessions.insert(session, answers.clone());
-            let line = line.clone();
             return (Seat { line, session }, said);
         }
         let (parts, queue) = mpsc::unbounded_channel();
@@ -118,13 +124,13 @@ impl ProxyLine {
             counters: peer.counters.clone(),
         };
         tokio::spawn(run(peer.clone(), Arc::downgrade(&line), frames));
-        state.open = Some(line.clone());
+        state.open = Arc::downgrade(&line);
         (Seat { line, session }, said)
     }
 }
 
 /// Carries a line until it breaks, or nobody has a session on it.
-async fn run(peer: Arc<Peer>, line: std::sync::Weak<OpenLine>, frames: Frames) {
+async fn run(peer: Arc<Peer>, line: Weak<OpenLine>, frames: Frames) {
     let broken = carry(&peer, &line, frames).await;
     if let Some(line) = line.upgrade() {
         line.broke(&LineBroken(broken));
@@ -150,7 +156,7 @@ impl Stream for Frames {
     }
 }
 
-async fn carry(peer: &Peer, line: &std::sync::Weak<OpenLine>, frames: Frames) -> String {
+async fn carry(peer: &Peer, line: &Weak<OpenLine>, frames: Frames) -> String {
     let mut client = match peer.bulk() {
         Ok(client) => client,
         Err(error) => return error.to_string(),
@@ -207,11 +213,10 @@ impl ProxyCalls for GrpcNetworkFactory {
 
 async fn send(
     mut writer: RequestWriter,
-    requests: BoxStream<'static, ProxyRequest>,
+    mut requests: BoxStream<'static, ProxyRequest>,
     seat: Arc<Seat>,
 ) {
     let parts = &seat.line.parts;
-    let mut requests = std::pin::pin!(commit_news::joined(requests));
     while let Some(request) = requests.next().await {
         let Some(part) = writer.write(&request) else {
             break;

@@ -62,8 +62,7 @@ fn request(previous: u64) -> ProxyRequest {
         previous: Some(previous),
         leader_commit: None,
         entries: Vec::new(),
-        // So that it is sent by itself.
-        wants_report: true,
+        wants_report: false,
     }
 }
 
@@ -121,6 +120,30 @@ async fn a_session_that_is_dropped_ends_at_the_proxy_and_the_others_go_on() {
         echo.has_sessions(1).await;
     }
     assert!(stays.next().now_or_never().is_none(), "it goes on");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_ends_with_its_last_session_and_the_next_one_has_another() {
+    let echo = Arc::new(Echo::default());
+    let (ring, _wires) = GrpcRing::sending_on_by(&[Database; 3], echo.clone()).await;
+    // Every line that is served holds it.
+    let without_a_line = Arc::strong_count(&echo);
+    for _ in 0..2 {
+        let mut sessions = [open(&ring, 4, true).await, open(&ring, 5, false).await];
+        expect(&mut sessions[0], 4).await;
+        expect(&mut sessions[1], 5).await;
+        let [first, last] = sessions;
+        drop(first);
+        echo.has_sessions(1).await;
+        assert!(Arc::strong_count(&echo) > without_a_line);
+        drop(last);
+        within("the end of the line", async {
+            while Arc::strong_count(&echo) > without_a_line {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -42,6 +42,7 @@ struct Inner {
 struct Content {
     vote: Option<Vote>,
     entries: BTreeMap<u64, Entry>,
+    unreadable: bool,
 }
 
 impl Log {
@@ -63,6 +64,11 @@ impl Log {
     pub(crate) fn purge_below(&self, index: u64) {
         let mut content = self.content();
         content.entries = content.entries.split_off(&index);
+    }
+
+    /// Every reading fails from now on.
+    pub(crate) fn becomes_unreadable(&self) {
+        self.content().unreadable = true;
     }
 
     pub(crate) fn set_vote(&self, vote: Vote) {
@@ -161,6 +167,10 @@ impl OwnLog for Log {
 
     fn entries(&self, range: Range<u64>) -> ReadingEntries<'_> {
         let content = self.content();
+        if content.unreadable {
+            let error = std::io::Error::other("the disk says no");
+            return Box::pin(std::future::ready(Err(error)));
+        }
         // From the start of the range on, or nothing.
         let there = (range.start..range.end).map_while(|index| content.entries.get(&index));
         let found = there.cloned().collect();

@@ -1,36 +1,38 @@
 //! That something is committed is news of few bytes, for which a frame on a long link is dear. To a member behind a proxy it
-//! waits a moment for the next request, which says it too; the proxy and the member then answer once.
+//! waits a moment for the next request, which says it too. What is left out here was never asked: nobody counts on an answer to
+//! it, so this stands before a session takes note of what it sends.
 
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
-use proxy::ProxyRequest;
 use tokio::time::{Instant, timeout_at};
+
+use crate::request::{ProxyRequest, Stripped};
 
 /// Short beside the way to another region, long beside the time between the commits of a busy ring.
 const WAITS: Duration = Duration::from_millis(10);
 
 /// The requests without those that the next one makes needless. The first goes at once: it opens the session.
 pub(crate) fn joined(
-    requests: BoxStream<'static, ProxyRequest>,
-) -> impl Stream<Item = ProxyRequest> + Send + 'static {
+    requests: BoxStream<'static, Stripped>,
+) -> impl Stream<Item = Stripped> + Send + 'static {
     let state = (requests.fuse(), None, true);
     stream::unfold(state, |(mut requests, held, first)| async move {
-        let mut request = match held {
+        let mut going: Stripped = match held {
             Some(held) => held,
             None => requests.next().await?,
         };
         let until = Instant::now() + WAITS;
         let mut held = None;
-        while !first && held.is_none() && is_news_alone(&request) {
+        while !first && held.is_none() && is_news_alone(&going.request) {
             match timeout_at(until, requests.next()).await {
-                Ok(Some(next)) if makes_needless(&next, &request) => request = next,
+                Ok(Some(next)) if says_all_of(&next.request, &going.request) => going = next,
                 Ok(Some(next)) => held = Some(next),
                 Ok(None) | Err(_) => break,
             }
         }
-        Some((request, (requests, held, false)))
+        Some((going, (requests, held, false)))
     })
 }
 
@@ -38,11 +40,9 @@ fn is_news_alone(request: &ProxyRequest) -> bool {
     request.is_empty() && !request.wants_report
 }
 
-/// Whether a request says all that the one before it, which is news alone, says, and its answer is one to that, too: the answer
-/// to news would not be told from that to other news.
-fn makes_needless(next: &ProxyRequest, news: &ProxyRequest) -> bool {
-    !next.is_empty()
-        && next.vote == news.vote
+/// Whether a request says all that the one before it, which is news alone, says.
+fn says_all_of(next: &ProxyRequest, news: &ProxyRequest) -> bool {
+    next.vote == news.vote
         && next.previous == news.previous
         && next.leader_commit >= news.leader_commit
 }
@@ -59,34 +59,36 @@ mod tests {
     }
 
     /// Entries behind `previous` up to `last`.
-    fn request(previous: u64, last: u64, commit: u64) -> ProxyRequest {
+    fn request(previous: u64, last: u64, commit: u64) -> Stripped {
         let run = TermRun {
             term: 3,
             first: previous + 1,
             last,
         };
-        ProxyRequest {
+        let request = ProxyRequest {
             vote: Vote::new_committed(3, MemberId(1)),
             previous: Some(id(previous)),
             leader_commit: Some(id(commit)),
             entries: (last > previous).then_some(run).into_iter().collect(),
             wants_report: false,
-        }
+        };
+        Stripped { request, bytes: 0 }
     }
 
-    async fn joined_all(requests: Vec<ProxyRequest>) -> Vec<ProxyRequest> {
+    async fn joined_all(requests: Vec<Stripped>) -> Vec<Stripped> {
         joined(stream::iter(requests).boxed()).collect().await
     }
 
     #[tokio::test]
-    async fn news_goes_with_the_next_entries_and_not_with_other_news() {
-        let entries = [request(4, 5, 4), request(5, 6, 5), request(6, 6, 5)];
+    async fn news_goes_with_the_next_request() {
+        let entries = [request(4, 5, 4), request(5, 6, 5)];
         let last = request(6, 6, 6);
         let sent = vec![
             entries[0].clone(),
             request(5, 5, 5),
             entries[1].clone(),
-            entries[2].clone(),
+            // Two of them are one.
+            request(6, 6, 5),
             last.clone(),
         ];
         let expected: Vec<_> = entries.into_iter().chain([last]).collect();
@@ -95,17 +97,16 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_next_request_does_not_say_is_said() {
-        let wanting = ProxyRequest {
-            wants_report: true,
-            ..request(6, 6, 6)
-        };
+        let mut wanting = request(6, 6, 6);
+        wanting.request.wants_report = true;
         let sent = vec![
+            // The first goes at once.
             request(5, 5, 5),
             request(5, 6, 5),
             // Elsewhere in the log.
             request(6, 6, 6),
             request(3, 4, 6),
-            // A report is an answer of its own.
+            // A report is asked for.
             wanting,
             request(6, 7, 6),
             // An earlier commit.
