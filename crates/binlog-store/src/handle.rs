@@ -1,113 +1,24 @@
 //! What the rest of a member sees of its log: facts, counters, readers, purge plans and holds.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use openraft::RaftLogReader;
 use raft_types::{
-    LogReport, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, RingId, StoredMembership, TermRun,
+    LogReport, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, StoredMembership, TermRun,
 };
-
 use tokio::sync::watch;
 
 use crate::error::StoreError;
-use crate::file_handles::FileHandles;
 use crate::format::FileNumber;
-use crate::log::{LogFile, SharedView};
-use crate::options::{Durability, WriterMode};
+use crate::log::LogFile;
+use crate::options::Durability;
 use crate::purge::{PurgeCandidate, PurgeHold, PurgePlan, PurgePolicy, StillNeeded, plan_purge};
 use crate::reader::LogReader;
-use crate::stats::{Counters, StoreStats};
-use crate::writer::{Command, CommandQueue, LogWriter};
-
-/// What the store, its handles and its readers share.
-pub(crate) struct Shared {
-    pub(crate) view: Arc<SharedView>,
-    pub(crate) handles: Arc<FileHandles>,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) queue: Arc<CommandQueue>,
-    pub(crate) writer_mode: WriterMode,
-    pub(crate) durability: Durability,
-    pub(crate) read_batch_bytes: u64,
-    pub(crate) writer: Arc<Mutex<LogWriter>>,
-    /// With [`WriterMode::Thread`].
-    pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
-    /// The committed op id and its membership as they were when the log was opened.
-    pub(crate) at_open: Mutex<(Option<OpId>, StoredMembership)>,
-    pub(crate) ring: RingId,
-    /// The index behind the newest entry, told at each append.
-    pub(crate) appended: watch::Sender<u64>,
-}
-
-impl Shared {
-    /// Hands a command to the writer.
-    pub(crate) fn submit(&self, command: Command) -> Result<(), Box<(Command, StoreError)>> {
-        if self.queue.is_closed() {
-            return Err(Box::new((command, StoreError::Closed)));
-        }
-        match self.writer_mode {
-            WriterMode::Inline => {
-                let mut writer = lock(&self.writer);
-                writer.run(vec![command]);
-                writer.catch_up();
-                Ok(())
-            }
-            WriterMode::Thread => match self.try_in_place(command) {
-                Some(command) => self.queue.push(command),
-                None => Ok(()),
-            },
-        }
-    }
-
-    /// Where nothing is synced, writing a few bytes takes less time than waking the writer's thread:
-    /// if that has nothing to do, the caller writes. The command comes back when it must go the long way.
-    fn try_in_place(&self, command: Command) -> Option<Command> {
-        let suits = self.durability == Durability::Os
-            && matches!(command, Command::Append { .. })
-            && command.memory() <= IN_PLACE_BYTES;
-        if suits
-            && let Ok(mut writer) = self.writer.try_lock()
-            && self.queue.is_idle()
-        {
-            writer.run(vec![command]);
-            return None;
-        }
-        Some(command)
-    }
-
-    /// Lets the writer know that the committed op id or the holds have changed.
-    pub(crate) fn nudge(&self) {
-        match self.writer_mode {
-            WriterMode::Thread => self.queue.nudge(),
-            WriterMode::Inline => {
-                let mut writer = lock(&self.writer);
-                writer.committed_inline();
-                writer.catch_up();
-            }
-        }
-    }
-
-    /// Ends the writer after what was already asked for, without waiting.
-    pub(crate) fn stop(&self) {
-        self.queue.close();
-        if self.writer_mode == WriterMode::Inline {
-            lock(&self.writer).close();
-        }
-    }
-}
-
-/// Locks the writer.
-pub(crate) fn lock(writer: &Mutex<LogWriter>) -> MutexGuard<'_, LogWriter> {
-    writer
-        .lock()
-        .expect("no thread panics while it holds the writer")
-}
-
-/// The most that an append writes in the caller's thread.
-const IN_PLACE_BYTES: u64 = 256 << 10;
+use crate::shared::Shared;
+use crate::stats::StoreStats;
 
 /// The file that is being written to.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -24,6 +24,7 @@ mod purge;
 mod reader;
 mod recovery;
 mod scan;
+mod shared;
 mod sled_meta;
 mod stats;
 mod store;

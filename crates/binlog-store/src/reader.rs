@@ -10,10 +10,10 @@ use openraft::{OptionalSend, RaftLogReader};
 use raft_types::{Entry, LogId, OpId, TypeConfig, Vote};
 
 use crate::error::StoreError;
-use crate::handle::Shared;
 use crate::log::{DiskRead, Point, Points, ReadHint, ReadPlan};
 use crate::options::WriterMode;
 use crate::scan::{Depth, EntryScanner, Window};
+use crate::shared::Shared;
 use crate::writer::{entry_offset, scan_failure};
 
 /// How often a read is planned anew because the log was truncated or purged under it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::handle::Shared;
+use crate::shared::Shared;
 
 static NEXT_HOLD: AtomicU64 = AtomicU64::new(0);
 

@@ -9,7 +9,7 @@ use crate::error::StoreError;
 use crate::hard_state::DurableMark;
 use crate::options::Durability;
 
-use crate::handle::lock;
+use crate::shared::lock;
 
 use super::log_writer::LogWriter;
 use super::queue::{CommandQueue, Taken};

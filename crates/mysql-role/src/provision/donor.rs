@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::account::CloneAccount;
+use super::clone_plugin::{has_plugin, install_plugin, number, value};
 use super::error::ProvisionError;
-use super::recipient::{has_plugin, install_plugin, number, value};
 
 /// What a recipient needs for its copy.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,6 +4,7 @@
 //! anything is removed to that proof a [note](ProvisionNote) on disk keeps everybody's hands off the server.
 
 mod account;
+mod clone_plugin;
 mod donor;
 mod error;
 mod note;

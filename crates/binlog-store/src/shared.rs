@@ -1,0 +1,100 @@
+//! What the store, its handles and its readers share, and the way to the writer.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use raft_types::{OpId, RingId, StoredMembership};
+use tokio::sync::watch;
+
+use crate::error::StoreError;
+use crate::file_handles::FileHandles;
+use crate::log::SharedView;
+use crate::options::{Durability, WriterMode};
+use crate::stats::Counters;
+use crate::writer::{Command, CommandQueue, LogWriter};
+
+/// The most that an append writes in the caller's thread.
+const IN_PLACE_BYTES: u64 = 256 << 10;
+
+/// See the module.
+pub(crate) struct Shared {
+    pub(crate) view: Arc<SharedView>,
+    pub(crate) handles: Arc<FileHandles>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) queue: Arc<CommandQueue>,
+    pub(crate) writer_mode: WriterMode,
+    pub(crate) durability: Durability,
+    pub(crate) read_batch_bytes: u64,
+    pub(crate) writer: Arc<Mutex<LogWriter>>,
+    /// With [`WriterMode::Thread`].
+    pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
+    /// The committed op id and its membership as they were when the log was opened.
+    pub(crate) at_open: Mutex<(Option<OpId>, StoredMembership)>,
+    pub(crate) ring: RingId,
+    /// The index behind the newest entry, told at each append.
+    pub(crate) appended: watch::Sender<u64>,
+}
+
+impl Shared {
+    /// Hands a command to the writer.
+    pub(crate) fn submit(&self, command: Command) -> Result<(), Box<(Command, StoreError)>> {
+        if self.queue.is_closed() {
+            return Err(Box::new((command, StoreError::Closed)));
+        }
+        match self.writer_mode {
+            WriterMode::Inline => {
+                let mut writer = lock(&self.writer);
+                writer.run(vec![command]);
+                writer.catch_up();
+                Ok(())
+            }
+            WriterMode::Thread => match self.try_in_place(command) {
+                Some(command) => self.queue.push(command),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Where nothing is synced, writing a few bytes takes less time than waking the writer's thread:
+    /// if that has nothing to do, the caller writes. The command comes back when it must go the long way.
+    fn try_in_place(&self, command: Command) -> Option<Command> {
+        let suits = self.durability == Durability::Os
+            && matches!(command, Command::Append { .. })
+            && command.memory() <= IN_PLACE_BYTES;
+        if suits
+            && let Ok(mut writer) = self.writer.try_lock()
+            && self.queue.is_idle()
+        {
+            writer.run(vec![command]);
+            return None;
+        }
+        Some(command)
+    }
+
+    /// Lets the writer know that the committed op id or the holds have changed.
+    pub(crate) fn nudge(&self) {
+        match self.writer_mode {
+            WriterMode::Thread => self.queue.nudge(),
+            WriterMode::Inline => {
+                let mut writer = lock(&self.writer);
+                writer.committed_inline();
+                writer.catch_up();
+            }
+        }
+    }
+
+    /// Ends the writer after what was already asked for, without waiting.
+    pub(crate) fn stop(&self) {
+        self.queue.close();
+        if self.writer_mode == WriterMode::Inline {
+            lock(&self.writer).close();
+        }
+    }
+}
+
+/// Locks the writer.
+pub(crate) fn lock(writer: &Mutex<LogWriter>) -> MutexGuard<'_, LogWriter> {
+    writer
+        .lock()
+        .expect("no thread panics while it holds the writer")
+}
