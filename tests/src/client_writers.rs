@@ -19,11 +19,20 @@ use crate::written_rows::{Record, WrittenRows, insert};
 const STATEMENT_LIMIT: Duration = Duration::from_secs(5);
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
 
-/// Where a client may find the primary.
+/// A database member, and the mysqld beside it.
 #[derive(Clone, Debug)]
 struct Place {
     http: SocketAddr,
     socket: PathBuf,
+}
+
+/// How a client comes to the primary.
+#[derive(Clone, Debug)]
+enum Way {
+    /// It asks each member.
+    Asking(Vec<Place>),
+    /// Somebody at this address sends it there.
+    Through(SocketAddr),
 }
 
 /// Writers that run until they are stopped. Rows go to `acked.rows`.
@@ -37,25 +46,31 @@ impl ClientWriters {
     /// Starts so many clients. Their first row is `first_id`.
     #[must_use]
     pub fn start(set: &Replicaset, writers: u64, first_id: u64) -> Self {
+        let places = set.sockets().into_iter().map(|(member, socket)| Place {
+            http: set.ring.http(member),
+            socket,
+        });
+        Self::on(&Way::Asking(places.collect()), writers, first_id)
+    }
+
+    /// The same, of clients that know nothing but an address, which is to lead to the primary.
+    #[must_use]
+    pub fn start_through(address: SocketAddr, writers: u64, first_id: u64) -> Self {
+        Self::on(&Way::Through(address), writers, first_id)
+    }
+
+    fn on(way: &Way, writers: u64, first_id: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let record = Record::default();
         let next = Arc::new(AtomicU64::new(first_id));
-        let places: Vec<Place> = set
-            .sockets()
-            .into_iter()
-            .map(|(member, socket)| Place {
-                http: set.ring.http(member),
-                socket,
-            })
-            .collect();
         let threads = (0..writers).map(|writer| {
             let (stop, record, next) = (stop.clone(), record.clone(), next.clone());
-            let places = places.clone();
+            let way = way.clone();
             thread::spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .enable_all()
                     .build()?;
-                runtime.block_on(write(writer, &places, &next, &stop, &record));
+                runtime.block_on(write(writer, &way, &next, &stop, &record));
                 Ok(())
             })
         });
@@ -97,17 +112,17 @@ impl ClientWriters {
     }
 }
 
-async fn write(
-    writer: u64,
-    places: &[Place],
-    next: &AtomicU64,
-    stop: &AtomicBool,
-    record: &Record,
-) {
+async fn write(writer: u64, way: &Way, next: &AtomicU64, stop: &AtomicBool, record: &Record) {
     let mut connection = None;
     while !stop.load(Ordering::Relaxed) {
         let Some(connected) = &mut connection else {
-            connection = find(places).await;
+            connection = match way {
+                Way::Asking(places) => find(places).await,
+                Way::Through(address) => {
+                    let (host, port) = (address.ip().to_string(), address.port());
+                    open(Endpoint::tcp(host, port)).await
+                }
+            };
             if connection.is_none() {
                 tokio::time::sleep(LOOK_PAUSE).await;
             }
@@ -135,12 +150,15 @@ async fn find(places: &[Place]) -> Option<Connection> {
         if !is_primary {
             continue;
         }
-        let mut options =
-            ConnectOptions::new(Endpoint::unix(&place.socket), CLIENT, CLIENT_PASSWORD);
-        options.timeouts.statement = STATEMENT_LIMIT;
-        if let Ok(connection) = Connection::open(&options).await {
+        if let Some(connection) = open(Endpoint::unix(&place.socket)).await {
             return Some(connection);
         }
     }
     None
+}
+
+async fn open(endpoint: Endpoint) -> Option<Connection> {
+    let mut options = ConnectOptions::new(endpoint, CLIENT, CLIENT_PASSWORD);
+    options.timeouts.statement = STATEMENT_LIMIT;
+    Connection::open(&options).await.ok()
 }

@@ -1,6 +1,7 @@
 //! A ring with several database members, each with a mysqld that is its child; members and mysqlds are killed together, as a
 //! host is that loses its power.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -113,6 +114,15 @@ impl Replicaset {
     #[must_use]
     pub fn data_dir(&self, member: usize) -> PathBuf {
         self.server(member).mysqld.data_dir()
+    }
+
+    /// Where a database member's mysqld listens over TCP.
+    ///
+    /// # Panics
+    /// When the member is no database member.
+    #[must_use]
+    pub fn mysql_address(&self, member: usize) -> SocketAddr {
+        self.server(member).mysqld.address()
     }
 
     /// The sockets of all of them, with their members' places.

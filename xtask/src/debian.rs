@@ -20,7 +20,12 @@ use testkit::mysql_tree::{MYSQLD_VARIABLE, find_on_path};
 
 /// MySQL 9.7 is in no stable release of Debian yet.
 const SUITE: &str = "unstable";
-const PACKAGES: [&str; 3] = ["mysql-server-core", "mysql-client-core", "sysbench"];
+const PACKAGES: [&str; 4] = [
+    "mysql-server-core",
+    "mysql-client-core",
+    "sysbench",
+    "haproxy",
+];
 /// Where Debian keeps the archive's public keys, older and newer name.
 const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.gpg",
@@ -34,7 +39,7 @@ const UNPACK_LIMIT: Duration = Duration::from_secs(120);
 /// What a user does who cannot have Debian's.
 fn get_one_yourself() -> String {
     format!(
-        "install MySQL 8.0 or later with its client programs, and sysbench, then set ${MYSQLD_VARIABLE} to its mysqld or put \
+        "install MySQL 8.0 or later with its client programs, sysbench and haproxy, then set ${MYSQLD_VARIABLE} to its mysqld or put \
          them on the PATH"
     )
 }

@@ -112,6 +112,7 @@ fn describe(root: &Path) -> Result<MysqlTree> {
         mysqlbinlog: Some(usr.join("bin/mysqlbinlog")),
         sysbench: Some(usr.join("bin/sysbench")),
         sysbench_scripts: Some(usr.join("share/sysbench")),
+        haproxy: Some(usr.join("sbin/haproxy")),
         plugin_dir: Some(usr.join("lib/mysql/plugin")),
         messages_dir: Some(usr.join("share/mysql")),
         charsets_dir: Some(usr.join("share/mysql/charsets")),
@@ -124,6 +125,7 @@ fn describe(root: &Path) -> Result<MysqlTree> {
         tree.mysql.as_ref(),
         tree.mysqlbinlog.as_ref(),
         tree.sysbench.as_ref(),
+        tree.haproxy.as_ref(),
         tree.plugin_dir.as_ref(),
         tree.charsets_dir.as_ref(),
         tree.client_plugin_dir.as_ref(),
@@ -178,6 +180,7 @@ fn print(tree: &MysqlTree) {
         ("mysql", tree.mysql.as_ref()),
         ("mysqlbinlog", tree.mysqlbinlog.as_ref()),
         ("sysbench", tree.sysbench.as_ref()),
+        ("haproxy", tree.haproxy.as_ref()),
         ("loader", tree.loader.as_ref()),
     ];
     for (name, program) in programs {

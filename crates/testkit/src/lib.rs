@@ -12,6 +12,7 @@ mod faulty_fs;
 #[cfg(feature = "storage")]
 mod faulty_meta;
 pub mod figures;
+pub mod haproxy;
 #[cfg(feature = "storage")]
 pub mod log_entries;
 pub mod mysql_tree;

@@ -64,6 +64,8 @@ pub struct MysqlTree {
     pub sysbench: Option<PathBuf>,
     /// The folder of sysbench's Lua programs.
     pub sysbench_scripts: Option<PathBuf>,
+    /// The proxy that clients find the primary through.
+    pub haproxy: Option<PathBuf>,
     /// `--basedir`; `None` where the server knows its folders by itself, here and in the next three.
     pub basedir: Option<PathBuf>,
     /// `--plugin-dir`.
@@ -251,6 +253,7 @@ impl MysqlTree {
             ("mysql", &self.mysql),
             ("mysqlbinlog", &self.mysqlbinlog),
             ("sysbench", &self.sysbench),
+            ("haproxy", &self.haproxy),
         ]
         .into_iter()
         .filter_map(|(name, program)| program.is_none().then_some(name))
@@ -266,6 +269,7 @@ impl MysqlTree {
             &mut self.mysqlbinlog,
             &mut self.sysbench,
             &mut self.sysbench_scripts,
+            &mut self.haproxy,
             &mut self.basedir,
             &mut self.plugin_dir,
             &mut self.messages_dir,
@@ -291,6 +295,7 @@ mod tests {
             mysqlbinlog: None,
             sysbench: Some("/usr/bin/sysbench".into()),
             sysbench_scripts: None,
+            haproxy: None,
             basedir: Some(folder.join("root")),
             plugin_dir: None,
             messages_dir: None,
@@ -358,7 +363,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        assert_eq!(tree(Path::new("/t")).missing(), ["mysqlbinlog"]);
+        assert_eq!(tree(Path::new("/t")).missing(), ["mysqlbinlog", "haproxy"]);
         let error = tree(Path::new("/t"))
             .optional("mysqlbinlog", None)
             .unwrap_err()

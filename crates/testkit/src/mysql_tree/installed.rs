@@ -46,6 +46,7 @@ pub fn installed_tree(mysqld: &Path, origin: Origin) -> Result<MysqlTree> {
         mysqlbinlog: beside("mysqlbinlog"),
         sysbench_scripts: sysbench.as_deref().and_then(scripts_of),
         sysbench,
+        haproxy: find_on_path("haproxy"),
         basedir: None,
         plugin_dir: None,
         messages_dir: None,

@@ -2,6 +2,7 @@
 //! would, whoever started it.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -85,6 +86,12 @@ impl ChildServer {
     #[must_use]
     pub fn data_dir(&self) -> PathBuf {
         self.prepared.data_dir().to_owned()
+    }
+
+    /// Where it listens over TCP.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.prepared.address()
     }
 
     /// Its socket.
