@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use mysql_link::Secret;
 use mysql_role::ReplicationSource;
-use mysql_role::conversion::{DetachScene, DetachServer, DetachStep, Planned, acts, plan_detach};
+use mysql_role::conversion::{DetachScene, DetachServer, DetachStep, acts, plan_detach};
 
-use super::journal::Journal;
-use super::one_at_a_time::OneAtATime;
+use super::course::{Course, Work};
 use super::stock::{Stock, StockArgs, host_and_port};
 use super::undertaking::{Everybody, Undertaking, look_of, seen};
 use super::write_pause::WritePause;
 use crate::admin::{MysqldAnswer, MysqldOrder, ReplicateFrom};
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::phases::milliseconds;
 use crate::cli::session::{Consent, block_on};
 use crate::config::{PasswordSource, duration_of};
 use crate::terminal::{Failure, Format};
@@ -56,26 +54,12 @@ pub(crate) fn run(args: &DetachArgs, format: Format) -> Result<(), Failure> {
     let source = args.source.as_deref().map(host_and_port).transpose()?;
     let undertaking = Undertaking::new(NAME, config, &args.stock, args.timeout, format)?;
     block_on(async {
-        let mut journal = Journal::open(&undertaking.config.data_dir, "detach.json")?;
         let everybody = undertaking.everybody().await?;
-        let planned = plan_detach(&scene(&undertaking, &everybody));
-        undertaking.show_plan(&planned, &[])?;
-        let steps = planned.as_ref().map(Vec::as_slice).unwrap_or_default();
-        let all_done = steps.iter().all(|planned| planned.done);
-        if args.dry_run || all_done {
-            let document = undertaking.document(&planned, &[], all_done, None);
-            let words = match all_done {
-                true => "\nEverything is done already.\n",
-                false => "\nNothing was done. Without --dry-run it is carried out.\n",
-            };
-            return undertaking.end(&document, words);
-        }
-        args.consent.to(&format!(
-            "Give plain replication back to the servers of ring `{}`? Nobody takes over any more when the primary fails.",
-            undertaking.config.ring_name
-        ))?;
-        let data_dir = &undertaking.config.data_dir;
-        let lock = OneAtATime::take(data_dir, &undertaking.connect).await?;
+        let course = Course {
+            undertaking: &undertaking,
+            planned: plan_detach(&scene(&undertaking, &everybody)),
+            remarks: Vec::new(),
+        };
         let mut detaching = Detaching {
             args,
             undertaking: &undertaking,
@@ -83,30 +67,7 @@ pub(crate) fn run(args: &DetachArgs, format: Format) -> Result<(), Failure> {
             source,
             pause: None,
         };
-        for Planned { step, done } in steps {
-            if !done {
-                let work = detaching.carry_out(step);
-                undertaking.step(&mut journal, step, work).await?;
-            }
-        }
-        drop(lock);
-        let pause = detaching.pause.map(|pause| pause.as_secs_f64());
-        if pause.is_some() {
-            journal.entries.write_pause_seconds = pause;
-        }
-        let pause = journal.entries.write_pause_seconds;
-        journal.keep()?;
-        let document = undertaking.document(&planned, &[], true, pause);
-        let noticed = match pause {
-            Some(seconds) => format!("Clients could not write for {}.", milliseconds(seconds)),
-            None => "For how long clients could not write was not seen.".to_owned(),
-        };
-        let words = format!(
-            "\nThe mysqld of `{}` is a plain primary. {noticed}\nThe members leave all servers alone; stop them when you \
-             like. Their data directories stay.\n",
-            undertaking.config.own.name
-        );
-        undertaking.end(&document, &words)
+        course.go(args.dry_run, &args.consent, &mut detaching).await
     })
 }
 
@@ -136,7 +97,14 @@ struct Detaching<'a> {
     pause: Option<Duration>,
 }
 
-impl Detaching<'_> {
+impl Work<DetachStep> for Detaching<'_> {
+    fn question(&self) -> String {
+        format!(
+            "Give plain replication back to the servers of ring `{}`? Nobody takes over any more when the primary fails.",
+            self.undertaking.config.ring_name
+        )
+    }
+
     async fn carry_out(&mut self, step: &DetachStep) -> Result<(), Failure> {
         match step {
             DetachStep::LetGo(name) => self.let_go(name).await,
@@ -151,6 +119,20 @@ impl Detaching<'_> {
         }
     }
 
+    fn write_pause(&self) -> Option<Duration> {
+        self.pause
+    }
+
+    fn end(&self, noticed: &str) -> String {
+        format!(
+            "\nThe mysqld of `{}` is a plain primary. {noticed}\nThe members leave all servers alone; stop them when you \
+             like. Their data directories stay.\n",
+            self.undertaking.config.own.name
+        )
+    }
+}
+
+impl Detaching<'_> {
     /// A follower is let go once it has what the primary has now, so that it lacks little meanwhile.
     async fn let_go(&self, name: &str) -> Result<(), Failure> {
         let (undertaking, directory) = (self.undertaking, &self.everybody.directory);

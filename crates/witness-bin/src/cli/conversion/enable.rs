@@ -8,14 +8,12 @@ use mysql_role::conversion::{
     EnableScene, EnableServer, EnableStep, Obstacle, Planned, acts, plan_enable,
 };
 
-use super::journal::Journal;
-use super::one_at_a_time::OneAtATime;
+use super::course::{Course, Work};
 use super::stock::{StockArgs, host_and_port};
 use super::undertaking::{Everybody, Undertaking, look_of, seen};
 use super::write_pause::WritePause;
 use crate::admin::{CommandResult, MysqldAnswer, MysqldOrder, OperatorCommand};
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::phases::milliseconds;
 use crate::cli::session::{Consent, another_answer, block_on};
 use crate::config::duration_of;
 use crate::status::{MysqlView, Question, answer};
@@ -56,61 +54,21 @@ pub(crate) fn run(args: &EnableArgs, format: Format) -> Result<(), Failure> {
         .transpose()?;
     let undertaking = Undertaking::new(NAME, config, &args.stock, args.timeout, format)?;
     block_on(async {
-        let mut journal = Journal::open(&undertaking.config.data_dir, "enable-raft.json")?;
         let everybody = undertaking.everybody().await?;
         let scene = scene(&undertaking, &everybody, binlog_server);
-        let planned = plan(&undertaking, &everybody, &scene);
-        let remarks = remarks(&scene, &everybody);
-        undertaking.show_plan(&planned, &remarks)?;
-        let steps = planned.as_ref().map(Vec::as_slice).unwrap_or_default();
-        let all_done = steps.iter().all(|planned| planned.done);
-        if args.dry_run || all_done {
-            let document = undertaking.document(&planned, &remarks, all_done, None);
-            let words = match all_done {
-                true => "\nEverything is done already.\n",
-                false => "\nNothing was done. Without --dry-run it is carried out.\n",
-            };
-            return undertaking.end(&document, words);
-        }
-        args.consent.to(&format!(
-            "Make ring `{}` over these servers? Clients cannot write for a moment.",
-            undertaking.config.ring_name
-        ))?;
-        let data_dir = &undertaking.config.data_dir;
-        let lock = OneAtATime::take(data_dir, &undertaking.connect).await?;
+        let course = Course {
+            undertaking: &undertaking,
+            planned: plan(&undertaking, &everybody, &scene),
+            remarks: remarks(&scene, &everybody),
+        };
         let mut enabling = Enabling {
             undertaking: &undertaking,
             everybody: &everybody,
             scene: &scene,
             pause: None,
         };
-        for Planned { step, done } in steps {
-            if !done {
-                let work = enabling.carry_out(step);
-                undertaking.step(&mut journal, step, work).await?;
-            }
-        }
-        drop(lock);
-        let pause = enabling.pause.map(|pause| pause.as_secs_f64());
-        if pause.is_some() {
-            journal.entries.write_pause_seconds = pause;
-        }
-        let pause = journal.entries.write_pause_seconds;
-        journal.keep()?;
-        let document = undertaking.document(&planned, &remarks, true, pause);
-        undertaking.end(&document, &end_words(&undertaking, pause))
+        course.go(args.dry_run, &args.consent, &mut enabling).await
     })
-}
-
-fn end_words(undertaking: &Undertaking, pause: Option<f64>) -> String {
-    let pause = match pause {
-        Some(seconds) => format!("Clients could not write for {}.", milliseconds(seconds)),
-        None => "For how long clients could not write was not seen.".to_owned(),
-    };
-    format!(
-        "\nRing `{}` has the primary, beside `{}`. {pause}\n",
-        undertaking.config.ring_name, undertaking.config.own.name
-    )
 }
 
 fn scene(
@@ -201,7 +159,14 @@ struct Enabling<'a> {
     pause: Option<Duration>,
 }
 
-impl Enabling<'_> {
+impl Work<EnableStep> for Enabling<'_> {
+    fn question(&self) -> String {
+        format!(
+            "Make ring `{}` over these servers? Clients cannot write for a moment.",
+            self.undertaking.config.ring_name
+        )
+    }
+
     async fn carry_out(&mut self, step: &EnableStep) -> Result<(), Failure> {
         let own = self.undertaking.config.own.name.clone();
         match step {
@@ -217,6 +182,20 @@ impl Enabling<'_> {
         }
     }
 
+    fn write_pause(&self) -> Option<Duration> {
+        self.pause
+    }
+
+    fn end(&self, noticed: &str) -> String {
+        let config = &self.undertaking.config;
+        format!(
+            "\nRing `{}` has the primary, beside `{}`. {noticed}\n",
+            config.ring_name, config.own.name
+        )
+    }
+}
+
+impl Enabling<'_> {
     async fn order(&self, name: &str, order: MysqldOrder) -> Result<(), Failure> {
         let (place, directory) = (self.everybody.place(name)?, &self.everybody.directory);
         self.undertaking.order(place, directory, order).await?;

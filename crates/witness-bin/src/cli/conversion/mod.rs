@@ -2,6 +2,7 @@
 //! (`mysql_role::conversion`, pure), and have the members carry it out one step after the other. What is done is found out by
 //! looking, so that a run that was killed is simply run again; the journal in the data directory says what was done when.
 
+mod course;
 mod detach;
 mod enable;
 mod journal;

@@ -1,27 +1,22 @@
-//! What both commands share: who is asked, how a member is ordered, how a step is shown and written down, how a plan is printed.
+//! What both commands work with: who is asked, how a member is ordered, and how something is waited for.
 
-use std::fmt::{Display, Write};
-use std::io::Write as _;
 use std::time::{Duration, SystemTime};
 
 use binlog_format::gtid::GtidSet;
 use mysql_link::ConnectOptions;
-use mysql_role::conversion::{Obstacle, Planned, ServerLook};
+use mysql_role::conversion::ServerLook;
 use raft_types::MemberKind;
-use serde::Serialize;
 use tokio::time::Instant;
 
-use super::journal::Journal;
 use super::stock::{Stock, StockArgs};
 use crate::admin::{
     CommandResult, Directory, MysqldAnswer, MysqldOrder, Operator, OperatorCommand, Place,
 };
-use crate::cli::phases::milliseconds;
 use crate::cli::session::another_answer;
 use crate::config::{Config, MysqlSettings};
 use crate::node::connect_options;
 use crate::status::{Asker, MemberView, RingReport};
-use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+use crate::terminal::{Exit, Failure, Format};
 
 /// Between two looks at what is waited for.
 const LOOK: Duration = Duration::from_millis(50);
@@ -37,8 +32,9 @@ pub(super) struct Undertaking {
     pub(super) stock: Vec<Stock>,
     pub(super) operator: Operator,
     pub(super) until: Instant,
-    format: Format,
-    name: &'static str,
+    pub(super) format: Format,
+    /// The command.
+    pub(super) name: &'static str,
 }
 
 /// Everybody at one moment.
@@ -48,28 +44,6 @@ pub(super) struct Everybody {
     pub(super) own: MysqldAnswer,
     pub(super) others: Vec<(Place, Result<MysqldAnswer, String>)>,
     pub(super) stock: Vec<(String, Result<ServerLook, String>)>,
-}
-
-/// What `--output json` prints.
-#[derive(Debug, Serialize)]
-pub(super) struct Document {
-    /// The steps, with what was done before.
-    pub(super) plan: Vec<StepDocument>,
-    /// What stands in the way.
-    pub(super) obstacles: Vec<String>,
-    /// What is worth knowing.
-    pub(super) remarks: Vec<String>,
-    /// Whether all is done.
-    pub(super) done: bool,
-    /// For how long clients could not write, if that was seen.
-    pub(super) write_pause_seconds: Option<f64>,
-}
-
-/// One step.
-#[derive(Debug, Serialize)]
-pub(super) struct StepDocument {
-    step: String,
-    done: bool,
 }
 
 impl Undertaking {
@@ -280,139 +254,6 @@ impl Undertaking {
                 place.name
             ))
         })
-    }
-
-    /// Carries one step out, shows it, and writes it down.
-    ///
-    /// # Errors
-    /// Its own, with the way back.
-    pub(super) async fn step(
-        &self,
-        journal: &mut Journal,
-        step: &impl Display,
-        work: impl Future<Output = Result<(), Failure>>,
-    ) -> Result<(), Failure> {
-        journal.begins(step.to_string())?;
-        let began = Instant::now();
-        work.await.map_err(|mut failure| {
-            failure.what = format!("{step}: {}", failure.what);
-            if !failure.advice.is_empty() {
-                failure.advice += "\n  ";
-            }
-            failure.advice += &format!(
-                "`witness {}` goes on where it was; `witness {}` goes back",
-                self.name,
-                match self.name {
-                    "detach" => "enable-raft",
-                    _ => "detach",
-                }
-            );
-            failure
-        })?;
-        let seconds = began.elapsed().as_secs_f64();
-        journal.ends(seconds)?;
-        if self.format == Format::Table {
-            let mut err = std::io::stderr().lock();
-            writeln!(
-                err,
-                "{:<60} {:>10}",
-                step.to_string(),
-                milliseconds(seconds)
-            )?;
-        }
-        Ok(())
-    }
-
-    /// Prints a plan, or what stands in its way.
-    ///
-    /// # Errors
-    /// Exit 4 with what stands in the way.
-    pub(super) fn show_plan<S: Display>(
-        &self,
-        planned: &Result<Vec<Planned<S>>, Vec<Obstacle>>,
-        remarks: &[String],
-    ) -> Result<(), Failure> {
-        let mut text = String::new();
-        let obstacles = match planned {
-            Ok(steps) => {
-                for Planned { step, done } in steps {
-                    let mark = if *done { "done" } else { "to do" };
-                    let _ = writeln!(text, "{mark:<6} {step}");
-                }
-                &[][..]
-            }
-            Err(obstacles) => obstacles,
-        };
-        for obstacle in obstacles {
-            let _ = writeln!(
-                text,
-                "{}: {}\n       {}",
-                obstacle.place, obstacle.found, obstacle.advice
-            );
-        }
-        for remark in remarks {
-            let _ = writeln!(text, "Remark: {remark}");
-        }
-        match self.format {
-            Format::Table => print_text(&text)?,
-            Format::Json if !obstacles.is_empty() => {
-                print_json(&self.document(planned, remarks, false, None))?;
-            }
-            Format::Json => {}
-        }
-        match obstacles.len() {
-            0 => Ok(()),
-            1 => Err(self.in_the_way("one thing stands in the way")),
-            many => Err(self.in_the_way(&format!("{many} things stand in the way"))),
-        }
-    }
-
-    fn in_the_way(&self, what: &str) -> Failure {
-        Failure::new(
-            Exit::Refused,
-            format!("{what}; nothing was done"),
-            format!("mend what is named above, and run {} again", self.name),
-        )
-    }
-
-    /// What JSON says.
-    pub(super) fn document<S: Display>(
-        &self,
-        planned: &Result<Vec<Planned<S>>, Vec<Obstacle>>,
-        remarks: &[String],
-        all_done: bool,
-        write_pause_seconds: Option<f64>,
-    ) -> Document {
-        let steps = planned.as_ref().map(Vec::as_slice).unwrap_or_default();
-        let obstacles = planned.as_ref().err().map(Vec::as_slice);
-        Document {
-            plan: steps
-                .iter()
-                .map(|planned| StepDocument {
-                    step: planned.step.to_string(),
-                    done: planned.done || all_done,
-                })
-                .collect(),
-            obstacles: obstacles
-                .unwrap_or_default()
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
-            remarks: remarks.to_vec(),
-            done: all_done,
-            write_pause_seconds,
-        }
-    }
-
-    /// Prints how it ended.
-    ///
-    /// # Errors
-    /// When it cannot be printed.
-    pub(super) fn end(&self, document: &Document, text: &str) -> Result<(), Failure> {
-        match self.format {
-            Format::Json => print_json(document),
-            Format::Table => print_text(text),
-        }
     }
 }
 
