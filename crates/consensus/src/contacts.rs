@@ -15,12 +15,11 @@ use futures::{FutureExt, Stream, StreamExt};
 use openraft::OptionalSend;
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError};
 use openraft::network::{
-    Backoff, NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
+    NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
     RaftNetworkFactory,
 };
 use openraft::raft::{
     AppendEntriesRequest, SnapshotResponse, StreamAppendError, StreamAppendResult,
-    TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::type_config::alias::SnapshotOf;
 use raft_types::{MemberId, MemberRecord, TypeConfig, Vote};
@@ -171,11 +170,7 @@ fn follows(answer: &RpcResult<StreamAppendResult<TypeConfig>>) -> bool {
     matches!(answer, Ok(Ok(_) | Err(StreamAppendError::Conflict(_))))
 }
 
-impl<N: NetBackoff<TypeConfig>> NetBackoff<TypeConfig> for NotedClient<N> {
-    fn backoff(&self) -> Option<Backoff> {
-        self.inner.backoff()
-    }
-}
+crate::passes_on_votes!([N: NetVote<TypeConfig> + NetTransferLeader<TypeConfig> + NetBackoff<TypeConfig>] NotedClient<N>);
 
 impl<N: NetSnapshot<TypeConfig>> NetSnapshot<TypeConfig> for NotedClient<N> {
     type SnapshotData = N::SnapshotData;
@@ -190,34 +185,6 @@ impl<N: NetSnapshot<TypeConfig>> NetSnapshot<TypeConfig> for NotedClient<N> {
         self.inner
             .full_snapshot(vote, snapshot, cancel, option)
             .await
-    }
-}
-
-impl<N: NetVote<TypeConfig>> NetVote<TypeConfig> for NotedClient<N> {
-    async fn vote(
-        &mut self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        self.inner.vote(request, option).await
-    }
-
-    async fn pre_vote(
-        &mut self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        self.inner.pre_vote(request, option).await
-    }
-}
-
-impl<N: NetTransferLeader<TypeConfig>> NetTransferLeader<TypeConfig> for NotedClient<N> {
-    async fn transfer_leader(
-        &mut self,
-        request: TransferLeaderRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
-        self.inner.transfer_leader(request, option).await
     }
 }
 

@@ -29,6 +29,7 @@ mod member_config;
 mod mock_election;
 mod mover;
 mod observer;
+mod passing_on;
 mod pause;
 mod promotion;
 mod proposal;

@@ -10,14 +10,8 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, stream};
 use openraft::OptionalSend;
 use openraft::errors::{ReplicationClosed, StreamingError};
-use openraft::network::{
-    Backoff, NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
-    RaftNetworkFactory,
-};
-use openraft::raft::{
-    AppendEntriesRequest, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
-    TransferLeaderResponse, VoteRequest, VoteResponse,
-};
+use openraft::network::{NetSnapshot, NetStreamAppend, RPCOption, RaftNetworkFactory};
+use openraft::raft::{AppendEntriesRequest, SnapshotResponse, StreamAppendResult};
 use openraft::type_config::alias::SnapshotOf;
 use raft_types::{MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
 use tokio::time::Instant;
@@ -213,6 +207,8 @@ impl<N: ReportingNetwork, C: ProxyCalls> NetStreamAppend<TypeConfig> for Proxyin
     }
 }
 
+consensus::passes_on_votes!([N: ReportingNetwork, C: ProxyCalls] ProxyingClient<N, C>);
+
 impl<N: ReportingNetwork, C: ProxyCalls> NetSnapshot<TypeConfig> for ProxyingClient<N, C> {
     type SnapshotData = OfferedStart;
 
@@ -226,39 +222,5 @@ impl<N: ReportingNetwork, C: ProxyCalls> NetSnapshot<TypeConfig> for ProxyingCli
         self.inner
             .full_snapshot(vote, snapshot, cancel, option)
             .await
-    }
-}
-
-impl<N: ReportingNetwork, C: ProxyCalls> NetVote<TypeConfig> for ProxyingClient<N, C> {
-    async fn vote(
-        &mut self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        self.inner.vote(request, option).await
-    }
-
-    async fn pre_vote(
-        &mut self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        self.inner.pre_vote(request, option).await
-    }
-}
-
-impl<N: ReportingNetwork, C: ProxyCalls> NetTransferLeader<TypeConfig> for ProxyingClient<N, C> {
-    async fn transfer_leader(
-        &mut self,
-        request: TransferLeaderRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
-        self.inner.transfer_leader(request, option).await
-    }
-}
-
-impl<N: ReportingNetwork, C: ProxyCalls> NetBackoff<TypeConfig> for ProxyingClient<N, C> {
-    fn backoff(&self) -> Option<Backoff> {
-        self.inner.backoff()
     }
 }

@@ -11,14 +11,8 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, stream};
 use openraft::OptionalSend;
 use openraft::errors::{ReplicationClosed, StreamingError};
-use openraft::network::{
-    Backoff, NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
-    RaftNetworkFactory,
-};
-use openraft::raft::{
-    AppendEntriesRequest, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
-    TransferLeaderResponse, VoteRequest, VoteResponse,
-};
+use openraft::network::{NetSnapshot, NetStreamAppend, RPCOption, RaftNetworkFactory};
+use openraft::raft::{AppendEntriesRequest, SnapshotResponse, StreamAppendResult};
 use openraft::type_config::alias::SnapshotOf;
 use raft_types::{MemberId, MemberRecord, OfferedStart, OwnLog, TypeConfig, Vote};
 use tokio::sync::Mutex;
@@ -361,6 +355,8 @@ impl<N: ReportingNetwork> NetStreamAppend<TypeConfig> for MatchingClient<N> {
     }
 }
 
+crate::passes_on_votes!([N: ReportingNetwork] MatchingClient<N>);
+
 impl<N: ReportingNetwork> NetSnapshot<TypeConfig> for MatchingClient<N> {
     type SnapshotData = OfferedStart;
 
@@ -388,39 +384,5 @@ impl<N: ReportingNetwork> NetSnapshot<TypeConfig> for MatchingClient<N> {
             followed.lock().acknowledge(&vote, upto);
         }
         sent
-    }
-}
-
-impl<N: ReportingNetwork> NetVote<TypeConfig> for MatchingClient<N> {
-    async fn vote(
-        &mut self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        self.inner.vote(request, option).await
-    }
-
-    async fn pre_vote(
-        &mut self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        self.inner.pre_vote(request, option).await
-    }
-}
-
-impl<N: ReportingNetwork> NetTransferLeader<TypeConfig> for MatchingClient<N> {
-    async fn transfer_leader(
-        &mut self,
-        request: TransferLeaderRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
-        self.inner.transfer_leader(request, option).await
-    }
-}
-
-impl<N: ReportingNetwork> NetBackoff<TypeConfig> for MatchingClient<N> {
-    fn backoff(&self) -> Option<Backoff> {
-        self.inner.backoff()
     }
 }
