@@ -5,6 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use binlog_format::gtid::GtidSet;
 use testkit::bounded_run;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
@@ -119,6 +120,34 @@ impl Pair {
         child.kill()?;
         child.wait()?;
         Ok(false)
+    }
+
+    /// Starts it and kills it once the target has so many more transactions, unless it has ended before; whether it had.
+    ///
+    /// # Errors
+    /// As [`Pair::apply_and_kill`], or when the target does not get that many.
+    pub fn apply_and_kill_behind(&self, arguments: &[&str], more: u64) -> Result<bool> {
+        let mut command = self.command(arguments)?;
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let before = self.applied()?;
+        let mut child: Child = command.spawn()?;
+        let deadline = Instant::now() + LIMIT;
+        while self.applied()? < before + more {
+            if let Some(status) = child.try_wait()? {
+                ensure!(status.success(), "it ended by itself: {status}");
+                return Ok(true);
+            }
+            ensure!(Instant::now() < deadline, "the target does not get more");
+        }
+        child.kill()?;
+        child.wait()?;
+        Ok(false)
+    }
+
+    /// How many transactions the target has, of those that the source wrote.
+    fn applied(&self) -> Result<u64> {
+        let gtids: GtidSet = self.target.client().gtid_executed()?.parse()?;
+        Ok(u64::try_from(gtids.count())?)
     }
 
     /// Checks that the target has what the source has, table by table and GTID by GTID.

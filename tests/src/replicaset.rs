@@ -14,7 +14,9 @@ use crate::written_rows::MAKE_ROWS;
 
 /// Between two looks.
 const POLL: Duration = Duration::from_millis(20);
-/// Members that are no database members: 1 and 2.
+/// One of the members that are no database members, which are 1 and 2.
+const WITNESS: usize = 1;
+/// Where the database members behind the first begin.
 const FIRST_MORE: usize = 3;
 /// The account of clients, without any right to write where `read_only` is on.
 pub const CLIENT: &str = "app";
@@ -162,6 +164,27 @@ impl Replicaset {
                 self.words()
             );
             std::thread::sleep(POLL);
+        }
+    }
+
+    /// Moves the primary to the member of that name. An order that is refused is given again: just after a start a mysqld is
+    /// looked at anew, and just after an election there may be nobody to carry it out. One that was not answered in time may have
+    /// been carried out all the same.
+    ///
+    /// # Errors
+    /// With the last refusal, when the limit passes.
+    pub fn promote(&self, name: &str, limit: Duration) -> Result<()> {
+        let config = self.ring.config(WITNESS).display().to_string();
+        let deadline = Instant::now() + limit;
+        loop {
+            let arguments = ["promote", name, "--yes", "--config", &config];
+            let done = self.ring.cli(&arguments)?;
+            let told = String::from_utf8_lossy(&done.stderr);
+            if done.status.success() || told.contains("leads already") {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{told}\n{}", self.words());
+            std::thread::sleep(10 * POLL);
         }
     }
 

@@ -95,9 +95,10 @@ fn a_target_that_lost_its_last_commits_gets_them_again() {
     workload.run(&pair.source, LOAD).unwrap();
     let arguments = ["--workers", "4"];
     let mut lost = 0;
-    for after in KILLS.into_iter().take(4) {
-        let after = Duration::from_millis(after);
-        pair.apply_and_kill(&arguments, after).unwrap();
+    for more in [300, 10, 200, 50] {
+        // Slowly: looking takes its time, too, and there shall be something left for the next.
+        let slowly = ["--workers", "4", "--rate", "500"];
+        pair.apply_and_kill_behind(&slowly, more).unwrap();
         let before = pair.target.client().gtid_executed().unwrap();
         pair.target.cut_power().unwrap();
         pair.target.start().unwrap();

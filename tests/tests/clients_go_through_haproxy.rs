@@ -87,12 +87,7 @@ fn clients_behind_haproxy_follow_the_primary_of_the_mysqlds() {
     // The primary moves back while clients write; sessions at the old one are closed.
     let clients = ClientWriters::start_through(writes, 4, 1_000_000);
     clients.wait_for_more(200, SOON).unwrap();
-    let config = set.ring.config(second).display().to_string();
-    let done = set
-        .ring
-        .cli(&["promote", "db-1", "--yes", "--config", &config]);
-    let done = done.unwrap();
-    assert!(done.status.success(), "{done:?}");
+    set.promote("db-1", SOON).unwrap();
     clients.wait_for_more(200, SOON).unwrap();
     wait_for_server(&haproxy, &set, writes, first);
     wait_for_server(&haproxy, &set, reads, second);

@@ -56,7 +56,7 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
     // An operator may still promote another one while the host is away.
     set.kill_host(0).unwrap();
     nobody_is_the_primary(&set);
-    order(&set, &["promote", "db-2", "--yes"]);
+    set.promote("db-2", SOON).unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 3);
     write(&set, 3, 3);
     set.ring.start(0).unwrap();

@@ -31,7 +31,7 @@ fn the_primary_moves_between_an_applier_and_replica_threads() {
         set.follows(NATIVE - primary, SOON).unwrap();
         let clients = ClientWriters::start(&set, 4, round as u64 * 100_000);
         clients.wait_for_more(20, SOON).unwrap();
-        promote(&set, name);
+        set.promote(name, SOON).unwrap();
         clients.wait_for_more(50, SOON).unwrap();
         written = written.and(clients.finish().unwrap());
     }
@@ -111,27 +111,4 @@ fn nothing_is_lost(set: &Replicaset, written: &WrittenRows) {
     let there: BTreeSet<u64> = rows.0.iter().map(|row| row[0].parse().unwrap()).collect();
     let lost: Vec<u64> = written.acknowledged().difference(&there).copied().collect();
     assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
-}
-
-/// Promotes. Just after its start a mysqld may be refused for a moment, because it is looked at anew.
-fn promote(set: &Replicaset, name: &str) {
-    let config = set.ring.config(ROWS).display().to_string();
-    let deadline = Instant::now() + SOON;
-    loop {
-        let done = set
-            .ring
-            .cli(&["promote", name, "--yes", "--config", &config])
-            .unwrap();
-        if done.status.success() {
-            return;
-        }
-        let told = String::from_utf8_lossy(&done.stderr).into_owned();
-        let may_pass = told.contains("does not follow the ring") || told.contains("ms behind");
-        assert!(
-            may_pass && Instant::now() < deadline,
-            "{told}\n{}",
-            set.words()
-        );
-        std::thread::sleep(4 * POLL);
-    }
 }

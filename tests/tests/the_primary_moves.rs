@@ -20,14 +20,14 @@ fn a_second_database_follows_and_can_be_promoted_and_demoted() {
     let read_only = set.client(3).variable("read_only").unwrap();
     assert_eq!(read_only, "1", "clients cannot write to a follower");
 
-    promote(&set, "db-2");
+    set.promote("db-2", SOON).unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 3);
     set.client(3)
         .sql("INSERT INTO acked.rows VALUES (2, 0, 'two')")
         .unwrap();
     set.follows(0, SOON).unwrap();
     set.equal("acked", SOON).unwrap();
-    promote(&set, "db-1");
+    set.promote("db-1", SOON).unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 0);
     set.client(0)
         .sql("INSERT INTO acked.rows VALUES (3, 0, 'three')")
@@ -46,7 +46,7 @@ fn a_promotion_moves_the_primary_with_clients_connected() {
     for (round, name) in ["db-2", "db-1", "db-2"].into_iter().enumerate() {
         // One that does not follow yet is refused.
         set.follows(3 - set.primary(SOON).unwrap(), SOON).unwrap();
-        promote(&set, name);
+        set.promote(name, SOON).unwrap();
         let waited = clients.wait_for_more(100, SOON).unwrap();
         println!("round {round}: a hundred commits {waited:?} after the promotion");
     }
@@ -132,12 +132,4 @@ fn a_primary_that_is_stopped_hands_over_before_its_mysqld_ends() {
 fn nothing_is_lost(set: &Replicaset, written: &WrittenRows) {
     set.equal("acked", SOON).unwrap();
     written.ensure_all_are_in(&set.client(0)).unwrap();
-}
-
-fn promote(set: &Replicaset, name: &str) {
-    let config = set.ring.config(0).display().to_string();
-    let arguments = ["promote", name, "--yes", "--config", &config];
-    let done = set.ring.cli(&arguments).unwrap();
-    let told = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.success(), "{told}\n{}", set.words());
 }
