@@ -80,14 +80,15 @@ async fn committed(server: &CrashingServer, index: u64) -> Result<()> {
 }
 
 /// A kill between XA PREPARE and XA COMMIT leaves a prepared transaction, and rows that nobody else can change: the next
-/// round's sessions would wait for them.
-fn settle_prepared(server: &CrashingServer) -> Result<()> {
+/// round's sessions would wait for them. How many there were.
+fn settle_prepared(server: &CrashingServer) -> Result<usize> {
     let client = server.server.client();
-    for row in client.sql("XA RECOVER")?.0 {
+    let prepared = client.sql("XA RECOVER")?.0;
+    for row in &prepared {
         let name = row.last().context("XA RECOVER names it")?;
         client.sql(&format!("XA ROLLBACK '{name}'"))?;
     }
-    Ok(())
+    Ok(prepared.len())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,7 +115,7 @@ async fn a_server_that_is_killed_under_load_has_what_the_ring_has() -> Result<()
         );
     }
     server.server.client().sql(&before)?;
-    let mut cut = 0;
+    let (mut cut, mut prepared) = (0, 0);
     for round in 0..kills {
         let begun = server.ring.last_index().context("something is committed")?;
         let load = sessions(&server, round, &mut dice)?;
@@ -135,7 +136,7 @@ async fn a_server_that_is_killed_under_load_has_what_the_ring_has() -> Result<()
         server.recovered_without_an_error().with_context(what)?;
         cut += server.trimmed()?.len();
         server.lead().await.with_context(what)?;
-        settle_prepared(&server).with_context(what)?;
+        prepared += settle_prepared(&server).with_context(what)?;
     }
     let tails = server.trimmed()?;
     let transactions: u128 = tails
@@ -143,7 +144,7 @@ async fn a_server_that_is_killed_under_load_has_what_the_ring_has() -> Result<()
         .map(|tail| Ok(tail.gtids.parse::<binlog_format::gtid::GtidSet>()?.count()))
         .sum::<Result<u128>>()?;
     eprintln!(
-        "{kills} kills, {} tails cut with {transactions} transactions",
+        "{kills} kills, {} tails cut with {transactions} transactions, {prepared} XA transactions left prepared",
         tails.len()
     );
     ensure!(cut > 0, "no kill left anything to cut");
