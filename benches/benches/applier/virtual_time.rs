@@ -135,6 +135,7 @@ pub(crate) fn backup(
 fn call(worker: WorkerId, order: &Order, now: Duration, costs: Costs) -> Call {
     let steps: Vec<(usize, bool)> = match order {
         Order::Write { rows, then, .. } => vec![(rows.len(), *then == Then::Commit)],
+        Order::InTurn { rows, .. } => vec![(rows.len(), true)],
         Order::Commit(_) | Order::Barrier(_) => vec![(0, true)],
         Order::Apply(all) => all.iter().map(|one| (rows_of(one), true)).collect(),
         Order::RollBack => Vec::new(),

@@ -28,6 +28,15 @@ pub enum Then {
     Commit,
 }
 
+/// Whose commit a transaction follows that commits in its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// Everything before it is committed, and that is known.
+    First,
+    /// The transaction before it in the log has taken its turn in another session, and commits or fails now.
+    Next,
+}
+
 /// A database that transactions are applied to.
 pub trait Backend: Send + Sync + 'static {
     /// One session of it.
@@ -35,6 +44,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// When the write of a row is finished.
     fn finished(&self) -> Finished;
+
+    /// Whether its sessions can pass on the turn to commit: see [`Session::write_in_turn`].
+    fn passes_turns(&self) -> bool {
+        false
+    }
 
     /// Opens a session for a worker.
     fn open(&self) -> impl Future<Output = Result<Self::Session, BackendError>> + Send;
@@ -80,6 +94,24 @@ pub trait Session: Send {
         rows: Range<usize>,
         then: Then,
     ) -> impl Future<Output = Result<(), WriteError>> + Send;
+
+    /// Writes rows of a transaction, its last ones (or none, when all are written), and commits it in its turn: not before
+    /// the transaction before it in the log is committed, as far as readers and a crash can tell. `passed` is called as soon
+    /// as the turn is taken: from then on the next transaction may be asked for its own, while this one's commit is under
+    /// way. Where turns cannot be passed on, it is a write with a commit, and only asked for with [`Turn::First`].
+    ///
+    /// # Errors
+    /// As for [`Session::write`]; [`WriteError::Again`] when the transaction before it was not committed after all.
+    fn write_in_turn(
+        &mut self,
+        transaction: &Arc<Transaction>,
+        rows: Range<usize>,
+        turn: Turn,
+        passed: impl FnMut() + Send,
+    ) -> impl Future<Output = Result<(), WriteError>> + Send {
+        let _ = (turn, passed);
+        self.write(transaction, rows, Then::Commit)
+    }
 
     /// Commits the transaction whose rows are written. With nothing written: an empty transaction with its GTID.
     ///

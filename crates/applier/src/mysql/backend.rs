@@ -9,11 +9,12 @@ use super::account::{Grants, grant_statement};
 use super::blockers::{blockers_query, read_blockers};
 use super::open_sessions::OpenSessions;
 use super::options::MysqlOptions;
-use super::outcome::backend_error;
+use super::outcome::{backend_error, code};
 use super::preparation::settings;
 use super::session::MysqlSession;
 use super::snapshot::{MOST_WAITING, WaitingReaders};
 use super::table_shape::{read_shape, shape_query};
+use super::turn_row::{MAKE, RIGHTS, TABLE, TurnRow};
 use crate::backend::{Backend, BackendError, Finished, SessionId};
 use crate::schema::{TableName, TableShape};
 
@@ -27,6 +28,8 @@ pub struct MysqlBackend {
     locks: tokio::sync::Mutex<Option<Connection>>,
     open: Arc<OpenSessions>,
     readers: WaitingReaders,
+    /// Where commits pass on their turn.
+    turns: Option<Arc<TurnRow>>,
 }
 
 impl MysqlBackend {
@@ -36,19 +39,24 @@ impl MysqlBackend {
     /// SYSTEM_VARIABLES_ADMIN); INSERT, UPDATE and DELETE on the tables that the log changes; and what the log's statements
     /// need: CREATE, ALTER, DROP, INDEX, REFERENCES and others, or SUPER and all of them. With `read_only` it needs
     /// CONNECTION_ADMIN; with `super_read_only` nobody can apply. SELECT on `performance_schema` lets sessions that hold up
-    /// others be told from those that do not.
+    /// others be told from those that do not. With [`MysqlOptions::turns`], CREATE, SELECT, INSERT and UPDATE on the schema
+    /// `witness_applier` let commits pass on their turn; without them they do not, and that is said.
     ///
     /// # Errors
     /// What is missing or set otherwise, with the statement that mends it.
     pub async fn connect(options: MysqlOptions) -> Result<Self, BackendError> {
-        let backend = Self {
+        let mut backend = Self {
             options: Arc::new(options),
             questions: tokio::sync::Mutex::default(),
             locks: tokio::sync::Mutex::default(),
             open: Arc::default(),
             readers: WaitingReaders::default(),
+            turns: None,
         };
-        backend.check().await?;
+        let could_pass_turns = backend.check().await?;
+        if could_pass_turns && backend.options.turns {
+            backend.turns = backend.turn_row().await?;
+        }
         drop(backend.open().await?);
         Ok(backend)
     }
@@ -79,7 +87,46 @@ impl MysqlBackend {
         }
     }
 
-    async fn check(&self) -> Result<(), BackendError> {
+    /// Makes the row by which commits pass on their turn, or says why they do not.
+    async fn turn_row(&self) -> Result<Option<Arc<TurnRow>>, BackendError> {
+        let row = TurnRow::new();
+        let missing = |error: &LinkError| {
+            let LinkError::Server(error) = error else {
+                return false;
+            };
+            matches!(error.code, code::UNKNOWN_SCHEMA | code::UNKNOWN_TABLE)
+        };
+        let mut tried = ask(&self.questions, &self.options, &row.try_statement()).await;
+        if tried.as_ref().is_ok_and(|done| done.affected_rows == 0)
+            || tried.as_ref().is_err_and(missing)
+        {
+            for statement in MAKE {
+                tried = ask(&self.questions, &self.options, statement).await;
+                if tried.is_err() {
+                    break;
+                }
+            }
+            if tried.is_ok() {
+                tried = ask(&self.questions, &self.options, &row.try_statement()).await;
+            }
+        }
+        let why = match tried {
+            Ok(done) if done.affected_rows == 1 => return Ok(Some(Arc::new(row))),
+            Ok(_) => "its row cannot be made".to_owned(),
+            Err(LinkError::Server(error)) => error.to_string(),
+            Err(error) => return Err(backend_error(error)),
+        };
+        tracing::warn!(
+            table = TABLE,
+            why,
+            "commits do not pass on their turn, and wait for one another's answers; GRANT {RIGHTS} ON witness_applier.* would \
+             let them, and turns can be switched off"
+        );
+        Ok(None)
+    }
+
+    /// Checks the target. Says whether commits would share a force of the log there if they passed on their turn.
+    async fn check(&self) -> Result<bool, BackendError> {
         let refused = |words: String| {
             let target = &self.options.connect.endpoint;
             Err(BackendError::Refused(format!(
@@ -90,7 +137,7 @@ impl MysqlBackend {
             .ask(
                 "SELECT @@GLOBAL.gtid_mode AS gtid_mode, @@GLOBAL.read_only AS read_only, \
                  @@GLOBAL.super_read_only AS super_read_only, @@GLOBAL.log_bin AS log_bin, CURRENT_USER() AS account, \
-                 CURRENT_ROLE() AS roles",
+                 CURRENT_ROLE() AS roles, @@GLOBAL.innodb_flush_log_at_trx_commit AS forced",
             )
             .await?;
         let Some(row) = answer.first() else {
@@ -136,7 +183,8 @@ impl MysqlBackend {
             let grant = grant_statement(&lacking, text("account"));
             return refused(format!("its account lacks rights: {grant}"));
         }
-        Ok(())
+        // With a binlog, row locks go when that is forced: nothing would be shared, and the row's writes be logged.
+        Ok(text("log_bin") == "0" && text("forced") == "1")
     }
 
     async fn account(&self) -> String {
@@ -192,6 +240,10 @@ impl Backend for MysqlBackend {
         Finished::AtCommit
     }
 
+    fn passes_turns(&self) -> bool {
+        self.turns.is_some()
+    }
+
     async fn open(&self) -> Result<MysqlSession, BackendError> {
         let mut connect = self.options.connect.clone();
         connect.several_statements = true;
@@ -217,6 +269,7 @@ impl Backend for MysqlBackend {
             packet_limit,
             Arc::clone(&self.options),
             Arc::clone(&self.open),
+            self.turns.clone(),
         ))
     }
 

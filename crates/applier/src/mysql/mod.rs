@@ -27,6 +27,7 @@ mod session;
 mod snapshot;
 mod statement_context;
 mod table_shape;
+mod turn_row;
 mod user_variable;
 
 pub use backend::MysqlBackend;

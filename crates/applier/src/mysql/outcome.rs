@@ -8,6 +8,7 @@ use crate::schema::TableName;
 /// Error numbers on which something is decided here.
 pub(super) mod code {
     pub(crate) const UNKNOWN_SCHEMA: u16 = 1049;
+    pub(crate) const UNKNOWN_TABLE: u16 = 1146;
     pub(crate) const UNKNOWN_ERROR: u16 = 1105;
     pub(crate) const XA_UNKNOWN: u16 = 1397;
     pub(crate) const XA_WRONG_STATE: u16 = 1399;

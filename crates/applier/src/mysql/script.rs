@@ -19,6 +19,8 @@ pub(super) enum Mark {
         transaction: usize,
         rows: Range<usize>,
     },
+    /// Takes its turn.
+    Turn { transaction: usize },
     /// Commits it.
     Commit { transaction: usize },
 }
@@ -64,6 +66,11 @@ impl Script {
             rows: run.clone(),
         });
         run
+    }
+
+    pub(super) fn turn(&mut self, at: usize, statement: &str) {
+        self.marks.push(Mark::Turn { transaction: at });
+        self.statements.push(statement);
     }
 
     pub(super) fn commit(&mut self, at: usize) {

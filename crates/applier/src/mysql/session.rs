@@ -8,9 +8,10 @@ use mysql_link::{Connection, Ran, ServerError};
 use super::binlog_statement::events_within;
 use super::open_sessions::OpenSessions;
 use super::options::MysqlOptions;
-use super::outcome::{link_error, refused_by_us, write_error};
+use super::outcome::{Failing, failing, link_error, refused_by_us, write_error};
 use super::script::{Mark, Script};
-use crate::backend::{Session, SessionId, Then, WriteError};
+use super::turn_row::{OUT_OF_RANGE, TurnRow};
+use crate::backend::{Session, SessionId, Then, Turn, WriteError};
 use crate::transaction::{Body, RowChanges, Transaction};
 
 /// Bytes of events in one BINLOG statement, unless a row has more: the server holds a statement several times.
@@ -30,6 +31,18 @@ pub struct MysqlSession {
     /// Whether the transaction at hand has been begun.
     begun: bool,
     open: Arc<OpenSessions>,
+    /// Where commits pass on their turn.
+    turns: Option<Arc<TurnRow>>,
+}
+
+/// How the rows of a packet end.
+enum Ending<'a> {
+    StayOpen,
+    Commit,
+    InTurn {
+        statement: String,
+        passed: &'a mut (dyn FnMut() + Send),
+    },
 }
 
 /// A packet that was not run to its end.
@@ -45,6 +58,7 @@ impl MysqlSession {
         packet_limit: usize,
         options: Arc<MysqlOptions>,
         open: Arc<OpenSessions>,
+        turns: Option<Arc<TurnRow>>,
     ) -> Self {
         open.add(SessionId(u64::from(connection.id())));
         Self {
@@ -54,6 +68,7 @@ impl MysqlSession {
             events_bound: STATEMENT_BYTES.min(events_within(packet_limit / 2)),
             begun: false,
             open,
+            turns,
         }
     }
 
@@ -64,22 +79,46 @@ impl MysqlSession {
         run.await.map_err(link_error)
     }
 
+    /// The same; says when the script's turn is taken, before its commit is done.
+    async fn run_script_in_turn(
+        &mut self,
+        passed: &mut (dyn FnMut() + Send),
+    ) -> Result<Ran, WriteError> {
+        let limit = self.options.rows_limit;
+        let marks = &self.script.marks;
+        // Without a changed row there is none, or the transaction was there already and is passed over: no one is to follow.
+        let note = |done: usize, changed: u64| {
+            if changed == 1 && matches!(marks.get(done), Some(Mark::Turn { .. })) {
+                passed();
+            }
+        };
+        let statements = &mut self.script.statements;
+        let run = self.connection.run_all_noting(statements, limit, note);
+        run.await.map_err(link_error)
+    }
+
     /// Sends what the script has, and begins a new one. Adds the commits that were done.
     async fn flush(&mut self, committed: &mut usize) -> Result<Result<(), Stopped>, WriteError> {
         if self.script.statements.is_empty() {
             return Ok(Ok(()));
         }
-        let Ran { done, error } = self.run_script().await?;
+        let ran = self.run_script().await?;
+        Ok(self.account(ran, committed))
+    }
+
+    /// What became of the script; begins a new one.
+    fn account(&mut self, ran: Ran, committed: &mut usize) -> Result<(), Stopped> {
+        let Ran { done, error } = ran;
         let marks = self.script.marks.iter().take(done);
         *committed += marks
             .filter(|mark| matches!(mark, Mark::Commit { .. }))
             .count();
         let mark = self.script.marks.get(done).cloned();
         self.script.clear();
-        Ok(match error {
+        match error {
             None => Ok(()),
             Some(error) => Err(Stopped { mark, error }),
-        })
+        }
     }
 
     /// Writes the statements of some rows, and sends what becomes too much.
@@ -110,7 +149,7 @@ impl MysqlSession {
         &mut self,
         transaction: &Transaction,
         rows: Range<usize>,
-        then: Then,
+        ending: Ending<'_>,
     ) -> Result<Result<(), Stopped>, WriteError> {
         let Body::Rows(changes) = &transaction.body else {
             return Err(refused_by_us(
@@ -127,11 +166,21 @@ impl MysqlSession {
         if let Err(stopped) = self.put_rows(0, changes, rows, &mut committed).await? {
             return Ok(Err(stopped));
         }
-        if then == Then::Commit {
-            self.script.commit(0);
-        }
-        let sent = self.flush(&mut committed).await?;
-        if sent.is_ok() && then == Then::Commit {
+        let stays = matches!(ending, Ending::StayOpen);
+        let sent = match ending {
+            Ending::StayOpen => self.flush(&mut committed).await?,
+            Ending::Commit => {
+                self.script.commit(0);
+                self.flush(&mut committed).await?
+            }
+            Ending::InTurn { statement, passed } => {
+                self.script.turn(0, &statement);
+                self.script.commit(0);
+                let ran = self.run_script_in_turn(passed).await?;
+                self.account(ran, &mut committed)
+            }
+        };
+        if sent.is_ok() && !stays {
             self.begun = false;
         }
         Ok(sent)
@@ -174,8 +223,23 @@ impl MysqlSession {
         }
         match stopped.mark {
             Some(Mark::Rows { rows, .. }) => self.refusal(transaction, rows, &stopped.error).await,
+            Some(Mark::Turn { .. }) => self.turn_failure(&stopped.error),
             _ => write_error(&stopped.error),
         }
+    }
+
+    /// A turn that was not had is no fault of the transaction, which may be applied again.
+    fn turn_failure(&self, error: &ServerError) -> WriteError {
+        match failing(error) {
+            Failing::Lost => return WriteError::Lost(error.to_string()),
+            Failing::Refused if error.code != OUT_OF_RANGE => {
+                if let Some(turns) = &self.turns {
+                    turns.give_up(&error.to_string());
+                }
+            }
+            Failing::Refused | Failing::Again => {}
+        }
+        WriteError::Again(format!("the turn to commit was not had: {error}"))
     }
 
     pub(super) async fn rolled_back(&mut self) -> Result<(), WriteError> {
@@ -199,7 +263,37 @@ impl Session for MysqlSession {
         rows: Range<usize>,
         then: Then,
     ) -> Result<(), WriteError> {
-        match self.put(transaction, rows, then).await? {
+        let ending = match then {
+            Then::StayOpen => Ending::StayOpen,
+            Then::Commit => Ending::Commit,
+        };
+        match self.put(transaction, rows, ending).await? {
+            Ok(()) => Ok(()),
+            Err(stopped) => Err(self.failure(transaction, stopped).await),
+        }
+    }
+
+    async fn write_in_turn(
+        &mut self,
+        transaction: &Arc<Transaction>,
+        rows: Range<usize>,
+        turn: Turn,
+        mut passed: impl FnMut() + Send,
+    ) -> Result<(), WriteError> {
+        let usable = self.turns.as_ref().filter(|turns| !turns.is_given_up());
+        let ending = match (usable, turn) {
+            (Some(turns), turn) => Ending::InTurn {
+                statement: turns.statement(transaction.seq, turn),
+                passed: &mut passed,
+            },
+            (None, Turn::First) => Ending::Commit,
+            // Nothing says whether the one before it is committed.
+            (None, Turn::Next) => {
+                self.rolled_back().await?;
+                return Err(WriteError::Again("turns are not passed on".to_owned()));
+            }
+        };
+        match self.put(transaction, rows, ending).await? {
             Ok(()) => Ok(()),
             Err(stopped) => Err(self.failure(transaction, stopped).await),
         }

@@ -90,7 +90,8 @@ impl<B: Backend> Driver<B> {
     ) -> Self {
         steering.progress.set_drained(false);
         let first = Seq(u64::try_from(executed.count()).unwrap_or(u64::MAX / 2)).next();
-        let (to_self, events) = mpsc::channel(options.workers * 2 + 4);
+        // A worker has at most a new session, a turn and a report to tell.
+        let (to_self, events) = mpsc::channel(options.workers * 3 + 4);
         let (to_driver, items) = mpsc::channel(ITEMS);
         let mut reader = JoinSet::new();
         let reading = Reader {
@@ -118,7 +119,8 @@ impl<B: Backend> Driver<B> {
             orders.push(order);
         }
         Self {
-            plan: Plan::new(options, backend.finished(), first),
+            plan: Plan::new(options, backend.finished(), first)
+                .with_turns(backend.passes_turns()),
             backend,
             began: Instant::now(),
             in_flight: HashMap::new(),
@@ -261,6 +263,7 @@ impl<B: Backend> Driver<B> {
                     self.committed(seq);
                 }
             }
+            Event::TurnTaken(seq) => self.plan.turn_taken(seq),
             Event::Failed(error) => return Err(error),
             Event::PrefixPoint(taken) => {
                 taken?;

@@ -16,6 +16,8 @@ use crate::transaction::{Seq, Transaction};
 pub(super) enum Event {
     /// A worker has this session now.
     Opened(WorkerId, SessionId),
+    /// The session that commits this transaction has taken its turn.
+    TurnTaken(Seq),
     /// A worker's order came to its end.
     Reported(WorkerId, Report),
     /// A worker cannot go on.
@@ -51,7 +53,7 @@ impl<B: Backend> Worker<B> {
         };
         let mut is_open = false;
         while let Some(order) = self.orders.recv().await {
-            let (committed, outcome) = perform(&mut session, &order).await;
+            let (committed, outcome) = perform(&mut session, &order, &self.events).await;
             is_open = leaves_open(&order) && outcome.is_ok();
             let report = match outcome {
                 Ok(()) => Report::DONE,
@@ -111,13 +113,28 @@ impl<B: Backend> Worker<B> {
 }
 
 /// Does it. Says how many transactions of a batch were committed, when not all of it was done.
-async fn perform<S: Session>(session: &mut S, order: &Order) -> (usize, Result<(), WriteError>) {
+async fn perform<S: Session>(
+    session: &mut S,
+    order: &Order,
+    events: &mpsc::Sender<Event>,
+) -> (usize, Result<(), WriteError>) {
     match order {
         Order::Write {
             transaction,
             rows,
             then,
         } => (0, session.write(transaction, rows.clone(), *then).await),
+        Order::InTurn {
+            transaction,
+            rows,
+            turn,
+        } => {
+            let seq = transaction.seq;
+            // Without the news the next one waits for the answer, as without turns.
+            let passed = || drop(events.try_send(Event::TurnTaken(seq)));
+            let written = session.write_in_turn(transaction, rows.clone(), *turn, passed);
+            (0, written.await)
+        }
         Order::Commit(transaction) => (0, session.commit(transaction).await),
         Order::Apply(transactions) => session.apply(transactions).await,
         Order::Barrier(transaction) => (0, session.run_barrier(transaction).await),
@@ -138,6 +155,7 @@ fn leaves_open(order: &Order) -> bool {
 fn transactions_of(order: &Order) -> &[Arc<Transaction>] {
     match order {
         Order::Write { transaction, .. }
+        | Order::InTurn { transaction, .. }
         | Order::Commit(transaction)
         | Order::Barrier(transaction) => std::slice::from_ref(transaction),
         Order::Apply(transactions) => transactions,

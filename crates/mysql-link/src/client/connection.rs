@@ -148,9 +148,24 @@ impl Connection {
         statements: &mut Statements,
         limit: Duration,
     ) -> Result<Ran, LinkError> {
+        self.run_all_noting(statements, limit, |_, _| ()).await
+    }
+
+    /// The same; `note` hears of each statement that was done as soon as its answer is there, while those behind it run:
+    /// its place among `statements`, and how many rows it changed.
+    ///
+    /// # Errors
+    /// As [`Connection::run_all`].
+    pub async fn run_all_noting(
+        &mut self,
+        statements: &mut Statements,
+        limit: Duration,
+        note: impl FnMut(usize, u64) + Send,
+    ) -> Result<Ran, LinkError> {
         let packet_limit = self.packet_limit().await?;
         self.begin()?;
-        let run = tokio::time::timeout(limit, self.converse_all(statements, packet_limit)).await;
+        let conversation = self.converse_all(statements, packet_limit, note);
+        let run = tokio::time::timeout(limit, conversation).await;
         statements.clear();
         match run {
             Ok(Ok(ran)) => {
@@ -293,6 +308,7 @@ impl Connection {
         &mut self,
         statements: &mut Statements,
         packet_limit: usize,
+        mut note: impl FnMut(usize, u64) + Send,
     ) -> Result<Ran, WireError> {
         let together = if self.several_statements {
             packet_limit
@@ -327,7 +343,10 @@ impl Connection {
                     });
                 }
                 match parse_answer(answer).map_err(WireError::Protocol)? {
-                    Answer::Done { .. } => done += 1,
+                    Answer::Done { affected_rows, .. } => {
+                        note(done, affected_rows);
+                        done += 1;
+                    }
                     Answer::Columns(_) => {
                         return Err(WireError::Protocol(ProtocolError::malformed(
                             "the answer to one of several statements",

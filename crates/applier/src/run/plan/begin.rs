@@ -39,6 +39,10 @@ impl Plan {
         let count = if !barrier && turn && self.is_whole(seq) {
             let mut limit = self.batch;
             limit.transactions = limit.transactions.min(allowed);
+            if self.passing.is_on() && self.ready.len() > 1 {
+                // Each of them shares a force of the log with its neighbours, and those in a batch do not.
+                limit.transactions = 1;
+            }
             let occasion = Occasion {
                 at_front: seq == base,
                 others_free: if alone { 0 } else { free - 1 },
@@ -70,7 +74,9 @@ impl Plan {
         match &self.turns {
             Turns::Log if self.hands.len() > 1 && self.batch.transactions > 1 => {
                 let backlog = self.entries.len() >= self.batch.transactions * BACKLOG_BATCHES;
-                self.tempo.look(now, self.scheduler.base().0, backlog)
+                let way = self.tempo.look(now, self.scheduler.base().0, backlog);
+                self.passing.set_on(backlog && way == Way::Beside);
+                way
             }
             _ => Way::Beside,
         }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Refusal, Then};
+use crate::backend::{Refusal, Then, Turn};
 use crate::transaction::{Seq, Transaction};
 
 /// A worker, from 0 on.
@@ -22,6 +22,15 @@ pub enum Order {
         rows: Range<usize>,
         /// What follows.
         then: Then,
+    },
+    /// Writes the last rows of a transaction, or none, and commits it in its turn.
+    InTurn {
+        /// The transaction.
+        transaction: Arc<Transaction>,
+        /// Its rows.
+        rows: Range<usize>,
+        /// Whose commit it follows.
+        turn: Turn,
     },
     /// Commits the transaction whose rows are written.
     Commit(Arc<Transaction>),
@@ -97,6 +106,7 @@ impl Held {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
     Write { upto: usize, then: Then },
+    InTurn { upto: usize, turn: Turn },
     Commit,
     Apply { first: Seq, count: usize },
     Barrier,
@@ -108,7 +118,7 @@ impl Call {
     pub(super) fn commits(self) -> bool {
         match self {
             Self::Write { then, .. } => then == Then::Commit,
-            Self::Commit | Self::Apply { .. } | Self::Barrier => true,
+            Self::InTurn { .. } | Self::Commit | Self::Apply { .. } | Self::Barrier => true,
             Self::RollBack => false,
         }
     }

@@ -7,6 +7,7 @@
 mod batch;
 mod begin;
 mod hand;
+mod passing;
 mod reports;
 mod stalls;
 mod tempo;
@@ -26,6 +27,7 @@ use crate::scheduler::Scheduler;
 use crate::transaction::{Body, Seq, Transaction};
 
 use hand::{Call, Hand, Running};
+use passing::Passing;
 use tempo::Tempo;
 use turns::Turns;
 
@@ -63,6 +65,7 @@ pub struct Plan {
     stall_after: Duration,
     pace: Pace,
     tempo: Tempo,
+    passing: Passing,
     /// From the scheduler's base on.
     entries: VecDeque<Entry>,
     /// Waiting transactions that may begin.
@@ -94,6 +97,7 @@ impl Plan {
             stall_after: options.stall_after,
             pace: Pace::new(),
             tempo: Tempo::new(),
+            passing: Passing::default(),
             entries: VecDeque::new(),
             ready: BTreeSet::new(),
             hands: (0..options.workers).map(|_| Hand::default()).collect(),
@@ -106,6 +110,18 @@ impl Plan {
             refused: None,
             mishaps: Mishaps::default(),
         }
+    }
+
+    /// The same, where sessions may be able to pass on the turn to commit.
+    #[must_use]
+    pub fn with_turns(mut self, passed_on: bool) -> Self {
+        self.passing.available = passed_on;
+        self
+    }
+
+    /// The session that commits this transaction has taken its turn: the next one may be asked.
+    pub fn turn_taken(&mut self, seq: Seq) {
+        self.passing.taken(seq);
     }
 
     /// The next transaction of the log; its number is the scheduler's next.
@@ -309,6 +325,12 @@ impl Plan {
             }
         };
         let safe = self.scheduler.safe_rows(seq);
+        if safe == rows
+            && let Turns::Log = self.turns
+            && let Some(turn) = self.passing.turn(seq, base)
+        {
+            return self.run(worker, Call::InTurn { upto: rows, turn }, now);
+        }
         let call = if safe == rows && held.written == rows {
             turn.then_some(Call::Commit)?
         } else if safe > held.written {
@@ -340,6 +362,15 @@ impl Plan {
                     transaction: transaction(held.seq)?,
                     rows: held.written..upto,
                     then,
+                };
+                (held.seq, order)
+            }
+            Call::InTurn { upto, turn } => {
+                let held = held?;
+                let order = Order::InTurn {
+                    transaction: transaction(held.seq)?,
+                    rows: held.written..upto,
+                    turn,
                 };
                 (held.seq, order)
             }

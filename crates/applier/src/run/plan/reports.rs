@@ -67,7 +67,7 @@ impl Plan {
                 held.written = 0;
                 held.steps_back = false;
             }
-            Call::Commit | Call::Apply { .. } | Call::Barrier => {}
+            Call::InTurn { .. } | Call::Commit | Call::Apply { .. } | Call::Barrier => {}
         }
     }
 
@@ -76,6 +76,7 @@ impl Plan {
         held.steps_back = false;
         held.attempts = held.attempts.saturating_add(1);
         self.mishaps.retries += 1;
+        self.passing.failed(held.seq);
         match failure {
             Failure::Again(words) => {
                 held.not_before = now.saturating_add(pause(held.attempts));
