@@ -17,7 +17,12 @@ const LOAD: Load = Load {
 const KILLS: [u64; 6] = [60, 25, 140, 90, 200, 40];
 
 fn kill_and_finish(workload: Workload, arguments: &[&str]) {
-    let mut pair = Pair::after(workload, LOAD).unwrap();
+    kill_and_finish_on(Pair::new().unwrap(), workload, arguments);
+}
+
+fn kill_and_finish_on(mut pair: Pair, workload: Workload, arguments: &[&str]) {
+    workload.prepare(&pair.source).unwrap();
+    workload.run(&pair.source, LOAD).unwrap();
     let mut killed = 0;
     for (at, after) in KILLS.into_iter().enumerate() {
         let after = Duration::from_millis(after);
@@ -39,6 +44,51 @@ fn kill_and_finish(workload: Workload, arguments: &[&str]) {
 fn oltp_write_only_in_the_logs_order() {
     kill_and_finish(Workload::OltpWriteOnly, &["--workers", "4"]);
 }
+
+/// Without a binlog of the target, commits pass on their turn inside of it.
+#[test]
+fn oltp_write_only_with_turns() {
+    let pair = Pair::with_target_arguments(["--skip-log-bin"]).unwrap();
+    kill_and_finish_on(pair, Workload::OltpWriteOnly, &["--workers", "8"]);
+}
+
+/// Sessions are killed by the dozen, wherever they are: with their turn taken, waiting for it, or at their rows.
+#[test]
+fn sessions_that_pass_on_turns_are_killed() {
+    let pair = Pair::with_target_arguments(["--skip-log-bin"]).unwrap();
+    let workload = Workload::InsertOnly;
+    workload.prepare(&pair.source).unwrap();
+    let load = Load {
+        transactions: 8_000,
+        ..LOAD
+    };
+    workload.run(&pair.source, load).unwrap();
+    let mut applier = pair.command(&["--workers", "8"]).unwrap().spawn().unwrap();
+    let target = pair.target.client();
+    let sessions = "SELECT id FROM performance_schema.processlist WHERE id <> CONNECTION_ID() AND db = 'information_schema' \
+                    ORDER BY RAND() LIMIT 2";
+    let mut killed = 0;
+    let ended = loop {
+        for row in target.sql(sessions).unwrap().0 {
+            // It may have ended by itself.
+            killed += u32::from(target.sql(&format!("KILL {}", row[0])).is_ok());
+        }
+        let pause = Duration::from_millis(20);
+        if let Some(ended) = testkit::bounded_run::wait_within(&mut applier, pause).unwrap() {
+            break ended;
+        }
+    };
+    assert!(ended.success(), "{ended}");
+    let turns = target.value(TURNS).unwrap();
+    println!("{killed} sessions were killed, {turns} turns were taken");
+    assert!(killed > 5, "{killed} were killed");
+    assert!(turns.parse::<u64>().unwrap() > 500, "{turns} turns");
+    pair.compare(workload.schema()).unwrap();
+}
+
+/// How many turns were taken since the target was started.
+const TURNS: &str = "SELECT COALESCE(SUM(count_star), 0) FROM performance_schema.events_statements_summary_by_digest \
+                     WHERE digest_text LIKE 'UPDATE `witness_applier`%'";
 
 #[test]
 fn adversarial_in_the_logs_order() {

@@ -35,7 +35,10 @@ fn prefix(read: &[u64]) -> u64 {
 }
 
 fn written() -> Pair {
-    let pair = Pair::new().unwrap();
+    written_by(Pair::new().unwrap())
+}
+
+fn written_by(pair: Pair) -> Pair {
     let mut script = String::from(
         "CREATE DATABASE p; USE p; CREATE TABLE a (id INT PRIMARY KEY, n BIGINT); CREATE TABLE b (id INT PRIMARY KEY, n BIGINT); \
          CREATE TABLE rows_in_order (n BIGINT PRIMARY KEY, note VARCHAR(40)); \
@@ -59,7 +62,22 @@ fn written() -> Pair {
 
 #[test]
 fn readers_see_prefixes_while_commits_are_in_the_logs_order() {
-    let pair = written();
+    read_while_applied(&written());
+}
+
+/// A target without a binlog: commits pass on their turn inside of it, and are visible before they are answered.
+#[test]
+fn readers_see_prefixes_while_commits_pass_on_their_turn() {
+    let pair = written_by(Pair::with_target_arguments(["--skip-log-bin"]).unwrap());
+    read_while_applied(&pair);
+    let taken = "SELECT COALESCE(SUM(count_star), 0) FROM performance_schema.events_statements_summary_by_digest \
+                 WHERE digest_text LIKE 'UPDATE `witness_applier`%'";
+    let taken = pair.target.client().value(taken).unwrap();
+    println!("{taken} turns were taken");
+    assert!(taken.parse::<u64>().unwrap() > 100, "{taken} turns");
+}
+
+fn read_while_applied(pair: &Pair) {
     let target = pair.target.client();
     let mut command = pair.command(&["--workers", "8", "--rate", "1500"]).unwrap();
     let mut applier = command.spawn().unwrap();

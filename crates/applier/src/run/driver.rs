@@ -119,8 +119,7 @@ impl<B: Backend> Driver<B> {
             orders.push(order);
         }
         Self {
-            plan: Plan::new(options, backend.finished(), first)
-                .with_turns(backend.passes_turns()),
+            plan: Plan::new(options, backend.finished(), first).with_turns(backend.passes_turns()),
             backend,
             began: Instant::now(),
             in_flight: HashMap::new(),

@@ -12,4 +12,5 @@ mod refusals;
 mod rights;
 mod sizes;
 mod table_shapes;
+mod turns;
 mod what_mysqld_does;

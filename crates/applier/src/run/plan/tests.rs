@@ -1,13 +1,14 @@
 //! The plan beside small logs: what each worker is asked to do, written as words.
 //!
 //! `0:w1[0..2]` worker 0 writes rows 0 and 1 of transaction 1, `0:W1[0..2]` and commits it, `0:c1` commits it, `0:a1-3` applies
-//! transactions 1 to 3, `0:b1` a barrier, `0:r` takes back what it has.
+//! transactions 1 to 3, `0:f1[0..2]` and `0:n1[0..2]` commit it in its turn, as the first or next, `0:b1` a barrier, `0:r` takes back what it has.
 
 use std::time::Duration;
 
 use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
 
 use super::*;
+use crate::backend::Turn;
 use crate::keys::{Access, KeyAccess, KeyHash};
 use crate::run::options::CommitOrder;
 use crate::scheduler::Policy;
@@ -116,6 +117,14 @@ fn in_words(order: &Order) -> String {
             then,
         } => {
             let letter = if *then == Then::Commit { "W" } else { "w" };
+            format!("{letter}{}[{rows:?}]", transaction.seq)
+        }
+        Order::InTurn {
+            transaction,
+            rows,
+            turn,
+        } => {
+            let letter = if *turn == Turn::First { "f" } else { "n" };
             format!("{letter}{}[{rows:?}]", transaction.seq)
         }
         Order::Commit(transaction) => format!("c{}", transaction.seq),
@@ -381,4 +390,82 @@ fn a_rate_limits_what_begins() {
     table.orders("");
     table.now += MS(20);
     table.orders("1:w2[0..1] 2:w3[0..1]");
+}
+
+/// Turns are passed on, and there is a backlog.
+fn with_turns(workers: usize) -> Table {
+    let mut table = Table::new(workers, |options| options.batch.transactions = 2);
+    table.plan = table.plan.with_turns(true);
+    table
+}
+
+#[test]
+fn the_next_one_commits_when_the_turn_before_it_is_taken() {
+    let mut table = with_turns(3);
+    table.admit(&["a", "b", "c", "d", "e", "f"]);
+    table.orders("0:f1[0..1] 1:w2[0..1] 2:w3[0..1]");
+    table.done(2, &[]);
+    table.done(1, &[]);
+    table.orders("");
+    table.plan.turn_taken(Seq(1));
+    table.orders("1:n2[1..1]");
+    table.orders("");
+    table.plan.turn_taken(Seq(2));
+    table.orders("2:n3[1..1]");
+    // Answers may come in any order.
+    table.done(1, &[2]);
+    table.orders("1:w4[0..1]");
+    table.plan.turn_taken(Seq(3));
+    table.done(1, &[]);
+    table.orders("1:n4[1..1]");
+    table.done(0, &[1]);
+    table.done(2, &[3]);
+    table.orders("0:w5[0..1] 2:w6[0..1]");
+    table.plan.turn_taken(Seq(4));
+    table.done(0, &[]);
+    table.orders("0:n5[1..1]");
+}
+
+#[test]
+fn nobody_follows_a_transaction_that_failed_behind_its_turn() {
+    let mut table = with_turns(2);
+    table.admit(&["a", "b", "c", "d", "e"]);
+    table.orders("0:f1[0..1] 1:w2[0..1]");
+    table.done(1, &[]);
+    table.plan.turn_taken(Seq(1));
+    table.reported(0, again(), &[]);
+    table.orders("");
+    table.now = MS(1);
+    table.orders("0:f1[0..1]");
+    // This one had been asked already: the database did not let it commit.
+    table.plan.turn_taken(Seq(1));
+    table.orders("1:n2[1..1]");
+    table.reported(0, again(), &[]);
+    table.reported(1, again(), &[]);
+    table.now = MS(10);
+    table.orders("0:f1[0..1] 1:w2[0..1]");
+    table.done(1, &[]);
+    table.orders("");
+    table.plan.turn_taken(Seq(1));
+    table.orders("1:n2[1..1]");
+    table.done(0, &[1]);
+    table.done(1, &[2]);
+}
+
+#[test]
+fn barriers_and_what_is_held_back_commit_as_ever() {
+    let mut table = with_turns(2);
+    table.admit(&["a", "b", "barrier", "c", "c"]);
+    table.orders("0:f1[0..1] 1:w2[0..1]");
+    table.done(1, &[]);
+    table.plan.turn_taken(Seq(1));
+    table.orders("1:n2[1..1]");
+    table.plan.turn_taken(Seq(2));
+    table.done(1, &[2]);
+    table.orders("");
+    table.done(0, &[1]);
+    table.orders("0:b3");
+    table.done(0, &[3]);
+    // Nothing to catch up with any more: no turn is taken for nobody.
+    table.orders("0:a4-5");
 }
