@@ -12,6 +12,8 @@ pub(crate) enum Policy {
     Serial,
     /// Row by row, and commits are free between prefix points.
     RowsSnapshot,
+    /// Row by row, and commits do not pass on their turn.
+    RowsWithoutTurns,
 }
 
 impl Policy {
@@ -21,16 +23,22 @@ impl Policy {
             Self::Transactions => "transactions",
             Self::Serial => "serial",
             Self::RowsSnapshot => "rows_snapshot",
+            Self::RowsWithoutTurns => "rows_no_turns",
         }
     }
 
     /// What `witness apply` is told.
-    pub(super) fn arguments(self) -> [&'static str; 4] {
+    pub(super) fn arguments(self) -> Vec<&'static str> {
         let (policy, order) = match self {
             Self::RowsSnapshot => (Self::Rows.key(), "snapshot"),
+            Self::RowsWithoutTurns => (Self::Rows.key(), "log"),
             other => (other.key(), "log"),
         };
-        ["--policy", policy, "--commit-order", order]
+        let mut arguments = vec!["--policy", policy, "--commit-order", order];
+        if self == Self::RowsWithoutTurns {
+            arguments.push("--no-turns");
+        }
+        arguments
     }
 }
 
