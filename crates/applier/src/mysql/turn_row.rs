@@ -14,7 +14,7 @@ use crate::transaction::Seq;
 
 /// The table; one row, whose `id` is 1.
 pub(super) const TABLE: &str = "witness_applier.turn";
-/// What its first right is missing for; the rest is found with it.
+/// What an account needs on its schema; CREATE only where it is not there.
 pub(super) const RIGHTS: &str = "CREATE, SELECT, INSERT, UPDATE";
 /// `BIGINT UNSIGNED value is out of range`: how a turn fails that follows another transaction than the one before.
 pub(super) const OUT_OF_RANGE: u16 = 1690;

@@ -2,9 +2,9 @@
 //! was faster a moment ago.
 //!
 //! In the log's order a commit is asked for when the one before it is answered. Where transactions are small, these answers are
-//! what takes time, and one session with whole batches is faster than several that take turns. Where they are large, or the
-//! database has processors to spare, their rows are what takes time. What it is depends on the machine, its disk and the log, so
-//! it is measured: each way for a short while, then the faster one for a longer while.
+//! what takes time, and one session with whole batches is faster than several that take turns. Where they are large, where the
+//! database has processors to spare, or where it passes on the turn and a force of its log takes long, several are. What it is
+//! depends on the machine, its disk and the log, so it is measured: each way for a short while, then the faster one for a longer while.
 
 use std::time::Duration;
 
