@@ -106,20 +106,12 @@ impl Pair {
     /// # Errors
     /// When it cannot be started, or failed before it was killed.
     pub fn apply_and_kill(&self, arguments: &[&str], after: Duration) -> Result<bool> {
-        let mut command = self.command(arguments)?;
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child: Child = command.spawn()?;
-        let until = Instant::now() + after;
-        while Instant::now() < until {
-            if let Some(status) = child.try_wait()? {
-                ensure!(status.success(), "it ended by itself: {status}");
-                return Ok(true);
-            }
+        let mut started = None;
+        self.apply_and_kill_once(arguments, || {
+            let started = *started.get_or_insert_with(Instant::now);
             std::thread::sleep(Duration::from_millis(2));
-        }
-        child.kill()?;
-        child.wait()?;
-        Ok(false)
+            Ok(started.elapsed() >= after)
+        })
     }
 
     /// Starts it and kills it once the target has so many more transactions, unless it has ended before; whether it had.
@@ -127,21 +119,42 @@ impl Pair {
     /// # Errors
     /// As [`Pair::apply_and_kill`], or when the target does not get that many.
     pub fn apply_and_kill_behind(&self, arguments: &[&str], more: u64) -> Result<bool> {
+        let wanted = self.applied()? + more;
+        let deadline = Instant::now() + LIMIT;
+        self.apply_and_kill_once(arguments, || {
+            ensure!(Instant::now() < deadline, "the target does not get more");
+            Ok(self.applied()? >= wanted)
+        })
+    }
+
+    /// `is_time` is asked from the start on, again and again.
+    fn apply_and_kill_once(
+        &self,
+        arguments: &[&str],
+        mut is_time: impl FnMut() -> Result<bool>,
+    ) -> Result<bool> {
         let mut command = self.command(arguments)?;
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        let before = self.applied()?;
         let mut child: Child = command.spawn()?;
-        let deadline = Instant::now() + LIMIT;
-        while self.applied()? < before + more {
+        while !is_time()? {
             if let Some(status) = child.try_wait()? {
                 ensure!(status.success(), "it ended by itself: {status}");
                 return Ok(true);
             }
-            ensure!(Instant::now() < deadline, "the target does not get more");
         }
         child.kill()?;
         child.wait()?;
         Ok(false)
+    }
+
+    /// How many turns to commit were taken since the target was started.
+    ///
+    /// # Errors
+    /// With the server's message.
+    pub fn turns_taken(&self) -> Result<u64> {
+        let taken = "SELECT COALESCE(SUM(count_star), 0) FROM performance_schema.events_statements_summary_by_digest \
+                     WHERE digest_text LIKE 'UPDATE `witness_applier`%'";
+        Ok(self.target.client().value(taken)?.parse()?)
     }
 
     /// How many transactions the target has, of those that the source wrote.
