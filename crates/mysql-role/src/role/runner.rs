@@ -414,6 +414,7 @@ impl<R: Ring + CommittedLog> Role<R> {
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
             if changed {
+                tell(&status.state, &state);
                 status.since = Instant::now();
                 status.state = state;
             }
@@ -421,6 +422,23 @@ impl<R: Ring + CommittedLog> Role<R> {
             (status.lag_ms, status.applied_total) = (lag_ms, applied_total);
             changed || figures
         });
+    }
+}
+
+/// What somebody who reads the log afterwards asks first. Why it is stopped is told where it is found.
+fn tell(was: &RoleState, now: &RoleState) {
+    match now {
+        _ if std::mem::discriminant(was) == std::mem::discriminant(now) => {}
+        RoleState::Primary => info!("mysqld is the primary of this leadership"),
+        RoleState::Following => info!("mysqld follows the ring"),
+        RoleState::CatchingUp { behind } => {
+            info!(
+                behind,
+                "this member leads, and its mysqld catches up with the log"
+            );
+        }
+        RoleState::Waiting { what } => info!("mysqld does not follow yet: {what}"),
+        RoleState::Unknown | RoleState::Stopped { .. } | RoleState::Restarting { .. } => {}
     }
 }
 

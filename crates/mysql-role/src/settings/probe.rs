@@ -1,6 +1,7 @@
 //! Looks at a server, and runs plans on it. Every statement is bounded by the connection's time limit.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use mysql_link::{Connection, LinkError, QueryResult, server_code};
 use thiserror::Error;
@@ -160,6 +161,27 @@ pub async fn binlog_filters(connection: &mut Connection) -> Result<Option<Vec<St
         }
     }
     Ok(None)
+}
+
+/// How long the server's clock has been running, to the microsecond, at the moment of the question; it begins with the
+/// server, before it takes connections. `None` where the account may not look, or performance_schema is switched off. It counts
+/// picoseconds in 64 bits, and is wrong after 213 days.
+///
+/// # Errors
+/// When the connection fails.
+pub(crate) async fn server_clock(
+    connection: &mut Connection,
+) -> Result<Option<Duration>, LinkError> {
+    let clock = "SELECT timer_start FROM performance_schema.events_statements_current \
+         WHERE thread_id = PS_CURRENT_THREAD_ID()";
+    match connection.query(clock).await {
+        Ok(answer) => {
+            let picoseconds = answer.first().and_then(|row| row.text_at(0)?.parse().ok());
+            Ok(picoseconds.map(|picoseconds: u64| Duration::from_micros(picoseconds / 1_000_000)))
+        }
+        Err(LinkError::Server(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// `None` where the account may not look.

@@ -2,6 +2,7 @@
 //! ring? Drift is mended where that is ours to do, and told either way. The gate acts on it.
 
 mod protection;
+mod starts;
 mod watcher;
 
 pub use protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};

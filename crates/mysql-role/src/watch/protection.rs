@@ -1,6 +1,6 @@
 //! From a look to a verdict, pure.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::Serialize;
 use uuid::Uuid;
@@ -87,6 +87,18 @@ pub struct ServerFacts {
     pub waiting_sessions: u64,
 }
 
+impl ServerFacts {
+    pub(crate) fn of(observed: &Observed, incarnation: u64) -> Self {
+        Self {
+            version: observed.version.to_string(),
+            server_uuid: observed.server_uuid(),
+            incarnation,
+            read_only: ReadOnly::of(observed),
+            waiting_sessions: observed.waiting_sessions(),
+        }
+    }
+}
+
 /// What the watcher tells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchReport {
@@ -149,144 +161,12 @@ pub fn judge(observed: &Observed, requirements: &Requirements) -> Protection {
     }
 }
 
-/// Tells starts of mysqld apart. The same connection is the same start. For a new one, mysqld's
-/// uptime and its numbering of connections tell. Shortly after a start they do only where it has been up for longer
-/// than the last look is past; it is taken for another start otherwise.
-#[derive(Debug, Default)]
-pub(crate) struct Incarnations {
-    last: Option<Sighting>,
-    count: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Sighting {
-    uuid: Option<Uuid>,
-    connection_id: u32,
-    started: Instant,
-    /// When the look began.
-    at: Instant,
-}
-
-/// Uptime is in whole seconds, and a look takes a moment.
-const SAME_START: Duration = Duration::from_millis(2500);
-/// Uptime is the difference of two times in whole seconds, and so up to this much too long.
-const TOO_LONG: Duration = Duration::from_secs(1);
-/// A younger server may be one that was restarted within that tolerance.
-const YOUNG: Duration = Duration::from_secs(10);
-
-impl Incarnations {
-    /// The number of the incarnation that a look saw which began at `began` and is at its end `now`.
-    fn see(
-        &mut self,
-        observed: &Observed,
-        connection_id: u32,
-        began: Instant,
-        now: Instant,
-    ) -> u64 {
-        let uptime = Duration::from_secs(observed.uptime_seconds().unwrap_or(0));
-        let started = now.checked_sub(uptime).unwrap_or(now);
-        let seen = Sighting {
-            uuid: observed.server_uuid(),
-            connection_id,
-            started,
-            at: began,
-        };
-        let same = self.last.is_some_and(|last| {
-            let apart = seen
-                .started
-                .max(last.started)
-                .duration_since(seen.started.min(last.started));
-            let same_connection = seen.connection_id == last.connection_id;
-            let later_connection = seen.connection_id > last.connection_id;
-            let up_since_before = uptime >= now.saturating_duration_since(last.at) + TOO_LONG;
-            seen.uuid == last.uuid
-                && apart < SAME_START
-                && (same_connection || (later_connection && (up_since_before || uptime >= YOUNG)))
-        });
-        if !same {
-            self.count += 1;
-        }
-        self.last = Some(seen);
-        self.count
-    }
-
-    pub(crate) fn facts(
-        &mut self,
-        observed: &Observed,
-        connection_id: u32,
-        began: Instant,
-        now: Instant,
-    ) -> ServerFacts {
-        ServerFacts {
-            version: observed.version.to_string(),
-            server_uuid: observed.server_uuid(),
-            incarnation: self.see(observed, connection_id, began, now),
-            read_only: ReadOnly::of(observed),
-            waiting_sessions: observed.waiting_sessions(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use mysql_link::ServerVersion;
+    use std::time::Duration;
 
     use super::*;
     use crate::settings::Fix;
-
-    fn with_uptime(seconds: u64) -> Observed {
-        Observed {
-            version: ServerVersion::new(9, 7, 4),
-            variables: BTreeMap::new(),
-            status: [("uptime".to_owned(), seconds.to_string())].into(),
-            semi_sync_replicas: None,
-            grants: None,
-            binlog_filters: None,
-        }
-    }
-
-    #[test]
-    fn restarts_are_told_from_reconnects() {
-        let began = Instant::now() + Duration::from_secs(10_000);
-        let at = |seconds: u64| began + Duration::from_secs(seconds);
-        let mut incarnations = Incarnations::default();
-        let mut see =
-            |uptime, id, now| incarnations.see(&with_uptime(uptime), id, at(now), at(now));
-        assert_eq!(see(100, 9, 0), 1);
-        assert_eq!(see(101, 9, 1), 1);
-        // The clock of mysqld has whole seconds.
-        assert_eq!(see(103, 9, 2), 1);
-        // A new connection to the same server.
-        assert_eq!(see(110, 12, 10), 1);
-        // It was restarted.
-        assert_eq!(see(3, 8, 30), 2);
-        assert_eq!(see(4, 8, 31), 2);
-        // And again, so soon that uptime does not tell.
-        assert_eq!(see(1, 9, 32), 3);
-        // A number that is not higher is another server's.
-        assert_eq!(see(71, 10, 102), 3);
-        assert_eq!(see(72, 10, 103), 3);
-        assert_eq!(see(73, 9, 104), 4);
-    }
-
-    #[test]
-    fn a_young_server_that_is_looked_at_by_new_connections_is_one_start() {
-        let began = Instant::now() + Duration::from_secs(10_000);
-        let mut incarnations = Incarnations::default();
-        let mut see = |uptime, id, at: Duration| {
-            let took = Duration::from_millis(20);
-            incarnations.see(&with_uptime(uptime), id, began + at, began + at + took)
-        };
-        let tenths = |tenths: u64| Duration::from_millis(100 * tenths);
-        assert_eq!(see(2, 8, tenths(0)), 1);
-        assert_eq!(see(3, 9, tenths(10)), 1);
-        assert_eq!(see(4, 10, tenths(20)), 1);
-        // What may be a start since the last look is taken for one.
-        assert_eq!(see(2, 11, tenths(41)), 2);
-        assert_eq!(see(3, 12, tenths(50)), 2);
-    }
 
     #[test]
     fn the_age_of_a_verdict_grows_while_its_reasons_stay() {

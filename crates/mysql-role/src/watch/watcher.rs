@@ -4,17 +4,18 @@
 
 use std::time::{Duration, Instant};
 
-use mysql_link::{ConnectOptions, Connection};
+use mysql_link::{ConnectOptions, Connection, LinkError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::ingest::IngestStatus;
 use crate::role::Readiness;
-use crate::settings::{Depth, Observed, Phase, Plan, Requirements, apply, binlog_filters, observe};
-use crate::watch::protection::{
-    Incarnations, Protection, ReadOnly, ServerFacts, WatchReport, judge,
+use crate::settings::{
+    Depth, Observed, Phase, Plan, Requirements, apply, binlog_filters, observe, server_clock,
 };
+use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
+use crate::watch::starts::{Sighting, Span, Starts};
 
 /// How to look.
 #[derive(Debug, Clone)]
@@ -60,7 +61,7 @@ pub struct Watcher {
     readiness: watch::Receiver<Readiness>,
     reports: watch::Sender<WatchReport>,
     connection: Option<Connection>,
-    incarnations: Incarnations,
+    starts: Starts,
     /// The binlog's filters, and in which start of mysqld they were seen.
     filters: Option<(u64, Vec<String>)>,
 }
@@ -79,7 +80,7 @@ impl Watcher {
             readiness,
             reports,
             connection: None,
-            incarnations: Incarnations::default(),
+            starts: Starts::default(),
             filters: None,
         };
         (watcher, receiver)
@@ -139,9 +140,9 @@ impl Watcher {
         let mut observed = observe(&mut connection, Depth::Watch)
             .await
             .map_err(|error| error.to_string())?;
-        let server = self
-            .incarnations
-            .facts(&observed, connection.id(), began, Instant::now());
+        let sighting = sight(&mut connection, &observed, began).await;
+        let sighting = sighting.map_err(|error| error.to_string())?;
+        let server = ServerFacts::of(&observed, self.starts.see(sighting));
         observed.binlog_filters = self.filters(&observed, server.incarnation).await;
         let requirements = &self.options.requirements;
         let protection = judge(&observed, requirements);
@@ -196,6 +197,34 @@ impl Watcher {
             *report = next;
         });
     }
+}
+
+/// A clock that is further from the uptime is wrong.
+const AS_UPTIME: Duration = Duration::from_secs(5);
+
+/// What the look that began at `began` and has observed this sees of the server's start.
+async fn sight(
+    connection: &mut Connection,
+    observed: &Observed,
+    began: Instant,
+) -> Result<Sighting, LinkError> {
+    let asked = Instant::now();
+    let ticks = server_clock(connection).await?;
+    let now = Instant::now();
+    let span = |earliest| Span {
+        earliest,
+        latest: now,
+    };
+    let uptime = Duration::from_secs(observed.uptime_seconds().unwrap_or(0));
+    Ok(Sighting {
+        uuid: observed.server_uuid(),
+        connection_id: connection.id(),
+        uptime,
+        began_to_tick: ticks
+            .filter(|ticks| ticks.abs_diff(uptime) < AS_UPTIME)
+            .and_then(|ticks| Span::before(ticks, span(asked))),
+        looked: span(began),
+    })
 }
 
 fn tell(protection: &Protection) {

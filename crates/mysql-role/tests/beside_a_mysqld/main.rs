@@ -9,5 +9,6 @@ mod external;
 mod guarded_starts;
 mod primary;
 mod ring_in_memory;
+mod starts_are_told_apart;
 mod supervised;
 mod what_mysqld_does;

@@ -1,0 +1,195 @@
+//! Tells starts of mysqld apart: what was set or compared in one of them is not believed of another.
+
+use std::time::{Duration, Instant};
+
+use uuid::Uuid;
+
+/// What one look saw of the server's start.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sighting {
+    /// The server's UUID.
+    pub(crate) uuid: Option<Uuid>,
+    /// The server's number of our connection.
+    pub(crate) connection_id: u32,
+    /// How long it has been up, in whole seconds: the difference of two times of which each was cut to seconds.
+    pub(crate) uptime: Duration,
+    /// When it began to keep time, if it says so.
+    pub(crate) began_to_tick: Option<Span>,
+    /// When the look began, and when it ended.
+    pub(crate) looked: Span,
+}
+
+/// A moment that is known up to the time that a question took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) earliest: Instant,
+    pub(crate) latest: Instant,
+}
+
+impl Span {
+    /// When a clock began that showed `elapsed` at some moment of `asked`. `None` where that says nothing: the answer was
+    /// too long in coming, or the clock has been running for longer than this machine.
+    pub(crate) fn before(elapsed: Duration, asked: Self) -> Option<Self> {
+        if asked.latest.duration_since(asked.earliest) > TOO_VAGUE {
+            return None;
+        }
+        Some(Self {
+            earliest: asked.earliest.checked_sub(elapsed)?,
+            latest: asked.latest.checked_sub(elapsed)?,
+        })
+    }
+
+    fn is_near(self, other: Self) -> bool {
+        self.earliest <= other.latest + DRIFT && other.earliest <= self.latest + DRIFT
+    }
+}
+
+/// Twice this and [`DRIFT`] are less than mysqld needs from the begin of its clock to its first answer, and so less than what
+/// is between two starts that have both answered.
+const TOO_VAGUE: Duration = Duration::from_millis(100);
+/// mysqld's clock may be set, and ours not: by this much between two looks without being taken for another start.
+const DRIFT: Duration = Duration::from_millis(50);
+/// Uptime is in whole seconds, and a look takes a moment.
+const SAME_START: Duration = Duration::from_millis(2500);
+/// Uptime is up to this much too long.
+const TOO_LONG: Duration = Duration::from_secs(1);
+/// By uptime alone a younger server may be one that was restarted within that tolerance.
+const YOUNG: Duration = Duration::from_secs(10);
+
+/// Counts the starts of mysqld. The same connection is the same start. Where the server tells when its clock began, two
+/// starts differ in that; else its uptime and its numbering of connections tell, and what has not been up for longer than the
+/// last look is past is taken for another start.
+#[derive(Debug, Default)]
+pub(crate) struct Starts {
+    last: Option<Sighting>,
+    count: u64,
+}
+
+impl Starts {
+    /// The number of the start that was seen, from 1.
+    pub(crate) fn see(&mut self, seen: Sighting) -> u64 {
+        if !self.last.is_some_and(|last| is_same(last, seen)) {
+            self.count += 1;
+        }
+        self.last = Some(seen);
+        self.count
+    }
+}
+
+fn is_same(last: Sighting, seen: Sighting) -> bool {
+    if seen.uuid != last.uuid {
+        return false;
+    }
+    let (now, then) = (started(seen), started(last));
+    let apart = now.max(then).duration_since(now.min(then));
+    if seen.connection_id == last.connection_id && apart < SAME_START {
+        return true;
+    }
+    // On another connection, whatever the numbers: they begin anew with each start.
+    if let (Some(began), Some(before)) = (seen.began_to_tick, last.began_to_tick) {
+        return began.is_near(before);
+    }
+    let past = seen.looked.latest.duration_since(last.looked.earliest);
+    let up_since_before = seen.uptime >= past + TOO_LONG;
+    apart < SAME_START
+        && seen.connection_id > last.connection_id
+        && (up_since_before || seen.uptime >= YOUNG)
+}
+
+/// By its uptime.
+fn started(seen: Sighting) -> Instant {
+    let now = seen.looked.latest;
+    now.checked_sub(seen.uptime).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Looks {
+        starts: Starts,
+        began: Instant,
+    }
+
+    impl Looks {
+        fn new() -> Self {
+            Self {
+                starts: Starts::default(),
+                began: Instant::now() + Duration::from_secs(10_000),
+            }
+        }
+
+        /// A look `at` milliseconds that took 20, at a server that has been up for `uptime` seconds and says `ticks` milliseconds.
+        fn see(&mut self, uptime: u64, ticks: Option<u64>, connection_id: u32, at: u64) -> u64 {
+            let asked = Span {
+                earliest: self.began + Duration::from_millis(at),
+                latest: self.began + Duration::from_millis(at + 20),
+            };
+            let ticks = ticks.map(Duration::from_millis);
+            self.starts.see(Sighting {
+                uuid: None,
+                connection_id,
+                uptime: Duration::from_secs(uptime),
+                began_to_tick: ticks.and_then(|ticks| Span::before(ticks, asked)),
+                looked: asked,
+            })
+        }
+    }
+
+    #[test]
+    fn restarts_are_told_from_reconnects_by_uptime() {
+        let mut looks = Looks::new();
+        let mut see = |uptime, id, seconds: u64| looks.see(uptime, None, id, seconds * 1000);
+        assert_eq!(see(100, 9, 0), 1);
+        assert_eq!(see(101, 9, 1), 1);
+        // The clock of mysqld has whole seconds.
+        assert_eq!(see(103, 9, 2), 1);
+        // A new connection to the same server.
+        assert_eq!(see(110, 12, 10), 1);
+        // It was restarted.
+        assert_eq!(see(3, 8, 30), 2);
+        assert_eq!(see(4, 8, 31), 2);
+        // And again, so soon that uptime does not tell.
+        assert_eq!(see(1, 9, 32), 3);
+        // A number that is not higher is another server's.
+        assert_eq!(see(71, 10, 102), 3);
+        assert_eq!(see(72, 10, 103), 3);
+        assert_eq!(see(73, 9, 104), 4);
+    }
+
+    #[test]
+    fn a_young_server_that_is_looked_at_by_new_connections_is_one_start() {
+        let mut looks = Looks::new();
+        let mut see = |uptime, id, at| looks.see(uptime, None, id, at);
+        assert_eq!(see(2, 8, 0), 1);
+        assert_eq!(see(3, 9, 1000), 1);
+        assert_eq!(see(4, 10, 2000), 1);
+        // What may be a start since the last look is taken for one.
+        assert_eq!(see(2, 11, 4100), 2);
+        assert_eq!(see(3, 12, 5000), 2);
+    }
+
+    #[test]
+    fn a_server_that_tells_its_time_is_one_start_however_young_it_is() {
+        let mut looks = Looks::new();
+        let mut see = |uptime, ticks, id, at| looks.see(uptime, Some(ticks), id, at);
+        // Uptime alone would say another start each time.
+        assert_eq!(see(0, 700, 8, 0), 1);
+        assert_eq!(see(1, 1715, 9, 1010), 1);
+        assert_eq!(see(2, 2740, 10, 2030), 1);
+        // It was killed, came back within half a second, and its numbers are higher by chance.
+        assert_eq!(see(0, 350, 11, 2500), 2);
+        assert_eq!(see(1, 1350, 8, 3500), 2, "nor do the numbers count");
+    }
+
+    #[test]
+    fn an_answer_that_was_long_in_coming_says_nothing() {
+        let began = Instant::now();
+        let asked = |milliseconds| Span {
+            earliest: began,
+            latest: began + Duration::from_millis(milliseconds),
+        };
+        assert!(Span::before(Duration::ZERO, asked(100)).is_some());
+        assert!(Span::before(Duration::ZERO, asked(101)).is_none());
+    }
+}
