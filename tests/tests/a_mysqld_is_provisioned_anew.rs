@@ -164,7 +164,10 @@ fn interrupted(set: &Replicaset, member: usize, act: impl FnOnce(&Replicaset)) -
         while client.value(copying).ok().as_deref() != Some("1") {
             if command.is_finished() {
                 let told = told_by(&command.join().unwrap());
-                panic!("the copy was not met in the middle: {told}\n{}", set.words());
+                panic!(
+                    "the copy was not met in the middle: {told}\n{}",
+                    set.words()
+                );
             }
             assert!(Instant::now() < deadline, "{}", set.words());
             std::thread::sleep(POLL);

@@ -1,9 +1,11 @@
 //! `cargo xtask test`: everything that has to hold before a change goes in, step by step.
 //!
-//! The first step that fails ends it. `.ci/run` calls it on a machine that has nothing but Rust and Debian.
+//! The first step that fails ends it. `.ci/run` calls it on a machine that has nothing but Rust and Debian. Which tests are run
+//! once more before the step of the tests has failed, [`crate::second_chance`] says.
 
 use std::env;
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +15,7 @@ use testkit::ring::BUILT_VARIABLE;
 
 use crate::mysql;
 use crate::nemesis;
+use crate::second_chance::{Failure, second_chances};
 use crate::sim::{self, Build, Seeds};
 
 /// How many seeds of the simulator a change has to pass, and within how many something broken has to be found.
@@ -26,6 +29,9 @@ pub(crate) struct Options {
     /// Leave out the tests that use a mysqld: the whole-system ones, and those with `mysqld` in their name
     #[arg(long)]
     quick: bool,
+    /// Run no test a second time: what fails once has failed
+    #[arg(long)]
+    strict: bool,
 }
 
 /// What a step does.
@@ -35,6 +41,11 @@ enum Action {
     Cargo {
         arguments: Vec<&'static str>,
         variables: Vec<(&'static str, &'static str)>,
+    },
+    /// Runs all tests.
+    Tests {
+        /// Whether those with real processes get a second chance.
+        again: bool,
     },
     /// Finds or unpacks a mysqld.
     Mysql,
@@ -53,18 +64,30 @@ struct Step {
 /// Runs the steps in order and sums them up.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let mut done: Vec<(&str, Duration)> = Vec::new();
+    let mut unsteady = Vec::new();
     let started = Instant::now();
-    for step in steps(options.quick) {
+    for step in steps(options.quick, !options.strict) {
         eprintln!("── {} ──", step.name);
         let began = Instant::now();
         let result = perform(&step.action);
         done.push((step.name, began.elapsed()));
-        if let Err(error) = result {
-            print_times(&done, started.elapsed());
-            return Err(error.context(format!("step `{}` failed", step.name)));
+        match result {
+            Ok(failures) => unsteady.extend(failures),
+            Err(error) => {
+                print_times(&done, started.elapsed());
+                return Err(error.context(format!("step `{}` failed", step.name)));
+            }
         }
     }
     print_times(&done, started.elapsed());
+    for test in &unsteady {
+        println!(
+            "unsteady: {} of {} failed, and passed by itself: {}",
+            test.name,
+            test.program.join(" "),
+            test.first_words()
+        );
+    }
     println!(
         "all {} steps passed{}",
         done.len(),
@@ -77,7 +100,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn steps(quick: bool) -> Vec<Step> {
+fn steps(quick: bool, again: bool) -> Vec<Step> {
     let cargo = |name, arguments: &[&'static str]| Step {
         name,
         action: Action::Cargo {
@@ -124,11 +147,7 @@ fn steps(quick: bool) -> Vec<Step> {
         });
         steps.push(Step {
             name: "tests",
-            action: Action::Cargo {
-                // A long step tells all that fails, not the first thing only.
-                arguments: vec!["test", "--workspace", "--no-fail-fast"],
-                variables: vec![(BUILT_VARIABLE, "1")],
-            },
+            action: Action::Tests { again },
         });
     }
     for (name, mutation) in [
@@ -162,8 +181,10 @@ fn steps(quick: bool) -> Vec<Step> {
     steps
 }
 
-fn perform(action: &Action) -> Result<()> {
+/// Performs it, and says which tests passed at their second chance only.
+fn perform(action: &Action) -> Result<Vec<Failure>> {
     match action {
+        Action::Tests { again } => return run_tests(*again),
         Action::Mysql => {
             let tree = mysql::provide(false)?;
             let missing = tree.missing();
@@ -175,7 +196,6 @@ fn perform(action: &Action) -> Result<()> {
                 );
             }
             eprintln!("MySQL {} at {}", tree.version, tree.mysqld.display());
-            Ok(())
         }
         Action::Simulate { mutation } => sim::run_seeds(
             &sim::binary(Build::Dev),
@@ -185,27 +205,80 @@ fn perform(action: &Action) -> Result<()> {
                 build: Build::Dev,
                 mutation: mutation.map(str::to_owned),
             },
-        ),
-        Action::Nemesis => nemesis::run_short(),
+        )?,
+        Action::Nemesis => nemesis::run_short()?,
         Action::Cargo {
             arguments,
             variables,
         } => {
-            // Cargo tells its subcommands which cargo they run under.
-            let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-            let status = Command::new(cargo)
-                .args(arguments)
+            let status = cargo(arguments)
                 .envs(variables.iter().copied())
-                .current_dir(testkit::checkout())
-                .stdin(Stdio::null())
                 .status()
                 .context("cannot run cargo")?;
             if !status.success() {
                 bail!("cargo {} ended with {status}", arguments.join(" "));
             }
-            Ok(())
         }
     }
+    Ok(Vec::new())
+}
+
+/// Runs all tests, and those that failed and get a second chance once more, each by itself. A long step tells all that fails,
+/// not the first thing only.
+fn run_tests(again: bool) -> Result<Vec<Failure>> {
+    let all = ["test", "--workspace", "--no-fail-fast"];
+    let (status, printed) = heard(cargo(&all).env(BUILT_VARIABLE, "1"))?;
+    if status.success() {
+        return Ok(Vec::new());
+    }
+    let failed = || format!("cargo {} ended with {status}", all.join(" "));
+    let Some(failures) = again.then(|| second_chances(&printed)).flatten() else {
+        bail!(failed());
+    };
+    for failure in &failures {
+        eprintln!("── once more, by itself: {} ──", failure.name);
+        let mut alone = cargo(&["test"]);
+        let alone = alone
+            .args(&failure.program)
+            .args(["--", "--exact", &failure.name])
+            .env(BUILT_VARIABLE, "1");
+        let (status, printed) = heard(alone)?;
+        if !status.success() || !printed.contains("test result: ok. 1 passed") {
+            bail!("{}; {} failed once more", failed(), failure.name);
+        }
+    }
+    Ok(failures)
+}
+
+/// Runs it, and passes on what it prints while it is kept.
+fn heard(command: &mut Command) -> Result<(ExitStatus, String)> {
+    let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
+    let errors = writer.try_clone().context("cannot make a pipe")?;
+    let spawned = command.stdout(writer).stderr(errors).spawn();
+    // Until it is closed here too, it has no end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = spawned.context("cannot run cargo")?;
+    let mut printed = Vec::new();
+    let mut reader = BufReader::new(reader);
+    loop {
+        let before = printed.len();
+        if reader.read_until(b'\n', &mut printed)? == 0 {
+            break;
+        }
+        std::io::stdout().write_all(&printed[before..])?;
+    }
+    let status = child.wait().context("cannot wait for cargo")?;
+    Ok((status, String::from_utf8_lossy(&printed).into_owned()))
+}
+
+fn cargo(arguments: &[&str]) -> Command {
+    // Cargo tells its subcommands which cargo they run under.
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .args(arguments)
+        .current_dir(testkit::checkout())
+        .stdin(Stdio::null());
+    command
 }
 
 fn print_times(done: &[(&str, Duration)], total: Duration) {
@@ -220,7 +293,10 @@ mod tests {
     use super::*;
 
     fn names(quick: bool) -> Vec<&'static str> {
-        steps(quick).into_iter().map(|step| step.name).collect()
+        steps(quick, true)
+            .into_iter()
+            .map(|step| step.name)
+            .collect()
     }
 
     #[test]
@@ -248,7 +324,7 @@ mod tests {
         let mut full = names(false);
         full.retain(|name| !["mysql", "nemesis"].contains(name));
         assert_eq!(names(true), full);
-        let tests = steps(true)
+        let tests = steps(true, true)
             .into_iter()
             .find(|step| step.name == "tests")
             .unwrap();

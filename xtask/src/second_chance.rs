@@ -1,0 +1,176 @@
+//! Which tests that failed are run once more, read from what cargo printed; pure.
+//!
+//! A test with real processes has time limits, and a machine with two cores runs several of them at once. One that fails is run
+//! again by itself: if it fails then too, it fails. If it passes, it is named in the summary as unsteady, which is a fault of
+//! the test or of the program that somebody has to look into. There is no second chance
+//! - for a test that is no program of its own: nothing but itself decides what it does;
+//! - for one that speaks of harm to data, however rarely it does;
+//! - where more than [`MOST`] fail.
+
+/// More unsteady tests than this are no accident.
+pub(crate) const MOST: usize = 2;
+
+/// What a test says when an acknowledged transaction is missing, there twice, or not the same everywhere.
+const HARM: [&str; 7] = [
+    "lost",
+    "twice",
+    "doubled",
+    "differ",
+    "diverge",
+    "corrupt",
+    "never committed",
+];
+
+/// A test that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// Its path in its program.
+    pub(crate) name: String,
+    /// The arguments with which cargo runs the program.
+    pub(crate) program: Vec<String>,
+    /// What it printed.
+    pub(crate) words: String,
+}
+
+impl Failure {
+    /// Where it gave up.
+    pub(crate) fn first_words(&self) -> &str {
+        let mut lines = self.words.lines();
+        let told = lines.by_ref().find(|line| line.contains("panicked at"));
+        let after = told.and_then(|_| lines.next());
+        after.or(self.words.lines().next()).unwrap_or_default()
+    }
+
+    fn may_be_an_accident(&self) -> bool {
+        let of_its_own = self.program.iter().any(|argument| argument == "--test");
+        // What the processes logged is told beside it, and speaks of lost connections.
+        let said = self.words.lines().filter(|line| !is_logged(line));
+        let words: String = said.collect::<Vec<_>>().join("\n").to_lowercase();
+        of_its_own && !HARM.iter().any(|word| words.contains(word))
+    }
+}
+
+/// The failures of a `cargo test --no-fail-fast`, if all of them get a second chance.
+pub(crate) fn second_chances(printed: &str) -> Option<Vec<Failure>> {
+    let failures = failures(printed)?;
+    let all = failures.iter().all(Failure::may_be_an_accident);
+    (all && !failures.is_empty() && failures.len() <= MOST).then_some(failures)
+}
+
+/// What failed; `None` where a program ended without saying which of its tests did.
+fn failures(printed: &str) -> Option<Vec<Failure>> {
+    let mut failures = Vec::new();
+    let mut details: Vec<(String, String)> = Vec::new();
+    let mut names: Vec<String> = Vec::new();
+    let mut lines = printed.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line.trim_start().starts_with("Running ") {
+            details.clear();
+            names.clear();
+        } else if let Some(name) = detail_of(line) {
+            details.push((name.to_owned(), String::new()));
+        } else if line == "failures:" {
+            while let Some(name) = lines.next_if(|line| line.starts_with("    ")) {
+                names.push(name.trim().to_owned());
+            }
+        } else if let Some(program) = program_of(line) {
+            if names.is_empty() {
+                return None;
+            }
+            for name in names.drain(..) {
+                let words = details.iter().find(|(of, _)| *of == name)?.1.clone();
+                failures.push(Failure {
+                    name,
+                    program: program.clone(),
+                    words,
+                });
+            }
+        } else if let Some((_, words)) = details.last_mut() {
+            words.push_str(line);
+            words.push('\n');
+        }
+    }
+    Some(failures)
+}
+
+/// A line that begins with the time: of a member, or of a mysqld.
+fn is_logged(line: &str) -> bool {
+    let time = line.split_whitespace().next().unwrap_or_default();
+    time.len() >= 20 && time.contains('T') && time.ends_with('Z')
+}
+
+/// `---- a::b stdout ----`.
+fn detail_of(line: &str) -> Option<&str> {
+    line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
+}
+
+/// ``error: test failed, to rerun pass `-p a --test b` ``.
+fn program_of(line: &str) -> Option<Vec<String>> {
+    let arguments = line.strip_prefix("error: test failed, to rerun pass `")?;
+    let arguments = arguments.trim_end().strip_suffix('`')?;
+    Some(arguments.split_whitespace().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What cargo prints, with `words` by a test of a program of its own.
+    fn printed(words: &str) -> String {
+        format!(
+            "     Running tests/whole.rs (target/debug/deps/whole-1)\n\n\
+             running 2 tests\n\
+             test one ... ok\n\
+             2026-11-21T02:33:43Z ERROR somebody speaks in between\n\
+             test a::two ... FAILED\n\n\
+             failures:\n\n\
+             ---- a::two stdout ----\n\n\
+             thread 'a::two' (1) panicked at tests/whole.rs:1:1:\n\
+             {words}\n\
+             stack backtrace:\n\n\n\
+             failures:\n    a::two\n\n\
+             test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s\n\n\
+             error: test failed, to rerun pass `-p witness-tests --test whole`\n"
+        )
+    }
+
+    #[test]
+    fn a_test_with_real_processes_is_run_again() {
+        let chances = second_chances(&printed("it took too long")).unwrap();
+        assert_eq!(chances.len(), 1);
+        assert_eq!(chances[0].name, "a::two");
+        assert_eq!(
+            chances[0].program,
+            ["-p", "witness-tests", "--test", "whole"]
+        );
+        assert_eq!(chances[0].first_words(), "it took too long");
+        assert_eq!(second_chances("test result: ok. 1 passed"), None);
+        let logged =
+            "it took too long\n2026-11-21T02:34:42.345097Z  WARN worker: a session is lost";
+        assert!(second_chances(&printed(logged)).is_some());
+    }
+
+    #[test]
+    fn there_is_no_second_chance_for_harm_nor_for_many_nor_for_what_decides_alone() {
+        let harm = printed("acknowledged and lost: [7]");
+        assert_eq!(second_chances(&harm), None);
+        let unit = printed("5 is not 6").replace("-p witness-tests --test whole", "-p a --lib");
+        assert_eq!(second_chances(&unit), None);
+        let slow = printed("it took too long");
+        assert_eq!(second_chances(&slow.repeat(2)).unwrap().len(), 2);
+        assert_eq!(second_chances(&slow.repeat(3)), None);
+        // One that is no accident beside one that may be.
+        assert_eq!(second_chances(&(slow + &harm)), None);
+    }
+
+    #[test]
+    fn a_program_that_dies_has_no_second_chance() {
+        let died = "     Running tests/whole.rs (target/debug/deps/whole-1)\n\
+             running 1 test\n\
+             error: test failed, to rerun pass `-p witness-tests --test whole`\n\
+             Caused by:\n  process didn't exit successfully (signal: 6, SIGABRT)\n";
+        assert_eq!(second_chances(died), None);
+        // Nor has one that says so itself beside another one.
+        assert_eq!(second_chances(&(printed("late") + died)), None);
+    }
+}
