@@ -128,6 +128,38 @@ fn a_primary_that_is_stopped_hands_over_before_its_mysqld_ends() {
     nothing_is_lost(&set, &written);
 }
 
+#[test]
+fn a_primary_that_is_stopped_waits_for_an_heir_that_is_coming_back() {
+    let mut set = Replicaset::launch(2).unwrap();
+    set.follows(3, SOON).unwrap();
+    let clients = ClientWriters::start(&set, 4, 0);
+    clients.wait_for_more(100, SOON).unwrap();
+    let signal = |set: &Replicaset, signal| {
+        let id = i32::try_from(set.ring.process_id(3).unwrap()).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_raw(id).unwrap(), signal).unwrap();
+    };
+    // Nobody but the member that stands still could take the leadership.
+    signal(&set, rustix::process::Signal::STOP);
+    std::thread::sleep(Duration::from_secs(2));
+    let id = i32::try_from(set.ring.process_id(0).unwrap()).unwrap();
+    let id = rustix::process::Pid::from_raw(id).unwrap();
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    // Commits go on meanwhile.
+    clients.wait_for_more(100, SOON).unwrap();
+    signal(&set, rustix::process::Signal::CONT);
+    assert!(set.ring.wait_for_exit(0, SOON).unwrap().success());
+    let said = set.ring.output(0);
+    let waited = said.find("stopping waits for somebody").unwrap();
+    let handed_over = said.find("gave the leadership away").unwrap();
+    let stopped = said.find("mysqld is asked to stop").unwrap();
+    assert!(waited < handed_over && handed_over < stopped, "{said}");
+    clients.wait_for_more(100, SOON).unwrap();
+    let written = clients.finish().unwrap();
+    println!("the longest pause {:?}", written.longest_pause());
+    set.ring.start(0).unwrap();
+    nothing_is_lost(&set, &written);
+}
+
 /// Every acknowledged row is on every mysqld, and all of them are equal.
 fn nothing_is_lost(set: &Replicaset, written: &WrittenRows) {
     set.equal("acked", SOON).unwrap();

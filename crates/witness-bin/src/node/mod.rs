@@ -11,6 +11,7 @@ mod giving_way;
 mod hands_off;
 mod identity;
 mod joining;
+mod leaving;
 mod log_opening;
 mod log_reading;
 mod mysql;

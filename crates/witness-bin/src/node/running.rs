@@ -23,6 +23,7 @@ use super::error::NodeError;
 use super::giving_way::GivingWayTask;
 use super::identity::{Claim, open_identity};
 use super::joining::{Joined, Joining, record_of};
+use super::leaving::{Heir, give_leadership_away};
 use super::log_reading::ReadableLog;
 use super::mysql::{Child, Steering, connect_options, native_source, requirements};
 use super::purging::{Retention, purge_as_configured};
@@ -58,9 +59,6 @@ pub struct Node {
     /// Last, so that the directory is free only when everything else is gone.
     _lock: DirectoryLock,
 }
-
-/// How long giving the leadership away may hold up a stop, in leases.
-const PROMOTION_PATIENCE_LEASES: u32 = 8;
 
 impl Node {
     /// Takes the data directory and begins to answer calls.
@@ -307,17 +305,17 @@ impl Node {
     /// When the log cannot be closed.
     pub async fn stop(&self) -> Result<(), NodeError> {
         // First, behind what commits: the end of mysqld may take long, and the ring shall have a primary meanwhile.
-        self.hand_over().await;
+        self.hand_over(Heir::Awaited).await;
         self.leave_mysql(Child::Stops).await;
         // Who waited for commits that took too long may take it now.
-        self.hand_over().await;
+        self.hand_over(Heir::NowOrNever).await;
         self.close().await
     }
 
-    async fn hand_over(&self) {
+    async fn hand_over(&self, heir: Heir) {
         let member = self.lock_ring().as_ref().map(|ring| ring.member.clone());
         if let Some(member) = member {
-            self.give_leadership_away(&member).await;
+            give_leadership_away(&member, self.timers.lease, heir).await;
         }
     }
 
@@ -372,20 +370,6 @@ impl Node {
     async fn leave_mysql(&self, child: Child) {
         if let Some(steering) = self.desk.steering() {
             steering.end(child).await;
-        }
-    }
-
-    async fn give_leadership_away(&self, member: &Member) {
-        if member.leadership_now().serving_term().is_none() {
-            return;
-        }
-        let patience = self.timers.lease * PROMOTION_PATIENCE_LEASES;
-        match tokio::time::timeout(patience, member.give_leadership_away()).await {
-            Ok(Ok(promoted)) => {
-                tracing::info!(leader = %promoted.leader, "gave the leadership away")
-            }
-            Ok(Err(error)) => tracing::info!(%error, "stopping as the leader"),
-            Err(_) => tracing::warn!("the leadership was not given away in time"),
         }
     }
 
