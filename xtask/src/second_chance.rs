@@ -33,6 +33,15 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// The arguments with which it is run again: with the whole workspace's features, so that nothing is built anew.
+    pub(crate) fn once_more(&self) -> Vec<&str> {
+        let test = self.program.iter().skip_while(|word| *word != "--test");
+        let mut arguments = vec!["test", "--workspace"];
+        arguments.extend(test.map(String::as_str));
+        arguments.extend(["--", "--exact", &self.name]);
+        arguments
+    }
+
     /// Where it gave up.
     pub(crate) fn first_words(&self) -> &str {
         let mut lines = self.words.lines();
@@ -144,6 +153,8 @@ mod tests {
             ["-p", "witness-tests", "--test", "whole"]
         );
         assert_eq!(chances[0].first_words(), "it took too long");
+        let again = "test --workspace --test whole -- --exact a::two";
+        assert_eq!(chances[0].once_more().join(" "), again);
         assert_eq!(second_chances("test result: ok. 1 passed"), None);
         let logged =
             "it took too long\n2026-11-21T02:34:42.345097Z  WARN worker: a session is lost";

@@ -237,12 +237,9 @@ fn run_tests(again: bool) -> Result<Vec<Failure>> {
     };
     for failure in &failures {
         eprintln!("── once more, by itself: {} ──", failure.name);
-        let mut alone = cargo(&["test"]);
-        let alone = alone
-            .args(&failure.program)
-            .args(["--", "--exact", &failure.name])
-            .env(BUILT_VARIABLE, "1");
-        let (status, printed) = heard(alone)?;
+        let mut alone = cargo(&failure.once_more());
+        alone.env(BUILT_VARIABLE, "1");
+        let (status, printed) = heard(&mut alone)?;
         if !status.success() || !printed.contains("test result: ok. 1 passed") {
             bail!("{}; {} failed once more", failed(), failure.name);
         }
