@@ -50,29 +50,14 @@ fn says_all_of(next: &ProxyRequest, news: &ProxyRequest) -> bool {
 #[cfg(test)]
 mod tests {
     use futures::channel::mpsc;
-    use raft_types::{LogId, MemberId, OpId, TermRun, Vote};
 
     use super::*;
+    use crate::request::samples::{self, at};
 
-    fn id(index: u64) -> LogId {
-        OpId::new(3, index).into()
-    }
-
-    /// Entries behind `previous` up to `last`.
     fn request(previous: u64, last: u64, commit: u64) -> Stripped {
-        let run = TermRun {
-            term: 3,
-            first: previous + 1,
-            last,
-        };
-        let request = ProxyRequest {
-            vote: Vote::new_committed(3, MemberId(1)),
-            previous: Some(id(previous)),
-            leader_commit: Some(id(commit)),
-            entries: (last > previous).then_some(run).into_iter().collect(),
-            wants_report: false,
-        };
-        Stripped { request, bytes: 0 }
+        let mut stripped = samples::request(previous, last);
+        stripped.request.leader_commit = Some(at(commit));
+        stripped
     }
 
     async fn joined_all(requests: Vec<Stripped>) -> Vec<Stripped> {

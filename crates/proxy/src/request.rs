@@ -225,18 +225,19 @@ pub(crate) fn payload_bytes(entries: &[Entry]) -> usize {
     entries.iter().map(|entry| of_entry(entry) + EACH).sum()
 }
 
+/// Requests of one leader's third term.
 #[cfg(test)]
-mod tests {
+pub(crate) mod samples {
     use raft_types::MemberId;
 
     use super::*;
 
-    fn at(index: u64) -> LogId {
+    pub(crate) fn at(index: u64) -> LogId {
         OpId::new(3, index).into()
     }
 
-    /// Entries behind `previous`, up to `last`.
-    fn request(previous: u64, last: u64, bytes: usize) -> Stripped {
+    /// Entries behind `previous`, up to `last`; none where that is the same.
+    pub(crate) fn request(previous: u64, last: u64) -> Stripped {
         let run = TermRun {
             term: 3,
             first: previous + 1,
@@ -249,7 +250,20 @@ mod tests {
             entries: Vec::from_iter((previous < last).then_some(run)),
             wants_report: false,
         };
-        Stripped { request, bytes }
+        Stripped { request, bytes: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples::at;
+    use super::*;
+
+    fn request(previous: u64, last: u64, bytes: usize) -> Stripped {
+        Stripped {
+            bytes,
+            ..samples::request(previous, last)
+        }
     }
 
     fn says(outstanding: &mut Outstanding, index: u64) -> Result<(), NotAsked> {
