@@ -11,13 +11,14 @@ use witness_tests::Replicaset;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A script that appends its environment to a file, a line for an event; then it hangs if it is told to.
+/// A script that appends its environment to a file, a line for an event; then it hangs if it is told to. All members run it at
+/// the same time, so that each line is one write.
 fn script(folder: &Path) -> String {
     let path = folder.join("hook");
     let text = format!(
         "#!/bin/sh\n\
-         env | grep '^WITNESS_' | sort | tr '\\n' '|' >> {told}\n\
-         echo >> {told}\n\
+         line=$(env | grep '^WITNESS_' | sort | tr '\\n' '|')\n\
+         echo \"$line\" >> {told}\n\
          echo \"noted $WITNESS_EVENT\"\n\
          if [ -e {hang} ]; then sleep 1000; fi\n",
         told = folder.join("told").display(),
