@@ -129,6 +129,26 @@ fn a_primary_that_is_stopped_hands_over_before_its_mysqld_ends() {
 }
 
 #[test]
+fn the_mysqld_of_the_primary_dies_and_another_one_takes_over_at_once() {
+    let set = Replicaset::launch(2).unwrap();
+    set.follows(3, SOON).unwrap();
+    let clients = ClientWriters::start(&set, 4, 0);
+    clients.wait_for_more(100, SOON).unwrap();
+    set.kill_mysqld(0).unwrap();
+    clients.wait_for_more(100, SOON).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+    // It comes back by itself, without what the ring does not have, and was not waited for.
+    set.follows(0, SOON).unwrap();
+    let said = set.ring.output(0);
+    let given = said.find("gave the leadership away").unwrap();
+    let back = said.rfind("mysqld is started").unwrap();
+    assert!(given < back, "{said}");
+    let written = clients.finish().unwrap();
+    println!("the longest pause {:?}", written.longest_pause());
+    nothing_is_lost(&set, &written);
+}
+
+#[test]
 fn a_primary_that_is_stopped_waits_for_an_heir_that_is_coming_back() {
     let mut set = Replicaset::launch(2).unwrap();
     set.follows(3, SOON).unwrap();

@@ -473,7 +473,7 @@ pub const KEYS: &[Key] = &[
         Kind::Duration { min: 0, max: DAY },
         Value("\"30s\""),
         "",
-        "How long the mysqld beside a leader may be unable to be the primary (it does not start, is stopped by an error, or does not catch up) before the leadership goes to a member whose mysqld can. `0s`: for ever.",
+        "How long the mysqld beside a leader may be unable to be the primary (it does not come up, is stopped by an error, or does not catch up) before the leadership goes to a member whose mysqld can; one whose process has ended is not waited for. `0s`: for ever, in any case.",
     ),
     key(
         "binlog_server.listen",

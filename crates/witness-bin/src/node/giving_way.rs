@@ -1,6 +1,7 @@
-//! A leader whose mysqld cannot be the primary gives the leadership to a database member whose mysqld can: when it has made no
-//! progress for the operator's patience, on the way of a promotion, and not again for a while, so that two members whose
-//! mysqlds are broken do not hand it to and fro. Not while failover is paused. [`GivingWay`] decides, the task acts.
+//! A leader whose mysqld cannot be the primary gives the leadership to a database member whose mysqld can: when its process has
+//! ended, or it has made no progress for the operator's patience; on the way of a promotion, and not again for a while, so that
+//! two members whose mysqlds are broken do not hand it to and fro. Not while failover is paused. [`GivingWay`] decides, the task
+//! acts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use super::promotion_fitness::fitness;
 use crate::status::MemberView;
 
 /// Between two looks.
-const TICK: Duration = Duration::from_millis(500);
+const TICK: Duration = Duration::from_millis(50);
 /// From an attempt that came to nothing to the next one.
 const RETRY: Duration = Duration::from_secs(5);
 /// From a leadership that was given away to the next one that may be.
@@ -71,7 +72,7 @@ impl GivingWay {
                 let why = format!("mysqld lacks {behind} transactions of the ring's log");
                 (*behind, Some(why))
             }
-            PrimaryHealth::Unable(why) => (u64::MAX, Some(why.clone())),
+            PrimaryHealth::Unable(why) | PrimaryHealth::Down(why) => (u64::MAX, Some(why.clone())),
         };
         let (Some(term), Some(why), false) = (seen.leads, why, seen.paused) else {
             self.stuck = None;
@@ -83,7 +84,13 @@ impl GivingWay {
             _ => (now, behind),
         };
         self.stuck = Some((term, since, least));
-        let due = since + self.patience;
+        // What has ended has to recover first, which takes longer than a promotion.
+        let is_down = matches!(seen.health, PrimaryHealth::Down(_));
+        let due = if is_down {
+            since
+        } else {
+            since + self.patience
+        };
         let due = self
             .not_before
             .map_or(due, |not_before| due.max(not_before));
@@ -226,6 +233,10 @@ mod tests {
         PrimaryHealth::Unable("no".to_owned())
     }
 
+    fn down() -> PrimaryHealth {
+        PrimaryHealth::Down("killed".to_owned())
+    }
+
     /// `.` stays, `w` waits, `!` gives way; one a second.
     fn verdicts(giving_way: &mut GivingWay, begin: Instant, seconds: &[(u64, Seen)]) -> String {
         let verdict = |(second, seen): &(u64, Seen)| match giving_way
@@ -276,6 +287,16 @@ mod tests {
                     (30, seen(3, unable())),
                 ],
                 "ww!",
+            ),
+            (
+                "its process has ended",
+                vec![(0, seen(3, PrimaryHealth::Fit)), (1, seen(3, down()))],
+                ".!",
+            ),
+            (
+                "it was started again and does not answer",
+                vec![(0, seen(3, unable())), (20, seen(3, unable()))],
+                "ww",
             ),
             (
                 "came to itself in between",

@@ -222,6 +222,7 @@ impl Beside {
         Arc::new(PrimaryWriter {
             handing_over: Arc::clone(&self.handing_over),
             gate: self.parts.gate.clone(),
+            supervisor: self.parts.supervisor.clone(),
         })
     }
 

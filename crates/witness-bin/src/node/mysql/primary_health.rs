@@ -13,6 +13,8 @@ pub(crate) enum PrimaryHealth {
     Behind(u64),
     /// It cannot be the primary, in words.
     Unable(String),
+    /// Its process has ended, in words. Another one's may be the primary long before it has recovered.
+    Down(String),
 }
 
 /// From what the supervisor, the watch and the role say.
@@ -21,8 +23,10 @@ pub(super) fn primary_health(
     report: &WatchReport,
     role: &RoleState,
 ) -> PrimaryHealth {
-    if let Some(SupervisorState::Failed { cause } | SupervisorState::Held { cause }) = supervisor {
-        return PrimaryHealth::Unable(cause.clone());
+    match supervisor {
+        Some(SupervisorState::Failed { cause }) => return PrimaryHealth::Down(cause.clone()),
+        Some(SupervisorState::Held { cause }) => return PrimaryHealth::Unable(cause.clone()),
+        _ => {}
     }
     if let Protection::Unknown { cause } = &report.protection {
         return PrimaryHealth::Unable(format!("mysqld does not answer: {cause}"));
@@ -47,6 +51,7 @@ mod tests {
             PrimaryHealth::Fit => "fit".to_owned(),
             PrimaryHealth::Behind(behind) => format!("{behind} behind"),
             PrimaryHealth::Unable(why) => why,
+            PrimaryHealth::Down(why) => format!("down: {why}"),
         }
     }
 
@@ -54,6 +59,9 @@ mod tests {
     fn what_is_worst_is_said() {
         let failed = SupervisorState::Failed {
             cause: "it did not start".to_owned(),
+        };
+        let held = SupervisorState::Held {
+            cause: "the ring is silent".to_owned(),
         };
         let now = std::time::Instant::now();
         let unseen = WatchReport {
@@ -74,7 +82,13 @@ mod tests {
         };
         let behind = RoleState::CatchingUp { behind: 7 };
         let table = [
-            (&failed, &unseen, &RoleState::Primary, "it did not start"),
+            (
+                &failed,
+                &unseen,
+                &RoleState::Primary,
+                "down: it did not start",
+            ),
+            (&held, &unseen, &RoleState::Primary, "the ring is silent"),
             (
                 &running,
                 &unseen,
