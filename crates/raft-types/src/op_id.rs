@@ -5,8 +5,6 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::type_config::{CommittedLeaderId, LogId};
-
 /// `(term, index)`: unique in a ring, because a term has at most one leader. Shown as `term.index`.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -44,21 +42,6 @@ impl FromStr for OpId {
     }
 }
 
-impl From<LogId> for OpId {
-    fn from(log_id: LogId) -> Self {
-        Self::new(log_id.leader_id.term, log_id.index)
-    }
-}
-
-impl From<OpId> for LogId {
-    fn from(op_id: OpId) -> Self {
-        Self {
-            leader_id: CommittedLeaderId::new(op_id.term),
-            index: op_id.index,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,11 +53,5 @@ mod tests {
         assert_eq!("7.42".parse(), Ok(op_id));
         assert!("7".parse::<OpId>().is_err());
         assert!("7.x".parse::<OpId>().is_err());
-    }
-
-    #[test]
-    fn log_id_round_trips() {
-        let op_id = OpId::new(3, 9);
-        assert_eq!(OpId::from(LogId::from(op_id)), op_id);
     }
 }

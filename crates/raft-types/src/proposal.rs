@@ -4,11 +4,11 @@
 
 use std::fmt;
 
+use openraft::RaftTypeConfig;
 use openraft::raft::responder::Responder;
 use openraft::type_config::alias::LogIdOf;
 
 use crate::op_id::OpId;
-use crate::type_config::TypeConfig;
 
 /// Hears what became of one proposal. Called inside the engine's own loop: it must neither block
 /// nor panic. When it is dropped without a call, the engine has stopped.
@@ -36,8 +36,13 @@ impl<T> fmt::Debug for ProposalResponder<T> {
     }
 }
 
-impl<T: Send + 'static> Responder<TypeConfig, T> for ProposalResponder<T> {
-    fn on_commit(&mut self, log_id: LogIdOf<TypeConfig>) {
+impl<C, T> Responder<C, T> for ProposalResponder<T>
+where
+    C: RaftTypeConfig,
+    T: Send + 'static,
+    LogIdOf<C>: Into<OpId>,
+{
+    fn on_commit(&mut self, log_id: LogIdOf<C>) {
         self.0.committed(log_id.into());
     }
 

@@ -4,6 +4,7 @@
 use crate::entry::AppEntry;
 use crate::ids::MemberId;
 use crate::member_record::MemberRecord;
+use crate::op_id::OpId;
 use crate::proposal::ProposalResponder;
 
 /// The ring's openraft type configuration. Written out, because openraft's macro for it cannot
@@ -48,3 +49,29 @@ pub type EntryPayload = openraft::type_config::alias::EntryPayloadOf<TypeConfig>
 pub type Membership = openraft::Membership<MemberId, MemberRecord>;
 /// A membership and the log id of the entry that made it.
 pub type StoredMembership = openraft::type_config::alias::StoredMembershipOf<TypeConfig>;
+
+impl From<LogId> for OpId {
+    fn from(log_id: LogId) -> Self {
+        Self::new(log_id.leader_id.term, log_id.index)
+    }
+}
+
+impl From<OpId> for LogId {
+    fn from(op_id: OpId) -> Self {
+        Self {
+            leader_id: CommittedLeaderId::new(op_id.term),
+            index: op_id.index,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_id_round_trips() {
+        let op_id = OpId::new(3, 9);
+        assert_eq!(OpId::from(LogId::from(op_id)), op_id);
+    }
+}
