@@ -4,174 +4,59 @@
 //! then lost, kept or torn, as a seed decides. Single calls can fail, the disk can be full, can lie
 //! about syncing, and can rot.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, MutexGuard};
 
 use binlog_store::{FileSystem, MetaStore};
 
-use crate::faulty_fs::FaultyFs;
-use crate::faulty_meta::FaultyMeta;
-
+mod file_system;
+mod hard_state;
 mod inode;
 mod power;
+mod state;
 
-pub(crate) use inode::Inode;
 pub use power::Survival;
+pub use state::{CallFault, DiskCall};
 
-/// One call that reached the disk, as it is shown in a failing test.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DiskCall {
-    /// Its number; the first one is 1.
-    pub number: u64,
-    /// What was asked for.
-    pub what: String,
-}
-
-impl fmt::Display for DiskCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{} {}", self.number, self.what)
-    }
-}
-
-/// How a chosen call goes wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CallFault {
-    /// `ENOSPC`; a write stores its first half before.
-    NoSpace,
-    /// `EIO`. A sync that fails so drops what it should have made durable, as Linux does: it stays
-    /// readable until the next start, and a later sync succeeds without it.
-    Io,
-    /// The call takes this long and then succeeds.
-    Slow(Duration),
-}
+use file_system::FaultyFs;
+use hard_state::FaultyMeta;
+use inode::Inode;
+use state::{DiskState, SharedState};
 
 /// A disk; clones are the same disk.
-#[derive(Clone)]
-pub struct FaultyDisk {
-    shared: Arc<Mutex<DiskState>>,
-}
-
-/// A name operation that has not been made durable.
-#[derive(Debug, Clone)]
-pub(crate) enum NameOp {
-    Link {
-        name: PathBuf,
-        inode: u64,
-    },
-    Rename {
-        from: PathBuf,
-        to: PathBuf,
-        inode: u64,
-    },
-    Unlink {
-        name: PathBuf,
-    },
-}
-
 #[derive(Clone, Default)]
-pub(crate) struct DiskState {
-    calls: u64,
-    record: Vec<DiskCall>,
-    keeps_no_record: bool,
-    faults: BTreeMap<u64, CallFault>,
-    cut_after: Option<u64>,
-    /// Counts restarts: a handle from before one is dead.
-    pub(crate) boot: u64,
-    pub(crate) lies_about_sync: bool,
-    pub(crate) capacity: Option<u64>,
-    next_inode: u64,
-    pub(crate) inodes: BTreeMap<u64, Inode>,
-    pub(crate) names: BTreeMap<PathBuf, u64>,
-    pub(crate) durable_names: BTreeMap<PathBuf, u64>,
-    pub(crate) pending_names: Vec<NameOp>,
-    pub(crate) meta: BTreeMap<String, Vec<u8>>,
-    pub(crate) durable_meta: BTreeMap<String, Vec<u8>>,
-    pub(crate) pending_meta: Vec<(String, Option<Vec<u8>>)>,
-}
-
-impl DiskState {
-    /// Counts and records a call; the error that it must return instead of taking effect, or the
-    /// fault that the caller must play.
-    pub(crate) fn admit(
-        &mut self,
-        boot: u64,
-        what: impl FnOnce() -> String,
-    ) -> io::Result<Option<CallFault>> {
-        if boot != self.boot {
-            return Err(io::Error::other("this handle is from before the restart"));
-        }
-        if self.is_off() {
-            return Err(io::Error::other("the power is cut"));
-        }
-        self.calls += 1;
-        if !self.keeps_no_record {
-            self.record.push(DiskCall {
-                number: self.calls,
-                what: what(),
-            });
-        }
-        let fault = self.faults.get(&self.calls).copied();
-        if let Some(CallFault::Slow(pause)) = fault {
-            std::thread::sleep(pause);
-            return Ok(None);
-        }
-        Ok(fault)
-    }
-
-    fn is_off(&self) -> bool {
-        self.cut_after.is_some_and(|last| self.calls >= last)
-    }
-
-    pub(crate) fn new_inode(&mut self) -> u64 {
-        self.next_inode += 1;
-        self.inodes.insert(self.next_inode, Inode::default());
-        self.next_inode
-    }
-
-    /// Bytes that the files take; what `capacity` is compared with.
-    pub(crate) fn used(&self) -> u64 {
-        self.names
-            .values()
-            .filter_map(|id| self.inodes.get(id))
-            .map(|inode| inode.bytes().len() as u64)
-            .sum()
-    }
+pub struct FaultyDisk {
+    shared: SharedState,
 }
 
 impl FaultyDisk {
     /// An empty disk without faults.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            shared: Arc::new(Mutex::new(DiskState::default())),
-        }
+        Self::default()
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, DiskState> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, DiskState> {
+        self.shared.lock()
     }
 
     /// Its file system, as it is until the next restart.
     #[must_use]
     pub fn file_system(&self) -> Arc<dyn FileSystem> {
-        Arc::new(FaultyFs::new(self.clone()))
+        Arc::new(FaultyFs::new(self.shared.clone()))
     }
 
     /// Its hard state, as it is until the next restart.
     #[must_use]
     pub fn meta(&self) -> Arc<dyn MetaStore> {
-        Arc::new(FaultyMeta::new(self.clone()))
+        Arc::new(FaultyMeta::new(self.shared.clone()))
     }
 
     /// Another disk with the same contents, the same faults and the same things not yet synced.
     #[must_use]
     pub fn fork(&self) -> Self {
         Self {
-            shared: Arc::new(Mutex::new(self.state().clone())),
+            shared: SharedState::of(self.state().clone()),
         }
     }
 
@@ -330,11 +215,5 @@ impl FaultyDisk {
         state.meta.clear();
         state.durable_meta.clear();
         state.pending_meta.clear();
-    }
-}
-
-impl Default for FaultyDisk {
-    fn default() -> Self {
-        Self::new()
     }
 }

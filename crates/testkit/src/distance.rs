@@ -8,6 +8,7 @@
 
 mod address_plan;
 mod delay_line;
+mod ip;
 mod links;
 mod namespace;
 mod needs;

@@ -7,10 +7,6 @@ pub mod bounded_run;
 #[cfg(feature = "storage")]
 pub mod disk;
 pub mod distance;
-#[cfg(feature = "storage")]
-mod faulty_fs;
-#[cfg(feature = "storage")]
-mod faulty_meta;
 pub mod figures;
 pub mod haproxy;
 #[cfg(feature = "storage")]

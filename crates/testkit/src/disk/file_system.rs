@@ -1,4 +1,4 @@
-//! The file system of a [`FaultyDisk`].
+//! The disk's file system, as it is until the next restart.
 
 use std::io;
 use std::path::Path;
@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use binlog_store::{FileSystem, StorageFile};
 
-use crate::disk::{CallFault, DiskState, FaultyDisk, NameOp};
+use super::state::{CallFault, DiskState, NameOp, SharedState};
 
-pub(crate) struct FaultyFs {
-    disk: FaultyDisk,
+pub(super) struct FaultyFs {
+    disk: SharedState,
     boot: u64,
 }
 
 struct FaultyFile {
-    disk: FaultyDisk,
+    disk: SharedState,
     boot: u64,
     inode: u64,
     name: String,
@@ -22,8 +22,8 @@ struct FaultyFile {
 }
 
 impl FaultyFs {
-    pub(crate) fn new(disk: FaultyDisk) -> Self {
-        let boot = disk.state().boot;
+    pub(super) fn new(disk: SharedState) -> Self {
+        let boot = disk.lock().boot;
         Self { disk, boot }
     }
 
@@ -33,9 +33,9 @@ impl FaultyFs {
         what: impl FnOnce() -> String,
         effect: impl FnOnce(&mut DiskState) -> io::Result<T>,
     ) -> io::Result<T> {
-        let mut state = self.disk.state();
+        let mut state = self.disk.lock();
         match state.admit(self.boot, what)? {
-            Some(fault) => Err(error_of(fault)),
+            Some(fault) => Err(fault.error()),
             None => effect(&mut state),
         }
     }
@@ -174,7 +174,7 @@ impl FaultyFile {
         let fits = bytes.len().saturating_sub(missing as usize);
         inode.write(&bytes[..fits], offset as usize);
         if missing > 0 {
-            Err(error_of(CallFault::NoSpace))
+            Err(CallFault::NoSpace.error())
         } else {
             Ok(())
         }
@@ -183,10 +183,10 @@ impl FaultyFile {
 
 impl StorageFile for FaultyFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut state = self.disk.state();
+        let mut state = self.disk.lock();
         let what = || format!("read {} bytes at {offset} of {}", buffer.len(), self.name);
         if let Some(fault) = state.admit(self.boot, what)? {
-            return Err(error_of(fault));
+            return Err(fault.error());
         }
         let inode = state
             .inodes
@@ -199,7 +199,7 @@ impl StorageFile for FaultyFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let mut state = self.disk.state();
+        let mut state = self.disk.lock();
         let what = || format!("write {} bytes at {offset} of {}", bytes.len(), self.name);
         let fault = state.admit(self.boot, what)?;
         if !self.writable {
@@ -214,13 +214,13 @@ impl StorageFile for FaultyFile {
                     0
                 };
                 self.write(&mut state, &bytes[..stored], offset)?;
-                Err(error_of(fault))
+                Err(fault.error())
             }
         }
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut state = self.disk.state();
+        let mut state = self.disk.lock();
         let fault = state.admit(self.boot, || format!("sync {}", self.name))?;
         let lies = state.lies_about_sync;
         let inode = state
@@ -230,7 +230,7 @@ impl StorageFile for FaultyFile {
         match fault {
             Some(fault) => {
                 inode.drop_pending();
-                Err(error_of(fault))
+                Err(fault.error())
             }
             None => {
                 if !lies {
@@ -242,11 +242,11 @@ impl StorageFile for FaultyFile {
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
-        let mut state = self.disk.state();
+        let mut state = self.disk.lock();
         if let Some(fault) =
             state.admit(self.boot, || format!("truncate {} to {len}", self.name))?
         {
-            return Err(error_of(fault));
+            return Err(fault.error());
         }
         let inode = state
             .inodes
@@ -257,9 +257,9 @@ impl StorageFile for FaultyFile {
     }
 
     fn size(&self) -> io::Result<u64> {
-        let mut state = self.disk.state();
+        let mut state = self.disk.lock();
         if let Some(fault) = state.admit(self.boot, || format!("size of {}", self.name))? {
-            return Err(error_of(fault));
+            return Err(fault.error());
         }
         let inode = state
             .inodes
@@ -282,11 +282,4 @@ fn short(path: &Path) -> String {
         || path.display().to_string(),
         |name| name.to_string_lossy().into_owned(),
     )
-}
-
-pub(crate) fn error_of(fault: CallFault) -> io::Error {
-    match fault {
-        CallFault::NoSpace => io::Error::from(io::ErrorKind::StorageFull),
-        CallFault::Io | CallFault::Slow(_) => io::Error::other("input/output error (injected)"),
-    }
 }

@@ -1,20 +1,19 @@
-//! The hard state of a [`FaultyDisk`].
+//! The disk's hard state, as it is until the next restart.
 
 use std::io;
 
 use binlog_store::MetaStore;
 
-use crate::disk::{DiskState, FaultyDisk};
-use crate::faulty_fs::error_of;
+use super::state::{DiskState, SharedState};
 
-pub(crate) struct FaultyMeta {
-    disk: FaultyDisk,
+pub(super) struct FaultyMeta {
+    disk: SharedState,
     boot: u64,
 }
 
 impl FaultyMeta {
-    pub(crate) fn new(disk: FaultyDisk) -> Self {
-        let boot = disk.state().boot;
+    pub(super) fn new(disk: SharedState) -> Self {
+        let boot = disk.lock().boot;
         Self { disk, boot }
     }
 
@@ -23,9 +22,9 @@ impl FaultyMeta {
         what: impl FnOnce() -> String,
         effect: impl FnOnce(&mut DiskState) -> T,
     ) -> io::Result<T> {
-        let mut state = self.disk.state();
+        let mut state = self.disk.lock();
         match state.admit(self.boot, what)? {
-            Some(fault) => Err(error_of(fault)),
+            Some(fault) => Err(fault.error()),
             None => Ok(effect(&mut state)),
         }
     }

@@ -8,7 +8,7 @@ enum ByteOp {
 
 /// The bytes of one file.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Inode {
+pub(super) struct Inode {
     visible: Vec<u8>,
     durable: Vec<u8>,
     /// What was done since the last sync, in order.
@@ -17,7 +17,7 @@ pub(crate) struct Inode {
 
 /// What becomes of the write that the power cut hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tear {
+pub(super) enum Tear {
     /// Only the first bytes arrive.
     Prefix(usize),
     /// The file has its new length, but where it grew, there are zeros behind the first bytes.
@@ -26,7 +26,7 @@ pub(crate) enum Tear {
 
 impl Inode {
     /// A file whose bytes are all durable.
-    pub(crate) fn durable(bytes: Vec<u8>) -> Self {
+    pub(super) fn durable(bytes: Vec<u8>) -> Self {
         Self {
             visible: bytes.clone(),
             durable: bytes,
@@ -34,11 +34,11 @@ impl Inode {
         }
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.visible
     }
 
-    pub(crate) fn write(&mut self, bytes: &[u8], offset: usize) {
+    pub(super) fn write(&mut self, bytes: &[u8], offset: usize) {
         let op = ByteOp::Write {
             offset,
             bytes: bytes.to_vec(),
@@ -47,29 +47,29 @@ impl Inode {
         self.pending.push(op);
     }
 
-    pub(crate) fn truncate(&mut self, len: usize) {
+    pub(super) fn truncate(&mut self, len: usize) {
         let op = ByteOp::Truncate { len };
         apply(&mut self.visible, &op);
         self.pending.push(op);
     }
 
-    pub(crate) fn sync(&mut self) {
+    pub(super) fn sync(&mut self) {
         for op in self.pending.drain(..) {
             apply(&mut self.durable, &op);
         }
     }
 
     /// A sync that failed: what it should have written never reaches the disk.
-    pub(crate) fn drop_pending(&mut self) {
+    pub(super) fn drop_pending(&mut self) {
         self.pending.clear();
     }
 
-    pub(crate) fn pending_ops(&self) -> usize {
+    pub(super) fn pending_ops(&self) -> usize {
         self.pending.len()
     }
 
     /// Bytes of the `op`-th operation that is pending, when it is a write.
-    pub(crate) fn pending_write_len(&self, op: usize) -> Option<usize> {
+    pub(super) fn pending_write_len(&self, op: usize) -> Option<usize> {
         match self.pending.get(op)? {
             ByteOp::Write { bytes, .. } => Some(bytes.len()),
             ByteOp::Truncate { .. } => None,
@@ -77,7 +77,7 @@ impl Inode {
     }
 
     /// The first `kept` pending operations arrive, the next one torn; the rest is lost.
-    pub(crate) fn lose_power(&mut self, kept: usize, tear: Option<Tear>) {
+    pub(super) fn lose_power(&mut self, kept: usize, tear: Option<Tear>) {
         let ops: Vec<ByteOp> = self.pending.drain(..).collect();
         for op in ops.iter().take(kept) {
             apply(&mut self.durable, op);

@@ -1,7 +1,7 @@
 //! What a power cut leaves: a pure choice, made by a seed, of which pending operations arrived.
 
 use super::inode::Tear;
-use super::{DiskState, NameOp};
+use super::state::{DiskState, NameOp};
 
 /// How much of what was not synced is there after a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::process;
 
 use anyhow::{Context, Result, ensure};
 
+use super::ip::ip;
 use super::links::Place;
-use super::wire::ip;
 
 const BASE: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 /// How many /24 a /15 has.

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::wire::ip;
+use super::ip::ip;
 use crate::owner::Owner;
 
 /// Where `ip netns` keeps the names.

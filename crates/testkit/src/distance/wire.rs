@@ -1,17 +1,13 @@
 //! The TUN device of a place: what a process there sends comes out here, and what is put in here reaches it. A device is gone
 //! when its wire is dropped, or its process ends.
 
-use std::ffi::OsStr;
-use std::process::Command;
-use std::time::Duration;
-
 use anyhow::{Context, Result, anyhow};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 use super::address_plan::AddressPlan;
+use super::ip::ip;
 use super::links::Place;
 use super::namespace::Namespace;
-use crate::bounded_run;
 
 /// The device's name inside a namespace.
 const NAME: &str = "wire";
@@ -21,7 +17,6 @@ const NAME_OF_HARNESS: &str = "witness%d";
 pub(super) const MTU: usize = 1500;
 /// Packets that wait for the router at most; the kernel's own choice, 500, is less than a burst of TCP at a long distance.
 const QUEUED_PACKETS: &str = "10000";
-const IP_LIMIT: Duration = Duration::from_secs(20);
 
 /// See the module.
 pub(super) struct Wire {
@@ -76,16 +71,4 @@ fn set_up(here: &[&str], device: &str, plan: &AddressPlan, place: Place) -> Resu
     ];
     ip(&[here, &link].concat())?;
     Ok(())
-}
-
-/// Runs `ip` and answers with what it printed.
-pub(super) fn ip<S: AsRef<OsStr>>(arguments: &[S]) -> Result<String> {
-    let mut command = Command::new("ip");
-    command.args(arguments);
-    let shown: Vec<_> = arguments
-        .iter()
-        .map(|argument| argument.as_ref().to_string_lossy())
-        .collect();
-    let what = format!("ip {}", shown.join(" "));
-    bounded_run::run(what.clone(), command, Vec::new(), IP_LIMIT)?.into_text(&what)
 }
