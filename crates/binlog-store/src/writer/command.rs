@@ -8,10 +8,18 @@ use crate::cut_tail::CutTail;
 use crate::error::StoreError;
 use crate::format::{PreparedEntry, ReceivedStart};
 
-use super::cutting_back::CuttingBack;
-
 /// Told when a command is done and durable.
 pub(crate) type Done = oneshot::Sender<Result<(), StoreError>>;
+
+/// Up to where a log is cut back, why, and when.
+#[derive(Debug, Clone)]
+pub(crate) struct CuttingBack {
+    /// The last entry that stays.
+    pub(crate) to: Option<OpId>,
+    pub(crate) reason: String,
+    /// Seconds since the epoch.
+    pub(crate) at: u64,
+}
 
 pub(crate) enum Command {
     /// Write entries; the callback is told when they are durable.

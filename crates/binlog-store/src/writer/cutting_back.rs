@@ -13,18 +13,9 @@ use crate::cut_tail::{CutTail, GoingPart, keep};
 use crate::error::StoreError;
 use crate::log::FileIndex;
 
+use super::command::CuttingBack;
 use super::log_writer::LogWriter;
 use super::truncation::{plan_truncation, scan_failure, scan_kept};
-
-/// Who cuts, and when.
-#[derive(Debug, Clone)]
-pub(crate) struct CuttingBack {
-    /// The last entry that stays.
-    pub(crate) to: Option<OpId>,
-    pub(crate) reason: String,
-    /// Seconds since the epoch.
-    pub(crate) at: u64,
-}
 
 impl LogWriter {
     /// Cuts the log back; the tail that went, if there was one.

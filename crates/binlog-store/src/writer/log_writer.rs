@@ -23,7 +23,6 @@ use crate::options::{Durability, StoreOptions};
 use crate::stats::{Counters, FlushSample, StoreObserver};
 
 use super::command::Command;
-use super::staging::Staged;
 
 /// What the writer needs from the opened log.
 pub(crate) struct WriterState {
@@ -39,6 +38,13 @@ pub(crate) struct WriterState {
     /// What the hard state has.
     pub(crate) saved_committed: Option<OpId>,
     pub(crate) saved_mark: Option<DurableMark>,
+}
+
+/// An entry whose bytes are in the buffer or in the file, not yet synced.
+pub(super) struct Staged {
+    pub(super) op_id: OpId,
+    pub(super) offset: u64,
+    pub(super) end: u64,
 }
 
 pub(crate) struct LogWriter {

@@ -11,8 +11,8 @@ mod staging;
 mod start_over;
 mod truncation;
 
-pub(crate) use command::{Command, Done};
-pub(crate) use cutting_back::{CuttingBack, can_keep};
+pub(crate) use command::{Command, CuttingBack, Done};
+pub(crate) use cutting_back::can_keep;
 pub(crate) use housekeeping::serve;
 pub(crate) use log_writer::{LogWriter, WriterState};
 pub(crate) use queue::CommandQueue;

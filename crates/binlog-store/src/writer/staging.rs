@@ -6,25 +6,17 @@ use binlog_format::canonical::stamp;
 use binlog_format::checksum::CHECKSUM_LEN;
 use binlog_format::event::{EventHeader, EventRef, HEADER_LEN};
 use binlog_format::events::{EncodeEvent, EventOrigin, Rotate as RotateEvent};
-use raft_types::OpId;
 
 use crate::error::StoreError;
 use crate::format::{PreparedContent, PreparedEntry, encode_marker};
 
-use super::log_writer::LogWriter;
+use super::log_writer::{LogWriter, Staged};
 
 /// The buffer is written when it has this many bytes, so that a large batch takes no second copy of
 /// itself; one event at a time may make it larger.
 const WRITE_AT_BYTES: usize = 4 << 20;
 /// Events from this size on are written from where they are instead of through the buffer.
 const DIRECT_EVENT_BYTES: usize = 1 << 20;
-
-/// An entry whose bytes are in the buffer or in the file, not yet synced.
-pub(super) struct Staged {
-    pub(super) op_id: OpId,
-    pub(super) offset: u64,
-    pub(super) end: u64,
-}
 
 impl LogWriter {
     /// Puts an entry's bytes into the buffer.

@@ -14,7 +14,6 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 
 use crate::client::authentication::{Authentication, AuthenticationError, TransportSecurity};
-use crate::client::connection::Connection;
 use crate::client::greeting::{Greeting, capabilities, parse_greeting};
 use crate::client::options::ConnectOptions;
 use crate::endpoint::Endpoint;
@@ -34,8 +33,8 @@ const MORE_DATA: u8 = 0x01;
 const SWITCH: u8 = 0xfe;
 const ERROR: u8 = 0xff;
 
-/// Connects and authenticates.
-pub(crate) async fn connect(options: &ConnectOptions) -> Result<Connection, LinkError> {
+/// Connects and authenticates: the stream, behind the login, and what the server said of itself.
+pub(crate) async fn connect(options: &ConnectOptions) -> Result<(ByteStream, Greeting), LinkError> {
     let clock = Deadline::after(&options.endpoint, options.timeouts.connect);
     let stream = clock.bound(Step::Connect, open(&options.endpoint)).await?;
     let mut negotiation = Negotiation {
@@ -53,7 +52,7 @@ pub(crate) async fn connect(options: &ConnectOptions) -> Result<Connection, Link
             ProtocolError::malformed("the login", "bytes follow its end"),
         ));
     }
-    Ok(Connection::new(options, stream, greeting))
+    Ok((stream, greeting))
 }
 
 struct Deadline<'a> {

@@ -47,10 +47,11 @@ impl Connection {
     /// # Errors
     /// Every way in which it can fail has its own [`LinkError`].
     pub async fn open(options: &ConnectOptions) -> Result<Self, LinkError> {
-        connect(options).await
+        let (stream, greeting) = connect(options).await?;
+        Ok(Self::new(options, stream, greeting))
     }
 
-    pub(crate) fn new(options: &ConnectOptions, stream: ByteStream, greeting: Greeting) -> Self {
+    fn new(options: &ConnectOptions, stream: ByteStream, greeting: Greeting) -> Self {
         let tls = stream.is_tls();
         let (reader, writer) = stream.into_split();
         Self {
