@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use consensus::matching::{Answered, RpcResult};
 use futures::{FutureExt, Stream, StreamExt};
-use openraft::errors::{NetworkError, RPCError, Timeout};
+use openraft::errors::{NetworkError, RPCError, Timeout, Unreachable};
 use openraft::network::RPCTypes;
 use raft_types::TypeConfig;
 use tokio::time::{Sleep, sleep};
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
-use super::network::call_error;
 use super::peers::Peer;
 use super::window::Window;
 use crate::schema::AppendAnswer;
@@ -123,4 +122,16 @@ fn look_interval(peer: &Peer) -> Duration {
 /// A stream that cannot be gone on with; the engine begins another one.
 fn broken(reason: impl ToString) -> RPCError<TypeConfig> {
     RPCError::Network(NetworkError::from_string(reason))
+}
+
+/// A stream that failed after it was opened, as the engine tells errors apart: it waits before it tries again to reach a
+/// member that refuses, and tries again at once when the connection broke in the middle.
+fn call_error(peer: &Peer, status: &Status) -> RPCError<TypeConfig> {
+    let message = peer.failed(status);
+    match status.code() {
+        Code::Cancelled | Code::Unknown | Code::Internal => {
+            RPCError::Network(NetworkError::from_string(message))
+        }
+        _ => RPCError::Unreachable(Unreachable::from_string(message)),
+    }
 }

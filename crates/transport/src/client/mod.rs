@@ -9,6 +9,7 @@ mod network;
 mod packing;
 mod parts;
 mod peers;
+mod proxy_calls;
 mod proxy_line;
 mod window;
 

@@ -351,18 +351,6 @@ async fn unary<T>(
     }
 }
 
-/// A stream that failed after it was opened, as the engine tells errors apart: it waits before it tries again to reach a
-/// member that refuses, and tries again at once when the connection broke in the middle.
-pub(crate) fn call_error(peer: &Peer, status: &Status) -> RPCError<TypeConfig> {
-    let message = peer.failed(status);
-    match status.code() {
-        Code::Cancelled | Code::Unknown | Code::Internal => {
-            RPCError::Network(NetworkError::from_string(message))
-        }
-        _ => RPCError::Unreachable(Unreachable::from_string(message)),
-    }
-}
-
 fn unreachable(peer: &Peer, error: impl std::error::Error) -> RPCError<TypeConfig> {
     let message = error.to_string();
     peer.troubled(None, &message);

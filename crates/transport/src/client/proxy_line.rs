@@ -5,19 +5,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt, stream};
-use proxy::{LineBroken, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest};
-use raft_types::{MemberId, MemberRecord};
+use futures::{Stream, StreamExt};
+use proxy::LineBroken;
 use tokio::sync::mpsc;
 
 use super::link_bytes::LinkCounters;
-use super::network::GrpcNetworkFactory;
-use super::peers::Peer;
 use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyFrame, ProxyPart};
 use crate::together::Together;
-use crate::wire::{AnswerReader, RequestWriter};
 
 /// The line to one proxy, for as long as it has sessions: they hold it, so that nothing of it stays when a proxy is called
 /// elsewhere, or not at all any more.
@@ -32,13 +26,14 @@ struct State {
 
 /// A stream that is there, or is just being opened.
 #[derive(Debug)]
-struct OpenLine {
+pub(super) struct OpenLine {
     parts: mpsc::UnboundedSender<ProxyPart>,
     /// Who waits for the answers of each session. None at all: the line is broken.
     sessions: Mutex<Option<Sessions>>,
 }
 
-type Said = Result<ProxyAnswerPart, LineBroken>;
+/// What a session hears.
+pub(super) type Said = Result<ProxyAnswerPart, LineBroken>;
 type Sessions = HashMap<u32, mpsc::UnboundedSender<Said>>;
 
 impl OpenLine {
@@ -56,7 +51,8 @@ impl OpenLine {
             .is_some()
     }
 
-    fn hand_out(&self, frame: ProxyAnswerFrame) {
+    /// Gives each session what it was answered.
+    pub(super) fn hand_out(&self, frame: ProxyAnswerFrame) {
         let mut sessions = self.sessions();
         let Some(sessions) = sessions.as_mut() else {
             return;
@@ -80,9 +76,16 @@ impl OpenLine {
 }
 
 /// Takes a session out of its line, however it ends. Shared by who listens and who sends: when it is gone, nothing more is sent.
-struct Seat {
+pub(super) struct Seat {
     line: Arc<OpenLine>,
-    session: u32,
+    pub(super) session: u32,
+}
+
+impl Seat {
+    /// Sends a part of the session. False when the line is broken.
+    pub(super) fn send(&self, part: ProxyPart) -> bool {
+        self.line.parts.send(part).is_ok()
+    }
 }
 
 impl Drop for Seat {
@@ -103,8 +106,16 @@ impl Drop for Seat {
 }
 
 impl ProxyLine {
-    /// A session on the line, which is opened where there is none.
-    fn session(&self, peer: &Arc<Peer>) -> (Seat, mpsc::UnboundedReceiver<Said>) {
+    /// A session on the line. Where there is none, `carry` opens one and carries it until it breaks, or nobody has a session
+    /// on it any more; it says why it ended.
+    pub(super) fn session<F>(
+        &self,
+        counters: &Arc<LinkCounters>,
+        carry: impl FnOnce(Frames, Weak<OpenLine>) -> F,
+    ) -> (Seat, mpsc::UnboundedReceiver<Said>)
+    where
+        F: Future<Output = String> + Send + 'static,
+    {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.next_session = state.next_session.wrapping_add(1);
         let session = state.next_session;
@@ -121,24 +132,22 @@ impl ProxyLine {
         });
         let frames = Frames {
             parts: Together::new(queue),
-            counters: peer.counters.clone(),
+            counters: counters.clone(),
         };
-        tokio::spawn(run(peer.clone(), Arc::downgrade(&line), frames));
+        let (carried, broken) = (carry(frames, Arc::downgrade(&line)), Arc::downgrade(&line));
+        tokio::spawn(async move {
+            let why = carried.await;
+            if let Some(line) = broken.upgrade() {
+                line.broke(&LineBroken(why));
+            }
+        });
         state.open = Arc::downgrade(&line);
         (Seat { line, session }, said)
     }
 }
 
-/// Carries a line until it breaks, or nobody has a session on it.
-async fn run(peer: Arc<Peer>, line: Weak<OpenLine>, frames: Frames) {
-    let broken = carry(&peer, &line, frames).await;
-    if let Some(line) = line.upgrade() {
-        line.broke(&LineBroken(broken));
-    }
-}
-
 /// What goes out. A type of its own: a call is not `Send` with a stream that is boxed.
-struct Frames {
+pub(super) struct Frames {
     parts: Together<ProxyPart>,
     counters: Arc<LinkCounters>,
 }
@@ -153,109 +162,5 @@ impl Stream for Frames {
             self.counters.op_ids(&frame);
             Some(frame)
         })
-    }
-}
-
-async fn carry(peer: &Peer, line: &Weak<OpenLine>, frames: Frames) -> String {
-    let mut client = match peer.bulk() {
-        Ok(client) => client,
-        Err(error) => return error.to_string(),
-    };
-    let opened = client.proxy(peer.sealed(frames));
-    let mut answers = match tokio::time::timeout(peer.config.call_deadline, opened).await {
-        Ok(Ok(answers)) => answers.into_inner(),
-        Ok(Err(status)) => return peer.failed(&status),
-        Err(_) => return format!("no answer within {:?}", peer.config.call_deadline),
-    };
-    loop {
-        match answers.message().await {
-            Ok(Some(frame)) => match line.upgrade() {
-                Some(line) => line.hand_out(frame),
-                None => return "nobody listens".to_owned(),
-            },
-            Ok(None) => return "the proxy ended the stream".to_owned(),
-            Err(status) => return peer.failed(&status),
-        }
-    }
-}
-
-impl ProxyCalls for GrpcNetworkFactory {
-    fn open(
-        &self,
-        proxy: MemberId,
-        record: &MemberRecord,
-        onward: Vec<MemberId>,
-        mut requests: BoxStream<'static, ProxyRequest>,
-    ) -> BoxFuture<'static, Result<ProxyAnswers, LineBroken>> {
-        let peer = self.peer(proxy, record);
-        async move {
-            // The vote is that of the first request: a session is of one leadership.
-            let Some(first) = requests.next().await else {
-                return Ok(stream::empty().boxed());
-            };
-            let (seat, said) = peer.proxy_line.session(&peer);
-            let writer = RequestWriter::new(seat.session, onward);
-            let reader = AnswerReader::new(&first.vote);
-            let seat = Arc::new(seat);
-            let requests = stream::iter([first]).chain(requests).boxed();
-            let sending = tokio::spawn(send(writer, requests, seat.clone()));
-            let session = Session {
-                seat,
-                said,
-                reader,
-                sending,
-            };
-            Ok(stream::unfold(Some(session), |session| async { session?.next().await }).boxed())
-        }
-        .boxed()
-    }
-}
-
-async fn send(
-    mut writer: RequestWriter,
-    mut requests: BoxStream<'static, ProxyRequest>,
-    seat: Arc<Seat>,
-) {
-    let parts = &seat.line.parts;
-    while let Some(request) = requests.next().await {
-        let Some(part) = writer.write(&request) else {
-            break;
-        };
-        if parts.send(part).is_err() {
-            return;
-        }
-    }
-    let _ = parts.send(writer.end());
-}
-
-struct Session {
-    seat: Arc<Seat>,
-    said: mpsc::UnboundedReceiver<Said>,
-    reader: AnswerReader,
-    sending: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.sending.abort();
-    }
-}
-
-impl Session {
-    async fn next(mut self) -> Option<(Result<ProxyAnswer, LineBroken>, Option<Self>)> {
-        let part = match self.said.recv().await {
-            Some(Ok(part)) => part,
-            Some(Err(broken)) => return Some((Err(broken), None)),
-            None => {
-                let session = self.seat.session;
-                let lost = LineBroken(format!("session {session} has lost its line"));
-                return Some((Err(lost), None));
-            }
-        };
-        match self.reader.read(part) {
-            Ok(Some(answer)) => Some((Ok(answer), Some(self))),
-            Ok(None) => None,
-            Err(error) => Some((Err(LineBroken(error.to_string())), None)),
-        }
     }
 }
