@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::password_source::PasswordSource;
 use super::problem::Problems;
-use super::settings::PasswordSource;
 use super::values::Values;
 
 /// `[binlog_server]`, where it listens.

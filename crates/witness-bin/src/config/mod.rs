@@ -10,6 +10,7 @@ mod external_mysqld;
 mod files;
 mod hooks;
 mod layers;
+mod password_source;
 mod problem;
 mod quorum_rules;
 mod regions;
@@ -27,11 +28,12 @@ pub use example::{example, reference};
 pub use external_mysqld::ExternalMysqld;
 pub use hooks::HookSettings;
 pub use layers::Sources;
+pub use password_source::PasswordSource;
 pub use problem::{Place, Problem, Problems, Severity};
 pub use regions::RegionsSettings;
 pub use settings::{
     Config, Durability, LogSettings, LoggingSettings, MemberEntry, MysqlMode, MysqlSettings,
-    MysqlTls, PasswordSource, RaftSettings, TlsSettings,
+    MysqlTls, RaftSettings, TlsSettings,
 };
 pub use suggest::nearest;
 pub(crate) use typed::{bytes_of, duration_of};

@@ -4,7 +4,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use consensus::{Member, Party, PromotionPhase, PromotionProgress, RepairPlan};
@@ -21,6 +20,7 @@ use super::promotion_fitness::fitness;
 use super::provision_order;
 use super::purge_order;
 use super::ring_handle::{RingHandle, RotateError};
+use super::teller::{Teller, done_event};
 use crate::admin::{CommandEvent, CommandResult, OperatorCommand, PurgeReport, PurgeWish, Refusal};
 use crate::status::{MemberView, ViewSource};
 use crate::terminal::Exit;
@@ -80,42 +80,6 @@ struct Work {
     tls: Option<TlsMaterial>,
     transport: TransportConfig,
     events: Teller,
-}
-
-/// Tells the operator, who may not read or may have left.
-pub(super) struct Teller(mpsc::Sender<Bytes>);
-
-impl Teller {
-    pub(super) fn tell(&self, event: &CommandEvent) {
-        // An event is plain values, which always have a JSON form.
-        let json = serde_json::to_vec(event).unwrap_or_default();
-        drop(self.0.try_send(json.into()));
-    }
-
-    async fn end(&self, event: &CommandEvent) {
-        let json = serde_json::to_vec(event).unwrap_or_default();
-        drop(self.0.send(json.into()).await);
-    }
-
-    pub(super) async fn phase<T, E>(
-        &self,
-        name: &str,
-        work: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, E> {
-        let phase = name.to_owned();
-        self.tell(&CommandEvent::Began { phase });
-        let began = std::time::Instant::now();
-        let done = work.await?;
-        self.tell(&done_event(name, began.elapsed()));
-        Ok(done)
-    }
-}
-
-fn done_event(name: &str, took: Duration) -> CommandEvent {
-    CommandEvent::Done {
-        phase: name.to_owned(),
-        seconds: took.as_secs_f64(),
-    }
 }
 
 impl Work {
@@ -334,7 +298,16 @@ impl Work {
             .desk
             .provisioner()
             .ok_or_else(provision_order::no_mysqld)?;
-        let donor = DonorMember::find(&self.desk, self.tls.as_ref(), self.transport, donor).await?;
+        let others = self.desk.raft().map(Member::others).unwrap_or_default();
+        let own = self.desk.mysql_view();
+        let donor = DonorMember::find(
+            others.get(&donor),
+            donor,
+            own.as_ref(),
+            self.tls.as_ref(),
+            self.transport,
+        );
+        let donor = donor.await?;
         if dry_run {
             return Ok(CommandResult::ProvisionPlan(
                 provisioner.plan(&donor).await?,

@@ -1,13 +1,16 @@
-//! What a provisioning waits for: mysqld that answers, the data that come, mysqld that comes back with them, and its role.
+//! The mysqld that gets a copy, and what is waited for with it: that it answers, that the data come, that it comes back with
+//! them, and its role.
 
 use std::time::{Duration, Instant};
 
+use mysql_link::ConnectOptions;
 use mysql_role::provision::{CloneAccount, CopyState, ProvisionError, look, survey};
 use mysql_role::role::{RoleState, RoleStatus};
+use mysql_role::supervisor::{SupervisorState, SupervisorStatus};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::commands::Teller;
-use super::provisioning::Provisioner;
+use super::teller::Teller;
 use crate::admin::{CommandEvent, Refusal};
 use crate::terminal::Exit;
 
@@ -30,7 +33,26 @@ pub(super) struct Stop {
     pub(super) why: String,
 }
 
-impl Provisioner {
+/// See the module.
+pub(crate) struct CopiedMysqld {
+    pub(crate) connect: ConnectOptions,
+    /// What it is to the ring; `None` where nothing is applied to it.
+    pub(crate) role: Option<watch::Receiver<RoleStatus>>,
+    /// Who starts it; `None` where that is nobody of ours.
+    pub(crate) supervisor: Option<watch::Receiver<SupervisorStatus>>,
+}
+
+impl CopiedMysqld {
+    /// Why it does not run, where somebody knows.
+    pub(super) fn why_down(&self) -> Option<String> {
+        match &self.supervisor.as_ref()?.borrow().state {
+            SupervisorState::Held { cause } | SupervisorState::Failed { cause } => {
+                Some(cause.clone())
+            }
+            _ => None,
+        }
+    }
+
     /// Waits until mysqld answers.
     ///
     /// # Errors
@@ -126,9 +148,7 @@ impl Provisioner {
             |status: &RoleStatus| matches!(status.state, RoleState::Following | RoleState::Primary);
         // What it waits for, its status says.
         drop(tokio::time::timeout(FOLLOW, role.wait_for(works)).await);
-        Ok(self
-            .role
-            .as_ref()
-            .map_or(RoleState::Unknown, |role| role.borrow().state.clone()))
+        let state = role.borrow().state.clone();
+        Ok(state)
     }
 }

@@ -1,10 +1,9 @@
 //! Another member as the donor of a copy: asked over the ring's own connections.
 
 use mysql_role::provision::{CloneAccount, CloneOffer};
-use raft_types::{MemberId, MemberKind};
+use raft_types::{MemberId, MemberKind, MemberRecord};
 use transport::{AdminClient, AdminError, TlsMaterial, TransportConfig};
 
-use super::desk::Desk;
 use crate::admin::{CommandEvent, CommandResult, OperatorCommand, Refusal};
 use crate::status::{MemberView, MysqlView};
 use crate::terminal::Exit;
@@ -19,23 +18,18 @@ pub(crate) struct DonorMember {
 }
 
 impl DonorMember {
-    /// The member with this number, if it can be a donor now.
+    /// The member with this number, of which the ring has `record`, if it can be a donor for the mysqld `own` now.
     ///
     /// # Errors
     /// When it cannot, with the reason.
     pub(crate) async fn find(
-        desk: &Desk,
+        record: Option<&MemberRecord>,
+        id: MemberId,
+        own: Option<&MysqlView>,
         tls: Option<&TlsMaterial>,
         transport: TransportConfig,
-        id: MemberId,
     ) -> Result<Self, Refusal> {
-        let others = desk
-            .raft()
-            .map(consensus::Member::others)
-            .unwrap_or_default();
-        let record = others
-            .get(&id)
-            .filter(|record| record.kind == MemberKind::Database);
+        let record = record.filter(|record| record.kind == MemberKind::Database);
         let record = record.ok_or_else(|| {
             refused(format!(
                 "member {id} is no other database member of this ring"
@@ -52,7 +46,7 @@ impl DonorMember {
         let view = view.map_err(|error| unreachable(&donor.name, &error))?;
         let view = serde_json::from_slice::<MemberView>(&view);
         let theirs = view.ok().and_then(|view| view.mysql);
-        fit(&donor.name, theirs.as_ref(), desk)?;
+        fit(&donor.name, theirs.as_ref(), own)?;
         Ok(donor)
     }
 
@@ -105,7 +99,7 @@ impl DonorMember {
     }
 }
 
-fn fit(name: &str, theirs: Option<&MysqlView>, desk: &Desk) -> Result<(), Refusal> {
+fn fit(name: &str, theirs: Option<&MysqlView>, own: Option<&MysqlView>) -> Result<(), Refusal> {
     let Some(theirs) = theirs else {
         return Err(refused(format!(
             "the mysqld beside `{name}` cannot be seen"
@@ -117,8 +111,8 @@ fn fit(name: &str, theirs: Option<&MysqlView>, desk: &Desk) -> Result<(), Refusa
             theirs.role
         )));
     }
-    let ours = desk.mysql_view().and_then(|view| view.version);
-    match (&ours, &theirs.version) {
+    let ours = own.and_then(|own| own.version.as_ref());
+    match (ours, &theirs.version) {
         (Some(ours), Some(theirs)) if series(ours) != series(theirs) => Err(refused(format!(
             "the mysqld beside `{name}` is a {theirs}, and this one a {ours}; MySQL copies between servers of one series only"
         ))),

@@ -2,7 +2,7 @@
 
 mod binlog_serving;
 mod commands;
-mod copy_waits;
+mod copied_mysqld;
 mod desk;
 mod directory_lock;
 mod donor_member;
@@ -27,6 +27,7 @@ mod returning;
 mod ring_handle;
 mod rotation;
 mod running;
+mod teller;
 
 pub use directory_lock::{DirectoryLock, LockError};
 pub use error::NodeError;

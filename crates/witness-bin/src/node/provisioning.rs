@@ -6,24 +6,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use binlog_format::gtid::GtidSet;
-use mysql_link::ConnectOptions;
 use mysql_role::Ring;
 use mysql_role::gate::{GateState, GateStatus};
 use mysql_role::provision::{
     CloneAccount, CopyState, NoteStep, ProvisionError, ProvisionNote, copy, finish, log_place,
     look, make_ready, survey,
 };
-use mysql_role::role::{Hold, RoleState, RoleStatus};
-use mysql_role::supervisor::{SupervisorState, SupervisorStatus};
+use mysql_role::role::{Hold, RoleState};
 use mysql_role::tail_trim::errant_files;
 use raft_types::MemberId;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 
-use super::commands::Teller;
-use super::copy_waits::{BEGIN, LOOK, Stop};
+use super::copied_mysqld::{BEGIN, CopiedMysqld, LOOK, Stop};
 use super::donor_member::DonorMember;
 use super::ring_handle::RingHandle;
+use super::teller::Teller;
 use crate::admin::{KeptBinlog, ProvisionPlan, Provisioned, Refusal, SchemaSize};
 use crate::terminal::Exit;
 
@@ -35,11 +33,9 @@ const AGAIN: &str = "give the command again: `witness rejoin --clone-from`";
 pub(crate) struct Provisioner {
     pub(crate) own: MemberId,
     pub(crate) member_dir: PathBuf,
-    pub(crate) connect: ConnectOptions,
+    pub(crate) mysqld: CopiedMysqld,
     pub(crate) ring: Arc<RingHandle>,
     pub(crate) gate: watch::Receiver<GateStatus>,
-    pub(crate) role: Option<watch::Receiver<RoleStatus>>,
-    pub(crate) supervisor: Option<watch::Receiver<SupervisorStatus>>,
     /// Obeyed by the role.
     pub(crate) hold: watch::Sender<Option<Hold>>,
     pub(crate) busy: Mutex<()>,
@@ -104,7 +100,7 @@ impl Provisioner {
                 self.complete(donor).await?;
                 return Ok(None);
             }
-            NoteStep::Copying { account } => match look(&self.connect, account).await {
+            NoteStep::Copying { account } => match look(&self.mysqld.connect, account).await {
                 CopyState::There => {
                     self.complete(donor).await?;
                     return Ok(None);
@@ -120,7 +116,7 @@ impl Provisioner {
     }
 
     fn wait_words(&self, donor: &str) -> String {
-        match self.supervisor {
+        match self.mysqld.supervisor {
             Some(_) => format!("mysqld has to come back with its copy of the data of `{donor}`"),
             None => format!(
                 "mysqld has to come back with its copy of the data of `{donor}`: start it, if nothing else does"
@@ -138,7 +134,7 @@ impl Provisioner {
             donor: donor.name.clone(),
             ..ProvisionPlan::default()
         };
-        match survey(&self.connect).await {
+        match survey(&self.mysqld.connect).await {
             Ok(found) => {
                 let errant = found.executed.difference(&self.committed().await?);
                 plan.errant = errant.to_string().replace('\n', "");
@@ -149,7 +145,9 @@ impl Provisioner {
                     .map(|(name, bytes)| SchemaSize { name, bytes })
                     .collect();
             }
-            Err(error) => plan.unknown = Some(self.why_down().unwrap_or_else(|| error.to_string())),
+            Err(error) => {
+                plan.unknown = Some(self.mysqld.why_down().unwrap_or_else(|| error.to_string()))
+            }
         }
         Ok(plan)
     }
@@ -180,13 +178,13 @@ impl Provisioner {
                 donor: first,
                 step: NoteStep::Copying { account },
             }) if !matches!(
-                look(&self.connect, &account).await,
+                look(&self.mysqld.connect, &account).await,
                 CopyState::Not { .. } | CopyState::Down(_)
             ) =>
             {
                 // It goes on, or is about to come back.
                 donor_name = first;
-                let copied = events.phase("copy", self.copied(&account, None, events));
+                let copied = events.phase("copy", self.mysqld.copied(&account, None, events));
                 copied
                     .await
                     .map_err(|stop| self.stopped(&donor_name, true, stop))?;
@@ -204,7 +202,8 @@ impl Provisioner {
                         return Err(self.not_begun(&donor_name, touched, refusal));
                     }
                 };
-                let copied = events.phase("copy", self.copied(&account, Some(copying), events));
+                let copied =
+                    events.phase("copy", self.mysqld.copied(&account, Some(copying), events));
                 copied
                     .await
                     .map_err(|stop| self.stopped(&donor_name, touched, stop))?;
@@ -214,11 +213,11 @@ impl Provisioner {
         self.set(Some(Hold::Working {
             what: self.wait_words(&donor_name),
         }));
-        let phase = match self.supervisor {
+        let phase = match self.mysqld.supervisor {
             Some(_) => "restart",
             None => "restart (start mysqld now, if nothing else does)",
         };
-        let restarted = events.phase(phase, self.restarted(&account)).await;
+        let restarted = events.phase(phase, self.mysqld.restarted(&account)).await;
         restarted.map_err(|stop| self.stopped(&donor_name, true, stop))?;
         self.complete(&donor_name).await?;
         self.set(None);
@@ -227,7 +226,7 @@ impl Provisioner {
         {
             tracing::warn!(%account, "the account of the copy stays at the donor until its next copy: {}", refusal.what);
         }
-        let role = events.phase("follow", self.followed()).await?;
+        let role = events.phase("follow", self.mysqld.followed()).await?;
         Ok(Provisioned {
             donor: donor_name,
             kept,
@@ -237,7 +236,7 @@ impl Provisioner {
     }
 
     fn may_begin(&self) -> Result<(), Refusal> {
-        if self.role.is_none() {
+        if self.mysqld.role.is_none() {
             return Err(Refusal::new(
                 Exit::Refused,
                 "nothing is applied to this member's mysqld (`mysql.apply = \"off\"`), so that a copy would not follow the ring",
@@ -285,18 +284,18 @@ impl Provisioner {
         };
         let kept = events.phase("keep", keeping).await?;
         let offer = events.phase("offer", donor.offer(self.own)).await?;
-        if offer.member_account != self.connect.user {
+        if offer.member_account != self.mysqld.connect.user {
             return Err(Refusal::new(
                 Exit::Refused,
                 format!(
                     "the account of `{}` is `{}`, and `{}` here: after the copy, which brings its accounts, this member could not log in",
-                    donor.name, offer.member_account, self.connect.user
+                    donor.name, offer.member_account, self.mysqld.connect.user
                 ),
                 "give all members the same mysql.user and password",
             ));
         }
         let host = donor.host.clone();
-        make_ready(&self.connect, &format!("{host}:{}", offer.port))
+        make_ready(&self.mysqld.connect, &format!("{host}:{}", offer.port))
             .await
             .map_err(at_server)?;
         self.note(
@@ -305,7 +304,7 @@ impl Provisioner {
                 account: offer.account.clone(),
             },
         )?;
-        let (connect, account) = (self.connect.clone(), offer.account.clone());
+        let (connect, account) = (self.mysqld.connect.clone(), offer.account.clone());
         let copying = tokio::spawn(async move { copy(&connect, &host, &offer).await });
         Ok((kept, account, copying))
     }
@@ -317,7 +316,7 @@ impl Provisioner {
         touched: bool,
         what: &str,
     ) -> Result<(), Refusal> {
-        let down = survey(&self.connect).await.is_err();
+        let down = survey(&self.mysqld.connect).await.is_err();
         let state = self.gate.borrow().state.clone();
         if !down && matches!(state, GateState::Open | GateState::NotClosed { .. }) {
             return Err(Refusal::new(
@@ -334,9 +333,9 @@ impl Provisioner {
             if !touched {
                 self.note(&donor.name, NoteStep::Starting)?;
             }
-            self.answers().await?;
+            self.mysqld.answers().await?;
         }
-        let Some(mut role) = self.role.clone() else {
+        let Some(mut role) = self.mysqld.role.clone() else {
             return Ok(());
         };
         let held = role.wait_for(|status| status.state == RoleState::from(hold.clone()));
@@ -347,15 +346,6 @@ impl Provisioner {
                 "the applier did not end in time",
                 "look into the member's log, and try again",
             )),
-        }
-    }
-
-    pub(super) fn why_down(&self) -> Option<String> {
-        match &self.supervisor.as_ref()?.borrow().state {
-            SupervisorState::Held { cause } | SupervisorState::Failed { cause } => {
-                Some(cause.clone())
-            }
-            _ => None,
         }
     }
 
@@ -370,8 +360,11 @@ impl Provisioner {
     /// Keeps the binlog files that hold what the ring has not.
     async fn keep_errant(&self) -> Result<Vec<KeptBinlog>, Refusal> {
         let committed = self.committed().await?;
-        let place = log_place(&self.connect).await.map_err(at_server)?;
-        let executed = survey(&self.connect).await.map_err(at_server)?.executed;
+        let place = log_place(&self.mysqld.connect).await.map_err(at_server)?;
+        let executed = survey(&self.mysqld.connect)
+            .await
+            .map_err(at_server)?
+            .executed;
         let Some(place) = place else {
             return Ok(Vec::new());
         };
@@ -409,7 +402,7 @@ impl Provisioner {
     /// Gives the server back to its role, the copy being there.
     async fn complete(&self, donor: &str) -> Result<(), Refusal> {
         self.note(donor, NoteStep::Copied)?;
-        finish(&self.connect).await.map_err(at_server)?;
+        finish(&self.mysqld.connect).await.map_err(at_server)?;
         ProvisionNote::remove(&self.member_dir).map_err(|error| on_disk(&error))?;
         tracing::info!("mysqld has a copy of the data of `{donor}`");
         Ok(())

@@ -5,7 +5,8 @@ use std::time::Duration;
 use consensus::Timers;
 use transport::{AdminClient, AdminError, TlsError, TlsFiles, TlsMaterial, TransportConfig};
 
-use super::ring_report::{Asked, RingReport};
+use super::asked::{Asked, latest};
+use super::ring_report::RingReport;
 use super::view::MemberView;
 use crate::config::{Config, MemberEntry};
 
@@ -114,12 +115,4 @@ fn strangers(asked: &[Asked]) -> Vec<MemberEntry> {
             address: seat.record.address.clone(),
         })
         .collect()
-}
-
-/// The view of the member whose log goes furthest; its roster and its voter sets are the newest.
-pub(super) fn latest(asked: &[Asked]) -> Option<&MemberView> {
-    let views = asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
-    views
-        .filter(|view| !view.roster.is_empty())
-        .max_by_key(|view| view.log_end)
 }

@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::asker::latest;
-use super::ring_report::Asked;
+use super::asked::{Asked, latest};
 use super::view::{MemberView, RosterView};
 use crate::config::MemberEntry;
 

@@ -6,8 +6,7 @@ use std::collections::BTreeSet;
 use consensus::quorum::majority_of;
 use raft_types::MemberId;
 
-use super::asker::latest;
-use super::ring_report::Asked;
+use super::asked::{Asked, latest};
 use super::view::QuorumView;
 
 /// Since when, why, and what mends it.

@@ -1,6 +1,7 @@
 //! What a member says of itself, and what follows from it.
 
 mod answers;
+mod asked;
 mod asker;
 mod consumers;
 mod differences;
@@ -13,10 +14,11 @@ mod travel;
 mod view;
 
 pub use answers::{Answer, Question, answer};
+pub use asked::Asked;
 pub use asker::Asker;
 pub use consumers::ConsumerView;
 pub use pause::PauseView;
-pub use ring_report::{Asked, MemberReport, RingReport};
+pub use ring_report::{MemberReport, RingReport};
 pub use travel::{FallbackView, LinkView, RelayedView, SentView, TravelView};
 pub use view::{
     ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,

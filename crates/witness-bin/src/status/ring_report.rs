@@ -6,23 +6,11 @@ use std::collections::BTreeSet;
 use raft_types::{MemberId, MemberKind, Region};
 use serde::{Deserialize, Serialize};
 
-use super::asker::latest;
+use super::asked::{Asked, latest};
 use super::differences::differences;
 use super::lost_quorum::lost;
 use super::pause::PauseView;
 use super::view::{MemberView, QuorumView};
-use crate::config::MemberEntry;
-
-/// What a member that was asked answered.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
-    /// Who it is, as the configuration says, or as the ring does when it is not configured.
-    pub entry: MemberEntry,
-    /// Whether it is in the configuration of whoever asks.
-    pub configured: bool,
-    /// What it said, or why it said nothing.
-    pub answer: Result<MemberView, String>,
-}
 
 /// The whole ring at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -137,6 +125,7 @@ impl RingReport {
 mod tests {
     use super::super::sample::{database_leader, witness_follower};
     use super::*;
+    use crate::config::MemberEntry;
 
     fn entry(id: u64, name: &str) -> MemberEntry {
         MemberEntry {

@@ -22,6 +22,7 @@ use super::connection::supervisor_options;
 use super::primary_health::{PrimaryHealth, primary_health};
 use super::writer::PrimaryWriter;
 use crate::config::{Config, MysqlMode, MysqlSettings};
+use crate::node::copied_mysqld::CopiedMysqld;
 use crate::node::provisioning::{Provisioner, hold_at_start};
 use crate::node::ring_handle::RingHandle;
 use crate::status::MysqlView;
@@ -151,13 +152,15 @@ impl Beside {
         let provisioner = Arc::new(Provisioner {
             own: config.own.id,
             member_dir: config.data_dir.clone(),
-            connect,
+            mysqld: CopiedMysqld {
+                connect,
+                role: role_status.clone(),
+                supervisor: supervisor
+                    .as_ref()
+                    .map(|supervised| supervised.handle.status()),
+            },
             ring,
             gate: gate_status.clone(),
-            role: role_status.clone(),
-            supervisor: supervisor
-                .as_ref()
-                .map(|supervised| supervised.handle.status()),
             hold,
             busy: tokio::sync::Mutex::new(()),
         });
