@@ -23,9 +23,9 @@ use fastrand::Rng;
 use raft_types::{MemberId, Region};
 use testkit::disk::{CallFault, Survival};
 
+use crate::dice::pick;
 use crate::network::{Relayed, Weather};
 use crate::record::News;
-use crate::shape::pick;
 
 /// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 //! a counter of the process into its choices; `cargo xtask sim` runs many.
 
 mod checkers;
+mod dice;
 mod event;
 mod faults;
 mod member;

@@ -11,6 +11,7 @@ use fastrand::Rng;
 use proxy::{ProxyMode, ProxyOptions};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, Region};
 
+use crate::dice::pick;
 use crate::faults::Stress;
 use crate::member::{ClockRate, LogOptions};
 use crate::network::Distances;
@@ -149,9 +150,4 @@ fn record(id: MemberId, region: usize, kind: MemberKind, votes: bool) -> MemberR
         incarnation: Incarnation::random(),
         ..MemberRecord::default()
     }
-}
-
-/// One of several.
-pub(crate) fn pick<'a, T>(dice: &mut Rng, from: &'a [T]) -> &'a T {
-    &from[dice.usize(0..from.len())]
 }

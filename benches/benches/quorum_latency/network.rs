@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use super::distances::Distances;
 use super::postman::Postman;
-use super::receiver::Receiver;
+use super::receiver::{Receiver, unreachable};
 
 /// Requests of one stream that are under way at most, as the product's window would have it for small entries.
 const WINDOW: usize = 4096;
@@ -233,10 +233,6 @@ fn receive<T: Send + 'static>(
         Some((receiver.recv().await?, receiver))
     })
     .boxed()
-}
-
-pub(crate) fn unreachable(reason: impl ToString) -> RPCError<TypeConfig> {
-    RPCError::Unreachable(Unreachable::from_string(reason))
 }
 
 impl RaftNetworkV2<TypeConfig> for Line {

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use binlog_store::BinlogStore;
 use consensus::Timers;
 use futures::{Stream, TryStreamExt};
+use openraft::network::{NetSnapshot, RaftNetworkFactory};
 use openraft::raft::ClientWriteResult;
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
@@ -18,8 +19,6 @@ use raft_types::{
     ProposalResponder, StoredMembership, TypeConfig,
 };
 use tokio::sync::oneshot;
-
-use super::network::Port;
 
 /// Longer than a founding takes that works.
 const READY_LIMIT: Duration = Duration::from_secs(20);
@@ -31,7 +30,10 @@ pub(crate) async fn start(
     id: MemberId,
     timers: Timers,
     log: BinlogStore,
-    port: Port,
+    port: impl RaftNetworkFactory<
+        TypeConfig,
+        Network: NetSnapshot<TypeConfig, SnapshotData = OfferedStart>,
+    >,
 ) -> Result<PlainRaft> {
     let millis = |duration: Duration| duration.as_millis() as u64;
     let config = Config {

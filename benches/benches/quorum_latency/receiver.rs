@@ -3,18 +3,21 @@
 use consensus::{Answer, CallError, Inbound, Question};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use openraft::errors::RPCError;
+use openraft::errors::{RPCError, Unreachable};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, StreamAppendError, StreamAppendResult,
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use raft_types::{MemberId, TypeConfig};
 
-use super::network::unreachable;
 use super::plain::PlainRaft;
 
 type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
 type AppendResult = StreamAppendResult<TypeConfig>;
+
+pub(crate) fn unreachable(reason: impl ToString) -> RPCError<TypeConfig> {
+    RPCError::Unreachable(Unreachable::from_string(reason))
+}
 
 /// See the module.
 #[derive(Clone)]

@@ -12,7 +12,7 @@ use raft_types::{
 };
 use testkit::log_entries::transaction_events;
 
-use super::process::Seat;
+use super::seat::Seat;
 use crate::event::Event;
 use crate::record::Record;
 use crate::seen::{Content, Seen};

@@ -7,9 +7,11 @@ mod clock;
 mod disk_pace;
 mod found;
 mod process;
+mod seat;
 mod watched_log;
 mod watched_starts;
 
 pub(crate) use clock::ClockRate;
 pub(crate) use disk_pace::DiskPace;
-pub(crate) use process::{LogOptions, OpenFailure, Process, Seat};
+pub(crate) use process::{OpenFailure, Process};
+pub(crate) use seat::{LogOptions, Seat};

@@ -6,21 +6,19 @@ use std::time::Duration;
 
 use binlog_store::{BinlogStore, Durability, LogHandle, OpenError, StoreOptions, WriterMode};
 use consensus::matching::Matching;
-use consensus::quorum::RingRules;
-use consensus::{AppliedFloor, Fault, Leadership, Member, MemberConfig, StartError, Timers};
+use consensus::{AppliedFloor, Fault, Leadership, Member, MemberConfig, StartError};
 use openraft::RaftLogReader;
-use proxy::{Board, Counted, ProxyOptions, Proxying};
-use raft_types::{LogId, MemberId, MemberRecord, OpId, OwnLog, RingId};
-use testkit::disk::FaultyDisk;
+use proxy::{Board, Counted, Proxying};
+use raft_types::{LogId, MemberId, OpId, OwnLog};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::broken_mover;
 use super::clients;
-use super::clock::{Clock, ClockRate};
-use super::disk_pace::DiskPace;
+use super::clock::Clock;
 use super::found::Found;
+use super::seat::Seat;
 use super::watched_log::{Watch, WatchedLog};
 use super::watched_starts::WatchedStarts;
 use crate::event::Event;
@@ -29,33 +27,6 @@ use crate::network::{Desk, Message, Port, Post, Reception, Relayed, Relaying};
 use crate::record::Record;
 use crate::seen::Seen;
 use crate::tick::Tick;
-use crate::workload::Workload;
-
-/// What a process is started with.
-#[derive(Clone)]
-pub(crate) struct Seat {
-    pub(crate) ring: RingId,
-    pub(crate) id: MemberId,
-    pub(crate) record: MemberRecord,
-    pub(crate) timers: Timers,
-    pub(crate) rules: RingRules,
-    /// The search for the matching point is answered on the sending side.
-    pub(crate) searches_itself: bool,
-    pub(crate) proxies: ProxyOptions,
-    pub(crate) rate: ClockRate,
-    pub(crate) disk: FaultyDisk,
-    pub(crate) pace: DiskPace,
-    pub(crate) log: LogOptions,
-    pub(crate) workload: Workload,
-    pub(crate) mutation: Option<Mutation>,
-}
-
-/// How the store is opened.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LogOptions {
-    pub(crate) cache_bytes: u64,
-    pub(crate) read_batch_bytes: u64,
-}
 
 /// Why a process did not come up.
 #[derive(Debug)]

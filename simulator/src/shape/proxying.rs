@@ -7,7 +7,8 @@ use fastrand::Rng;
 use proxy::{ProxyMode, ProxyOptions};
 use raft_types::MemberId;
 
-use super::{MemberShape, pick};
+use super::MemberShape;
+use crate::dice::pick;
 
 /// The most proxies in a row that edges ask for.
 const LONGEST: usize = 3;

@@ -1,0 +1,38 @@
+//! What a member's process is started with.
+
+use consensus::Timers;
+use consensus::quorum::RingRules;
+use proxy::ProxyOptions;
+use raft_types::{MemberId, MemberRecord, RingId};
+use testkit::disk::FaultyDisk;
+
+use super::clock::ClockRate;
+use super::disk_pace::DiskPace;
+use crate::mutation::Mutation;
+use crate::workload::Workload;
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    pub(crate) ring: RingId,
+    pub(crate) id: MemberId,
+    pub(crate) record: MemberRecord,
+    pub(crate) timers: Timers,
+    pub(crate) rules: RingRules,
+    /// The search for the matching point is answered on the sending side.
+    pub(crate) searches_itself: bool,
+    pub(crate) proxies: ProxyOptions,
+    pub(crate) rate: ClockRate,
+    pub(crate) disk: FaultyDisk,
+    pub(crate) pace: DiskPace,
+    pub(crate) log: LogOptions,
+    pub(crate) workload: Workload,
+    pub(crate) mutation: Option<Mutation>,
+}
+
+/// How the store is opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogOptions {
+    pub(crate) cache_bytes: u64,
+    pub(crate) read_batch_bytes: u64,
+}
