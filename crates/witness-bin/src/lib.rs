@@ -8,5 +8,6 @@ pub mod demo;
 pub mod hooks;
 pub mod http;
 pub mod node;
+mod openmetrics;
 pub mod status;
 pub mod terminal;

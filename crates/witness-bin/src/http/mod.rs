@@ -2,16 +2,14 @@
 //! GET and HEAD change nothing; what changes something is a POST with a token (`orders.rs`).
 
 mod cluster;
-mod consumer_metrics;
 mod metrics;
 mod orders;
-mod travel_metrics;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get, post};
 use prometheus_client::registry::Registry;
@@ -20,9 +18,9 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::openmetrics;
 use crate::status::{Question, ViewSource, answer};
 
-pub(crate) use metrics::CONTENT_TYPE as METRICS_CONTENT_TYPE;
 pub use metrics::{FlushMetrics, registry};
 pub use orders::{OrderDesk, RingOrders};
 
@@ -151,11 +149,7 @@ async fn cluster(State(endpoints): State<Endpoints>) -> Response {
 }
 
 async fn metrics(State(endpoints): State<Endpoints>) -> Response {
-    let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &endpoints.registry) {
-        Ok(()) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+    openmetrics::page(&endpoints.registry)
 }
 
 async fn unknown() -> Response {

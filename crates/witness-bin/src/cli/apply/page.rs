@@ -3,16 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use applier::run::{Control, Progress, StageName};
+use applier::run::{Control, Passed, Progress, StageName};
 use axum::Router;
 use axum::extract::{Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::METRICS_CONTENT_TYPE;
+use crate::openmetrics::{self, Sheet};
 use crate::terminal::{Exit, Failure};
 
 /// See the module.
@@ -132,11 +130,7 @@ async fn rate(State(page): State<Page>, Query(rate): Query<Rate>) -> Response {
 }
 
 async fn metrics(State(page): State<Page>) -> Response {
-    let mut text = String::new();
-    match encode(&mut text, &page.registry) {
-        Ok(()) => ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], text).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+    openmetrics::page(&page.registry)
 }
 
 async fn unknown() -> Response {
@@ -153,10 +147,10 @@ struct Metrics(Arc<Progress>);
 
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let mut sheet = Sheet::new(&mut encoder);
         let progress = &self.0;
-        let passed = |stage: StageName| progress.passed(stage);
-        type Read = fn(applier::run::Passed) -> u64;
-        let counters: [(&str, &str, Read); 3] = [
+        type Read = fn(Passed) -> u64;
+        let by_stage: [(&str, &str, Read); 3] = [
             ("transactions", "Transactions by stage", |passed| {
                 passed.transactions
             }),
@@ -165,25 +159,24 @@ impl Collector for Metrics {
                 passed.bytes
             }),
         ];
-        for (name, help, read) in counters {
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for stage in StageName::ALL {
-                let labels = [("stage", stage.name())];
-                let mut family = metric.encode_family(&labels)?;
-                family.encode_counter::<NoLabelSet, _, f64>(&read(passed(stage)), None)?;
-            }
+        for (name, help, read) in by_stage {
+            let stages = StageName::ALL.into_iter();
+            let counted =
+                stages.map(|stage| ([("stage", stage.name())], read(progress.passed(stage))));
+            sheet.counters(name, None, help, counted)?;
         }
-        let help = "Lag by commit timestamps, by stage; missing before the first transaction";
-        let mut metric =
-            encoder.encode_descriptor("lag_milliseconds", help, None, MetricType::Gauge)?;
-        for stage in StageName::ALL {
-            if let Some(lag) = progress.lag_ms(stage) {
-                metric
-                    .encode_family(&[("stage", stage.name())])?
-                    .encode_gauge(&(lag as f64))?;
-            }
-        }
-        let others = [
+        let stages = StageName::ALL.into_iter();
+        let lags = stages.filter_map(|stage| {
+            let lag = progress.lag_ms(stage)?;
+            Some(([("stage", stage.name())], lag as f64))
+        });
+        sheet.gauges(
+            "lag_milliseconds",
+            None,
+            "Lag by commit timestamps, by stage; missing before the first transaction",
+            lags,
+        )?;
+        for (name, help, value) in [
             (
                 "skipped",
                 "Transactions that the target had already",
@@ -204,18 +197,14 @@ impl Collector for Metrics {
                 "Times that reading waited for room",
                 progress.window_waits(),
             ),
-        ];
-        for (name, help, value) in others {
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            metric.encode_counter::<NoLabelSet, _, f64>(&value, None)?;
+        ] {
+            sheet.counter(name, None, help, value)?;
         }
-        encoder
-            .encode_descriptor(
-                "window_transactions",
-                "Transactions in memory",
-                None,
-                MetricType::Gauge,
-            )?
-            .encode_gauge(&(progress.window_transactions() as f64))
+        sheet.gauge(
+            "window_transactions",
+            None,
+            "Transactions in memory",
+            progress.window_transactions() as f64,
+        )
     }
 }

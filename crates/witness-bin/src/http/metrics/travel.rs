@@ -2,11 +2,10 @@
 
 use std::fmt::Error;
 
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use raft_types::MemberId;
 
+use crate::openmetrics::Sheet;
 use crate::status::{MemberView, RelayedView, SentView, TravelView};
 
 /// A counter of each member that is sent to: its name, its unit, its help, its value.
@@ -86,15 +85,13 @@ const RELAYED: [Relayed; 5] = [
 ];
 
 /// Writes them; nothing before the member takes part.
-pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, view: &MemberView) -> Result<(), Error> {
+pub(super) fn write(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
     let Some(travel) = &view.travel else {
         return Ok(());
     };
-    sent(encoder, view, travel)?;
+    sent(sheet, view, travel)?;
     for (name, unit, help, value) in RELAYED {
-        encoder
-            .encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?
-            .encode_counter::<NoLabelSet, _, u64>(&value(&travel.relayed), None)?;
+        sheet.counter(name, unit.as_ref(), help, value(&travel.relayed))?;
     }
     for (name, help, value) in [
         (
@@ -108,64 +105,49 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, view: &MemberView) -> 
             travel.compressed_to_bytes_total,
         ),
     ] {
-        encoder
-            .encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Counter)?
-            .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        sheet.counter(name, Some(&Unit::Bytes), help, value)?;
     }
     Ok(())
 }
 
-fn sent(
-    encoder: &mut DescriptorEncoder<'_>,
-    view: &MemberView,
-    travel: &TravelView,
-) -> Result<(), Error> {
+fn sent(sheet: &mut Sheet<'_, '_>, view: &MemberView, travel: &TravelView) -> Result<(), Error> {
     let name_of = |id: MemberId| {
         let member = view.roster.iter().find(|member| member.id == id);
         member.map_or_else(|| id.to_string(), |member| member.record.name.clone())
     };
-    if !travel.sent.is_empty() {
-        for (name, unit, help, value) in SENT {
-            let mut metric =
-                encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
-            for sent in &travel.sent {
-                let labels = [("to", name_of(sent.member))];
-                metric
-                    .encode_family(&labels)?
-                    .encode_counter::<NoLabelSet, _, u64>(&value(sent), None)?;
-            }
-        }
+    for (name, unit, help, value) in SENT {
+        let of_each = travel.sent.iter();
+        let of_each = of_each.map(|sent| ([("to", name_of(sent.member))], value(sent)));
+        sheet.counters(name, unit.as_ref(), help, of_each)?;
     }
-    if !travel.links.is_empty() {
-        let help = "Bytes of messages that were sent to a member, as they travelled, by kind";
-        let bytes = Some(&Unit::Bytes);
-        let mut metric = encoder.encode_descriptor("link", help, bytes, MetricType::Counter)?;
-        for link in &travel.links {
-            for (kind, sent) in [
-                ("entries", link.entries_bytes_total),
-                ("op_ids", link.op_ids_bytes_total),
-                ("heartbeats", link.heartbeats_bytes_total),
-            ] {
-                let labels = [("to", name_of(link.member)), ("kind", kind.to_owned())];
-                metric
-                    .encode_family(&labels)?
-                    .encode_counter::<NoLabelSet, _, u64>(&sent, None)?;
-            }
-        }
-    }
-    if !travel.fallbacks.is_empty() {
-        let help = "How often a proxy was left for a while, by reason";
-        let mut metric =
-            encoder.encode_descriptor("proxy_fallbacks", help, None, MetricType::Counter)?;
-        for fallback in &travel.fallbacks {
-            let labels = [
-                ("proxy", name_of(fallback.proxy)),
-                ("reason", fallback.reason.clone()),
-            ];
-            metric
-                .encode_family(&labels)?
-                .encode_counter::<NoLabelSet, _, u64>(&fallback.times_total, None)?;
-        }
-    }
-    Ok(())
+    let links = travel.links.iter().flat_map(|link| {
+        let by_kind = [
+            ("entries", link.entries_bytes_total),
+            ("op_ids", link.op_ids_bytes_total),
+            ("heartbeats", link.heartbeats_bytes_total),
+        ];
+        by_kind.map(|(kind, sent)| {
+            let labels = [("to", name_of(link.member)), ("kind", kind.to_owned())];
+            (labels, sent)
+        })
+    });
+    sheet.counters(
+        "link",
+        Some(&Unit::Bytes),
+        "Bytes of messages that were sent to a member, as they travelled, by kind",
+        links,
+    )?;
+    let fallbacks = travel.fallbacks.iter().map(|fallback| {
+        let labels = [
+            ("proxy", name_of(fallback.proxy)),
+            ("reason", fallback.reason.clone()),
+        ];
+        (labels, fallback.times_total)
+    });
+    sheet.counters(
+        "proxy_fallbacks",
+        None,
+        "How often a proxy was left for a while, by reason",
+        fallbacks,
+    )
 }

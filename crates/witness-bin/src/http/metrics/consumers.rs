@@ -2,10 +2,9 @@
 
 use std::fmt::Error;
 
-use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
+use crate::openmetrics::Sheet;
 use crate::status::{ConsumerView, MemberView};
 
 /// A gauge of each consumer: its name, its help, its value.
@@ -25,29 +24,25 @@ const BYTES: [Gauge; 2] = [
 ];
 
 /// Writes them; nothing for a member without a binlog server.
-pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, view: &MemberView) -> Result<(), Error> {
+pub(super) fn write(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
     let Some(consumers) = &view.consumers else {
         return Ok(());
     };
-    let help = "Consumers that are attached to the binlog server";
-    encoder
-        .encode_descriptor("consumers", help, None, MetricType::Gauge)?
-        .encode_gauge(&(consumers.len() as f64))?;
-    if consumers.is_empty() {
-        return Ok(());
-    }
+    sheet.gauge(
+        "consumers",
+        None,
+        "Consumers that are attached to the binlog server",
+        consumers.len() as f64,
+    )?;
     for (name, help, value) in BYTES {
-        let bytes = Some(&Unit::Bytes);
-        let mut metric = encoder.encode_descriptor(name, help, bytes, MetricType::Gauge)?;
-        for consumer in consumers {
+        let of_each = consumers.iter().map(|consumer| {
             let labels = [
                 ("consumer", consumer.name.as_str()),
                 ("address", consumer.address.as_str()),
             ];
-            metric
-                .encode_family(&labels)?
-                .encode_gauge(&(value(consumer) as f64))?;
-        }
+            (labels, value(consumer) as f64)
+        });
+        sheet.gauges(name, Some(&Unit::Bytes), help, of_each)?;
     }
     Ok(())
 }

@@ -1,0 +1,117 @@
+//! Metrics in OpenMetrics' text form, written from values at each scrape.
+
+use std::fmt::Error;
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+/// What Prometheus asks for and reads.
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The answer to a scrape.
+pub(crate) fn page(registry: &Registry) -> Response {
+    let mut text = String::new();
+    match encode(&mut text, registry) {
+        Ok(()) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+/// Where the metrics of one scrape are written. Names are without the registry's prefix and without the suffixes of unit and
+/// type.
+pub(crate) struct Sheet<'a, 'e>(&'a mut DescriptorEncoder<'e>);
+
+impl<'a, 'e> Sheet<'a, 'e> {
+    pub(crate) fn new(encoder: &'a mut DescriptorEncoder<'e>) -> Self {
+        Self(encoder)
+    }
+
+    pub(crate) fn gauge(
+        &mut self,
+        name: &str,
+        unit: Option<&Unit>,
+        help: &str,
+        value: f64,
+    ) -> Result<(), Error> {
+        self.0
+            .encode_descriptor(name, help, unit, MetricType::Gauge)?
+            .encode_gauge(&value)
+    }
+
+    /// 1 or 0.
+    pub(crate) fn yes(&mut self, name: &str, help: &str, value: bool) -> Result<(), Error> {
+        self.gauge(name, None, help, f64::from(u8::from(value)))
+    }
+
+    pub(crate) fn counter(
+        &mut self,
+        name: &str,
+        unit: Option<&Unit>,
+        help: &str,
+        value: u64,
+    ) -> Result<(), Error> {
+        self.0
+            .encode_descriptor(name, help, unit, MetricType::Counter)?
+            .encode_counter::<NoLabelSet, _, u64>(&value, None)
+    }
+
+    /// Says what something is, in labels.
+    pub(crate) fn info(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: &impl EncodeLabelSet,
+    ) -> Result<(), Error> {
+        self.0
+            .encode_descriptor(name, help, None, MetricType::Info)?
+            .encode_info(labels)
+    }
+
+    /// A gauge with labels; left out where there is no value.
+    pub(crate) fn gauges<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        unit: Option<&Unit>,
+        help: &str,
+        values: impl IntoIterator<Item = (L, f64)>,
+    ) -> Result<(), Error> {
+        let mut values = values.into_iter().peekable();
+        if values.peek().is_none() {
+            return Ok(());
+        }
+        let mut metric = self
+            .0
+            .encode_descriptor(name, help, unit, MetricType::Gauge)?;
+        for (labels, value) in values {
+            metric.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
+    /// A counter with labels; left out where there is no value.
+    pub(crate) fn counters<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        unit: Option<&Unit>,
+        help: &str,
+        values: impl IntoIterator<Item = (L, u64)>,
+    ) -> Result<(), Error> {
+        let mut values = values.into_iter().peekable();
+        if values.peek().is_none() {
+            return Ok(());
+        }
+        let mut metric = self
+            .0
+            .encode_descriptor(name, help, unit, MetricType::Counter)?;
+        for (labels, value) in values {
+            metric
+                .encode_family(&labels)?
+                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+        Ok(())
+    }
+}
