@@ -1,6 +1,8 @@
 //! `witness status`: asks every member of the configuration and shows the ring.
 
 mod explained;
+mod mysqld_cell;
+mod span;
 mod table;
 mod travel_tree;
 

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::travel_tree;
+use super::span::span;
+use super::{mysqld_cell, travel_tree};
 use crate::status::{MemberReport, MemberView, QuorumView, RingReport};
 use crate::terminal::Table;
 
@@ -19,7 +20,7 @@ pub(super) fn page(report: &RingReport, colours: bool) -> String {
         "Log_end",
         "Committed",
         "Lag",
-        "Protected",
+        "Mysqld",
         "Uptime",
     ]);
     for member in &report.members {
@@ -72,10 +73,6 @@ fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
         Some(view) => {
             let op_id =
                 |op_id: Option<raft_types::OpId>| op_id.map_or_else(missing, |o| o.to_string());
-            let protected = view.mysql.as_ref().map(|mysql| match mysql.protected {
-                true => "yes".to_owned(),
-                false => "no".to_owned(),
-            });
             cells.extend([
                 role(view, report),
                 view.term.to_string(),
@@ -84,7 +81,7 @@ fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
                 member
                     .lag_entries
                     .map_or_else(missing, |lag| lag.to_string()),
-                protected.unwrap_or_else(missing),
+                view.mysql.as_ref().map_or_else(missing, mysqld_cell::cell),
                 span(view.uptime_seconds),
             ]);
         }
@@ -173,6 +170,7 @@ fn notes(member: &MemberReport) -> Vec<String> {
     }
     if let Some(mysql) = &view.mysql {
         notes.extend(mysql.trouble.clone());
+        notes.extend(mysqld_cell::wait(mysql));
         notes.extend(mysql.giving_way.clone());
         if view.serving && !mysql.protected {
             notes.extend(
@@ -184,18 +182,6 @@ fn notes(member: &MemberReport) -> Vec<String> {
         }
     }
     notes
-}
-
-/// A span of time in its two largest units.
-fn span(seconds: f64) -> String {
-    let whole = seconds.max(0.0) as u64;
-    let (days, hours, minutes) = (whole / 86_400, whole / 3_600 % 24, whole / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{whole}s"),
-        (0, 0, _) => format!("{minutes}m{:02}s", whole % 60),
-        (0, _, _) => format!("{hours}h{minutes:02}m"),
-        _ => format!("{days}d{hours:02}h"),
-    }
 }
 
 #[cfg(test)]
@@ -234,9 +220,9 @@ mod tests {
         });
         let report = RingReport::new("orders", answers.into());
         let expected = "\
-Id  Name       Region  Kind      Role      Term  Log_end  Committed  Lag  Protected  Uptime
- 1  db-1       north   database  leader       3     3.42       3.42    0  yes           12s
- 2  witness-1  north   witness   follower     3     3.42       3.42    0  -             12s
+Id  Name       Region  Kind      Role      Term  Log_end  Committed  Lag  Mysqld   Uptime
+ 1  db-1       north   database  leader       3     3.42       3.42    0  primary     12s
+ 2  witness-1  north   witness   follower     3     3.42       3.42    0  -           12s
 
 The quorum answers, `db-1` leads ring `orders`
 ";
@@ -263,20 +249,6 @@ The quorum answers, `db-1` leads ring `orders`
             "witness-1: no answer: connection refused\n",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
-        }
-    }
-
-    #[test]
-    fn spans_have_two_units() {
-        let cases = [
-            (0.9, "0s"),
-            (59.0, "59s"),
-            (61.0, "1m01s"),
-            (3_720.0, "1h02m"),
-            (90_000.0, "1d01h"),
-        ];
-        for (seconds, expected) in cases {
-            assert_eq!(span(seconds), expected);
         }
     }
 }
