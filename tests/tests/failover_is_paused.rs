@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::ring::{HttpAnswer, http_post_with_token};
+use testkit::ring::{HttpAnswer, http_order};
 use witness_tests::Replicaset;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -85,7 +85,7 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
 }
 
 fn post(set: &Replicaset, member: usize, path: &str, token: &str) -> HttpAnswer {
-    http_post_with_token(set.ring.http(member), path, token).unwrap()
+    http_order(set.ring.http(member), path, token, "").unwrap()
 }
 
 fn write(set: &Replicaset, member: usize, id: u32) {

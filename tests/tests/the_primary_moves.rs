@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use testkit::ring::{HttpAnswer, http_order};
 use witness_tests::{ClientWriters, Replicaset, WrittenRows};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -35,6 +36,50 @@ fn a_second_database_follows_and_can_be_promoted_and_demoted() {
     set.equal("acked", SOON).unwrap();
     let rows = set.client(3).value("SELECT COUNT(*) FROM acked.rows");
     assert_eq!(rows.unwrap(), "3");
+}
+
+#[test]
+fn a_switchover_is_ordered_over_http() {
+    const TOKEN: &str = "an-operators-token";
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, TOKEN).unwrap();
+    let set = Replicaset::launch_with(2, |options| {
+        options.with("http", format!("token_file = {token:?}"))
+    })
+    .unwrap();
+    set.follows(3, SOON).unwrap();
+    let order = |member: usize, body: &str| -> HttpAnswer {
+        http_order(set.ring.http(member), "/switchover", TOKEN, body).unwrap()
+    };
+    // What is not understood, or is not so, changes nothing.
+    let stranger = http_order(set.ring.http(0), "/switchover", "guessed", "{}").unwrap();
+    let refused = [
+        (stranger, 401),
+        (order(0, "{}"), 400),
+        (order(0, r#"{"candidate": "db-9"}"#), 412),
+        (order(0, r#"{"leader": "db-2", "candidate": "db-1"}"#), 412),
+        (order(0, r#"{"candidate": "db-1"}"#), 412),
+        (order(3, r#"{"candidate": "db-2"}"#), 503),
+    ];
+    for (answer, expected) in refused {
+        assert_eq!(answer.status, expected, "{answer:?}");
+        assert_eq!(answer.json().unwrap()["ok"], false, "{answer:?}");
+    }
+    assert_eq!(set.primary(SOON).unwrap(), 0);
+
+    let clients = ClientWriters::start(&set, 4, 0);
+    clients.wait_for_more(100, SOON).unwrap();
+    let done = order(0, r#"{"leader": "db-1", "candidate": "db-2"}"#);
+    assert_eq!(done.status, 200, "{done:?}");
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+    clients.wait_for_more(100, SOON).unwrap();
+    let gone = order(0, r#"{"candidate": "db-2"}"#);
+    assert_eq!(gone.status, 503, "{gone:?}");
+    let leader = done.json().unwrap()["leader"].clone();
+    assert_eq!(gone.json().unwrap()["leader"], leader, "{gone:?}");
+    let written = clients.finish().unwrap();
+    nothing_is_lost(&set, &written);
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub use binary::{
 };
 pub use child_server::ChildServer;
 pub use far_ring::{FarMember, FarRing, FarRingOptions};
-pub use http::{HttpAnswer, http_get, http_get_within, http_post, http_post_with_token};
+pub use http::{HttpAnswer, http_get, http_get_within, http_order, http_post};
 pub use log_files::{FirstDifference, LogFiles};
 pub use options::{BINLOG_PASSWORD, BINLOG_USER, Beside, RingOptions};
 

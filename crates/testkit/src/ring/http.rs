@@ -7,6 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 const LIMIT: Duration = Duration::from_secs(5);
+/// A promotion takes less than a second, and longer on a machine that is busy.
+const ORDER_LIMIT: Duration = Duration::from_secs(30);
 
 /// A member's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +34,7 @@ impl HttpAnswer {
 /// # Errors
 /// When nobody answers within some seconds.
 pub fn http_get(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
-    request("GET", address, path, LIMIT, "")
+    request("GET", address, path, LIMIT)
 }
 
 /// The same with another limit.
@@ -40,7 +42,7 @@ pub fn http_get(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
 /// # Errors
 /// When nobody answers within it.
 pub fn http_get_within(address: SocketAddr, path: &str, limit: Duration) -> Result<HttpAnswer> {
-    request("GET", address, path, limit, "")
+    request("GET", address, path, limit)
 }
 
 /// A POST request without a body, on a connection of its own.
@@ -48,31 +50,37 @@ pub fn http_get_within(address: SocketAddr, path: &str, limit: Duration) -> Resu
 /// # Errors
 /// When nobody answers within some seconds.
 pub fn http_post(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
-    request("POST", address, path, LIMIT, "")
+    request("POST", address, path, LIMIT)
 }
 
-/// The same with a token.
+/// An order: a POST request with a token and a body.
 ///
 /// # Errors
-/// When nobody answers within some seconds.
-pub fn http_post_with_token(address: SocketAddr, path: &str, token: &str) -> Result<HttpAnswer> {
-    let header = format!("Authorization: Bearer {token}\r\n");
-    request("POST", address, path, LIMIT, &header)
+/// When nobody answers within half a minute.
+pub fn http_order(address: SocketAddr, path: &str, token: &str, body: &str) -> Result<HttpAnswer> {
+    let rest = format!("Authorization: Bearer {token}\r\n\r\n{body}");
+    exchange("POST", address, path, ORDER_LIMIT, body.len(), &rest)
 }
 
-fn request(
+fn request(method: &str, address: SocketAddr, path: &str, limit: Duration) -> Result<HttpAnswer> {
+    exchange(method, address, path, limit, 0, "\r\n")
+}
+
+/// `rest` is everything behind the headers that every request has.
+fn exchange(
     method: &str,
     address: SocketAddr,
     path: &str,
     limit: Duration,
-    header: &str,
+    length: usize,
+    rest: &str,
 ) -> Result<HttpAnswer> {
     let mut stream = TcpStream::connect_timeout(&address, limit)?;
     stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(Some(limit))?;
     write!(
         stream,
-        "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: 0\r\n{header}\r\n"
+        "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: {length}\r\n{rest}"
     )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

@@ -23,6 +23,9 @@ pub struct Refusal {
     /// Who leads, when the member that was asked does not and the command is for the leader.
     #[serde(default)]
     pub leader: Option<MemberId>,
+    /// Something else is under way, behind which the same command may be given again.
+    #[serde(default)]
+    pub busy: bool,
 }
 
 impl Refusal {
@@ -33,6 +36,15 @@ impl Refusal {
             what: what.into(),
             advice: advice.into(),
             leader: None,
+            busy: false,
+        }
+    }
+
+    /// Something else is under way.
+    fn busy(error: &impl ToString) -> Self {
+        Self {
+            busy: true,
+            ..Self::new(Exit::Refused, error.to_string(), "")
         }
     }
 
@@ -73,6 +85,7 @@ impl From<PromotionRefusal> for Refusal {
     fn from(refusal: PromotionRefusal) -> Self {
         let (exit, advice) = match refusal {
             PromotionRefusal::Target(target) => return target.into(),
+            PromotionRefusal::Busy => return Self::busy(&refusal),
             PromotionRefusal::NotServing(_) => (Exit::NoQuorum, BRING_BACK),
             PromotionRefusal::NoHeir(_) => (Exit::Refused, LOOK),
             PromotionRefusal::MockElectionLost(_) => (
@@ -120,6 +133,7 @@ impl From<RosterError> for Refusal {
         let (exit, advice) = match error {
             RosterError::NotLeader { leader } => return Self::not_leader(leader),
             RosterError::Move(error) => return error.into(),
+            RosterError::Busy => return Self::busy(&error),
             RosterError::NotServing(_) => (Exit::NoQuorum, BRING_BACK),
             _ => (Exit::Refused, ""),
         };
@@ -134,9 +148,8 @@ impl From<PauseError> for Refusal {
             PauseError::Move(error) => return error.into(),
             PauseError::NotServing(_) => (Exit::NoQuorum, BRING_BACK),
             PauseError::NotPaused => (Exit::Refused, "there is nothing to do"),
-            PauseError::NoPrimary(_) | PauseError::TooLong { .. } | PauseError::Busy => {
-                (Exit::Refused, "")
-            }
+            PauseError::Busy => return Self::busy(&error),
+            PauseError::NoPrimary(_) | PauseError::TooLong { .. } => (Exit::Refused, ""),
         };
         Self::new(exit, error.to_string(), advice)
     }

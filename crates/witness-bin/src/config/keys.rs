@@ -557,7 +557,7 @@ pub const KEYS: &[Key] = &[
         Kind::File,
         Value("\"\""),
         "",
-        "File with the token that orders over HTTP (`POST /pause`, `POST /resume`) have to bring. Empty: no orders over HTTP.",
+        "File with the token that orders over HTTP (`POST /pause`, `/resume`, `/switchover`) have to bring. Empty: no orders over HTTP.",
     ),
     key(
         "hooks.on_primary",

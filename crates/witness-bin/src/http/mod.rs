@@ -22,7 +22,7 @@ use crate::openmetrics;
 use crate::status::{Question, ViewSource, answer};
 
 pub use metrics::{FlushMetrics, registry};
-pub use orders::{OrderDesk, RingOrders};
+pub use orders::{OrderDesk, OrderTaker};
 
 /// What the endpoints are served from.
 #[derive(Clone)]
@@ -71,6 +71,7 @@ impl Endpoints {
             .route("/metrics", get(metrics))
             .route("/pause", post(orders::pause))
             .route("/resume", post(orders::resume))
+            .route("/switchover", post(orders::switchover))
             .fallback(unknown)
             .with_state(self)
     }
@@ -153,7 +154,7 @@ async fn metrics(State(endpoints): State<Endpoints>) -> Response {
 }
 
 async fn unknown() -> Response {
-    let known = "/liveness /readiness /health /primary /read-write /replica /witness /status /cluster /metrics, and by POST /pause /resume";
+    let known = "/liveness /readiness /health /primary /read-write /replica /witness /status /cluster /metrics, and by POST /pause /resume /switchover";
     (
         StatusCode::NOT_FOUND,
         Json(json!({ "reason": format!("no such page; there are {known}") })),

@@ -1,5 +1,6 @@
 //! What may be ordered over HTTP: by POST, with the token of `http.token_file`, and on the member that leads. The status code
-//! is the answer: 200 done, 401 and 403 not allowed, 409 something else is under way, 412 refused, 503 not the leader.
+//! is the answer: 200 done, 401 and 403 not allowed, 409 something else is under way, 412 refused, 503 not the leader, 504 not
+//! known whether it was done.
 
 use std::sync::Arc;
 
@@ -7,35 +8,37 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use consensus::{PauseError, PauseWish, RingPause};
+use consensus::PauseWish;
 use futures::future::BoxFuture;
-use raft_types::OpId;
+use raft_types::MemberId;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::Endpoints;
+use crate::admin::{CommandResult, OperatorCommand, Refusal};
+use crate::status::MemberView;
+use crate::terminal::Exit;
 
 /// Who carries orders out.
-pub trait RingOrders: Send + Sync + 'static {
-    /// Pauses failover.
-    fn pause(&self, wish: PauseWish) -> BoxFuture<'_, Result<(RingPause, OpId), PauseError>>;
-
-    /// Ends the pause.
-    fn resume(&self) -> BoxFuture<'_, Result<(RingPause, OpId), PauseError>>;
+pub trait OrderTaker: Send + Sync + 'static {
+    /// Carries an order out, also when nobody waits for its end any more.
+    fn order(&self, command: OperatorCommand)
+    -> BoxFuture<'static, Result<CommandResult, Refusal>>;
 }
 
 /// Orders and the token that they need.
 #[derive(Clone)]
 pub struct OrderDesk {
-    orders: Arc<dyn RingOrders>,
+    taker: Arc<dyn OrderTaker>,
     token: Option<Arc<str>>,
 }
 
 impl OrderDesk {
     /// Without a token nobody may order anything.
-    pub fn new(orders: Arc<dyn RingOrders>, token: Option<String>) -> Self {
+    pub fn new(taker: Arc<dyn OrderTaker>, token: Option<String>) -> Self {
         Self {
-            orders,
+            taker,
             token: token.map(Arc::from),
         }
     }
@@ -83,14 +86,10 @@ pub(super) async fn pause(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    if let Err(refused) = endpoints.orders.allows(&headers) {
-        return no(refused.0, refused.1);
+    if let Err((code, why)) = endpoints.orders.allows(&headers) {
+        return no(code, why);
     }
-    let body = match body.is_empty() {
-        true => Ok(PauseBody::default()),
-        false => serde_json::from_slice::<PauseBody>(&body),
-    };
-    let body = match body {
+    let body = match read::<PauseBody>(&body) {
         Ok(body) if body.for_seconds != Some(0) => body,
         Ok(_) => {
             return no(
@@ -98,79 +97,138 @@ pub(super) async fn pause(
                 "for_seconds is 0; leave it out for a pause without an end",
             );
         }
-        Err(error) => return no(StatusCode::BAD_REQUEST, &error.to_string()),
+        Err(why) => return no(StatusCode::BAD_REQUEST, &why),
     };
     let wish = PauseWish {
         for_seconds: body.for_seconds,
         by: body.by.unwrap_or_else(|| "somebody over HTTP".to_owned()),
         reason: body.reason,
     };
-    tracing::info!(target: "audit", "ordered over HTTP: a pause of failover: {wish:?}");
-    answered(
-        "a pause of failover",
-        endpoints.orders.orders.pause(wish).await,
-    )
+    endpoints.carry_out(OperatorCommand::Pause { wish }).await
 }
 
 pub(super) async fn resume(State(endpoints): State<Endpoints>, headers: HeaderMap) -> Response {
-    if let Err(refused) = endpoints.orders.allows(&headers) {
-        return no(refused.0, refused.1);
+    if let Err((code, why)) = endpoints.orders.allows(&headers) {
+        return no(code, why);
     }
-    tracing::info!(target: "audit", "ordered over HTTP: the end of the pause");
-    answered(
-        "the end of the pause",
-        endpoints.orders.orders.resume().await,
-    )
+    endpoints.carry_out(OperatorCommand::Resume).await
+}
+
+/// The body of `POST /switchover`; members by their names.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SwitchoverBody {
+    /// Who leads, as whoever orders believes.
+    leader: Option<String>,
+    /// Who is to lead.
+    candidate: Option<String>,
+    #[serde(default)]
+    force: bool,
+}
+
+pub(super) async fn switchover(
+    State(endpoints): State<Endpoints>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    if let Err((code, why)) = endpoints.orders.allows(&headers) {
+        return no(code, why);
+    }
+    let body = match read::<SwitchoverBody>(&body) {
+        Ok(body) => body,
+        Err(why) => return no(StatusCode::BAD_REQUEST, &why),
+    };
+    let force = body.force;
+    match chosen(&body, &endpoints.source.view()) {
+        Ok(to) => {
+            let order = OperatorCommand::Promote { to, force };
+            endpoints.carry_out(order).await
+        }
+        Err((code, why)) => no(code, &why),
+    }
+}
+
+/// The member that is meant, if what is said of the ring is so.
+fn chosen(body: &SwitchoverBody, view: &MemberView) -> Result<MemberId, (StatusCode, String)> {
+    let named = |name: &str| {
+        let seat = view.roster.iter().find(|seat| seat.record.name == name);
+        seat.map(|seat| seat.id).ok_or_else(|| {
+            let why = format!("the ring has no member `{name}`; GET /cluster names them");
+            (StatusCode::PRECONDITION_FAILED, why)
+        })
+    };
+    let Some(candidate) = &body.candidate else {
+        let why = "say who is to lead: {\"candidate\": \"NAME\"}".to_owned();
+        return Err((StatusCode::BAD_REQUEST, why));
+    };
+    if let Some(leader) = &body.leader
+        && view.leader.is_some()
+        && view.leader != Some(named(leader)?)
+    {
+        let why = format!("`{leader}` does not lead; GET /cluster says who does");
+        return Err((StatusCode::PRECONDITION_FAILED, why));
+    }
+    named(candidate)
+}
+
+impl Endpoints {
+    async fn carry_out(&self, command: OperatorCommand) -> Response {
+        match self.orders.taker.order(command).await {
+            Ok(
+                CommandResult::Paused { paused, entry } | CommandResult::Resumed { paused, entry },
+            ) => Json(json!({ "ok": true, "pause": paused, "entry": entry })).into_response(),
+            Ok(CommandResult::Promoted(promoted)) => {
+                let (leader, term) = (promoted.leader, promoted.term);
+                Json(json!({ "ok": true, "leader": leader, "term": term })).into_response()
+            }
+            Ok(_) => Json(json!({ "ok": true })).into_response(),
+            Err(refusal) => {
+                let detail = json!({
+                    "ok": false,
+                    "reason": refusal.what,
+                    "advice": refusal.advice,
+                    "leader": refusal.leader,
+                });
+                (code_of(&refusal), Json(detail)).into_response()
+            }
+        }
+    }
+}
+
+/// An empty body is one in which everything is left out.
+fn read<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, String> {
+    if body.is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_slice(body).map_err(|error| error.to_string())
 }
 
 fn no(code: StatusCode, reason: &str) -> Response {
     (code, Json(json!({ "ok": false, "reason": reason }))).into_response()
 }
 
-fn answered(what: &str, outcome: Result<(RingPause, OpId), PauseError>) -> Response {
-    match outcome {
-        Ok((paused, entry)) => {
-            tracing::info!(target: "audit", "done: {what}: {paused:?}");
-            Json(json!({ "ok": true, "pause": paused, "entry": entry })).into_response()
-        }
-        Err(error) => {
-            tracing::warn!(target: "audit", "not done: {what}: {error}");
-            let leader = match &error {
-                PauseError::NotLeader { leader } => *leader,
-                _ => None,
-            };
-            let detail = json!({ "ok": false, "reason": error.to_string(), "leader": leader });
-            (code_of(&error), Json(detail)).into_response()
-        }
-    }
-}
-
-fn code_of(error: &PauseError) -> StatusCode {
-    match error {
-        PauseError::NotLeader { .. } | PauseError::NotServing(_) | PauseError::Move(_) => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
-        PauseError::Busy => StatusCode::CONFLICT,
-        PauseError::NoPrimary(_) | PauseError::NotPaused => StatusCode::PRECONDITION_FAILED,
-        PauseError::TooLong { .. } => StatusCode::BAD_REQUEST,
+fn code_of(refusal: &Refusal) -> StatusCode {
+    match refusal.exit {
+        _ if refusal.busy => StatusCode::CONFLICT,
+        Exit::NoQuorum => StatusCode::SERVICE_UNAVAILABLE,
+        Exit::Refused => StatusCode::PRECONDITION_FAILED,
+        Exit::Unknown => StatusCode::GATEWAY_TIMEOUT,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use raft_types::MemberId;
+    use consensus::{PauseError, PromotionError, PromotionRefusal};
 
     use super::*;
+    use crate::status::sample::database_leader;
 
     struct Nobody;
 
-    impl RingOrders for Nobody {
-        fn pause(&self, _: PauseWish) -> BoxFuture<'_, Result<(RingPause, OpId), PauseError>> {
-            Box::pin(std::future::ready(Err(PauseError::Busy)))
-        }
-
-        fn resume(&self) -> BoxFuture<'_, Result<(RingPause, OpId), PauseError>> {
-            Box::pin(std::future::ready(Err(PauseError::NotPaused)))
+    impl OrderTaker for Nobody {
+        fn order(&self, _: OperatorCommand) -> BoxFuture<'static, Result<CommandResult, Refusal>> {
+            Box::pin(std::future::ready(Err(PauseError::Busy.into())))
         }
     }
 
@@ -201,14 +259,35 @@ mod tests {
 
     #[test]
     fn the_code_is_the_answer() {
-        let codes = [
-            (PauseError::NotLeader { leader: None }, 503),
-            (PauseError::Busy, 409),
-            (PauseError::NotPaused, 412),
-            (PauseError::NoPrimary(MemberId(2)), 412),
+        let codes: [(Refusal, u16); 6] = [
+            (PauseError::NotLeader { leader: None }.into(), 503),
+            (PauseError::Busy.into(), 409),
+            (PromotionError::Refused(PromotionRefusal::Busy).into(), 409),
+            (PauseError::NotPaused.into(), 412),
+            (PauseError::NoPrimary(MemberId(2)).into(), 412),
+            (Refusal::new(Exit::Unknown, "who knows", ""), 504),
         ];
-        for (error, code) in codes {
-            assert_eq!(code_of(&error).as_u16(), code, "{error}");
+        for (refusal, code) in codes {
+            assert_eq!(code_of(&refusal).as_u16(), code, "{refusal:?}");
         }
+    }
+
+    #[test]
+    fn a_switchover_names_members_of_the_ring() {
+        let view = database_leader();
+        let chosen = |leader: Option<&str>, candidate: Option<&str>| {
+            let body = SwitchoverBody {
+                leader: leader.map(str::to_owned),
+                candidate: candidate.map(str::to_owned),
+                force: false,
+            };
+            chosen(&body, &view).map_err(|(code, _)| code.as_u16())
+        };
+        assert_eq!(chosen(None, Some("witness-1")), Ok(MemberId(2)));
+        assert_eq!(chosen(Some("db-1"), Some("witness-1")), Ok(MemberId(2)));
+        assert_eq!(chosen(Some("witness-1"), Some("db-1")), Err(412));
+        assert_eq!(chosen(Some("nobody"), Some("db-1")), Err(412));
+        assert_eq!(chosen(None, Some("nobody")), Err(412));
+        assert_eq!(chosen(Some("db-1"), None), Err(400));
     }
 }

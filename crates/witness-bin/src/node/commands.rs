@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use consensus::{Member, Party, PromotionPhase, PromotionProgress, RepairPlan};
+use futures::future::BoxFuture;
 use raft_types::{MemberId, MemberKind, MemberRecord, OpId};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -22,6 +23,7 @@ use super::purge_order;
 use super::ring_handle::{RingHandle, RotateError};
 use super::teller::{Teller, done_event};
 use crate::admin::{CommandEvent, CommandResult, OperatorCommand, PurgeReport, PurgeWish, Refusal};
+use crate::http::OrderTaker;
 use crate::status::{MemberView, ViewSource};
 use crate::terminal::Exit;
 
@@ -52,17 +54,51 @@ impl CommandDesk {
             stop,
         }
     }
+
+    fn work(&self, events: Teller) -> Work {
+        Work {
+            desk: self.desk.clone(),
+            tls: self.tls.clone(),
+            transport: self.transport,
+            events,
+        }
+    }
+}
+
+impl OrderTaker for CommandDesk {
+    fn order(
+        &self,
+        command: OperatorCommand,
+    ) -> BoxFuture<'static, Result<CommandResult, Refusal>> {
+        // Nobody hears what happens meanwhile.
+        let (events, _) = mpsc::channel(1);
+        let work = self.work(Teller(events));
+        let stop = self.stop.clone();
+        let carried_out = tokio::spawn(async move {
+            tokio::select! {
+                outcome = work.record("over HTTP", command) => outcome,
+                () = stop.cancelled() => Err(unknown("the member stops")),
+            }
+        });
+        Box::pin(async move {
+            let outcome = carried_out.await;
+            outcome.unwrap_or_else(|error| Err(unknown(&error.to_string())))
+        })
+    }
+}
+
+fn unknown(why: &str) -> Refusal {
+    Refusal::new(
+        Exit::Unknown,
+        format!("whether the order was carried out is not known: {why}"),
+        "look with `witness status`",
+    )
 }
 
 impl CommandSource for CommandDesk {
     fn command(&self, caller: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes> {
         let (events, receiver) = mpsc::channel(WAITING_EVENTS);
-        let work = Work {
-            desk: self.desk.clone(),
-            tls: self.tls.clone(),
-            transport: self.transport,
-            events: Teller(events),
-        };
+        let work = self.work(Teller(events));
         let stop = self.stop.clone();
         tokio::spawn(async move {
             tokio::select! {
@@ -85,7 +121,10 @@ struct Work {
 impl Work {
     async fn answer(&self, caller: Option<SocketAddr>, json: Bytes) {
         let outcome = match serde_json::from_slice::<OperatorCommand>(&json) {
-            Ok(command) => self.record(caller, command).await,
+            Ok(command) => {
+                let caller = caller.map_or_else(|| "unknown".to_owned(), |at| at.to_string());
+                self.record(&caller, command).await
+            }
             Err(error) => Err(Refusal::new(
                 Exit::Refused,
                 format!("this member does not know the command ({error})"),
@@ -103,22 +142,21 @@ impl Work {
     /// Leaves an audit line for what changes something.
     async fn record(
         &self,
-        caller: Option<SocketAddr>,
+        caller: &str,
         command: OperatorCommand,
     ) -> Result<CommandResult, Refusal> {
         let audited = command.changes_something();
         let what = command.to_string();
-        let caller = caller.map_or_else(|| "unknown".to_owned(), |caller| caller.to_string());
         if audited {
-            tracing::info!(target: "audit", %caller, "an operator orders {what}: {command:?}");
+            tracing::info!(target: "audit", caller, "an operator orders {what}: {command:?}");
         }
         let outcome = self.carry_out(command).await;
         match &outcome {
             Ok(result) if audited => {
-                tracing::info!(target: "audit", %caller, "done: {what}: {result:?}");
+                tracing::info!(target: "audit", caller, "done: {what}: {result:?}");
             }
             Err(refusal) if audited => {
-                tracing::warn!(target: "audit", %caller, "not done: {what}: {}", refusal.what);
+                tracing::warn!(target: "audit", caller, "not done: {what}: {}", refusal.what);
             }
             _ => {}
         }

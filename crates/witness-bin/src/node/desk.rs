@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use binlog_store::LogHandle;
-use consensus::{IdentityBook, LogOrigin, Member, PauseError, PauseWish, RingPause};
+use consensus::{IdentityBook, LogOrigin, Member};
 use futures::future::BoxFuture;
-use raft_types::{OpId, RingId, UnixSeconds};
+use raft_types::{RingId, UnixSeconds};
 use tokio::sync::{mpsc, oneshot};
 
 use super::mysql::Steering;
@@ -17,7 +17,6 @@ use super::provisioning::Provisioner;
 use super::ring_handle::now_in_seconds;
 use crate::config::Config;
 use crate::hooks::HookFigures;
-use crate::http::RingOrders;
 use crate::status::{
     ActivityView, ConsumerView, LogView, MemberView, MysqlView, TravelView, ViewSource,
 };
@@ -236,25 +235,6 @@ impl transport::StatusSource for Desk {
         Box::pin(std::future::ready(json))
     }
 }
-
-impl RingOrders for Desk {
-    fn pause(&self, wish: PauseWish) -> BoxFuture<'_, Result<(RingPause, OpId), PauseError>> {
-        Box::pin(async move {
-            let member = self.raft().ok_or(NOT_YET)?;
-            member.pause(&wish).await
-        })
-    }
-
-    fn resume(&self) -> BoxFuture<'_, Result<(RingPause, OpId), PauseError>> {
-        Box::pin(async {
-            let member = self.raft().ok_or(NOT_YET)?;
-            member.resume().await
-        })
-    }
-}
-
-/// A member that does not take part in its ring yet knows nobody who leads.
-const NOT_YET: PauseError = PauseError::NotLeader { leader: None };
 
 fn lock<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // The value is replaced as a whole, so a panic elsewhere cannot have left half of one.

@@ -88,12 +88,9 @@ impl Node {
         let desk = Arc::new(Desk::new(config.clone(), book.clone()));
         let local = Arc::new(LocalMember::new(book.clone(), desk.clone()));
         let stop = CancellationToken::new();
-        local.take_commands(Arc::new(CommandDesk::new(
-            desk.clone(),
-            tls.clone(),
-            transport,
-            stop.clone(),
-        )));
+        let commands = CommandDesk::new(desk.clone(), tls.clone(), transport, stop.clone());
+        let commands = Arc::new(commands);
+        local.take_commands(commands.clone());
         let listener = listen("member.listen", &config.listen).await?;
         let server = serve(listener, local.clone(), tls.as_ref(), &transport)?;
         let node = Self {
@@ -111,7 +108,7 @@ impl Node {
             ring: Mutex::new(None),
             _lock: lock,
         };
-        node.serve_http().await?;
+        node.serve_http(commands).await?;
         Ok(node)
     }
 
@@ -373,7 +370,7 @@ impl Node {
         }
     }
 
-    async fn serve_http(&self) -> Result<(), NodeError> {
+    async fn serve_http(&self, orders: Arc<CommandDesk>) -> Result<(), NodeError> {
         let Some(address) = &self.config.http_listen else {
             return Ok(());
         };
@@ -387,7 +384,7 @@ impl Node {
         let endpoints = Endpoints::new(
             self.desk.clone(),
             registry(self.desk.clone(), &self.flushes),
-            OrderDesk::new(self.desk.clone(), token),
+            OrderDesk::new(orders, token),
         );
         let stop = self.stop.clone();
         self.spawn(async move {
