@@ -23,7 +23,15 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
     })
     .unwrap();
     set.follows(3, SOON).unwrap();
-    assert!(status(&set).contains("The quorum answers"));
+    assert_eq!(set.primary(SOON).unwrap(), 0);
+    let told = status(&set);
+    assert!(told.contains("The quorum answers"), "{told}");
+    let is = |name: &str, what: &str| {
+        let mut lines = told.lines();
+        lines.any(|line| line.contains(name) && line.contains(what))
+    };
+    assert!(is("db-1", " primary "), "{told}");
+    assert!(is("db-2", " following "), "{told}");
 
     order(&set, &["pause", "--for", "1h", "--reason", "new disks"]);
     let told = status(&set);
