@@ -229,6 +229,10 @@ impl Work {
         to: MemberId,
         force: bool,
     ) -> Result<CommandResult, Refusal> {
+        // Who leads knows better whether the target is fit: it may be the one that leads.
+        if member.leadership_now().leading_term().is_none() {
+            return Err(Refusal::not_leader(member.status().ring_view.leader));
+        }
         if !force {
             self.fit_to_be_promoted(member, to).await?;
         }
