@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use consensus::PauseWish;
@@ -61,6 +62,23 @@ impl OrderDesk {
     }
 }
 
+/// The endpoints, for a request that brings the token; any other is answered before its body is looked at.
+pub(super) struct Allowed(Endpoints);
+
+impl FromRequestParts<Endpoints> for Allowed {
+    type Rejection = Response;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        endpoints: &Endpoints,
+    ) -> Result<Self, Response> {
+        match endpoints.orders.allows(&parts.headers) {
+            Ok(()) => Ok(Self(endpoints.clone())),
+            Err((code, why)) => Err(no(code, why)),
+        }
+    }
+}
+
 /// Compares in a time that does not tell how much of it is the same.
 fn same(given: &[u8], expected: &[u8]) -> bool {
     let different = given
@@ -81,14 +99,7 @@ struct PauseBody {
     reason: String,
 }
 
-pub(super) async fn pause(
-    State(endpoints): State<Endpoints>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    if let Err((code, why)) = endpoints.orders.allows(&headers) {
-        return no(code, why);
-    }
+pub(super) async fn pause(Allowed(endpoints): Allowed, body: Bytes) -> Response {
     let body = match read::<PauseBody>(&body) {
         Ok(body) if body.for_seconds != Some(0) => body,
         Ok(_) => {
@@ -107,10 +118,7 @@ pub(super) async fn pause(
     endpoints.carry_out(OperatorCommand::Pause { wish }).await
 }
 
-pub(super) async fn resume(State(endpoints): State<Endpoints>, headers: HeaderMap) -> Response {
-    if let Err((code, why)) = endpoints.orders.allows(&headers) {
-        return no(code, why);
-    }
+pub(super) async fn resume(Allowed(endpoints): Allowed) -> Response {
     endpoints.carry_out(OperatorCommand::Resume).await
 }
 
@@ -126,14 +134,7 @@ struct SwitchoverBody {
     force: bool,
 }
 
-pub(super) async fn switchover(
-    State(endpoints): State<Endpoints>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    if let Err((code, why)) = endpoints.orders.allows(&headers) {
-        return no(code, why);
-    }
+pub(super) async fn switchover(Allowed(endpoints): Allowed, body: Bytes) -> Response {
     let body = match read::<SwitchoverBody>(&body) {
         Ok(body) => body,
         Err(why) => return no(StatusCode::BAD_REQUEST, &why),

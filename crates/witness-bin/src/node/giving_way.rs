@@ -125,12 +125,7 @@ impl GivingWayTask {
         let mut giving_way = GivingWay::new(self.patience);
         loop {
             tokio::time::sleep(TICK).await;
-            let seen = Seen {
-                leads: self.member.primacy_now().serving_term(),
-                paused: self.member.status().pause.is_some(),
-                health: (self.health)().unwrap_or(PrimaryHealth::Fit),
-            };
-            match giving_way.decide(&seen, Instant::now()) {
+            match giving_way.decide(&self.see(), Instant::now()) {
                 Verdict::Stay => self.tell(None),
                 Verdict::Wait { why, left } => self.tell(Some(format!(
                     "if another member's mysqld can be the primary, it gets the leadership in {} s: {why}",
@@ -141,6 +136,17 @@ impl GivingWayTask {
                     giving_way.attempted(given_away, Instant::now());
                 }
             }
+        }
+    }
+
+    /// Without a leadership nothing else is looked at.
+    fn see(&self) -> Seen {
+        let leads = self.member.primacy_now().serving_term();
+        let health = leads.and_then(|_| (self.health)());
+        Seen {
+            leads,
+            paused: leads.is_some() && self.member.status().pause.is_some(),
+            health: health.unwrap_or(PrimaryHealth::Fit),
         }
     }
 

@@ -9,11 +9,9 @@ const LAG_MS: u64 = 1_000;
 /// The cell of the table.
 pub(super) fn cell(mysql: &MysqlView) -> String {
     let of_a_role = || {
-        let role = mysql.role.split(':').next().unwrap_or_default();
-        match role {
+        match mysql.role.split(':').next().unwrap_or_default() {
+            _ if !mysql.applies => "closed",
             "primary" => "to be opened",
-            // `mysql.apply = "off"`
-            "nothing is applied to it" | "" => "closed",
             other => other,
         }
         .to_owned()
@@ -60,6 +58,10 @@ mod tests {
             state: "starting".to_owned(),
             ..with_role("unknown")
         };
+        let alone = MysqlView {
+            applies: false,
+            ..with_role("nothing is applied to it")
+        };
         let open = MysqlView {
             protected: false,
             ..primary.clone()
@@ -78,7 +80,7 @@ mod tests {
             ),
             (with_role("waiting: nobody leads"), "waiting"),
             (with_role("stopped: it has errant transactions"), "stopped"),
-            (with_role("nothing is applied to it"), "closed"),
+            (alone, "closed"),
         ] {
             assert_eq!(cell(&mysql), expected, "{mysql:?}");
         }
