@@ -97,6 +97,11 @@ pub(crate) async fn append(
     patience: Duration,
 ) -> Result<OpId, MoveError> {
     let began = Instant::now();
+    if let Some(newcomer) = newcomer_that_votes(&step) {
+        let reason =
+            format!("member {newcomer} would join with a vote; it joins without one first");
+        return Err(MoveError::Refused { reason });
+    }
     let membership = Membership::new(step.sets.clone(), step.members.clone());
     let membership = membership.map_err(|error| MoveError::Refused {
         reason: error.to_string(),
@@ -137,6 +142,14 @@ pub(crate) async fn append(
     }
 }
 
+/// A member that would get its vote in the very entry with which it joins. The proof that a repair of a lost quorum loses nothing
+/// counts on it that the next voters are among the present members.
+fn newcomer_that_votes(step: &MembershipStep) -> Option<MemberId> {
+    let present = step.base.membership();
+    let mut voters = step.sets.iter().flatten();
+    voters.find(|id| present.get_node(id).is_none()).copied()
+}
+
 /// Waits until the engine shows the membership of this entry, or a later one.
 async fn until_shown(raft: &Engine, op_id: OpId) {
     let mut changes = raft.server_metrics();
@@ -172,5 +185,34 @@ fn passing(error: ClientWriteError<TypeConfig>) -> Result<String, MoveError> {
         ClientWriteError::LogEntryDiscarded(forward) => Err(MoveError::NotLeader {
             leader: forward.leader_id,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_newcomer_has_no_vote_in_the_entry_with_which_it_joins() {
+        let members = |ids: &[u64]| -> BTreeMap<MemberId, MemberRecord> {
+            let records = ids
+                .iter()
+                .map(|id| (MemberId(*id), MemberRecord::default()));
+            records.collect()
+        };
+        let set =
+            |ids: &[u64]| -> BTreeSet<MemberId> { ids.iter().copied().map(MemberId).collect() };
+        let base = Membership::new(vec![set(&[1, 2])], members(&[1, 2, 3])).unwrap();
+        let step = |sets: VoterSets| MembershipStep {
+            term: Term(1),
+            base: StoredMembership::new(None, base.clone()),
+            sets,
+            members: members(&[1, 2, 3, 4]),
+        };
+        assert_eq!(newcomer_that_votes(&step(vec![set(&[1, 2, 3])])), None);
+        let with_four = step(vec![set(&[1, 2]), set(&[3, 4])]);
+        assert_eq!(newcomer_that_votes(&with_four), Some(MemberId(4)));
     }
 }

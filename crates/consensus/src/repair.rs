@@ -1,6 +1,25 @@
 //! The repair of a quorum that is lost for good: from what the members that can still be reached say of themselves, the
 //! decision which of them goes on, and what may be lost by it. Pure; an operator reads the plan and orders it carried out.
 //! It is never done by itself.
+//!
+//! # When nothing is lost
+//!
+//! What was acknowledged was committed by a leader in its own term, under the last membership of that leader's log. Two
+//! facts together prove that the longest log of those that answer, the survivor's, has all of it:
+//!
+//! 1. *Where every quorum has somebody who answers, nothing is missed.* A member that acknowledged an entry to the leader
+//!    that committed it keeps it, and all later leaders have it. So a log that ends at or behind the end of that member's
+//!    has it too.
+//! 2. *A membership is followed by another one only after it is committed* (`mover`). The survivor's log names the last
+//!    membership that is certainly committed, and perhaps one behind it. Behind either, an entry that nobody who answers has
+//!    seen can have been committed under that membership itself, or under one that followed it. To follow it, a membership has to be
+//!    committed under its own voter sets. If neither the last one nor any that the step rules allow directly behind it
+//!    ([`unseen_quorum`]) could be committed without those that answer, the row ends there: there is no second step
+//!    without a first.
+//!
+//! So the proof is asked for the two memberships that the survivor's log ends with, or for the last alone when somebody knows it
+//! to be committed. It does not ask which step a leader would have wanted: whatever an operator or a steward may have ordered,
+//! the rules for steps hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +31,7 @@ use crate::engine::{self, Engine};
 use crate::fault::Fault;
 use crate::impose::{ImposeError, impose};
 use crate::leadership::Term;
-use crate::quorum::{VoterSets, majority_of};
+use crate::quorum::{VoterSets, majority_of, unseen_quorum};
 
 /// What one member says of itself when a quorum may have to be repaired.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,16 +46,25 @@ pub struct MemberEvidence {
     pub committed: Option<OpId>,
     /// The membership that is in force in its log.
     pub membership: StoredMembership,
+    /// The last membership in its log that is certainly committed: that in force, or the one before it. None where it
+    /// could not say.
+    #[serde(default)]
+    pub settled: Option<StoredMembership>,
     /// Who leads, as far as it hears.
     pub leader: Option<MemberId>,
 }
 
 impl MemberEvidence {
     /// The evidence of a running member; `leader` is one that it has heard lately.
-    pub(crate) fn of(raft: &Engine, member: MemberId, leader: Option<MemberId>) -> Self {
+    pub(crate) async fn of(raft: &Engine, member: MemberId, leader: Option<MemberId>) -> Self {
+        // The engine's own word for it: a membership has another behind it only when it is committed.
+        let settled = raft.with_raft_state(|state| (**state.membership_state.committed()).clone());
+        // An engine that has stopped says nothing of it; its log is evidence all the same.
+        let settled = settled.await.ok();
         let role = engine::role(raft);
         let progress = engine::progress(raft);
         Self {
+            settled,
             member,
             term: role.term,
             log_end: progress.last_log,
@@ -48,10 +76,12 @@ impl MemberEvidence {
 }
 
 /// What may be lost by a repair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PossibleLoss {
     /// Entries after this one may have been acknowledged, and would be lost.
     pub after: Option<OpId>,
+    /// Voter sets that are in force, or may have followed, and of which nobody who answers had to be asked.
+    pub unseen: VoterSets,
 }
 
 /// How a quorum can be repaired.
@@ -164,7 +194,12 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
         )
     });
     let survivor = survivor.ok_or(RepairRefusal::NoEvidence)?;
-    let answering: BTreeSet<MemberId> = evidence.iter().map(|one| one.member).collect();
+    // A member without a log may have had one once: it is no evidence of what it acknowledged.
+    let answering: BTreeSet<MemberId> = evidence
+        .iter()
+        .filter(|one| !one.sets().is_empty())
+        .map(|one| one.member)
+        .collect();
     let sets = survivor.sets().to_vec();
     let missing_of = |set: &BTreeSet<MemberId>| set.difference(&answering).count();
     if sets
@@ -173,19 +208,20 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
     {
         return Err(RepairRefusal::NotLost);
     }
-    // What was acknowledged has a majority in every set. If in one of the sets the missing ones are none, it is among those
-    // that answer.
-    let proven = sets
+    let loss = unseen(survivor, evidence, &answering).map(|unseen| PossibleLoss {
+        after: survivor.log_end,
+        unseen,
+    });
+    let concerned = sets
         .iter()
-        .any(|set| missing_of(set) < majority_of(set.len()));
+        .chain(loss.iter().flat_map(|loss| &loss.unseen))
+        .flatten();
     let latest = evidence.iter().map(|one| one.term.0).max().unwrap_or(0);
     Ok(RepairPlan {
         survivor: survivor.member,
         log_end: survivor.log_end,
         term: Term(latest + TERM_LEAP),
-        missing: sets
-            .iter()
-            .flatten()
+        missing: concerned
             .copied()
             .filter(|id| !answering.contains(id))
             .collect(),
@@ -194,11 +230,41 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
             .filter(|one| one.committed > survivor.log_end)
             .map(|one| one.member)
             .collect(),
-        loss: (!proven).then_some(PossibleLoss {
-            after: survivor.log_end,
-        }),
+        loss,
         lost: sets,
     })
+}
+
+/// Voter sets under which something may have been committed that the survivor does not have; none: there cannot be any.
+fn unseen(
+    survivor: &MemberEvidence,
+    evidence: &[MemberEvidence],
+    answering: &BTreeSet<MemberId>,
+) -> Option<VoterSets> {
+    let last = &survivor.membership;
+    let members = |membership: &StoredMembership| -> BTreeSet<MemberId> {
+        membership.membership().nodes().map(|(id, _)| *id).collect()
+    };
+    let behind = |membership: &StoredMembership| {
+        let sets = membership.membership().get_joint_config();
+        unseen_quorum(sets, &members(membership), answering)
+    };
+    let found = behind(last);
+    // What one member knows to be committed is, also where the survivor has not heard of it yet.
+    let is_settled = evidence.iter().any(|one| {
+        let settled = one.settled.as_ref();
+        settled.is_some_and(|settled| settled.log_id() == last.log_id())
+    });
+    if found.is_some() || is_settled {
+        return found;
+    }
+    // The last one may never have been in force elsewhere: another may have followed the one before it.
+    match &survivor.settled {
+        // Before the first membership of all nothing is committed.
+        Some(before) if before.membership().get_joint_config().is_empty() => None,
+        Some(before) => behind(before),
+        None => Some(survivor.sets().to_vec()),
+    }
 }
 
 /// Whether the plan may be carried out, when the operator has accepted this loss.
@@ -206,7 +272,7 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
 /// # Errors
 /// [`RepairRefusal`] when a loss threatens that was not accepted.
 pub fn accept(plan: &RepairPlan, accepted: Option<OpId>) -> Result<(), RepairRefusal> {
-    match (plan.loss, accepted) {
+    match (&plan.loss, accepted) {
         (None, _) => Ok(()),
         (Some(loss), Some(_)) if loss.after == accepted => Ok(()),
         (Some(loss), Some(_)) => Err(RepairRefusal::OtherLoss {
@@ -263,6 +329,9 @@ impl MemberEvidence {
 }
 
 #[cfg(test)]
+mod proof_tests;
+
+#[cfg(test)]
 mod tests {
     use raft_types::LogId;
 
@@ -292,14 +361,30 @@ mod tests {
         let membership = Membership::new(sets, members).unwrap();
         let log_id = LogId::from(OpId::new(1, 0));
         let log_end = OpId::new(log_end.0, log_end.1);
+        let membership = StoredMembership::new(Some(log_id), membership);
         MemberEvidence {
             member: MemberId(id),
             term: Term(log_end.term),
             log_end: Some(log_end),
             committed: Some(OpId::new(log_end.term, log_end.index - 3)),
-            membership: StoredMembership::new(Some(log_id), membership),
+            settled: Some(membership.clone()),
+            membership,
             leader: None,
         }
+    }
+
+    /// The same, with the membership in force on its way: before it, `sets` are the last that are certainly committed.
+    fn on_its_way(mut one: MemberEvidence, sets: &[&[u64]]) -> MemberEvidence {
+        one.settled = member(one.member.0, (2, 90), sets).settled;
+        let membership = one.membership.membership().clone();
+        let log_id = LogId::from(OpId::new(2, 80));
+        one.membership = StoredMembership::new(Some(log_id), membership);
+        one
+    }
+
+    fn unseen_of(evidence: &[MemberEvidence]) -> Option<VoterSets> {
+        let plan = plan_repair(evidence).unwrap();
+        plan.loss.map(|loss| loss.unseen)
     }
 
     const A: &[&[u64]] = &[&[1, 2, 3]];
@@ -320,7 +405,8 @@ mod tests {
         assert_eq!(
             plan.loss,
             Some(PossibleLoss {
-                after: Some(OpId::new(2, 100))
+                after: Some(OpId::new(2, 100)),
+                unseen: vec![set(&[1, 2, 3])],
             })
         );
         let refusal = accept(&plan, None).unwrap_err().to_string();
@@ -354,15 +440,67 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_of_one_of_two_sets_proves_it() {
+    fn one_set_of_a_joint_quorum_may_have_gone_on_alone() {
+        // A promotion to region b failed behind {4 5 6}; {4 5 6} {1 2 3} is the last that 3 to 6 have seen. Then {1 2 3} was
+        // committed on 1 and 2, which acknowledged for hours, and died.
         let evidence = [
             member(3, (2, 90), A_AND_B),
             member(4, (2, 100), A_AND_B),
             member(5, (2, 100), A_AND_B),
+            member(6, (2, 100), A_AND_B),
         ];
+        assert_eq!(unseen_of(&evidence), Some(vec![set(&[1, 2, 3])]));
         let plan = plan_repair(&evidence).unwrap();
-        assert_eq!((plan.survivor, plan.loss), (MemberId(4), None));
+        assert_eq!(plan.missing, set(&[1, 2]));
+        assert!(accept(&plan, None).is_err());
+    }
+
+    #[test]
+    fn where_every_membership_that_may_have_followed_needs_one_who_answers_nothing_is_lost() {
+        // Of the four, three are needed, so that one who answers is among them; and of {4 5 6}, all answer.
+        let sets: &[&[u64]] = &[&[1, 2, 3, 7], &[4, 5, 6]];
+        let evidence = [3, 4, 5, 6, 7].map(|id| member(id, (2, 100), sets));
+        let plan = plan_repair(&evidence).unwrap();
+        assert_eq!(plan.loss, None);
         assert_eq!(accept(&plan, None), Ok(()));
+        // Alone, the four may have let one of theirs go.
+        let alone = evidence.map(|one| member(one.member.0, (2, 100), &[&[1, 2, 3, 7]]));
+        assert_eq!(unseen_of(&alone), Some(vec![set(&[1, 2, 7])]));
+    }
+
+    #[test]
+    fn a_membership_on_its_way_may_not_have_been_the_one_that_followed() {
+        // {4 5} {1 2 3} was on its way behind {4 5} when 5 died. It may have been 5 that led next, and let 4 go instead.
+        let joint: &[&[u64]] = &[&[4, 5], &[1, 2, 3]];
+        let sent = [1, 2, 3, 4].map(|id| on_its_way(member(id, (2, 100), joint), &[&[4, 5]]));
+        assert_eq!(unseen_of(&sent), Some(vec![set(&[5])]));
+        // One member knows that it came about. Neither set of it can go on without those that answer.
+        let mut knows = sent.to_vec();
+        knows[2].settled = Some(knows[2].membership.clone());
+        assert_eq!(unseen_of(&knows), None);
+        // A member that could not say what is committed proves nothing.
+        let silent = sent.clone().map(|one| MemberEvidence {
+            settled: None,
+            ..one
+        });
+        assert!(unseen_of(&silent).is_some());
+        // Before the first membership there is nothing to lose.
+        let first = sent.map(|one| MemberEvidence {
+            settled: Some(StoredMembership::default()),
+            ..one
+        });
+        assert_eq!(unseen_of(&first), None);
+    }
+
+    #[test]
+    fn a_member_without_a_log_is_no_evidence() {
+        let sets: &[&[u64]] = &[&[1, 2, 3, 7], &[4, 5, 6]];
+        let mut evidence = [3, 4, 5, 6, 7].map(|id| member(id, (2, 100), sets));
+        assert_eq!(unseen_of(&evidence), None);
+        // 7 was wiped, and is asked under its old number.
+        evidence[4].membership = StoredMembership::default();
+        evidence[4].log_end = None;
+        assert_eq!(unseen_of(&evidence), Some(vec![set(&[1, 2, 3, 7])]));
     }
 
     #[test]

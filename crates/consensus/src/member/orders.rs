@@ -121,7 +121,7 @@ impl Member {
     }
 
     /// What this member can say when a quorum may be lost for good.
-    pub fn evidence(&self) -> MemberEvidence {
+    pub async fn evidence(&self) -> MemberEvidence {
         let seat = &self.0.seat;
         let leads = seat.leadership().serving_term().map(|_| seat.id);
         let hears = seat.heard.within(seat.timers.lease * 2);
@@ -129,7 +129,7 @@ impl Member {
             .role()
             .leader
             .filter(|leader| hears && *leader != seat.id));
-        MemberEvidence::of(&seat.raft, seat.id, leader)
+        MemberEvidence::of(&seat.raft, seat.id, leader).await
     }
 
     /// Carries out the repair of a lost quorum, of which this member is the survivor: it goes on alone, and its steward
@@ -143,7 +143,7 @@ impl Member {
         accepted: Option<OpId>,
     ) -> Result<OpId, RepairRefusal> {
         repair::accept(plan, accepted)?;
-        if let Some(leader) = self.evidence().leader {
+        if let Some(leader) = self.evidence().await.leader {
             let witness = self.id();
             return Err(RepairRefusal::Led { leader, witness });
         }

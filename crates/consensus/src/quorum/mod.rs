@@ -17,4 +17,5 @@ pub use plan::{MoveObstacle, QuorumPlan};
 pub(crate) use plan::{is_near, plan};
 pub use policy::{PolicyGap, QuorumPolicy, RingRules, VoterSets};
 pub use regions::{RegionQuorum, region_quorums};
+pub(crate) use transition::unseen_quorum;
 pub use transition::{is_safe_step, next_step};

@@ -11,16 +11,16 @@ use crate::support::ring::{Ring, TIMERS, within};
 
 const REGIONS: &str = "a: 1d 2w 3w | b: 4d 5w 6w";
 
-fn evidence(ring: &Ring) -> Vec<MemberEvidence> {
+async fn evidence(ring: &Ring) -> Vec<MemberEvidence> {
     let members = ring.members.values();
-    members.map(consensus::Member::evidence).collect()
+    futures::future::join_all(members.map(consensus::Member::evidence)).await
 }
 
 /// Waits until nobody is heard of as the leader any more, and there is something to repair.
 async fn plan(ring: &Ring) -> RepairPlan {
     within("a plan", async {
         loop {
-            match plan_repair(&evidence(ring)) {
+            match plan_repair(&evidence(ring).await) {
                 Ok(plan) => return plan,
                 Err(RepairRefusal::Led { .. }) => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -35,7 +35,7 @@ async fn plan(ring: &Ring) -> RepairPlan {
 /// Ends with the quorum in region b.
 async fn repair(ring: &Ring, plan: &RepairPlan) -> OpId {
     let survivor = ring.member(plan.survivor);
-    let accepted = plan.loss.and_then(|loss| loss.after);
+    let accepted = plan.loss.as_ref().and_then(|loss| loss.after);
     let repaired = survivor.repair_quorum(plan, accepted).await;
     within("the database member of region b", async {
         while ring.serving().await.0 != MemberId(4) {
@@ -55,7 +55,7 @@ async fn two_of_three_are_gone_for_good_and_the_ring_goes_on() {
     let last = ring.commit("the last one").await;
     ring.committed_everywhere(last).await;
     let acknowledged = ring.disks[&MemberId(1)].transactions();
-    let quiet = plan_repair(&evidence(&ring)).unwrap_err();
+    let quiet = plan_repair(&evidence(&ring).await).unwrap_err();
     assert!(matches!(quiet, RepairRefusal::Led { .. }), "{quiet}");
 
     ring.crash(MemberId(1)).await;
@@ -107,6 +107,7 @@ async fn a_member_that_holds_what_the_ring_gave_up_stops_instead_of_keeping_it()
     let survivors: Vec<MemberEvidence> = within("silence", async {
         loop {
             let seen: Vec<MemberEvidence> = evidence(&ring)
+                .await
                 .into_iter()
                 .filter(|one| one.member.0 >= 4)
                 .collect();

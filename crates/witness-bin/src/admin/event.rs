@@ -185,6 +185,7 @@ mod tests {
             log_end: Some(OpId::new(3, 9)),
             committed: None,
             membership: StoredMembership::new(None, Membership::new(voters, members).unwrap()),
+            settled: Some(StoredMembership::default()),
             leader: None,
         };
         for event in [

@@ -200,7 +200,9 @@ impl Work {
                 let (paused, entry) = ring()?.resume().await?;
                 CommandResult::Resumed { paused, entry }
             }
-            OperatorCommand::Evidence => CommandResult::Evidence(Box::new(ring()?.evidence())),
+            OperatorCommand::Evidence => {
+                CommandResult::Evidence(Box::new(ring()?.evidence().await))
+            }
             OperatorCommand::RepairQuorum {
                 plan,
                 accepted_loss,

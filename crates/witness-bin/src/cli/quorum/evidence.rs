@@ -113,12 +113,19 @@ fn describe(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
             names(&mut plan.to_restart.iter())
         ));
     }
-    lines.push(match plan.loss {
-        None => "Loss: nothing that was acknowledged; a majority of a quorum that had to agree answers.".to_owned(),
-        Some(loss) => format!(
-            "Loss: what was acknowledged after {} may be lost, because nobody who answers can know of it.",
-            loss.after.map_or_else(|| "the beginning".to_owned(), |after| after.to_string())
-        ),
+    lines.push(match &plan.loss {
+        None => "Loss: nothing that was acknowledged. No quorum, of those in force and of all that may have followed, could \
+                 agree without one who answers."
+            .to_owned(),
+        Some(loss) => {
+            let sets = loss.unseen.iter().map(|set| names(&mut set.iter()));
+            format!(
+                "Loss: what was acknowledged after {} may be lost: the quorum of {} is in force or may have followed, and \
+                 could agree without anybody who answers.",
+                loss.after.map_or_else(|| "the beginning".to_owned(), |after| after.to_string()),
+                sets.collect::<Vec<_>>().join(" together with that of ")
+            )
+        }
     });
     lines
 }
@@ -146,6 +153,7 @@ mod tests {
             log_end: end,
             committed: Some(OpId::new(3, 1040)),
             membership: StoredMembership::default(),
+            settled: None,
             leader: None,
         };
         let evidence = [
@@ -159,7 +167,10 @@ mod tests {
             lost: vec![[1, 2, 3].map(MemberId).into()],
             missing: [1, 2].map(MemberId).into(),
             to_restart: [4].map(MemberId).into(),
-            loss: Some(PossibleLoss { after: end }),
+            loss: Some(PossibleLoss {
+                after: end,
+                unseen: vec![[1, 2, 3].map(MemberId).into()],
+            }),
         };
         let expected = "\
 Id  Name  Region  Answers  Term  Log_end  Committed  Leader
@@ -171,7 +182,8 @@ Plan: member 3 goes on alone in term 1003. Its log ends at 3.1042, the longest o
 Lost: the quorum of member 1, member 2, member 3.
 Missing: member 1, member 2. Make sure that they do not run where they cannot reach member 3.
 To be restarted afterwards, because they have committed entries that would be lost: member 4.
-Loss: what was acknowledged after 3.1042 may be lost, because nobody who answers can know of it.
+Loss: what was acknowledged after 3.1042 may be lost: the quorum of member 1, member 2, member 3 is in force or may have \
+followed, and could agree without anybody who answers.
 ";
         assert_eq!(
             page(&evidence, Some(&plan), &Directory::default()),
@@ -180,7 +192,7 @@ Loss: what was acknowledged after 3.1042 may be lost, because nobody who answers
         plan.loss = None;
         let text = page(&evidence, Some(&plan), &Directory::default());
         assert!(
-            text.contains("Loss: nothing that was acknowledged;"),
+            text.contains("Loss: nothing that was acknowledged. No quorum, of those in force"),
             "{text}"
         );
     }

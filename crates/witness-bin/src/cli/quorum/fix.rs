@@ -313,7 +313,10 @@ mod tests {
             lost: vec![[1, 2, 3].map(MemberId).into()],
             missing: [1, 2].map(MemberId).into(),
             to_restart: BTreeSet::new(),
-            loss: loss.then_some(PossibleLoss { after: end }),
+            loss: loss.then(|| PossibleLoss {
+                after: end,
+                unseen: vec![[1, 2, 3].map(MemberId).into()],
+            }),
         }
     }
 
