@@ -22,5 +22,5 @@ pub use error::{LinkError, ProtocolError, ServerError, Step, server_code};
 pub use replication::{
     Acker, DumpError, DumpEvent, DumpOptions, DumpRefusal, EventReader, ReplicationStream,
 };
-pub use server_version::ServerVersion;
+pub use server_version::{ServerVersion, may_take_over};
 pub use tls::{ClientCertificate, TlsConfigError, TlsMode, TlsOptions};

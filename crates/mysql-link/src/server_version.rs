@@ -29,6 +29,34 @@ impl ServerVersion {
 
     /// The first version with tagged GTIDs.
     pub const TAGGED_GTIDS: Self = Self::new(8, 3, 0);
+
+    /// Major and minor number.
+    pub const fn series(self) -> (u16, u16) {
+        (self.major, self.minor)
+    }
+
+    /// Whether it belongs to a series whose patch releases only mend: MySQL calls those LTS and replicates between their
+    /// releases in both directions. 8.0 is none of them, its patch releases brought new statements and events.
+    const fn is_long_term(self) -> bool {
+        matches!(self.series(), (8, 4) | (9, 7))
+    }
+}
+
+/// Whether a server of version `to` may become the primary behind one of version `from`: the primary moves from older to newer
+/// and never back. What the newer one wrote (statements, collations, events, and with MySQL's words "unsupported") cannot be
+/// expected to be understood by an older one, and an older primary would have to go on from it. Within a long-term series any
+/// release may follow any other.
+///
+/// It answers for the two servers alone; that further followers are older than a new primary is for whoever chooses to weigh.
+pub const fn may_take_over(from: ServerVersion, to: ServerVersion) -> bool {
+    let ((from_major, from_minor), (to_major, to_minor)) = (from.series(), to.series());
+    if from_major != to_major {
+        return from_major < to_major;
+    }
+    if from_minor != to_minor {
+        return from_minor < to_minor;
+    }
+    from.is_long_term() || from.patch <= to.patch
 }
 
 impl fmt::Display for ServerVersion {
@@ -70,5 +98,25 @@ mod tests {
         assert!(parse("8.0.100") > ServerVersion::SOURCE_REPLICA_NAMES);
         assert!("mysql".parse::<ServerVersion>().is_err());
         assert!("8".parse::<ServerVersion>().is_err());
+    }
+
+    #[test]
+    fn the_primary_moves_from_older_to_newer_and_never_back() {
+        let parse = |text: &str| text.parse::<ServerVersion>().unwrap();
+        for (from, to, back) in [
+            // The last word: whether the way back is open, too.
+            ("9.7.4", "9.7.4", true),
+            ("8.4.3", "8.4.9", true),
+            ("9.7.0", "9.7.4", true),
+            ("8.0.30", "8.0.36", false),
+            ("8.0.36", "8.4.0", false),
+            ("8.4.9", "9.7.0", false),
+            ("9.1.0", "9.2.0", false),
+            ("9.7.4", "26.1.0", false),
+        ] {
+            let (older, newer) = (parse(from), parse(to));
+            assert!(may_take_over(older, newer), "{from} to {to}");
+            assert_eq!(may_take_over(newer, older), back, "{to} back to {from}");
+        }
     }
 }
