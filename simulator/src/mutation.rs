@@ -20,6 +20,8 @@ pub(crate) enum Mutation {
     AcknowledgeBeforeTheDisk,
     /// A proxy puts back what its log has at the index, whatever term it is of.
     ProxyIgnoresTheTerm,
+    /// A member writes a membership that it gets in its own words, in place of the bytes that were proposed.
+    RewordMemberships,
 }
 
 impl Mutation {

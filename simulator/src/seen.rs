@@ -59,9 +59,9 @@ impl Seen {
                 let digest = Digest::of(&rotate.format_description);
                 Content::Rotate(digest.with(&rotate.timestamp.to_le_bytes()))
             }
-            EntryPayload::Membership(membership) => {
-                let sets = membership.get_joint_config().clone();
-                let digest = Digest::of(format!("{membership:?}").as_bytes());
+            EntryPayload::Membership(payload) => {
+                let sets = payload.membership().get_joint_config().clone();
+                let digest = Digest::of(payload.json());
                 Content::Membership(digest, Arc::new(sets))
             }
         };

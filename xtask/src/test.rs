@@ -156,6 +156,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         ("broken majority", Some("commit-on-a-minority")),
         ("broken disk", Some("acknowledge-before-the-disk")),
         ("broken proxy", Some("proxy-ignores-the-term")),
+        ("broken bytes", Some("reword-memberships")),
     ] {
         let action = Action::Simulate { mutation };
         steps.push(Step { name, action });

@@ -15,7 +15,7 @@ use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
 use openraft::{Config, OptionalSend, RaftSnapshotBuilder, SnapshotPolicy};
 use raft_types::{
-    AppEntry, EntryPayload, LogId, MemberId, MemberRecord, OfferedStart, OpId, ProposalListener,
+    AppEntry, LogId, MemberId, MemberRecord, OfferedStart, OpId, ProposalListener,
     ProposalResponder, StoredMembership, TypeConfig,
 };
 use tokio::sync::oneshot;
@@ -114,8 +114,8 @@ impl RaftStateMachine<TypeConfig> for Answering {
         S: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
     {
         while let Some((entry, responder)) = entries.try_next().await? {
-            if let EntryPayload::Membership(membership) = entry.payload {
-                self.membership = StoredMembership::new(Some(entry.log_id), membership);
+            if let Some(membership) = entry.payload.as_membership() {
+                self.membership = StoredMembership::new(Some(entry.log_id), membership.clone());
             }
             self.applied = Some(entry.log_id);
             if let Some(responder) = responder {

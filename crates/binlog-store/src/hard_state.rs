@@ -5,11 +5,11 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use raft_types::{Membership, OpId, RingId, Vote};
+use raft_types::{Membership, MembershipPayload, OpId, RingId, Vote};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::format::FileNumber;
+use crate::format::{FileNumber, LoggedMembership};
 use crate::meta_store::MetaStore;
 
 const VERSION: u8 = 1;
@@ -41,10 +41,49 @@ pub(crate) struct LogRecord {
 
 /// Up to where entries were purged, and the membership in effect there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredFloor", into = "StoredFloor")]
 pub(crate) struct PurgeFloor {
     pub(crate) op_id: OpId,
-    /// The last membership entry up to the floor, and its op id.
-    pub(crate) membership: Option<(OpId, Membership)>,
+    /// The last membership entry up to the floor.
+    pub(crate) membership: Option<LoggedMembership>,
+}
+
+/// A purge floor as its record has it.
+#[derive(Serialize, Deserialize)]
+struct StoredFloor {
+    op_id: OpId,
+    membership: Option<(OpId, Membership)>,
+    /// The same membership in the bytes of its entry. Records of older versions lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    membership_bytes: Option<MembershipPayload>,
+}
+
+impl From<StoredFloor> for PurgeFloor {
+    fn from(stored: StoredFloor) -> Self {
+        let bytes = stored.membership_bytes;
+        let membership = stored.membership.map(|(op_id, membership)| {
+            let payload = bytes.unwrap_or_else(|| MembershipPayload::seal(membership));
+            LoggedMembership { op_id, payload }
+        });
+        Self {
+            op_id: stored.op_id,
+            membership,
+        }
+    }
+}
+
+impl From<PurgeFloor> for StoredFloor {
+    fn from(floor: PurgeFloor) -> Self {
+        let in_words = |logged: &LoggedMembership| {
+            let membership = logged.payload.membership().clone();
+            (logged.op_id, membership)
+        };
+        Self {
+            op_id: floor.op_id,
+            membership: floor.membership.as_ref().map(in_words),
+            membership_bytes: floor.membership.map(|logged| logged.payload),
+        }
+    }
 }
 
 /// An entry that is known to be durable, and where it ends. Everything before it is then durable too,

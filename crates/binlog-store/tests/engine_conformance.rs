@@ -11,7 +11,7 @@ use openraft::storage::{ApplyResponder, RaftStateMachine};
 use openraft::testing::log::{StoreBuilder, Suite};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
 use openraft::{OptionalSend, RaftSnapshotBuilder, StorageError};
-use raft_types::{Entry, EntryPayload, LogId, RingId, StoredMembership, TypeConfig};
+use raft_types::{Entry, LogId, RingId, StoredMembership, TypeConfig};
 use tempfile::TempDir;
 use testkit::disk::FaultyDisk;
 
@@ -59,8 +59,8 @@ impl RaftStateMachine<TypeConfig> for Watermark {
         let mut state = self.0.lock().unwrap();
         for (entry, responder) in entries {
             state.applied = Some(entry.log_id);
-            if let EntryPayload::Membership(membership) = entry.payload {
-                state.membership = StoredMembership::new(Some(entry.log_id), membership);
+            if let Some(membership) = entry.payload.as_membership() {
+                state.membership = StoredMembership::new(Some(entry.log_id), membership.clone());
             }
             if let Some(responder) = responder {
                 responder.send(());

@@ -10,10 +10,12 @@ use binlog_store::{BinlogStore, StoreOptions, WriterMode};
 use futures::executor::block_on;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
-use raft_types::{Entry, OpId, TypeConfig};
+use raft_types::{Entry, EntryPayload, MembershipPayload, OpId, TypeConfig};
 use testkit::disk::FaultyDisk;
 use testkit::log_entries::{blank, membership, rotate, transaction};
-use workload::{append, log_files, open_with, options, save_vote, truncate};
+use workload::{
+    append, log_files, open_with, options, purge, read_all, save_committed, save_vote, truncate,
+};
 
 /// Entries of all kinds, some of them larger than what the writer copies.
 fn entries() -> Vec<Entry> {
@@ -156,4 +158,53 @@ fn the_real_file_system_gets_the_same_bytes() {
             "{name}"
         );
     }
+}
+
+/// A membership as a later version would write it: fields that this one does not know, in an order that is not its own.
+const OF_A_LATER_VERSION: &str = r#"{ "written_by": "2.0", "nodes": {"1": {"rack": "b7", "name": "one", "region": "a",
+    "kind": "witness", "votes": true, "address": "one:7400", "incarnation": "11111111-2222-3333-4444-555555555555"}},
+    "configs": [[1]] }"#;
+
+#[test]
+fn a_membership_of_a_later_version_stays_as_it_was_written() {
+    let payload = MembershipPayload::read(OF_A_LATER_VERSION.into()).unwrap();
+    let later = Entry {
+        log_id: OpId::new(1, 1).into(),
+        payload: EntryPayload::Membership(payload),
+    };
+    let disk = FaultyDisk::new();
+    let (mut store, _) = open_with(&disk, options()).unwrap();
+    let first = membership(OpId::new(1, 0), &[1]);
+    let all = vec![
+        first,
+        later,
+        rotate(OpId::new(1, 2)),
+        blank(OpId::new(1, 3)),
+    ];
+    save_vote(&mut store, 3).unwrap();
+    append(&mut store, all.clone()).unwrap();
+    assert_eq!(read_all(&store).unwrap(), all);
+    let times = |bytes: &[u8]| {
+        let wanted = OF_A_LATER_VERSION.as_bytes();
+        bytes
+            .windows(wanted.len())
+            .filter(|at| *at == wanted)
+            .count()
+    };
+    let files = log_files(&disk);
+    assert_eq!(times(&files["binlog.000001"]), 1, "in its entry");
+    assert_eq!(
+        times(&files["binlog.000002"]),
+        1,
+        "in the next file's header"
+    );
+    // A log that begins behind a purge has only the record of the floor to write it from.
+    save_committed(&mut store, OpId::new(1, 9)).unwrap();
+    purge(&mut store, OpId::new(1, 9)).unwrap();
+    store.close().unwrap();
+    let (mut store, _) = open_with(&disk, options()).unwrap();
+    append(&mut store, vec![rotate(OpId::new(2, 10))]).unwrap();
+    let files = log_files(&disk);
+    assert_eq!(times(&files["binlog.000003"]), 1, "behind the purge");
+    assert_eq!(times(&files["binlog.000004"]), 1, "and in all that follow");
 }

@@ -8,7 +8,8 @@ use openraft::impls::leader_id_std::LeaderId;
 use openraft::raft::AppendEntriesRequest;
 use openraft::vote::{RaftLeaderId, RaftVote};
 use raft_types::{
-    CommittedLeaderId, Entry, EntryPayload, LogId, MemberId, Membership, OpId, TypeConfig, Vote,
+    CommittedLeaderId, Entry, EntryPayload, LogId, MemberId, Membership, MembershipPayload, OpId,
+    TypeConfig, Vote,
 };
 
 use crate::engine::Engine;
@@ -40,7 +41,7 @@ pub(crate) async fn impose(
         leader_commit: None,
         entries: vec![Entry {
             log_id,
-            payload: EntryPayload::Membership(membership),
+            payload: EntryPayload::Membership(MembershipPayload::seal(membership)),
         }],
     };
     let answer = raft.append_entries(request).await;

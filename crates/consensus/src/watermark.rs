@@ -14,9 +14,7 @@ use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
 use openraft::{
     OptionalSend, RaftSnapshotBuilder, Snapshot, SnapshotMeta, storage::RaftStateMachine,
 };
-use raft_types::{
-    EntryPayload, FileStart, FileStarts, LogId, OfferedStart, OpId, StoredMembership, TypeConfig,
-};
+use raft_types::{FileStart, FileStarts, LogId, OfferedStart, OpId, StoredMembership, TypeConfig};
 use tokio::sync::watch;
 
 /// From where a member goes on at its start: an entry that the store knows to be committed, and the
@@ -158,8 +156,9 @@ impl RaftStateMachine<TypeConfig> for CommittedLog {
         S: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
     {
         while let Some((entry, responder)) = entries.try_next().await? {
-            if let EntryPayload::Membership(membership) = entry.payload {
-                self.floor.membership = StoredMembership::new(Some(entry.log_id), membership);
+            if let Some(membership) = entry.payload.as_membership() {
+                self.floor.membership =
+                    StoredMembership::new(Some(entry.log_id), membership.clone());
             }
             self.floor.last_applied = Some(entry.log_id);
             if let Some(responder) = responder {

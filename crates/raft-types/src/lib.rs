@@ -3,24 +3,28 @@
 
 mod bounds;
 mod entry;
+mod extras;
 mod file_start;
 mod ids;
 mod log_report;
 mod member_record;
 mod op_id;
 mod pause;
+mod payload;
 mod proposal;
 mod type_config;
 
 pub use bounds::{MAX_MESSAGE_BYTES, MAX_TRANSACTION_BYTES, REPLICATION_WINDOW_BYTES};
 pub use entry::{AppEntry, PayloadAssembly, PayloadChecksumError, Rotate, TransactionPayload};
+pub use extras::Extras;
 pub use file_start::{FileStart, FileStartAnswer, FileStarts, OfferedStart};
 pub use ids::{Incarnation, MemberId, Region, RingId};
 pub use log_report::{LogReport, OwnLog, REPORTED_RUNS, ReadingEntries, TermRun};
 pub use member_record::{MemberKind, MemberRecord};
 pub use op_id::OpId;
 pub use pause::{Pause, PauseMark, UnixSeconds};
+pub use payload::{EntryPayload, MembershipPayload};
 pub use proposal::{ProposalListener, ProposalResponder};
 pub use type_config::{
-    CommittedLeaderId, Entry, EntryPayload, LogId, Membership, StoredMembership, TypeConfig, Vote,
+    CommittedLeaderId, Entry, LogId, Membership, StoredMembership, TypeConfig, Vote,
 };

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::extras::Extras;
 use crate::ids::{Incarnation, Region};
 use crate::pause::PauseMark;
 
@@ -50,6 +51,10 @@ pub struct MemberRecord {
     /// record of a ring has it at most.
     #[serde(default, skip_serializing_if = "PauseMark::is_none")]
     pub pause: PauseMark,
+    /// What a later version of this program says of the member. It is carried on into every membership that is made
+    /// from this one.
+    #[serde(flatten)]
+    pub extras: Extras,
 }
 
 impl MemberRecord {
@@ -72,6 +77,7 @@ impl Default for MemberRecord {
             address: String::new(),
             incarnation: Incarnation::default(),
             pause: PauseMark::default(),
+            extras: Extras::default(),
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::entry::AppEntry;
 use crate::ids::MemberId;
 use crate::member_record::MemberRecord;
 use crate::op_id::OpId;
+use crate::payload::EntryPayload;
 use crate::proposal::ProposalResponder;
 
 /// The ring's openraft type configuration. Written out, because openraft's macro for it cannot
@@ -20,7 +21,7 @@ impl openraft::RaftTypeConfig for TypeConfig {
     type Term = u64;
     type LeaderId = openraft::impls::leader_id_std::LeaderId<u64, MemberId>;
     type Vote = openraft::impls::Vote<Self::LeaderId>;
-    type Payload = openraft::EntryPayload<AppEntry, MemberId, MemberRecord>;
+    type Payload = EntryPayload;
     type Entry =
         openraft::Entry<<Self::LeaderId as openraft::vote::RaftLeaderId>::Committed, Self::Payload>;
     type Responder<T>
@@ -43,8 +44,6 @@ pub type CommittedLeaderId = openraft::type_config::alias::CommittedLeaderIdOf<T
 pub type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
 /// One entry of the log.
 pub type Entry = openraft::type_config::alias::EntryOf<TypeConfig>;
-/// What an entry carries.
-pub type EntryPayload = openraft::type_config::alias::EntryPayloadOf<TypeConfig>;
 /// The voter sets and the member records.
 pub type Membership = openraft::Membership<MemberId, MemberRecord>;
 /// A membership and the log id of the entry that made it.

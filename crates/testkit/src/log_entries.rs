@@ -10,8 +10,8 @@ use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
 use binlog_format::synthesis::{Column, ColumnType, RowTransaction, Table, TransactionHead, Value};
 use bytes::Bytes;
 use raft_types::{
-    AppEntry, Entry, EntryPayload, LogId, MemberId, MemberRecord, Membership, OpId, Rotate,
-    TransactionPayload,
+    AppEntry, Entry, EntryPayload, LogId, MemberId, MemberRecord, Membership, MembershipPayload,
+    OpId, Rotate, TransactionPayload,
 };
 
 /// The server on which the transactions seem to originate.
@@ -135,7 +135,8 @@ pub fn membership(op_id: OpId, voters: &[u64]) -> Entry {
         nodes.collect::<std::collections::BTreeMap<_, _>>(),
     )
     .unwrap_or(membership);
-    entry(op_id, EntryPayload::Membership(membership))
+    let payload = MembershipPayload::seal(membership);
+    entry(op_id, EntryPayload::Membership(payload))
 }
 
 fn entry(op_id: OpId, payload: EntryPayload) -> Entry {

@@ -11,6 +11,7 @@ mod port;
 mod post;
 mod reception;
 mod relaying;
+mod reworded_memberships;
 mod session_part;
 mod sessions;
 mod term_blind_log;

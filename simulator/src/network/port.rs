@@ -23,6 +23,7 @@ use super::answers::{dead_after, exchange};
 use super::called_proxy;
 use super::desk::Desk;
 use super::message::{Body, Call, Reply};
+use super::reworded_memberships::reworded;
 use super::ungiven_answers::counted_unseen;
 use crate::mutation::Mutation;
 
@@ -285,6 +286,10 @@ impl ReportingNetwork for Line {
                     match self.mutation {
                         Some(Mutation::CommitOnAMinority) => {
                             Ok(counted_unseen(desk, self.to, self.dead_after, requests))
+                        }
+                        Some(Mutation::RewordMemberships) => {
+                            let requests = requests.map(reworded);
+                            Ok(exchange(desk, self.to, self.dead_after, requests))
                         }
                         _ => Ok(exchange(desk, self.to, self.dead_after, requests)),
                     }

@@ -16,7 +16,7 @@ use binlog_format::event::{EventFlags, EventRef};
 use binlog_format::events::{EncodeEvent, EventOrigin, PreviousGtids};
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
-use raft_types::{OpId, RingId, StoredMembership};
+use raft_types::{MembershipPayload, OpId, RingId, StoredMembership};
 use uuid::Uuid;
 
 use super::file_name::FileNumber;
@@ -131,7 +131,7 @@ fn encode_body(source: &HeaderSource<'_>) -> Vec<u8> {
     if let Some(membership) = source.membership {
         body.extend_from_slice(&membership.op_id.term.to_le_bytes());
         body.extend_from_slice(&membership.op_id.index.to_le_bytes());
-        body.extend_from_slice(&membership.json);
+        body.extend_from_slice(membership.payload.json());
     }
     body
 }
@@ -177,9 +177,10 @@ fn decode_membership(bytes: &[u8]) -> Result<LoggedMembership, String> {
     term.copy_from_slice(&op_id[..8]);
     index.copy_from_slice(&op_id[8..]);
     let op_id = OpId::new(u64::from_le_bytes(term), u64::from_le_bytes(index));
-    LoggedMembership::decode(op_id, Bytes::copy_from_slice(json)).map_err(|error| {
+    let payload = MembershipPayload::read(Bytes::copy_from_slice(json)).map_err(|error| {
         format!("the membership in the file header's marker is not readable: {error}")
-    })
+    })?;
+    Ok(LoggedMembership { op_id, payload })
 }
 
 #[cfg(test)]
@@ -208,7 +209,10 @@ mod tests {
     fn equal_sources_give_equal_bytes() {
         let description = Bytes::from(FormatDescription::built_in_event());
         let gtids = GtidSet::new();
-        let membership = LoggedMembership::encode(OpId::new(1, 0), Membership::default()).unwrap();
+        let membership = LoggedMembership {
+            op_id: OpId::new(1, 0),
+            payload: MembershipPayload::seal(Membership::default()),
+        };
         let one = encode_file_header(&source(&gtids, &description, Some(&membership)));
         let other = encode_file_header(&source(&gtids, &description, Some(&membership)));
         assert_eq!(one, other);
@@ -223,7 +227,10 @@ mod tests {
     fn marker_payload_round_trips() {
         let description = Bytes::from(FormatDescription::built_in_event());
         let gtids = GtidSet::new();
-        let membership = LoggedMembership::encode(OpId::new(1, 0), Membership::default()).unwrap();
+        let membership = LoggedMembership {
+            op_id: OpId::new(1, 0),
+            payload: MembershipPayload::seal(Membership::default()),
+        };
         for membership in [None, Some(&membership)] {
             let payload = encode_body(&source(&gtids, &description, membership));
             let body = FileHeaderBody::decode(&payload).unwrap();

@@ -52,14 +52,6 @@ pub enum InvalidEntry {
         /// Its bytes.
         bytes: usize,
     },
-    /// The membership has no JSON form.
-    #[error("the membership in entry {op_id} cannot be written as JSON: {reason}")]
-    Membership {
-        /// The entry.
-        op_id: OpId,
-        /// What serde says.
-        reason: String,
-    },
     /// The entry does not follow the one before it.
     #[error("entry {op_id} does not follow {last}, the last one in the log")]
     NotNext {
@@ -136,18 +128,13 @@ pub(crate) fn prepare(entry: &Entry) -> Result<PreparedEntry, InvalidEntry> {
             Bytes::new(),
             PreparedContent::Blank,
         ),
-        EntryPayload::Membership(membership) => {
-            let logged = LoggedMembership::encode(op_id, membership.clone()).map_err(|error| {
-                InvalidEntry::Membership {
-                    op_id,
-                    reason: error.to_string(),
-                }
-            })?;
+        EntryPayload::Membership(payload) => {
+            let payload = payload.clone();
             (
                 MarkerKind::Membership,
                 (0, 0),
-                logged.json.clone(),
-                PreparedContent::Membership(logged),
+                payload.json().clone(),
+                PreparedContent::Membership(LoggedMembership { op_id, payload }),
             )
         }
         EntryPayload::Normal(AppEntry::Rotate(rotate)) => {

@@ -52,15 +52,16 @@ impl Memberships {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use raft_types::Membership;
+    use raft_types::{Membership, MembershipPayload};
 
     #[test]
     fn the_one_in_effect_is_found() {
         let mut memberships = Memberships::default();
         for index in [3, 7, 9] {
-            memberships.push(
-                LoggedMembership::encode(OpId::new(1, index), Membership::default()).unwrap(),
-            );
+            memberships.push(LoggedMembership {
+                op_id: OpId::new(1, index),
+                payload: MembershipPayload::seal(Membership::default()),
+            });
         }
         let index_at = |memberships: &Memberships, index| {
             memberships.at(index).map(|logged| logged.op_id.index)

@@ -11,7 +11,7 @@ use raft_types::RingId;
 
 use crate::error::OpenError;
 use crate::file_system::{FileSystem, StorageFile};
-use crate::format::{FileNumber, HeaderSource, INDEX_TEMPORARY_NAME, LoggedMembership};
+use crate::format::{FileNumber, HeaderSource, INDEX_TEMPORARY_NAME};
 use crate::hard_state::{HardState, LogRecord, LogStage, PurgeFloor};
 use crate::log::LogFile;
 use crate::scan::scan_noted_start;
@@ -95,15 +95,12 @@ impl Repair<'_> {
         let Some(last_file) = log.files.current() else {
             return Ok(());
         };
-        let membership = floor.membership.clone();
-        let membership = membership
-            .and_then(|(op_id, membership)| LoggedMembership::encode(op_id, membership).ok());
         let number = last_file.number().next();
         let source = HeaderSource {
             number,
             ring: self.ring,
             before: Some(floor.op_id),
-            membership: membership.as_ref(),
+            membership: floor.membership.as_ref(),
             previous_gtids: &log.gtids,
             format_description: &last_file.header.format_description,
             timestamp: last_file.header.timestamp,

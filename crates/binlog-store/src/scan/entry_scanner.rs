@@ -5,7 +5,8 @@ use binlog_format::events::{Ignorable, Rotate as RotateEvent};
 use binlog_format::gtid::Gtid;
 use bytes::{Bytes, BytesMut};
 use raft_types::{
-    AppEntry, Entry, EntryPayload, LogId, OpId, PayloadChecksumError, Rotate, TransactionPayload,
+    AppEntry, Entry, EntryPayload, LogId, MembershipPayload, OpId, PayloadChecksumError, Rotate,
+    TransactionPayload,
 };
 
 use crate::format::{
@@ -105,9 +106,7 @@ impl EntryScanner {
         };
         let carried = match &scanned.content {
             ScannedContent::Blank => EntryPayload::Blank,
-            ScannedContent::Membership(logged) => {
-                EntryPayload::Membership(logged.membership.clone())
-            }
+            ScannedContent::Membership(logged) => EntryPayload::Membership(logged.payload.clone()),
             ScannedContent::Rotate(rotate) => {
                 EntryPayload::Normal(AppEntry::Rotate(rotate.clone()))
             }
@@ -150,7 +149,7 @@ impl EntryScanner {
         let (content, end) = match marker.kind {
             MarkerKind::Blank => (ScannedContent::Blank, behind),
             MarkerKind::Membership => {
-                let logged = LoggedMembership::decode(op_id, held).map_err(|error| {
+                let payload = MembershipPayload::read(held).map_err(|error| {
                     fault(
                         begin,
                         FaultKind::Content(format!(
@@ -158,7 +157,10 @@ impl EntryScanner {
                         )),
                     )
                 })?;
-                (ScannedContent::Membership(logged), behind)
+                (
+                    ScannedContent::Membership(LoggedMembership { op_id, payload }),
+                    behind,
+                )
             }
             MarkerKind::Rotate => {
                 let rotate = RotateBody::decode(&held).ok_or_else(|| {

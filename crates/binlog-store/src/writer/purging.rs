@@ -38,8 +38,7 @@ impl LogWriter {
             if view.floor_op_id() >= Some(upto) {
                 return Ok(());
             }
-            let membership = view.memberships.at(upto.index);
-            let membership = membership.map(|logged| (logged.op_id, logged.membership.clone()));
+            let membership = view.memberships.at(upto.index).cloned();
             let beyond_end = view.last().is_none_or(|last| last.index < upto.index);
             (
                 PurgeFloor {

@@ -22,10 +22,9 @@ use super::rotation::{NewFile, write_index};
 impl ReceivedStart {
     /// The floor of a log that begins so.
     pub(crate) fn floor(&self) -> PurgeFloor {
-        let membership = self.header.membership.as_ref();
         PurgeFloor {
             op_id: self.before,
-            membership: membership.map(|logged| (logged.op_id, logged.membership.clone())),
+            membership: self.header.membership.clone(),
         }
     }
 }

@@ -72,13 +72,11 @@ fn within(entries: Vec<Entry>, budget: usize) -> impl Iterator<Item = Entry> {
 /// About what an entry takes on the wire.
 pub(super) fn bytes_of(entry: &Entry) -> usize {
     const OVERHEAD: usize = 64;
-    /// Not worth encoding to find out; a large ring's has some kilobytes.
-    const MEMBERSHIP: usize = 4096;
     let body = match &entry.payload {
         EntryPayload::Blank => 0,
         EntryPayload::Normal(AppEntry::Transaction(payload)) => payload.bytes().len(),
         EntryPayload::Normal(AppEntry::Rotate(rotate)) => rotate.format_description.len(),
-        EntryPayload::Membership(_) => MEMBERSHIP,
+        EntryPayload::Membership(payload) => payload.json().len(),
     };
     OVERHEAD + body
 }

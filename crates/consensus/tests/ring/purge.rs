@@ -8,7 +8,8 @@ use consensus::quorum::QuorumPolicy;
 use consensus::{NeededBy, PurgeError};
 use raft_types::MemberKind::Database;
 use raft_types::{
-    Entry, EntryPayload, FileStart, LogId, MemberId, Membership, OpId, StoredMembership, Vote,
+    Entry, EntryPayload, FileStart, LogId, MemberId, Membership, MembershipPayload, OpId,
+    StoredMembership, Vote,
 };
 
 use crate::support::ring::{Ring, transaction, within};
@@ -207,9 +208,9 @@ async fn an_offer_that_crossed_the_entries_changes_nothing() {
     let vote = Vote::new_committed(3, MemberId(2));
     let mut entries = vec![Entry {
         log_id: OpId::new(0, 0).into(),
-        payload: EntryPayload::Membership(
+        payload: EntryPayload::Membership(MembershipPayload::seal(
             Membership::new(vec![[1, 2, 3].map(MemberId).into()], ring.records.clone()).unwrap(),
-        ),
+        )),
     }];
     entries.extend((1..10).map(|index| Entry {
         log_id: OpId::new(3, index).into(),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use consensus::quorum::QuorumPolicy;
 use consensus::{AppliedFloor, Leadership, Member};
 use raft_types::{
-    AppEntry, Entry, EntryPayload, LogId, MemberId, Membership, OpId, Region, StoredMembership,
-    TransactionPayload, Vote,
+    AppEntry, Entry, EntryPayload, LogId, MemberId, Membership, MembershipPayload, OpId, Region,
+    StoredMembership, TransactionPayload, Vote,
 };
 use tokio::time::Instant;
 
@@ -36,7 +36,7 @@ fn membership(ring: &Ring) -> Membership {
 fn log(ring: &Ring, runs: &[(u64, u64)]) -> Vec<Entry> {
     let mut entries = vec![Entry {
         log_id: OpId::new(0, 0).into(),
-        payload: EntryPayload::Membership(membership(ring)),
+        payload: EntryPayload::Membership(MembershipPayload::seal(membership(ring))),
     }];
     for &(term, last) in runs {
         for index in entries.len() as u64..=last {

@@ -64,9 +64,9 @@ impl Content {
     fn membership_at(&self, index: u64) -> StoredMembership {
         let in_log = self.entries.range(..=index).rev();
         let in_log = in_log.filter_map(|(_, entry)| match &entry.payload {
-            EntryPayload::Membership(membership) => Some(StoredMembership::new(
+            EntryPayload::Membership(payload) => Some(StoredMembership::new(
                 Some(entry.log_id),
-                membership.clone(),
+                payload.membership().clone(),
             )),
             _ => None,
         });

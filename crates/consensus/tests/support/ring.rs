@@ -9,7 +9,7 @@ use consensus::matching::Matching;
 use consensus::quorum::{QuorumPolicy, RingRules};
 use consensus::{AppliedFloor, Bounds, Leadership, Member, MemberConfig, Outcome, Term, Timers};
 use raft_types::{
-    AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, PauseMark, Region, RingId,
+    AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
     TransactionPayload,
 };
 
@@ -250,6 +250,6 @@ pub(crate) fn record(id: MemberId, region: &str, kind: MemberKind) -> MemberReco
         priority: MemberRecord::DEFAULT_PRIORITY,
         address: format!("in-process:{id}"),
         incarnation: Incarnation::random(),
-        pause: PauseMark::default(),
+        ..MemberRecord::default()
     }
 }

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use raft_types::{
-    AppEntry, CommittedLeaderId, Entry, EntryPayload, LogId, MAX_TRANSACTION_BYTES, Membership,
-    OpId, PayloadChecksumError, Rotate, TransactionPayload,
+    AppEntry, CommittedLeaderId, Entry, EntryPayload, LogId, MAX_TRANSACTION_BYTES,
+    MembershipPayload, OpId, PayloadChecksumError, Rotate, TransactionPayload,
 };
 
 use super::error::WireError;
@@ -29,13 +29,10 @@ pub(crate) fn entry_to(entry: Entry, packed: Option<Bytes>) -> Result<schema::En
             let crc32c = crc32c::crc32c(&rotate.format_description);
             (EntryKind::Rotate, rotate.format_description, crc32c)
         }
-        EntryPayload::Membership(membership) => {
-            let json = serde_json::to_vec(&membership).map_err(|error| WireError::Membership {
-                op_id: log_id.into(),
-                reason: error.to_string(),
-            })?;
+        EntryPayload::Membership(payload) => {
+            let json = payload.json().clone();
             let crc32c = crc32c::crc32c(&json);
-            (EntryKind::Membership, Bytes::from(json), crc32c)
+            (EntryKind::Membership, json, crc32c)
         }
     };
     let (body, length_in_log) = match packed {
@@ -87,12 +84,13 @@ pub(crate) fn entry_from(entry: schema::Entry) -> Result<Entry, WireError> {
         }
         EntryKind::Membership => {
             check(op_id, &entry.body, entry.crc32c)?;
-            let membership: Membership =
-                serde_json::from_slice(&entry.body).map_err(|error| WireError::Membership {
-                    op_id,
-                    reason: error.to_string(),
-                })?;
-            EntryPayload::Membership(membership)
+            // A copy, as with rotates.
+            let json = Bytes::copy_from_slice(&entry.body);
+            let payload = MembershipPayload::read(json).map_err(|error| WireError::Membership {
+                op_id,
+                reason: error.to_string(),
+            })?;
+            EntryPayload::Membership(payload)
         }
         EntryKind::Unspecified => return Err(WireError::Missing("kind of an entry")),
     };

@@ -168,8 +168,7 @@ fn size_of(entry: &schema::Entry) -> usize {
     entry.body.len() + ENTRY_OVERHEAD
 }
 
-/// The size of an entry, without making its body: that of a membership is taken as too large to
-/// share a message.
+/// The size of an entry, without making its body.
 fn bound_of((entry, packed): &Outgoing) -> usize {
     use raft_types::{AppEntry, EntryPayload};
     if let Some(packed) = packed {
@@ -179,7 +178,7 @@ fn bound_of((entry, packed): &Outgoing) -> usize {
         EntryPayload::Blank => 0,
         EntryPayload::Normal(AppEntry::Transaction(payload)) => payload.bytes().len(),
         EntryPayload::Normal(AppEntry::Rotate(rotate)) => rotate.format_description.len(),
-        EntryPayload::Membership(_) => PART_BYTES,
+        EntryPayload::Membership(payload) => payload.json().len(),
     };
     body + ENTRY_OVERHEAD
 }

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use prost::Message;
 use raft_types::{
     AppEntry, CommittedLeaderId, Entry, EntryPayload, LogId, MAX_MESSAGE_BYTES,
-    MAX_TRANSACTION_BYTES, MemberId, MemberRecord, Membership, Rotate, TransactionPayload,
-    TypeConfig, Vote,
+    MAX_TRANSACTION_BYTES, MemberId, MemberRecord, Membership, MembershipPayload, Rotate,
+    TransactionPayload, TypeConfig, Vote,
 };
 
 use super::split::PART_BYTES;
@@ -48,7 +48,8 @@ fn membership() -> EntryPayload {
             )
         })
         .collect();
-    EntryPayload::Membership(Membership::new(vec![voters], records).unwrap())
+    let membership = Membership::new(vec![voters], records).unwrap();
+    EntryPayload::Membership(MembershipPayload::seal(membership))
 }
 
 fn rotate() -> EntryPayload {

@@ -13,6 +13,7 @@ mod entry_in_pieces;
 mod founding;
 mod frozen_connection;
 mod greetings;
+mod memberships_of_another_version;
 mod one_way_partition;
 mod proxy_sessions;
 mod proxying;

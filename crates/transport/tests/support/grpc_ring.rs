@@ -16,7 +16,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use proxy::{Board, ProxyOptions, ProxyService, Proxying, Records, Relay};
 use raft_types::{
-    AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, PauseMark, Region, RingId,
+    AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
     TransactionPayload,
 };
 use tokio::net::TcpListener;
@@ -379,7 +379,7 @@ pub(crate) fn record(id: MemberId, kind: MemberKind, address: SocketAddr) -> Mem
         priority: MemberRecord::DEFAULT_PRIORITY,
         address: address.to_string(),
         incarnation: Incarnation::random(),
-        pause: PauseMark::default(),
+        ..MemberRecord::default()
     }
 }
 

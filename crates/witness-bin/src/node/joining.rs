@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use binlog_store::BinlogStore;
 use consensus::{IdentityBook, LogOrigin, RingState};
-use raft_types::{Incarnation, MemberId, MemberRecord, PauseMark, RingId};
+use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
 use transport::{TlsMaterial, TransportConfig, found_ring};
 
 use super::desk::{Desk, FoundOrder};
@@ -183,6 +183,6 @@ pub(super) fn record_of(entry: &MemberEntry) -> MemberRecord {
         priority: entry.priority,
         address: entry.address.clone(),
         incarnation: Incarnation::default(),
-        pause: PauseMark::default(),
+        ..MemberRecord::default()
     }
 }

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use consensus::{Introduction, RingState};
-use raft_types::{
-    Incarnation, MemberId, MemberKind, MemberRecord, OpId, PauseMark, Region, RingId,
-};
+use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -135,7 +133,7 @@ fn record(args: &AddArgs, incarnation: Incarnation) -> MemberRecord {
         priority: args.priority,
         address: args.address.clone(),
         incarnation,
-        pause: PauseMark::default(),
+        ..MemberRecord::default()
     }
 }
 

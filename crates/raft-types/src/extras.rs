@@ -1,0 +1,54 @@
+//! Fields of a document that this version does not know: read, kept, and written again.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+/// The fields that only a later version knows, by name. For a member's record, they say nothing of whether it is the
+/// same member: two records are equal whatever stands here, as with the pause.
+#[derive(Debug, Clone, Default)]
+pub struct Extras(Option<Box<Fields>>);
+
+/// Boxed, because a record travels inside of the engine's errors, and has none of them as a rule.
+type Fields = (BTreeMap<String, Value>,);
+
+impl Serialize for Extras {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Some(fields) => fields.0.serialize(to),
+            None => BTreeMap::<String, Value>::new().serialize(to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Extras {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let fields = BTreeMap::deserialize(from)?;
+        Ok(Self((!fields.is_empty()).then(|| Box::new((fields,)))))
+    }
+}
+
+impl PartialEq for Extras {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Extras {}
+
+#[cfg(test)]
+mod tests {
+    use crate::member_record::MemberRecord;
+
+    #[test]
+    fn what_a_later_version_says_of_a_member_is_written_again() {
+        let mut json = serde_json::to_value(MemberRecord::default()).unwrap();
+        let fields = json.as_object_mut().unwrap();
+        let rack = serde_json::json!({"row": 7, "lamps": [1.5]});
+        fields.insert("rack".to_owned(), rack);
+        let read: MemberRecord = serde_json::from_value(json.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&read).unwrap(), json);
+        assert_eq!(read, MemberRecord::default(), "it is the same member");
+    }
+}

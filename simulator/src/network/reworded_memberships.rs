@@ -1,0 +1,22 @@
+//! The exchange of [`Mutation::RewordMemberships`]: whoever gets a membership writes it down in words of its own, as a member
+//! of another version would that only keeps what it says.
+//!
+//! [`Mutation::RewordMemberships`]: crate::mutation::Mutation::RewordMemberships
+
+use consensus::matching::Asked;
+use raft_types::{EntryPayload, MembershipPayload};
+
+/// The request, its memberships written with the names in alphabetical order.
+pub(super) fn reworded(mut asked: Asked) -> Asked {
+    for entry in &mut asked.request.entries {
+        let EntryPayload::Membership(payload) = &mut entry.payload else {
+            continue;
+        };
+        let words = serde_json::from_slice::<serde_json::Value>(payload.json());
+        let reworded = words.and_then(|words| MembershipPayload::read(words.to_string().into()));
+        if let Ok(reworded) = reworded {
+            *payload = reworded;
+        }
+    }
+    asked
+}
