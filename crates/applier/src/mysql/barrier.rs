@@ -1,6 +1,8 @@
 //! A barrier: everything that is not just rows, with the session of its events. One statement at a time, since it has the
 //! server to itself and its outcome decides what follows.
 
+use std::borrow::Cow;
+
 use binlog_format::event::{EventRef, EventType};
 use binlog_format::events::{IntVar, Query, Rand, SessionContext, StatementKind, UserVar};
 use bytes::Bytes;
@@ -12,7 +14,7 @@ use super::row_run::statement_runs;
 use super::script::append_begin;
 use super::session::MysqlSession;
 use super::statement_context::{
-    context_statement, int_var_statement, rand_statement, use_statement,
+    before_all, context_statement, int_var_statement, rand_statement, use_statement,
 };
 use super::user_variable::append_user_variable;
 use crate::backend::WriteError;
@@ -53,8 +55,11 @@ impl MysqlSession {
             // A server with a binlog rolls prepared transactions back after a crash that are not in it.
             prepare.push(b"SET sql_log_bin=1".to_vec());
         }
-        prepare.push(begin(transaction));
+        prepare.extend(before_all(contexts(barrier)));
         self.run(prepare).await?;
+        // A question behind SET gtid_next would use the GTID up where no BEGIN follows.
+        self.learn_collations(barrier).await?;
+        self.run([begin(transaction)]).await?;
         if matches!(barrier.end, BarrierEnd::Commit | BarrierEnd::Rollback) {
             self.run(["BEGIN"]).await?;
         }
@@ -139,12 +144,10 @@ impl MysqlSession {
             EventType::Rand => rand_statement(&Rand::decode(event).map_err(unreadable)?),
             _ => {
                 let variable = UserVar::decode(event).map_err(unreadable)?;
-                let collation = match &variable.value {
-                    Some(value) => self.collation(value.collation).await?,
-                    None => None,
-                };
-                let names = collation
-                    .as_ref()
+                let number = variable.value.as_ref().map(|value| value.collation);
+                let known = number.and_then(|number| self.collations.get(&number));
+                let names = known
+                    .and_then(Option::as_ref)
                     .map(|(set, name)| (set.as_str(), name.as_str()));
                 let mut set = Vec::new();
                 append_user_variable(&variable, names, &mut set).ok_or_else(|| {
@@ -157,6 +160,26 @@ impl MysqlSession {
             }
         };
         self.run([set]).await
+    }
+
+    /// Asks for the names of the collations that the barrier's user variables have. They are the same as long as the
+    /// server runs.
+    async fn learn_collations(&mut self, barrier: &Barrier) -> Result<(), WriteError> {
+        for event in statements(barrier).flat_map(|statement| &statement.variables) {
+            let event = EventRef::new(event).map_err(unreadable)?;
+            if event.event_type() != EventType::UserVar {
+                continue;
+            }
+            let variable = UserVar::decode(event).map_err(unreadable)?;
+            let Some(number) = variable.value.map(|value| value.collation) else {
+                continue;
+            };
+            if !self.collations.contains_key(&number) {
+                let names = self.collation(number).await?;
+                self.collations.insert(number, names);
+            }
+        }
+        Ok(())
     }
 
     /// The character set and the name of a collation.
@@ -189,10 +212,7 @@ impl MysqlSession {
             Err(LinkError::Server(error)) if error.code == code::XA_WRONG_STATE => {}
             other => return other.map(|_| ()).map_err(lost),
         }
-        let id = barrier.steps.iter().find_map(|step| match step {
-            Step::Statement(statement) => xa_id(&statement.query),
-            Step::Rows(_) => None,
-        });
+        let id = statements(barrier).find_map(|statement| xa_id(&statement.query));
         let id = id.unwrap_or_default();
         // Ended already, when that fails.
         let ended = self.connection.execute(format!("XA END {id}")).await;
@@ -239,6 +259,25 @@ fn begin(transaction: &Transaction) -> Vec<u8> {
     begin
 }
 
+fn statements(barrier: &Barrier) -> impl Iterator<Item = &Statement> {
+    barrier.steps.iter().filter_map(|step| match step {
+        Step::Statement(statement) => Some(statement),
+        Step::Rows(_) => None,
+    })
+}
+
+/// What the barrier's statements need of the session. One that cannot be read is refused when its turn comes.
+fn contexts(barrier: &Barrier) -> impl Iterator<Item = SessionContext<'_>> {
+    statements(barrier).filter_map(|statement| {
+        let event = EventRef::new(&statement.query).ok()?;
+        let query = Query::decode(event).ok()?;
+        match query.status_variables {
+            Cow::Borrowed(variables) => SessionContext::decode(variables).ok(),
+            Cow::Owned(_) => None,
+        }
+    })
+}
+
 /// Whether a barrier is a phase of an XA transaction.
 fn is_xa(barrier: &Barrier) -> bool {
     let begins_so = |statement: &Statement| {
@@ -248,10 +287,7 @@ fn is_xa(barrier: &Barrier) -> bool {
             word.is_some_and(|word| word.eq_ignore_ascii_case(b"XA "))
         })
     };
-    barrier.steps.iter().any(|step| match step {
-        Step::Statement(statement) => begins_so(statement),
-        Step::Rows(_) => false,
-    })
+    statements(barrier).any(begins_so)
 }
 
 /// The id in an XA START statement.

@@ -1,5 +1,6 @@
 //! A connection that transactions are applied over.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub struct MysqlSession {
     open: Arc<OpenSessions>,
     /// Where commits pass on their turn.
     turns: Option<Arc<TurnRow>>,
+    /// The character sets and names of collations that were asked for.
+    pub(super) collations: HashMap<u32, Option<(String, String)>>,
 }
 
 /// How the rows of a packet end.
@@ -69,6 +72,7 @@ impl MysqlSession {
             begun: false,
             open,
             turns,
+            collations: HashMap::new(),
         }
     }
 

@@ -11,7 +11,8 @@ use super::quoting::{append_hex, append_name};
 /// The collation that text literals and tables had by default before 8.0 gave it a name of its own: utf8mb4_general_ci.
 const OLD_DEFAULT_COLLATION: u16 = 45;
 
-/// The assignments that a statement needs, as one SET statement.
+/// The assignments that a statement needs, as one SET statement; without [`before_all`], which is refused inside of a
+/// transaction.
 pub(super) fn context_statement(
     header: &EventHeader,
     query: &Query<'_>,
@@ -45,9 +46,6 @@ pub(super) fn context_statement(
         set.name("time_zone");
         append_hex_text(zone, &mut set.text);
     }
-    if let Some(explicit) = context.explicit_defaults_for_timestamp {
-        set.put("explicit_defaults_for_timestamp", u8::from(explicit));
-    }
     if let Some(required) = context.sql_require_primary_key {
         set.put("sql_require_primary_key", u8::from(required));
     }
@@ -72,6 +70,18 @@ pub(super) fn context_statement(
         set.put("character_set_client", sets.client);
     }
     set.text
+}
+
+/// What has to be assigned before a barrier's transaction begins, since the server refuses it inside of one (1766):
+/// `explicit_defaults_for_timestamp`, which statements bring that make `TIMESTAMP` columns. The first value serves all of
+/// the barrier's statements: the source's session could not change it within the transaction either.
+pub(super) fn before_all<'a>(
+    mut contexts: impl Iterator<Item = SessionContext<'a>>,
+) -> Option<Vec<u8>> {
+    let explicit = contexts.find_map(|context| context.explicit_defaults_for_timestamp)?;
+    let mut set = Assignments::default();
+    set.put("explicit_defaults_for_timestamp", u8::from(explicit));
+    Some(set.text)
 }
 
 /// The statement that makes a schema the default one; `None` when the statement needs none.
@@ -197,9 +207,26 @@ mod tests {
             text(all),
             "SET timestamp=1700000000.001234,pseudo_thread_id=9,foreign_key_checks=0,unique_checks=1,sql_auto_is_null=1,\
              sql_mode=2097152,auto_increment_increment=10,auto_increment_offset=3,lc_time_names=4,\
-             time_zone=_utf8mb4 X'2b30323a3030',explicit_defaults_for_timestamp=0,sql_require_primary_key=1,\
-             default_table_encryption=0,enable_cascade_triggers=1,default_collation_for_utf8mb4=255,collation_database=63,\
+             time_zone=_utf8mb4 X'2b30323a3030',sql_require_primary_key=1,default_table_encryption=0,enable_cascade_triggers=1,default_collation_for_utf8mb4=255,collation_database=63,\
              collation_connection=255,collation_server=45,character_set_client=8"
+        );
+    }
+
+    #[test]
+    fn what_no_transaction_may_change_is_assigned_before_it() {
+        let with = |explicit_defaults_for_timestamp| SessionContext {
+            explicit_defaults_for_timestamp,
+            ..SessionContext::default()
+        };
+        let before = |all: &[Option<bool>]| before_all(all.iter().copied().map(with)).map(text);
+        assert_eq!(before(&[None, None]), None);
+        assert_eq!(
+            before(&[None, Some(false), None]).as_deref(),
+            Some("SET explicit_defaults_for_timestamp=0")
+        );
+        assert_eq!(
+            before(&[Some(true)]).as_deref(),
+            Some("SET explicit_defaults_for_timestamp=1")
         );
     }
 

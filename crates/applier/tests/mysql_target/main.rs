@@ -10,6 +10,7 @@ mod keys_and_statements;
 mod pair;
 mod refusals;
 mod rights;
+mod session_variables;
 mod sizes;
 mod table_shapes;
 mod turns;
