@@ -77,6 +77,9 @@ pub trait Ring: Send + Sync + 'static {
     /// A witness that leads gives the leadership on, so it is none.
     fn primary_elsewhere(&self) -> Option<MemberId>;
 
+    /// Whether the ring has another member whose mysqld could become the primary.
+    fn others_may_be_primary(&self) -> bool;
+
     /// The log's transactions and its end, read at one moment.
     fn log(&self) -> impl Future<Output = Result<RingLog, RingError>> + Send;
 

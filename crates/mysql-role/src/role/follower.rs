@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::fence::close_sessions;
 use crate::replication_source::ReplicationSource;
 use crate::ring::{CommittedLog, Ring};
 use crate::role::catching_up::executed_gtids;
@@ -102,7 +103,10 @@ impl Follower {
         let by_threads = options.native.is_some();
         let task = tokio::spawn(async move {
             if was_primary {
-                close_sessions(&options.connect).await;
+                // What goes wrong costs clients nothing but an error at their next write.
+                if let Err(error) = close_sessions(&options.connect).await {
+                    tracing::warn!(%error, "the sessions of the former primary's clients were not closed");
+                }
             }
             if by_threads {
                 follow_natively(&*ring, &options, stop, threads, steps).await
@@ -271,21 +275,6 @@ async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
         .map_err(told)?;
     connection.close().await;
     Ok(())
-}
-
-/// Closes the sessions of all accounts but administrators'. What goes wrong costs clients nothing but an error at their next
-/// write.
-async fn close_sessions(connect: &ConnectOptions) {
-    let closed = async {
-        let mut connection = Connection::open(connect).await?;
-        connection.execute("SET GLOBAL offline_mode = ON").await?;
-        connection.execute("SET GLOBAL offline_mode = OFF").await?;
-        connection.close().await;
-        Ok::<(), LinkError>(())
-    };
-    if let Err(error) = closed.await {
-        tracing::warn!(%error, "the sessions of the former primary's clients were not closed");
-    }
 }
 
 /// Drops a follower's binlog files, until one of them holds what the ring has not: it stays, and so do those before it. A

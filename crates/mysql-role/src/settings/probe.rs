@@ -22,6 +22,7 @@ const VARIABLES: &[&str] = &[
     "log_bin",
     "max_binlog_cache_size",
     "max_binlog_stmt_cache_size",
+    "offline_mode",
     "read_only",
     "server_id",
     "server_uuid",

@@ -85,6 +85,8 @@ pub struct ServerFacts {
     pub read_only: ReadOnly,
     /// Sessions that wait for an ACK.
     pub waiting_sessions: u64,
+    /// Whether ordinary accounts are kept off (`offline_mode`).
+    pub offline: bool,
 }
 
 impl ServerFacts {
@@ -95,6 +97,7 @@ impl ServerFacts {
             incarnation,
             read_only: ReadOnly::of(observed),
             waiting_sessions: observed.waiting_sessions(),
+            offline: observed.is_on("offline_mode"),
         }
     }
 }

@@ -8,6 +8,7 @@ mod drift_closes_the_gate;
 mod external;
 mod guarded_starts;
 mod primary;
+mod readers_are_kept_off;
 mod ring_in_memory;
 mod starts_are_told_apart;
 mod supervised;

@@ -216,6 +216,10 @@ impl Ring for MemoryRing {
         }
     }
 
+    fn others_may_be_primary(&self) -> bool {
+        true
+    }
+
     async fn log(&self) -> Result<RingLog, RingError> {
         Ok(self.state.lock().unwrap().log.clone())
     }

@@ -14,6 +14,7 @@ mod promote;
 mod quorum;
 mod rejoin;
 mod run;
+mod service_manager;
 mod session;
 mod status;
 mod stop_signals;

@@ -3,6 +3,7 @@
 use consensus::IdentityError;
 
 use super::config_args::ConfigArgs;
+use super::service_manager::ServiceManager;
 use super::stop_signals::StopSignals;
 use super::tracing_setup::start_log;
 use crate::node::{IdentityFileError, LockError, Node, NodeError};
@@ -29,6 +30,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     for problem in problems.iter() {
         tracing::warn!("{problem}");
     }
+    let manager = ServiceManager::of_environment()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -45,11 +47,20 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             data_dir = %node.config().data_dir.display(),
             "started"
         );
-        live(&node, args.bootstrap, &mut stop).await
+        manager.ready();
+        tokio::select! {
+            ended = live(&node, args.bootstrap, &mut stop, &manager) => ended,
+            never = manager.keep_alive(&node) => match never {},
+        }
     })
 }
 
-async fn live(node: &Node, bootstrap: bool, stop: &mut StopSignals) -> Result<(), Failure> {
+async fn live(
+    node: &Node,
+    bootstrap: bool,
+    stop: &mut StopSignals,
+    manager: &ServiceManager,
+) -> Result<(), Failure> {
     let joined = tokio::select! {
         joined = node.join(bootstrap) => joined.map(|_| true),
         name = stop.next() => {
@@ -71,6 +82,7 @@ async fn live(node: &Node, bootstrap: bool, stop: &mut StopSignals) -> Result<()
     if let Err(error) = &ended {
         tracing::error!("stopping: {error}");
     }
+    manager.stopping();
     let stopping = async {
         match &ended {
             Ok(()) => node.stop().await,

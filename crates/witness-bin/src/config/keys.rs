@@ -476,6 +476,13 @@ pub const KEYS: &[Key] = &[
         "How long the mysqld beside a leader may be unable to be the primary (it does not come up, is stopped by an error, or does not catch up) before the leadership goes to a member whose mysqld can; one whose process has ended is not waited for. `0s`: for ever, in any case.",
     ),
     key(
+        "mysql.fence_after",
+        Kind::Duration { min: 0, max: DAY },
+        Value("\"10s\""),
+        "",
+        "How long clients may go on at a primary whose member does not serve as the leader, counted from the end of its lease. Then it is closed for writes, and, where another member's mysqld could be the primary, for reads as well: `offline_mode` closes the sessions of ordinary accounts and refuses new ones until it is the primary or a replica again. Commits wait from the first moment, whatever this says. An election and a restart of the member should fit into it.",
+    ),
+    key(
         "binlog_server.listen",
         Kind::HostPort,
         Value("\"\""),

@@ -190,6 +190,8 @@ pub struct MysqlSettings {
     pub native: bool,
     /// How long a leader's mysqld may not be the primary before another member gets the leadership; `None`: for ever.
     pub give_way_after: Option<Duration>,
+    /// How long clients may go on at a primary whose member does not serve.
+    pub fence_after: Duration,
 }
 
 /// Who starts and stops mysqld.
@@ -382,6 +384,7 @@ fn mysql(values: &Values) -> Option<MysqlSettings> {
         give_way_after: values
             .duration("mysql.give_way_after")
             .map(|patience| Some(patience).filter(|patience| !patience.is_zero()))?,
+        fence_after: values.duration("mysql.fence_after")?,
         native: text("mysql.apply")? == "native",
         apply_workers: match (
             text("mysql.apply")?.as_str(),

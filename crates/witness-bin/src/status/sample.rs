@@ -50,6 +50,7 @@ pub(crate) fn database_leader() -> MemberView {
         unprotected_because: Vec::new(),
         writable: true,
         gate: "open".into(),
+        offline: None,
         oldest_unacked_seconds: Some(0.002),
         acknowledged_total: 7,
         acks_total: 5,

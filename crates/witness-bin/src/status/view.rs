@@ -243,6 +243,9 @@ pub struct MysqlView {
     pub writable: bool,
     /// The same in words, with the reason.
     pub gate: String,
+    /// Why ordinary accounts are kept off (`offline_mode`), if they are.
+    #[serde(default)]
+    pub offline: Option<String>,
     /// What it is to the ring: `primary`, `following` and the like, with the reason.
     #[serde(default)]
     pub role: String,

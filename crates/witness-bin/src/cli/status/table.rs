@@ -171,6 +171,8 @@ fn notes(member: &MemberReport) -> Vec<String> {
     if let Some(mysql) = &view.mysql {
         notes.extend(mysql.trouble.clone());
         notes.extend(mysqld_cell::wait(mysql));
+        let offline = mysql.offline.as_ref();
+        notes.extend(offline.map(|why| format!("its mysqld lets no ordinary account in: {why}")));
         notes.extend(mysql.giving_way.clone());
         if view.serving && !mysql.protected {
             notes.extend(

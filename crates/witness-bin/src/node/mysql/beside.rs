@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use mysql_link::ConnectOptions;
 use mysql_role::ReplicationSource;
+use mysql_role::fence::{self, FenceInputs, FenceReason, FenceStatus, FenceTask};
 use mysql_role::gate::{Gate, GateOptions, GateState, GateStatus};
 use mysql_role::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
 use mysql_role::role::{FollowOptions, Readiness, Role, RoleInputs, RoleState, RoleStatus};
@@ -31,6 +32,7 @@ use crate::status::MysqlView;
 pub(crate) struct Beside {
     parts: Parts,
     gate: Running,
+    fence: Running,
     role: Option<Running>,
     ingest: Running,
     watcher: Running,
@@ -41,6 +43,7 @@ pub(crate) struct Beside {
     /// Said to the gate; nobody else says more where nothing is applied.
     _readiness: watch::Sender<Readiness>,
     handing_over: Arc<watch::Sender<bool>>,
+    connect: ConnectOptions,
 }
 
 /// A mysqld that is the member's child.
@@ -54,8 +57,10 @@ struct Supervised {
 pub(crate) enum Child {
     /// It is stopped, once no commit waits.
     Stops,
-    /// It goes on; its commits wait for the member to come back.
+    /// It goes on without its member; its commits wait for it to come back, and readers are kept off.
     Stays,
+    /// It goes on, and the member leaves it alone from now on.
+    IsLetGo,
 }
 
 /// What a view is made from.
@@ -66,6 +71,7 @@ struct Parts {
     figures: Arc<IngestFigures>,
     reports: watch::Receiver<WatchReport>,
     gate: watch::Receiver<GateStatus>,
+    fence: watch::Receiver<FenceStatus>,
     role: Option<watch::Receiver<RoleStatus>>,
     supervisor: Option<watch::Receiver<SupervisorStatus>>,
 }
@@ -127,10 +133,13 @@ impl Beside {
         let (watcher, reports) = Watcher::new(watching, ingest_status.clone(), may_lead.clone());
         let (gate, gate_status) = Gate::new(
             ring.clone(),
-            GateOptions::new(connect.clone()),
+            GateOptions {
+                patience: settings.fence_after,
+                ..GateOptions::new(connect.clone())
+            },
             reports.clone(),
             ingest_status.clone(),
-            may_lead,
+            may_lead.clone(),
             handed_over,
         );
         let (hold, held) = watch::channel(hold_at_start(&config.data_dir));
@@ -149,6 +158,14 @@ impl Beside {
             Role::new(ring.clone(), options, inputs, readiness.clone())
         });
         let (role, role_status) = role.unzip();
+        let fencing = FenceInputs {
+            reports: reports.clone(),
+            readiness: may_lead,
+            role: role_status.clone(),
+        };
+        let (fence, fence_status) =
+            FenceTask::new(ring.clone(), connect.clone(), settings.fence_after, fencing);
+        let account = connect.clone();
         let provisioner = Arc::new(Provisioner {
             own: config.own.id,
             member_dir: config.data_dir.clone(),
@@ -171,6 +188,7 @@ impl Beside {
                 figures,
                 reports,
                 gate: gate_status,
+                fence: fence_status,
                 role: role_status,
                 supervisor: supervisor
                     .as_ref()
@@ -180,6 +198,7 @@ impl Beside {
             ingest: Running::start(|stop| ingest.run(stop)),
             watcher: Running::start(|stop| watcher.run(stop)),
             gate: Running::start(|stop| gate.run(stop)),
+            fence: Running::start(|stop| fence.run(stop)),
             role: role.map(|role| Running::start(|stop| role.run(stop))),
             provisioning: Running::start(|stop| {
                 let finishing = Arc::clone(&provisioner).look_after();
@@ -193,6 +212,7 @@ impl Beside {
             provisioner,
             _readiness: readiness,
             handing_over: Arc::new(handing_over),
+            connect: account,
         }
     }
 
@@ -236,11 +256,22 @@ impl Beside {
         if let Some(role) = self.role {
             role.end().await;
         }
+        self.fence.end().await;
+        let guards = self.parts.fence.borrow().guards;
+        let fenced = match child {
+            // Nobody else would close its sessions while the primary is beside another member.
+            Child::Stays if guards => fence::raise(&self.connect).await.map(drop),
+            Child::IsLetGo => fence::lower(&self.connect).await.map(drop),
+            Child::Stays | Child::Stops => Ok(()),
+        };
+        if let Err(error) = fenced {
+            tracing::warn!(%error, "whether ordinary accounts are let in could not be changed");
+        }
         self.gate.end().await;
         if let Some(Supervised { handle, task }) = self.supervisor {
             match child {
                 Child::Stops => handle.stop().await,
-                Child::Stays => handle.leave().await,
+                Child::Stays | Child::IsLetGo => handle.leave().await,
             }
             if let Err(error) = task.await {
                 tracing::error!(%error, "supervising mysqld ended badly");
@@ -272,6 +303,7 @@ impl Parts {
             unprotected_because: unprotected_because(&report, stale),
             writable: gate.state == GateState::Open,
             gate: gate_words(&gate.state),
+            offline: offline_words(self.fence.borrow().because, &report),
             role: role_words(role.as_ref()),
             applies: role.is_some(),
             following: role
@@ -319,6 +351,17 @@ fn gate_words(state: &GateState) -> String {
         }
         GateState::NotOpened { cause } => format!("could not be opened: {cause}"),
         GateState::Unknown => "unknown".to_owned(),
+    }
+}
+
+/// Why ordinary accounts are kept off, if they are.
+fn offline_words(fenced: Option<FenceReason>, report: &WatchReport) -> Option<String> {
+    let offline = report.server.as_ref().is_some_and(|server| server.offline);
+    match fenced {
+        Some(reason) => Some(reason.to_string()),
+        None => offline.then(|| {
+            "offline_mode is on: set by an operator, or before this member started".to_owned()
+        }),
     }
 }
 

@@ -66,6 +66,12 @@ impl Ring for RingHandle {
         leads_for_good.then_some(leader)
     }
 
+    fn others_may_be_primary(&self) -> bool {
+        let others = self.member.others();
+        let mut others = others.values();
+        others.any(|other| other.kind == MemberKind::Database && other.votes)
+    }
+
     async fn log(&self) -> Result<RingLog, RingError> {
         loop {
             let before = self.end();

@@ -239,7 +239,7 @@ impl Steering {
     async fn stop_acting(&self) {
         let steered = self.lock().take();
         if let Some(steered) = steered {
-            steered.beside.end(Child::Stays).await;
+            steered.beside.end(Child::IsLetGo).await;
             tracing::info!("the member leaves its mysqld alone from now on");
         }
     }

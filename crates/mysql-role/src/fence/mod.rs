@@ -1,0 +1,15 @@
+//! Keeps readers away from a primary that was cut off: once this member has not served for longer than its grace period,
+//! mysqld is put into `offline_mode`, which closes the sessions of ordinary accounts and refuses new ones, until it is the
+//! primary or a replica again. Unlike closing for writes it does not wait behind commits.
+//!
+//! Not needed for the safety of what is written: a primary that is not the leader's gets no acknowledgement. It bounds for how
+//! long somebody may read there what is not the newest any more.
+
+mod decision;
+mod fence_task;
+mod offline_mode;
+
+pub use decision::{Fence, FenceAction, FenceReason, FenceView};
+pub use fence_task::{FenceInputs, FenceStatus, FenceTask};
+pub(crate) use offline_mode::close_sessions;
+pub use offline_mode::{SetOffline, lower, raise};

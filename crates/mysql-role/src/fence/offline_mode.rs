@@ -1,0 +1,96 @@
+//! The statements. What they set is lost when mysqld restarts, and outlives the member. Whose it is, mysqld says itself: the
+//! account that set the variable last (`performance_schema.variables_info`). So a member that comes back knows what an earlier
+//! life of it has set, and takes nothing back that an operator has set.
+
+use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
+
+/// What became of an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetOffline {
+    /// It was changed.
+    Changed,
+    /// It was as it should be.
+    AlreadySo,
+    /// It was set by somebody else, or in mysqld's configuration, and stays.
+    NotOurs,
+}
+
+/// Closes the sessions of ordinary accounts and refuses new ones. Not held up by commits that wait: they go on waiting, and
+/// their clients lose the connection.
+///
+/// # Errors
+/// When the server cannot be reached, or refuses.
+pub async fn raise(connect: &ConnectOptions) -> Result<SetOffline, LinkError> {
+    let mut connection = Connection::open(connect).await?;
+    let found = look(&mut connection).await?;
+    let done = match found {
+        Some(Owner::Us) => SetOffline::AlreadySo,
+        Some(Owner::Other) => SetOffline::NotOurs,
+        None => {
+            connection.execute("SET GLOBAL offline_mode = ON").await?;
+            SetOffline::Changed
+        }
+    };
+    connection.close().await;
+    Ok(done)
+}
+
+/// Lets ordinary accounts in again, if it was this account that keeps them off.
+///
+/// # Errors
+/// When the server cannot be reached, or refuses.
+pub async fn lower(connect: &ConnectOptions) -> Result<SetOffline, LinkError> {
+    let mut connection = Connection::open(connect).await?;
+    let found = look(&mut connection).await?;
+    let done = match found {
+        None => SetOffline::AlreadySo,
+        Some(Owner::Other) => SetOffline::NotOurs,
+        Some(Owner::Us) => {
+            connection.execute("SET GLOBAL offline_mode = OFF").await?;
+            SetOffline::Changed
+        }
+    };
+    connection.close().await;
+    Ok(done)
+}
+
+/// Closes the sessions of ordinary accounts, and lets them come back at once. Where they are kept off already, there are none.
+///
+/// # Errors
+/// When the server cannot be reached, or refuses.
+pub(crate) async fn close_sessions(connect: &ConnectOptions) -> Result<(), LinkError> {
+    if raise(connect).await? == SetOffline::Changed {
+        lower(connect).await?;
+    }
+    Ok(())
+}
+
+/// Who has set it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// This account, by a statement.
+    Us,
+    /// Another account, or an option of the server.
+    Other,
+}
+
+const WHO: &str = "SELECT variable_source = 'DYNAMIC' AND set_user = SUBSTRING_INDEX(USER(), '@', 1) \
+     FROM performance_schema.variables_info WHERE variable_name = 'offline_mode'";
+
+/// `None` while it is off. An account that may not ask whose it is has to take it for another one's.
+async fn look(connection: &mut Connection) -> Result<Option<Owner>, LinkError> {
+    let on = connection.query("SELECT @@GLOBAL.offline_mode").await?;
+    if on.first().and_then(|row| row.text_at(0)) != Some("1") {
+        return Ok(None);
+    }
+    match connection.query(WHO).await {
+        Ok(answer) => match answer.first().and_then(|row| row.text_at(0)) {
+            Some("1") => Ok(Some(Owner::Us)),
+            _ => Ok(Some(Owner::Other)),
+        },
+        Err(LinkError::Server(error)) if error.code == server_code::TABLE_ACCESS_DENIED => {
+            Ok(Some(Owner::Other))
+        }
+        Err(error) => Err(error),
+    }
+}

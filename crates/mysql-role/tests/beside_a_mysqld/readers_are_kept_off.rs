@@ -1,0 +1,145 @@
+//! The fence on a real mysqld: whose sessions it closes, that commits which wait do not hold it up, and whose `offline_mode` it
+//! takes back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use mysql_link::{ConnectOptions, Connection, Endpoint};
+use mysql_role::LeaderTerm;
+use mysql_role::fence::{FenceInputs, FenceReason, FenceStatus, FenceTask};
+use mysql_role::watch::{WatchOptions, WatchReport, Watcher};
+use raft_types::MemberId;
+use testkit::mysqld::Mysqld;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::primary::{
+    LIMIT, Running, connect, eventually, ingest_options, launch, requirements, still_waits,
+};
+use crate::ring_in_memory::{Leadership, MemoryRing};
+
+const TERM: LeaderTerm = LeaderTerm(2);
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The watch and the fence of one member's life.
+struct Life {
+    status: watch::Receiver<FenceStatus>,
+    stop: CancellationToken,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Life {
+    fn begin(server: &Mysqld, ring: &Arc<MemoryRing>, ingest: &Running) -> Self {
+        let mut watching = WatchOptions::new(connect(&server.socket()), requirements());
+        watching.interval = Duration::from_millis(100);
+        let (watcher, reports): (_, watch::Receiver<WatchReport>) =
+            Watcher::new(watching, ingest.status.clone(), ingest.readiness());
+        let inputs = FenceInputs {
+            reports,
+            readiness: ingest.readiness(),
+            role: None,
+        };
+        // With nothing but what a member is documented to need.
+        let account = account(server, "member");
+        let (fence, status) = FenceTask::new(Arc::clone(ring), account, GRACE, inputs);
+        let stop = CancellationToken::new();
+        let tasks = vec![
+            tokio::spawn(watcher.run(stop.clone())),
+            tokio::spawn(fence.run(stop.clone())),
+        ];
+        Self {
+            status,
+            stop,
+            tasks,
+        }
+    }
+
+    async fn fenced(&mut self, because: Option<FenceReason>) -> Result<()> {
+        let reached = self.status.wait_for(|status| status.because == because);
+        tokio::time::timeout(LIMIT, reached).await??;
+        Ok(())
+    }
+
+    async fn end(self) -> Result<()> {
+        self.stop.cancel();
+        for task in self.tasks {
+            tokio::time::timeout(LIMIT, task).await??;
+        }
+        Ok(())
+    }
+}
+
+fn account(server: &Mysqld, name: &str) -> ConnectOptions {
+    ConnectOptions::new(Endpoint::unix(server.socket()), name, name)
+}
+
+fn reader(server: &Mysqld) -> ConnectOptions {
+    account(server, "reader")
+}
+
+fn offline(server: &Mysqld) -> Result<bool> {
+    Ok(server.client().variable("offline_mode")? == "1")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_of_a_mysqld_that_is_cut_off_are_kept_off_although_commits_wait() -> Result<()> {
+    let server = launch(&[])?;
+    server.client().sql(
+        "CREATE USER reader IDENTIFIED BY 'reader'; GRANT ALL ON *.* TO reader; \
+         REVOKE SUPER, CONNECTION_ADMIN, SYSTEM_USER ON *.* FROM reader; \
+         CREATE USER member IDENTIFIED BY 'member'; \
+         GRANT REPLICATION SLAVE, REPLICATION CLIENT, SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN ON *.* TO member",
+    )?;
+    let ring = MemoryRing::new();
+    let mut ingest = Running::start(&ring, ingest_options(&server));
+    ring.set_leadership(Leadership::Serving(TERM));
+    ingest.attached().await?;
+    let mut life = Life::begin(&server, &ring, &ingest);
+    let mut session = Connection::open(&reader(&server)).await?;
+    session.query("SELECT 1").await?;
+
+    ring.set_commits_at_once(false);
+    let mut waiting = server
+        .client()
+        .start_sql("INSERT INTO d.t VALUES (1, '')")?;
+    let waits = || server.client().status("Rpl_semi_sync_source_wait_sessions");
+    eventually("it waits", || Ok(waits()? == "1")).await?;
+    ring.set_leadership(Leadership::Silent(TERM));
+    life.fenced(Some(FenceReason::QuorumSilent)).await?;
+    assert!(session.query("SELECT 1").await.is_err());
+    let refused = Connection::open(&reader(&server)).await.unwrap_err();
+    assert!(refused.to_string().contains("offline mode"), "{refused}");
+    // Administrators and the member are let in, and what waits goes on waiting.
+    assert!(offline(&server)?);
+    still_waits(&mut waiting).await?;
+
+    // The quorum is back in the same leadership: the primary is the primary again.
+    ring.set_leadership(Leadership::Serving(TERM));
+    ring.set_commits_at_once(true);
+    life.fenced(None).await?;
+    assert!(!offline(&server)?);
+    let mut session = Connection::open(&reader(&server)).await?;
+    session.query("SELECT 1").await?;
+
+    // A member that ends meanwhile leaves it, and the next life takes it back by what mysqld says of itself.
+    ring.set_leadership(Leadership::Elsewhere(MemberId(4)));
+    life.fenced(Some(FenceReason::AnotherLeads(MemberId(4))))
+        .await?;
+    life.end().await?;
+    assert!(offline(&server)?);
+    ring.set_leadership(Leadership::Serving(LeaderTerm(3)));
+    let life = Life::begin(&server, &ring, &ingest);
+    eventually("it is let in again", || Ok(!offline(&server)?)).await?;
+
+    // What an operator has set stays, whoever leads.
+    server.client().sql("SET GLOBAL offline_mode = ON")?;
+    tokio::time::sleep(2 * GRACE).await;
+    ring.set_leadership(Leadership::Silent(LeaderTerm(3)));
+    tokio::time::sleep(2 * GRACE).await;
+    ring.set_leadership(Leadership::Serving(LeaderTerm(3)));
+    tokio::time::sleep(2 * GRACE).await;
+    assert!(offline(&server)?, "an operator's own was taken back");
+    life.end().await?;
+    ingest.stop().await
+}
