@@ -11,12 +11,26 @@ use testkit::mysqlbinlog::mysqlbinlog;
 use testkit::mysqld::MysqlClient;
 
 use crate::ledger::{Contents, Ledger};
-use crate::stage::Stage;
+use crate::stage::{MADE, Stage};
 
 const LOOK: Duration = Duration::from_millis(100);
 /// A server that was killed may have minutes of recovery before it on a busy machine.
 const EQUAL_LIMIT: Duration = Duration::from_secs(180);
 const SCHEMA: &str = "nemesis";
+/// What has to be the same on all servers that have executed the same, beside the rows of the tables.
+const SAME_EVERYWHERE: [(&str, &str); 3] = [
+    (
+        "SELECT table_name, column_name, ordinal_position, column_type, column_default, is_nullable, extra \
+         FROM information_schema.columns WHERE table_schema = 'nemesis' ORDER BY 1, 3",
+        "columns",
+    ),
+    (
+        "SELECT table_name, index_name, seq_in_index, column_name, non_unique FROM information_schema.statistics \
+         WHERE table_schema = 'nemesis' ORDER BY 1, 2, 3",
+        "indexes",
+    ),
+    ("XA RECOVER CONVERT XID", "prepared transactions"),
+];
 
 /// Fails with everything that is wrong.
 pub(crate) fn audit(stage: &mut Stage, ledger: &Ledger) -> Result<()> {
@@ -69,6 +83,16 @@ fn servers_are_equal(stage: &mut Stage) -> Result<()> {
         all.iter().all(|checksums| *checksums == all[0]),
         "equal sets of transactions, and tables that differ: {all:?}"
     );
+    for (query, what) in SAME_EVERYWHERE {
+        let answers = members
+            .iter()
+            .map(|member| stage.server(*member).client().sql(query));
+        let answers = answers.collect::<Result<Vec<_>>>()?;
+        ensure!(
+            answers.iter().all(|answer| *answer == answers[0]),
+            "equal sets of transactions, and {what} that differ: {answers:?}"
+        );
+    }
     Ok(())
 }
 
@@ -125,6 +149,23 @@ fn contents(client: &MysqlClient) -> Result<Contents> {
             .into_iter()
             .collect(),
         pair: [half(0)?, half(1)?],
+        parents: pairs(
+            "SELECT p.id, COUNT(c.id) FROM nemesis.parents p \
+             LEFT JOIN nemesis.children c ON c.parent = p.id GROUP BY p.id",
+        )?,
+        orphans: client
+            .value(
+                "SELECT COUNT(*) FROM nemesis.children c \
+                 LEFT JOIN nemesis.parents p ON c.parent = p.id WHERE p.id IS NULL",
+            )?
+            .parse()?,
+        made: numbers(&format!(
+            "SELECT SUBSTRING(table_name, {}) FROM information_schema.tables \
+             WHERE table_schema = '{SCHEMA}' AND table_name LIKE '{MADE}%'",
+            MADE.len() + 1
+        ))?
+        .concat(),
+        xa: numbers("SELECT id FROM nemesis.xa_rows")?.concat(),
     })
 }
 
@@ -158,13 +199,21 @@ fn tails(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(tails)
 }
 
+/// The tables whose rows begin with their transaction's number.
+const INSERTED: [&str; 4] = [
+    "`nemesis`.`appended`",
+    "`nemesis`.`increments`",
+    "`nemesis`.`parents`",
+    "`nemesis`.`xa_rows`",
+];
+
 /// The first columns of the rows that are inserted into the clients' tables, as `mysqlbinlog --verbose` shows them.
 fn numbers_in(text: &str) -> Vec<u64> {
     let mut numbers = Vec::new();
     let mut ours = false;
     for line in text.lines() {
         if let Some(table) = line.strip_prefix("### INSERT INTO ") {
-            ours = ["`nemesis`.`appended`", "`nemesis`.`increments`"].contains(&table.trim());
+            ours = INSERTED.contains(&table.trim());
         } else if line.starts_with("### UPDATE") || line.starts_with("### DELETE") {
             ours = false;
         } else if let Some(value) = line.strip_prefix("###   @1=")

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use testkit::distance::check_needs;
 use testkit::figures::{Figures, target_folder};
@@ -15,7 +16,7 @@ use crate::Arguments;
 use crate::audit::audit;
 use crate::clients::Clients;
 use crate::cycle_log::CycleLog;
-use crate::fault::{Fault, Script};
+use crate::fault::{Fault, Kind, NEED_A_LOOP_DEVICE, Script};
 use crate::findings::Findings;
 use crate::guide::Guide;
 use crate::ledger::Ledger;
@@ -134,8 +135,8 @@ impl Campaign {
         stage.furnish(member)?;
         let ledger = Ledger::default();
         let mut campaign = Self {
-            readers: Readers::start(stage.places(), &findings)?,
-            clients: Clients::start(direction, ledger.clone())?,
+            readers: Readers::start(stage.places(), &direction, &ledger, &findings)?,
+            clients: Clients::start(direction, ledger.clone(), findings.clone())?,
             guide,
             stage,
             ledger,
@@ -160,7 +161,9 @@ impl Campaign {
             until.is_some_and(|until| Instant::now() >= until)
                 || arguments.cycles.is_some_and(|most| number >= most as usize)
         };
-        for (number, fault) in Script::new(seed, &arguments.only).enumerate() {
+        let kinds = self.kinds(&arguments.only)?;
+        let longest_stop = Duration::from_secs_f64(arguments.longest_stop);
+        for (number, fault) in Script::new(seed, kinds, longest_stop).enumerate() {
             if over(number) {
                 break;
             }
@@ -176,6 +179,22 @@ impl Campaign {
             }
         }
         self.audit()
+    }
+
+    /// The kinds that were asked for, or all; without those that cannot be had on this machine, which is said.
+    fn kinds(&mut self, only: &[Kind]) -> Result<Vec<Kind>> {
+        let mut kinds = match only {
+            [] => Kind::value_variants().to_vec(),
+            only => only.to_vec(),
+        };
+        if let Some(why) = self.stage.without_loops() {
+            let out = NEED_A_LOOP_DEVICE.map(name).join(" and ");
+            self.log
+                .line(&format!("LEFT OUT on this machine: {out}: {why}"))?;
+            kinds.retain(|kind| !NEED_A_LOOP_DEVICE.contains(kind));
+        }
+        ensure!(!kinds.is_empty(), "no fault is left that could be done");
+        Ok(kinds)
     }
 
     fn cycle(&mut self, number: usize, fault: &Fault) -> Result<()> {
@@ -300,7 +319,12 @@ impl Campaign {
 
     /// Ends everything; what is to be looked at later stays.
     fn close(mut self, done: Result<()>) -> Result<Summary> {
-        let summary = Summary::of(&self.cycles, self.ledger.count(), self.readers.looks());
+        let summary = Summary::of(
+            &self.cycles,
+            self.ledger.count(),
+            self.readers.looks(),
+            self.readers.fresh(),
+        );
         if let Err(error) = &done {
             // Written down even when the log cannot be: the error is what counts.
             let _ = self.log.line(&format!("FAILED {error:#}"));

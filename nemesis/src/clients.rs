@@ -1,7 +1,9 @@
 //! Clients as an application has them: an ordinary account, a connection to who says that it is the primary, and another look
 //! for it after every error, and when another one is the primary, as behind a proxy that ends sessions to a server that it takes
-//! for down. Half of them append, half of them increment.
+//! for down. Most append or increment; one has foreign keys, one makes, alters and drops tables, and one is a manager of XA
+//! transactions: it finishes what it prepared, at whoever is the primary by then.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -10,11 +12,22 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, server_code};
 
+use crate::findings::Findings;
 use crate::guide::Direction;
-use crate::ledger::{Ledger, Outcome, Work};
-use crate::stage::{CLIENT, CLIENT_PASSWORD, COUNTERS};
+use crate::ledger::{FAMILY_LIVES, Ledger, Outcome, Work};
+use crate::stage::{CLIENT, CLIENT_PASSWORD, COUNTERS, MADE};
 
-const CLIENTS: u64 = 4;
+/// Each client's kind of work, and its pause between two transactions.
+const CLIENTS: [(Work, Duration); 7] = [
+    (Work::Append, PACE),
+    (Work::Increment, PACE),
+    (Work::Append, PACE),
+    (Work::Increment, PACE),
+    (Work::Family, Duration::from_millis(60)),
+    // Seldom: followers apply nothing beside these, and each of them costs an applier some ten round trips.
+    (Work::Make, Duration::from_millis(800)),
+    (Work::Xa, Duration::from_millis(600)),
+];
 /// A client that waits longer for an answer looks for the primary again; what became of its commit it does not know.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(5);
 /// Between two transactions of a client, so that the machine's few processors are left to the ring.
@@ -29,6 +42,8 @@ const REFUSALS: [u16; 3] = [
     server_code::LOCK_WAIT_TIMEOUT,
 ];
 const DEADLOCK: u16 = 1213;
+/// How the names of our XA transactions begin; behind it is the number.
+const XID: &str = "nemesis-";
 
 /// See the module. They end when this is dropped.
 #[derive(Debug)]
@@ -41,6 +56,7 @@ pub(crate) struct Clients {
 struct Shared {
     direction: Direction,
     ledger: Ledger,
+    findings: Findings,
     stop: AtomicBool,
     rest: AtomicBool,
     /// Clients with a transaction under way.
@@ -48,10 +64,11 @@ struct Shared {
 }
 
 impl Clients {
-    pub(crate) fn start(direction: Direction, ledger: Ledger) -> Result<Self> {
+    pub(crate) fn start(direction: Direction, ledger: Ledger, findings: Findings) -> Result<Self> {
         let shared = Arc::new(Shared {
             direction,
             ledger,
+            findings,
             stop: AtomicBool::new(false),
             rest: AtomicBool::new(false),
             busy: AtomicUsize::new(0),
@@ -62,8 +79,11 @@ impl Clients {
         let theirs = shared.clone();
         let thread = thread::spawn(move || {
             runtime.block_on(async {
-                let clients: Vec<_> = (0..CLIENTS)
-                    .map(|number| tokio::spawn(live(number, theirs.clone())))
+                let clients: Vec<_> = (0..)
+                    .zip(CLIENTS)
+                    .map(|(number, (work, pace))| {
+                        tokio::spawn(live(number, work, pace, theirs.clone()))
+                    })
                     .collect();
                 for client in clients {
                     // One that panicked said so.
@@ -112,28 +132,39 @@ impl Drop for Clients {
     }
 }
 
-async fn live(number: u64, shared: Arc<Shared>) {
+async fn live(number: u64, work: Work, pace: Duration, shared: Arc<Shared>) {
     let mut connection: Option<(usize, Connection)> = None;
-    let work = match number % 2 {
-        0 => Work::Append,
-        _ => Work::Increment,
-    };
+    let mut tables = Tables::default();
+    let mut open = Prepared::default();
     while !shared.stop.load(Ordering::SeqCst) {
         // Counted before it looks, so that whoever asks for a rest sees it.
         shared.busy.fetch_add(1, Ordering::SeqCst);
         if !shared.rest.load(Ordering::SeqCst) {
             match &mut connection {
                 Some((place, connected)) => {
-                    if !transact(connected, *place, work, number, &shared).await {
+                    let mut session = Session {
+                        connection: connected,
+                        at: *place,
+                        shared: &shared,
+                    };
+                    let stays = match work {
+                        Work::Make | Work::Unmake => tables.next(&mut session).await,
+                        Work::Xa => open.next(&mut session).await,
+                        _ => transact(&mut session, work, number).await,
+                    };
+                    if !stays {
                         connection = None;
                     }
                 }
-                None => connection = connect(&shared.direction).await,
+                None => {
+                    open.looked = false;
+                    connection = connect(&shared.direction).await;
+                }
             }
         }
         shared.busy.fetch_sub(1, Ordering::SeqCst);
         let pause = match connection {
-            Some(_) => PACE,
+            Some(_) => pace,
             None => LOOK_PAUSE,
         };
         tokio::time::sleep(pause).await;
@@ -155,22 +186,41 @@ async fn moved(direction: &Direction, place: usize) {
     }
 }
 
-/// One transaction; whether the connection is to be used again.
-async fn transact(
-    connection: &mut Connection,
+/// A connection to the primary, while it is the primary.
+struct Session<'a> {
+    connection: &'a mut Connection,
     at: usize,
-    work: Work,
-    client: u64,
-    shared: &Shared,
-) -> bool {
-    let ledger = &shared.ledger;
+    shared: &'a Shared,
+}
+
+impl Session<'_> {
+    /// Runs a statement; what became of it, if it did not succeed.
+    async fn run(&mut self, statement: &str) -> Result<(), Outcome> {
+        tokio::select! {
+            answer = self.connection.execute(statement) => match answer {
+                Ok(_) => Ok(()),
+                Err(error) => Err(outcome_of(&error)),
+            },
+            () = moved(&self.shared.direction, self.at) => Err(Outcome::Unknown),
+        }
+    }
+
+    /// One statement that is a transaction, written down; whether the connection is to be used again.
+    async fn transaction(&mut self, work: Work, number: u64, statement: &str) -> bool {
+        let started = Instant::now();
+        let done = self.run(statement).await;
+        let outcome = done.err().unwrap_or(Outcome::Acknowledged);
+        self.shared.ledger.write(work, number, outcome, started);
+        done.is_ok()
+    }
+}
+
+/// One transaction; whether the connection is to be used again.
+async fn transact(session: &mut Session<'_>, work: Work, client: u64) -> bool {
+    let ledger = &session.shared.ledger;
     let number = ledger.next();
     let started = Instant::now();
     let statements = match work {
-        Work::Append => vec![format!(
-            "INSERT INTO nemesis.appended VALUES ({number}, {client}, REPEAT('x', {}))",
-            number % 60
-        )],
         Work::Increment => {
             let counter = number % COUNTERS;
             vec![
@@ -182,15 +232,25 @@ async fn transact(
                 "COMMIT".to_owned(),
             ]
         }
+        Work::Family => vec![
+            "BEGIN".to_owned(),
+            format!("INSERT INTO nemesis.parents VALUES ({number})"),
+            format!("INSERT INTO nemesis.children (parent) VALUES ({number}), ({number})"),
+            format!(
+                "DELETE FROM nemesis.parents WHERE id < {} ORDER BY id LIMIT 2",
+                number.saturating_sub(FAMILY_LIVES)
+            ),
+            "COMMIT".to_owned(),
+        ],
+        _ => vec![format!(
+            "INSERT INTO nemesis.appended (id, client, note) VALUES ({number}, {client}, REPEAT('x', {}))",
+            number % 60
+        )],
     };
     let last = statements.len() - 1;
     for (place, statement) in statements.iter().enumerate() {
-        let failed = tokio::select! {
-            answer = connection.execute(statement) => match answer {
-                Ok(_) => continue,
-                Err(error) => outcome_of(&error),
-            },
-            () = moved(&shared.direction, at) => Outcome::Unknown,
+        let Err(failed) = session.run(statement).await else {
+            continue;
         };
         // Before it was asked for, nothing is committed.
         let outcome = match place == last {
@@ -202,6 +262,151 @@ async fn transact(
     }
     ledger.write(work, number, Outcome::Acknowledged, started);
     true
+}
+
+/// The client of tables: those that it made and did not try to drop yet, and what it does next.
+#[derive(Debug, Default)]
+struct Tables {
+    made: VecDeque<u64>,
+    step: u64,
+}
+
+impl Tables {
+    /// Tables that stay for a while.
+    const KEPT: usize = 3;
+
+    /// Whether the connection is to be used again.
+    async fn next(&mut self, session: &mut Session<'_>) -> bool {
+        self.step += 1;
+        match self.step % 4 {
+            0 => {
+                let number = session.shared.ledger.next();
+                let columns = match self.step % 8 {
+                    0 => format!("SELECT {number} AS id"),
+                    _ => String::new(),
+                };
+                let make = format!(
+                    "CREATE TABLE nemesis.{MADE}{number} (id BIGINT PRIMARY KEY) {columns}"
+                );
+                let done = session.transaction(Work::Make, number, &make).await;
+                if done {
+                    self.made.push_back(number);
+                }
+                done
+            }
+            1 => match self.made.back() {
+                Some(number) => {
+                    let alter = format!(
+                        "ALTER TABLE nemesis.{MADE}{number} ADD COLUMN more INT NOT NULL DEFAULT 7, ADD KEY (more)"
+                    );
+                    session.run(&alter).await.is_ok()
+                }
+                None => true,
+            },
+            // A table that others write to, and whether the column is there depends on what became of the last try.
+            2 => {
+                let _ = session
+                    .run("ALTER TABLE nemesis.appended ADD COLUMN extra INT DEFAULT 3")
+                    .await;
+                session
+                    .run("ALTER TABLE nemesis.appended DROP COLUMN extra")
+                    .await
+                    .is_ok()
+            }
+            _ if self.made.len() > Self::KEPT => {
+                let Some(number) = self.made.pop_front() else {
+                    return true;
+                };
+                let drop = format!("DROP TABLE nemesis.{MADE}{number}");
+                session.transaction(Work::Unmake, number, &drop).await
+            }
+            _ => true,
+        }
+    }
+}
+
+/// The client of XA transactions: those whose PREPARE was answered and whose COMMIT nobody asked for yet.
+#[derive(Debug, Default)]
+struct Prepared {
+    promised: BTreeSet<u64>,
+    /// Whether it has finished, over this connection, what was left.
+    looked: bool,
+}
+
+impl Prepared {
+    /// Whether the connection is to be used again.
+    async fn next(&mut self, session: &mut Session<'_>) -> bool {
+        if !self.looked {
+            self.looked = self.finish(session).await;
+            return self.looked;
+        }
+        let number = session.shared.ledger.next();
+        let started = Instant::now();
+        let xid = format!("'{XID}{number}'");
+        for statement in [
+            format!("XA START {xid}"),
+            format!("INSERT INTO nemesis.xa_rows VALUES ({number})"),
+            format!("XA END {xid}"),
+        ] {
+            if session.run(&statement).await.is_err() {
+                let ledger = &session.shared.ledger;
+                ledger.write(Work::Xa, number, Outcome::Failed, started);
+                return false;
+            }
+        }
+        if session.run(&format!("XA PREPARE {xid}")).await.is_err() {
+            // Whoever finds it prepared commits it.
+            let ledger = &session.shared.ledger;
+            ledger.write(Work::Xa, number, Outcome::Unknown, started);
+            return false;
+        }
+        self.promised.insert(number);
+        self.commit(session, number, started).await
+    }
+
+    async fn commit(&mut self, session: &mut Session<'_>, number: u64, started: Instant) -> bool {
+        let done = session.run(&format!("XA COMMIT '{XID}{number}'")).await;
+        let outcome = match done {
+            Ok(()) => Outcome::Acknowledged,
+            // A refused one is as prepared as it was, and somebody commits it later.
+            Err(Outcome::Failed) => return false,
+            Err(_) => Outcome::Unknown,
+        };
+        self.promised.remove(&number);
+        session
+            .shared
+            .ledger
+            .write(Work::Xa, number, outcome, started);
+        done.is_ok()
+    }
+
+    /// Commits everything that was left prepared, and says so when one is gone whose PREPARE was answered; whether all is done.
+    async fn finish(&mut self, session: &mut Session<'_>) -> bool {
+        let Ok(answer) = session.connection.query("XA RECOVER").await else {
+            return false;
+        };
+        let data = answer.rows.iter().filter_map(|row| row.text("data"));
+        let listed: BTreeSet<u64> = data.filter_map(number_of_xid).collect();
+        if session.shared.direction.primary_index() != Some(session.at) {
+            return false;
+        }
+        for number in self.promised.difference(&listed) {
+            session.shared.findings.add(format!(
+                "XA transaction {number}, whose PREPARE was acknowledged, is not prepared at the primary"
+            ));
+        }
+        self.promised.retain(|number| listed.contains(number));
+        for number in listed {
+            if !self.commit(session, number, Instant::now()).await {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+fn number_of_xid(data: &str) -> Option<u64> {
+    data.strip_prefix(XID)?.parse().ok()
 }
 
 /// What an error in answer to a commit says.
@@ -217,6 +422,13 @@ mod tests {
     use mysql_link::ServerError;
 
     use super::*;
+
+    #[test]
+    fn only_our_own_prepared_transactions_are_finished() {
+        assert_eq!(number_of_xid("nemesis-17"), Some(17));
+        assert_eq!(number_of_xid("nemesis-"), None);
+        assert_eq!(number_of_xid("other-17"), None);
+    }
 
     #[test]
     fn only_a_refusal_is_certain() {

@@ -6,6 +6,16 @@ use clap::ValueEnum;
 use fastrand::Rng;
 use serde::Serialize;
 
+/// How long most faults stay.
+const SHORT: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(4));
+/// How long a file system takes nothing: long enough that somebody has to notice.
+const STALL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(12));
+/// The least that is a long stop.
+const LONG: Duration = Duration::from_secs(10);
+
+/// The kinds that need a file system of its own for each mysqld, through a loop device.
+pub(crate) const NEED_A_LOOP_DEVICE: [Kind; 2] = [Kind::FreezeDisk, Kind::FullMysqld];
+
 /// What is done to the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -20,6 +30,12 @@ pub(crate) enum Kind {
     StopMember,
     /// SIGSTOP of a mysqld for a while
     StopMysqld,
+    /// SIGSTOP of a member, a mysqld, or both, for up to a minute
+    LongStop,
+    /// The file system with a mysqld's data is frozen
+    FreezeDisk,
+    /// The file system with a mysqld's data is full
+    FullMysqld,
     /// A member and its mysqld reach no other member
     CutMember,
     /// A region reaches no other
@@ -56,12 +72,24 @@ pub(crate) enum OneWay {
     OneLink(usize),
 }
 
+/// What a long stop stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// A member, and its mysqld goes on.
+    Member,
+    /// A mysqld.
+    Mysqld,
+    /// A database member and its mysqld.
+    Host,
+}
+
 /// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
     pub(crate) target: Target,
     pub(crate) one_way: OneWay,
+    pub(crate) stopped: Stopped,
     /// How long it stays at least, where it stays.
     pub(crate) hold: Duration,
     /// Whether everybody shall have recovered before the next one.
@@ -73,19 +101,17 @@ pub(crate) struct Fault {
 pub(crate) struct Script {
     random: Rng,
     kinds: Vec<Kind>,
+    longest_stop: Duration,
     deck: Vec<Kind>,
 }
 
 impl Script {
-    /// Of these kinds, or of all when there are none.
-    pub(crate) fn new(seed: u64, only: &[Kind]) -> Self {
-        let kinds = match only {
-            [] => Kind::value_variants().to_vec(),
-            only => only.to_vec(),
-        };
+    /// Of these kinds.
+    pub(crate) fn new(seed: u64, kinds: Vec<Kind>, longest_stop: Duration) -> Self {
         Self {
             random: Rng::with_seed(seed),
             kinds,
+            longest_stop,
             deck: Vec::new(),
         }
     }
@@ -111,11 +137,22 @@ impl Iterator for Script {
             1 => OneWay::Mute,
             _ => OneWay::OneLink(self.random.usize(..1 << 20)),
         };
+        let stopped = match self.random.u8(..3) {
+            0 => Stopped::Member,
+            1 => Stopped::Mysqld,
+            _ => Stopped::Host,
+        };
+        let (least, most) = match kind {
+            Kind::LongStop => (LONG.min(self.longest_stop), self.longest_stop),
+            Kind::FreezeDisk | Kind::FullMysqld => STALL,
+            _ => SHORT,
+        };
         Some(Fault {
             kind,
             target,
             one_way,
-            hold: Duration::from_millis(self.random.u64(300..4_000)),
+            stopped,
+            hold: least + (most - least).mul_f64(self.random.f64()),
             settle: self.random.f64() < 0.7,
         })
     }
@@ -127,36 +164,47 @@ mod tests {
 
     use super::*;
 
+    const LONGEST: Duration = Duration::from_secs(60);
+
+    fn all(seed: u64) -> Script {
+        Script::new(seed, Kind::value_variants().to_vec(), LONGEST)
+    }
+
     #[test]
     fn a_seed_is_always_the_same_and_another_one_is_not() {
-        let faults = |seed| Script::new(seed, &[]).take(60).collect::<Vec<_>>();
+        let faults = |seed| all(seed).take(60).collect::<Vec<_>>();
         assert_eq!(faults(7), faults(7));
         assert_ne!(faults(7), faults(8));
     }
 
     #[test]
     fn every_kind_comes_before_any_comes_again() {
-        let all = Kind::value_variants().len();
-        let kinds: Vec<Kind> = Script::new(3, &[])
-            .take(3 * all)
-            .map(|fault| fault.kind)
-            .collect();
-        for round in kinds.chunks(all) {
-            assert_eq!(round.iter().collect::<BTreeSet<_>>().len(), all);
+        let number = Kind::value_variants().len();
+        let kinds: Vec<Kind> = all(3).take(3 * number).map(|fault| fault.kind).collect();
+        for round in kinds.chunks(number) {
+            assert_eq!(round.iter().collect::<BTreeSet<_>>().len(), number);
         }
-        let mut one = Script::new(3, &[Kind::Promote]);
+        let mut one = Script::new(3, vec![Kind::Promote], LONGEST);
         assert_eq!(one.next().unwrap().kind, Kind::Promote);
         assert_eq!(one.next().unwrap().kind, Kind::Promote);
     }
 
     #[test]
-    fn the_primary_and_others_are_met_and_nothing_stays_for_long() {
-        let faults: Vec<Fault> = Script::new(1, &[]).take(200).collect();
+    fn the_primary_and_others_are_met_and_only_what_is_long_by_its_name_stays() {
+        let faults: Vec<Fault> = all(1).take(400).collect();
         let primaries = faults
             .iter()
             .filter(|fault| fault.target == Target::Primary);
-        assert!((80..160).contains(&primaries.count()));
-        let longest = faults.iter().map(|fault| fault.hold).max().unwrap();
-        assert!(longest < Duration::from_secs(4));
+        assert!((160..320).contains(&primaries.count()));
+        let longest = |kinds: &[Kind]| {
+            let of_kind = faults.iter().filter(|fault| kinds.contains(&fault.kind));
+            of_kind.map(|fault| fault.hold).max().unwrap()
+        };
+        assert!(longest(&[Kind::StopMember, Kind::StopMysqld, Kind::CutRegion]) < SHORT.1);
+        assert!(longest(&NEED_A_LOOP_DEVICE) < STALL.1);
+        let stops = longest(&[Kind::LongStop]);
+        assert!(stops > LONG && stops < LONGEST, "{stops:?}");
+        let mut shortened = Script::new(1, vec![Kind::LongStop], Duration::from_secs(5));
+        assert_eq!(shortened.next().unwrap().hold, Duration::from_secs(5));
     }
 }

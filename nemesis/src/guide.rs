@@ -27,10 +27,10 @@ pub(crate) struct Place {
 
 /// A yes: in which term, and when it was asked and heard.
 #[derive(Clone, Copy, Debug)]
-struct Yes {
-    term: u64,
-    asked: Instant,
-    heard: Instant,
+pub(crate) struct Yes {
+    pub(crate) term: u64,
+    pub(crate) asked: Instant,
+    pub(crate) heard: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -134,6 +134,13 @@ impl Direction {
         let said = said.filter_map(|(index, yes)| Some((index, (*yes)?)));
         let latest = said.max_by_key(|(_, yes)| (yes.term, yes.heard))?;
         Some(latest.0)
+    }
+}
+
+impl Direction {
+    /// The last answer of one of the places, if it says that it is the primary.
+    pub(crate) fn claim(&self, index: usize) -> Option<Yes> {
+        lock(&self.board).yes[index]
     }
 }
 

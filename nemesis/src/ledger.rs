@@ -11,7 +11,18 @@ pub(crate) enum Work {
     Append,
     /// It adds one to a counter and to both halves of the pair, and inserts a row that says so.
     Increment,
+    /// It inserts a parent with two children, and deletes an old parent, whose children a foreign key deletes.
+    Family,
+    /// It makes a table.
+    Make,
+    /// It drops a table that was made.
+    Unmake,
+    /// It inserts a row in an XA transaction.
+    Xa,
 }
+
+/// Behind so many numbers a family may be deleted.
+pub(crate) const FAMILY_LIVES: u64 = 2_000;
 
 /// What its client knows of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +55,10 @@ struct Book {
     next: u64,
     appended: Numbers,
     incremented: Numbers,
+    families: Numbers,
+    made: Numbers,
+    unmade: Numbers,
+    xa: Numbers,
     /// Since the times were forgotten.
     recent: Vec<Acknowledgement>,
 }
@@ -71,6 +86,38 @@ pub(crate) struct Contents {
     pub(crate) counters: BTreeMap<u64, u64>,
     /// Both halves of the pair.
     pub(crate) pair: [u64; 2],
+    /// The numbers of the parents, with how many children each has.
+    pub(crate) parents: Vec<(u64, u64)>,
+    /// Children without a parent.
+    pub(crate) orphans: u64,
+    /// The numbers of the tables that were made.
+    pub(crate) made: Vec<u64>,
+    /// The numbers of the rows of XA transactions.
+    pub(crate) xa: Vec<u64>,
+}
+
+impl Book {
+    fn numbers(&mut self, work: Work) -> &mut Numbers {
+        match work {
+            Work::Append => &mut self.appended,
+            Work::Increment => &mut self.incremented,
+            Work::Family => &mut self.families,
+            Work::Make => &mut self.made,
+            Work::Unmake => &mut self.unmade,
+            Work::Xa => &mut self.xa,
+        }
+    }
+
+    /// What inserts rows that stay or makes tables.
+    fn lasting(&self) -> [&Numbers; 5] {
+        [
+            &self.appended,
+            &self.incremented,
+            &self.families,
+            &self.made,
+            &self.xa,
+        ]
+    }
 }
 
 impl Ledger {
@@ -83,10 +130,7 @@ impl Ledger {
     /// Writes an outcome down, before its client does anything else.
     pub(crate) fn write(&self, work: Work, number: u64, outcome: Outcome, started: Instant) {
         let mut book = self.book();
-        let numbers = match work {
-            Work::Append => &mut book.appended,
-            Work::Increment => &mut book.incremented,
-        };
+        let numbers = book.numbers(work);
         match outcome {
             Outcome::Acknowledged => &mut numbers.acknowledged,
             Outcome::Failed => &mut numbers.failed,
@@ -124,7 +168,9 @@ impl Ledger {
 
     pub(crate) fn count(&self) -> Count {
         let book = self.book();
-        let sum = |of: fn(&Numbers) -> usize| of(&book.appended) + of(&book.incremented);
+        let all = book.lasting().into_iter().chain([&book.unmade]);
+        let all: Vec<&Numbers> = all.collect();
+        let sum = |of: fn(&Numbers) -> usize| all.iter().map(|numbers| of(numbers)).sum();
         Count {
             acknowledged: sum(|numbers| numbers.acknowledged.len()),
             failed: sum(|numbers| numbers.failed.len()),
@@ -132,11 +178,16 @@ impl Ledger {
         }
     }
 
+    /// How many increments were acknowledged.
+    pub(crate) fn increments_acknowledged(&self) -> u64 {
+        self.book().incremented.acknowledged.len() as u64
+    }
+
     /// Of these numbers, those that were acknowledged.
     pub(crate) fn acknowledged_of(&self, numbers: &[u64]) -> Vec<u64> {
         let book = self.book();
-        let both = [&book.appended.acknowledged, &book.incremented.acknowledged];
-        let acknowledged = |number: &&u64| both.iter().any(|set| set.contains(number));
+        let all = book.lasting();
+        let acknowledged = |number: &&u64| all.iter().any(|of| of.acknowledged.contains(number));
         numbers.iter().filter(acknowledged).copied().collect()
     }
 
@@ -173,11 +224,51 @@ impl Ledger {
                 contents.pair
             ));
         }
+        judge_families(&book, contents, &mut wrong);
+        judge_tables(&book, &contents.made, &mut wrong);
+        judge_numbers("XA transaction", &book.xa, &contents.xa, &mut wrong);
         wrong
     }
 
     fn book(&self) -> std::sync::MutexGuard<'_, Book> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn judge_families(book: &Book, contents: &Contents, wrong: &mut Vec<String>) {
+    // Of older ones it is not known whether they were deleted.
+    let oldest = book.next.saturating_sub(FAMILY_LIVES);
+    let mut told = book.families.clone();
+    let old = told.acknowledged.iter().filter(|number| **number < oldest);
+    let old: Vec<u64> = old.copied().collect();
+    for number in old {
+        told.acknowledged.remove(&number);
+        told.unknown.insert(number);
+    }
+    let parents: Vec<u64> = contents.parents.iter().map(|(id, _)| *id).collect();
+    judge_numbers("parent", &told, &parents, wrong);
+    let mut parents = contents.parents.iter();
+    if let Some((id, children)) = parents.find(|(_, children)| *children != 2) {
+        wrong.push(format!("parent {id} has {children} children"));
+    }
+    if contents.orphans > 0 {
+        wrong.push(format!("{} children have no parent", contents.orphans));
+    }
+}
+
+fn judge_tables(book: &Book, there: &[u64], wrong: &mut Vec<String>) {
+    // One that somebody wanted to drop may be gone.
+    let mut told = book.made.clone();
+    for number in book.unmade.unknown.iter().chain(&book.unmade.acknowledged) {
+        told.acknowledged.remove(number);
+        told.unknown.insert(*number);
+    }
+    judge_numbers("table", &told, there, wrong);
+    let mut back = there
+        .iter()
+        .filter(|number| book.unmade.acknowledged.contains(number));
+    if let Some(first) = back.next() {
+        wrong.push(format!("table {first} was dropped, and is there"));
     }
 }
 
@@ -226,6 +317,11 @@ mod tests {
         ledger.write(Work::Increment, 2, Outcome::Acknowledged, now);
         ledger.write(Work::Append, 3, Outcome::Unknown, now);
         ledger.write(Work::Append, 4, Outcome::Failed, now);
+        ledger.write(Work::Family, 5, Outcome::Acknowledged, now);
+        ledger.write(Work::Make, 6, Outcome::Acknowledged, now);
+        ledger.write(Work::Make, 7, Outcome::Acknowledged, now);
+        ledger.write(Work::Unmake, 7, Outcome::Acknowledged, now);
+        ledger.write(Work::Xa, 8, Outcome::Acknowledged, now);
         ledger
     }
 
@@ -235,6 +331,10 @@ mod tests {
             increments: vec![(2, 7)],
             counters: [(7, 1), (8, 0)].into(),
             pair: [1, 1],
+            parents: vec![(5, 2)],
+            orphans: 0,
+            made: vec![6],
+            xa: vec![8],
         }
     }
 
@@ -246,13 +346,21 @@ mod tests {
             ..contents()
         };
         assert_eq!(ledger().judge(&without_the_unknown), Vec::<String>::new());
-        assert_eq!(ledger().acknowledged_of(&[1, 2, 3, 4]), [1, 2]);
+        assert_eq!(ledger().acknowledged_of(&[1, 2, 3, 4, 8]), [1, 2, 8]);
+        assert_eq!(ledger().increments_acknowledged(), 1);
+        let much_later = ledger();
+        much_later.book().next = FAMILY_LIVES + 6;
+        let deleted = Contents {
+            parents: Vec::new(),
+            ..contents()
+        };
+        assert_eq!(much_later.judge(&deleted), Vec::<String>::new());
     }
 
     #[test]
     fn everything_that_contradicts_is_named() {
         type Change = fn(&mut Contents);
-        let table: [(Change, &str); 8] = [
+        let table: [(Change, &str); 14] = [
             (
                 |it| it.appended.retain(|id| *id != 1),
                 "acknowledged and lost",
@@ -276,6 +384,12 @@ mod tests {
             ),
             (|it| it.pair = [1, 2], "the pair is"),
             (|it| it.pair = [2, 2], "the pair is"),
+            (|it| it.parents.clear(), "parents acknowledged and lost"),
+            (|it| it.parents[0].1 = 1, "parent 5 has 1 children"),
+            (|it| it.orphans = 3, "3 children have no parent"),
+            (|it| it.made.clear(), "tables acknowledged and lost"),
+            (|it| it.made.push(7), "was dropped, and is there"),
+            (|it| it.xa.clear(), "XA transactions acknowledged and lost"),
         ];
         for (change, expected) in table {
             let mut changed = contents();

@@ -40,6 +40,9 @@ struct Arguments {
     /// Faults of these kinds only
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<fault::Kind>,
+    /// The longest SIGSTOP, in seconds
+    #[arg(long, default_value_t = 60.0)]
+    longest_stop: f64,
     /// One way, between two members of a region, in milliseconds
     #[arg(long, default_value_t = 0.1)]
     inside_ms: f64,

@@ -1,16 +1,17 @@
-//! Readers of every server, followers and primary alike: each of their looks sees one state of the ring's log, or they say
-//! what they saw.
+//! Readers of every server, followers and primary alike: each of their looks sees one state of the ring's log, and one at a
+//! server that was the primary all the while sees everything that was acknowledged before it began, or they say what they saw.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use mysql_link::{ConnectOptions, Connection, Endpoint};
 
 use crate::findings::Findings;
-use crate::guide::Place;
+use crate::guide::{Direction, Place, Yes};
+use crate::ledger::Ledger;
 use crate::stage::{CLIENT, CLIENT_PASSWORD};
 
 const PACE: Duration = Duration::from_millis(40);
@@ -25,6 +26,7 @@ const LOOK: &str = "SELECT (SELECT n FROM nemesis.pair WHERE half = 0), \
 pub(crate) struct Readers {
     stop: Arc<AtomicBool>,
     looks: Arc<AtomicU64>,
+    fresh: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -46,16 +48,80 @@ impl Seen {
     }
 }
 
+/// A look at a server that had said that it is the primary, until its next answer says whether it was all the while.
+#[derive(Clone, Copy, Debug)]
+struct AtPrimary {
+    /// Of the answer before the look.
+    term: u64,
+    /// How many increments were acknowledged before the look began.
+    acknowledged: u64,
+    seen: u64,
+    ended: Instant,
+}
+
+/// What is known of such a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// The server was not asked since.
+    Open,
+    /// It was no primary in between, or may not have been: nothing is promised.
+    Unjudged,
+    /// It saw all that it had to see.
+    Fresh,
+    /// It did not: in words.
+    Stale(String),
+}
+
+impl AtPrimary {
+    /// `latest` is the server's last answer, if that is a yes. Two yeses of one term, heard before the look and asked for
+    /// behind it, say that nobody else can have acknowledged anything in between, so that no staleness at all is allowed.
+    fn judge(&self, latest: Option<Yes>) -> Verdict {
+        match latest {
+            Some(yes) if yes.term != self.term => Verdict::Unjudged,
+            Some(yes) if yes.asked < self.ended => Verdict::Open,
+            Some(_) if self.seen >= self.acknowledged => Verdict::Fresh,
+            Some(yes) => Verdict::Stale(format!(
+                "is the primary of term {} and shows {} increments, when {} had been acknowledged before",
+                yes.term, self.seen, self.acknowledged
+            )),
+            None => Verdict::Unjudged,
+        }
+    }
+}
+
+/// What all readers share.
+#[derive(Clone, Debug)]
+struct Shared {
+    direction: Direction,
+    ledger: Ledger,
+    findings: Findings,
+    stop: Arc<AtomicBool>,
+    looks: Arc<AtomicU64>,
+    fresh: Arc<AtomicU64>,
+}
+
 impl Readers {
-    pub(crate) fn start(places: Vec<Place>, findings: &Findings) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let looks = Arc::new(AtomicU64::new(0));
+    pub(crate) fn start(
+        places: Vec<Place>,
+        direction: &Direction,
+        ledger: &Ledger,
+        findings: &Findings,
+    ) -> Result<Self> {
+        let shared = Shared {
+            direction: direction.clone(),
+            ledger: ledger.clone(),
+            findings: findings.clone(),
+            stop: Arc::new(AtomicBool::new(false)),
+            looks: Arc::new(AtomicU64::new(0)),
+            fresh: Arc::new(AtomicU64::new(0)),
+        };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         let readers: Vec<_> = places
             .into_iter()
-            .map(|place| read(place, findings.clone(), stop.clone(), looks.clone()))
+            .enumerate()
+            .map(|(index, place)| read(index, place, shared.clone()))
             .collect();
         let thread = thread::spawn(move || {
             runtime.block_on(async {
@@ -67,8 +133,9 @@ impl Readers {
             });
         });
         Ok(Self {
-            stop,
-            looks,
+            stop: shared.stop,
+            looks: shared.looks,
+            fresh: shared.fresh,
             thread: Some(thread),
         })
     }
@@ -76,6 +143,11 @@ impl Readers {
     /// How many looks they had.
     pub(crate) fn looks(&self) -> u64 {
         self.looks.load(Ordering::Relaxed)
+    }
+
+    /// How many of them were at a server that was the primary all the while.
+    pub(crate) fn fresh(&self) -> u64 {
+        self.fresh.load(Ordering::Relaxed)
     }
 }
 
@@ -89,12 +161,25 @@ impl Drop for Readers {
     }
 }
 
-async fn read(place: Place, findings: Findings, stop: Arc<AtomicBool>, looks: Arc<AtomicU64>) {
+async fn read(index: usize, place: Place, shared: Shared) {
     let mut options = ConnectOptions::new(Endpoint::unix(&place.socket), CLIENT, CLIENT_PASSWORD);
     options.timeouts.statement = LIMIT;
     let mut connection: Option<Connection> = None;
     let mut before = None;
-    while !stop.load(Ordering::Relaxed) {
+    let mut at_primary: Option<AtPrimary> = None;
+    while !shared.stop.load(Ordering::Relaxed) {
+        let claim = shared.direction.claim(index);
+        match at_primary.map(|look| look.judge(claim)) {
+            None | Some(Verdict::Open) => {}
+            Some(verdict) => {
+                at_primary = None;
+                match verdict {
+                    Verdict::Stale(words) => shared.findings.add(format!("{} {words}", place.name)),
+                    Verdict::Fresh => drop(shared.fresh.fetch_add(1, Ordering::Relaxed)),
+                    Verdict::Open | Verdict::Unjudged => {}
+                }
+            }
+        }
         let Some(connected) = &mut connection else {
             connection = Connection::open(&options).await.ok();
             if connection.is_none() {
@@ -102,11 +187,20 @@ async fn read(place: Place, findings: Findings, stop: Arc<AtomicBool>, looks: Ar
             }
             continue;
         };
+        let acknowledged = shared.ledger.increments_acknowledged();
         match look(connected).await {
             Some(seen) => {
-                looks.fetch_add(1, Ordering::Relaxed);
+                shared.looks.fetch_add(1, Ordering::Relaxed);
                 if let Some(objection) = seen.objection(before) {
-                    findings.add(format!("{} {objection}", place.name));
+                    shared.findings.add(format!("{} {objection}", place.name));
+                }
+                if let (Some(claim), None) = (claim, at_primary) {
+                    at_primary = Some(AtPrimary {
+                        term: claim.term,
+                        acknowledged,
+                        seen: seen.0[0],
+                        ended: Instant::now(),
+                    });
                 }
                 before = Some(seen);
             }
@@ -126,6 +220,34 @@ async fn look(connection: &mut Connection) -> Option<Seen> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_between_two_yeses_of_one_term_sees_all_that_was_acknowledged() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let yes = |term, asked| {
+            let (asked, heard) = (at(asked), at(asked + 1));
+            Some(Yes { term, asked, heard })
+        };
+        let look = |seen| AtPrimary {
+            term: 3,
+            acknowledged: 10,
+            seen,
+            ended: at(20),
+        };
+        assert_eq!(look(10).judge(yes(3, 21)), Verdict::Fresh);
+        assert_eq!(look(11).judge(yes(3, 21)), Verdict::Fresh);
+        assert_eq!(
+            look(9).judge(yes(3, 21)),
+            Verdict::Stale(
+                "is the primary of term 3 and shows 9 increments, when 10 had been acknowledged before"
+                    .to_owned()
+            )
+        );
+        assert_eq!(look(9).judge(yes(3, 19)), Verdict::Open, "asked before");
+        assert_eq!(look(9).judge(yes(4, 21)), Verdict::Unjudged);
+        assert_eq!(look(9).judge(None), Verdict::Unjudged);
+    }
 
     #[test]
     fn a_state_is_whole_and_does_not_go_back() {

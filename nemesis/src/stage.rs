@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 use testkit::bounded_run::{self, Finished};
+use testkit::loop_disk::LoopDisk;
 use testkit::mysql_tree::MysqlTree;
 use testkit::ring::{ChildServer, FarMember, FarRing, FarRingOptions, http_get_within};
 use testkit::small_disk::SmallDisk;
@@ -21,6 +22,8 @@ use crate::guide::Place;
 pub(crate) const CLIENT: &str = "app";
 /// Its password.
 pub(crate) const CLIENT_PASSWORD: &str = "app-password";
+/// How the names of tables begin that clients make; behind it is the number.
+pub(crate) const MADE: &str = "made_";
 /// How many counters are incremented.
 pub(crate) const COUNTERS: u64 = 4;
 const REGIONS: [&str; 3] = ["a", "b", "c"];
@@ -30,6 +33,8 @@ const MEMBERS_OF_A_REGION: usize = 3;
 const WITH_A_DISK: [usize; 3] = [0, 4, 7];
 /// More than a long run writes.
 pub(crate) const DISK_BYTES: u64 = 4 << 30;
+/// The region whose mysqld applies by its own replica threads; the others' members apply row by row.
+const NATIVE: &str = "c";
 const VIEW_LIMIT: Duration = Duration::from_millis(1500);
 const COMMAND_LIMIT: Duration = Duration::from_secs(90);
 /// What a member across the longest distance may be behind under load.
@@ -44,6 +49,10 @@ pub(crate) struct Stage {
     /// By region.
     servers: Vec<ChildServer>,
     disks: Vec<(usize, SmallDisk)>,
+    /// Under the data of the mysqlds, by region; none where they cannot be had.
+    loop_disks: Vec<LoopDisk>,
+    /// Why they cannot.
+    without_loops: Option<String>,
     witness: PathBuf,
 }
 
@@ -56,9 +65,13 @@ impl Stage {
         across: Duration,
     ) -> Result<Self> {
         let tree = MysqlTree::require();
+        let (loop_disks, without_loops) = match loop_disks(folder) {
+            Ok(disks) => (disks, None),
+            Err(why) => (Vec::new(), Some(format!("{why:#}"))),
+        };
         let mut servers = Vec::new();
         for (number, region) in (1..).zip(REGIONS) {
-            let data_dir = folder.join(format!("mysqld-{region}"));
+            let data_dir = disk_folder(folder, region).join("mysqld");
             servers.push(ChildServer::prepare(&tree, number, Some(data_dir))?);
         }
         let ring = FarRing::prepare(FarRingOptions {
@@ -78,6 +91,8 @@ impl Stage {
             ring,
             servers,
             disks,
+            loop_disks,
+            without_loops,
             witness: witness.to_owned(),
         })
     }
@@ -102,6 +117,10 @@ impl Stage {
             "CREATE USER {CLIENT} IDENTIFIED BY '{CLIENT_PASSWORD}'; GRANT ALL ON *.* TO {CLIENT}; \
              REVOKE SUPER, CONNECTION_ADMIN ON *.* FROM {CLIENT}; \
              CREATE DATABASE nemesis; USE nemesis; \
+             CREATE TABLE parents (id BIGINT UNSIGNED PRIMARY KEY); \
+             CREATE TABLE children (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, parent BIGINT UNSIGNED NOT NULL, \
+                FOREIGN KEY (parent) REFERENCES parents (id) ON DELETE CASCADE); \
+             CREATE TABLE xa_rows (id BIGINT UNSIGNED PRIMARY KEY); \
              CREATE TABLE appended (id BIGINT UNSIGNED, client INT, note VARCHAR(64), KEY (id)); \
              CREATE TABLE increments (id BIGINT UNSIGNED PRIMARY KEY, counter INT); \
              CREATE TABLE counters (counter INT PRIMARY KEY, n BIGINT UNSIGNED); \
@@ -152,6 +171,17 @@ impl Stage {
         let mut disks = self.disks.iter();
         let found = disks.find(|(of, _)| *of == index);
         Ok(&found.context("this member has no disk of its own")?.1)
+    }
+
+    /// The disk with the data of the mysqld beside a database member.
+    pub(crate) fn loop_disk(&self, member: usize) -> Result<&LoopDisk> {
+        let disk = self.loop_disks.get(member / MEMBERS_OF_A_REGION);
+        disk.context("its mysqld has no disk of its own")
+    }
+
+    /// Why the mysqlds have no disks of their own, if they have none.
+    pub(crate) fn without_loops(&self) -> Option<&str> {
+        self.without_loops.as_deref()
     }
 
     /// Runs the `witness` command line with a member's configuration.
@@ -253,7 +283,10 @@ impl Stage {
     }
 
     /// Copies what would go with the disks, before they go.
-    pub(crate) fn keep_disks(&self) {
+    pub(crate) fn keep_disks(&mut self) {
+        for disk in &mut self.loop_disks {
+            disk.keep();
+        }
         for (index, _) in &self.disks {
             let log = self.ring.directory(*index).join("log");
             let kept = self.ring.directory(*index).join("log-kept");
@@ -267,7 +300,11 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // The members first: they would start their mysqlds again.
+        // What waits for a frozen disk cannot be killed.
+        for disk in &self.loop_disks {
+            let _ = disk.thaw();
+        }
+        // The members before their mysqlds, which they would start again.
         for index in 0..self.ring.size() {
             let _ = self.ring.kill(index);
         }
@@ -275,6 +312,21 @@ impl Drop for Stage {
             let _ = server.kill();
         }
     }
+}
+
+/// A disk for the data of each mysqld.
+fn loop_disks(folder: &Path) -> Result<Vec<LoopDisk>> {
+    let mut disks = Vec::new();
+    for region in REGIONS {
+        let at = disk_folder(folder, region);
+        fs::create_dir_all(&at)?;
+        disks.push(LoopDisk::mount(&at, folder, DISK_BYTES)?);
+    }
+    Ok(disks)
+}
+
+fn disk_folder(folder: &Path, region: &str) -> PathBuf {
+    folder.join(format!("disk-{region}"))
 }
 
 fn members(witness: &Path, servers: &[ChildServer]) -> Vec<FarMember> {
@@ -291,6 +343,7 @@ fn members(witness: &Path, servers: &[ChildServer]) -> Vec<FarMember> {
                 database,
                 program: witness.to_owned(),
                 beside: database.then(|| server.beside()),
+                native: database && *region == NATIVE,
             });
         }
     }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use testkit::distance::Place;
 
-use crate::fault::{Fault, Kind, OneWay, Target};
+use crate::fault::{Fault, Kind, OneWay, Stopped, Target};
 use crate::stage::{DISK_BYTES, Stage};
 
 /// How long a member may take to notice that its disk is full: it notices when it writes.
@@ -36,6 +36,9 @@ enum Cure {
     Start(usize),
     Continue(usize),
     ContinueMysqld(usize),
+    ContinueHost(usize),
+    Thaw(usize),
+    MakeRoom(usize),
     Mend,
     Enlarge(usize),
 }
@@ -76,6 +79,40 @@ pub(crate) fn strike(
             // Its member leads on; whether another one should is not for this test to say.
             struck.quorum_stays &= !struck.primary;
             struck.cure = Cure::ContinueMysqld(victim);
+        }
+        Kind::LongStop => {
+            let words = match fault.stopped {
+                Stopped::Member => {
+                    stage.ring.signal(victim, Signal::STOP)?;
+                    struck.cure = Cure::Continue(victim);
+                    "the member"
+                }
+                Stopped::Mysqld => {
+                    stage.server(victim).signal(Signal::STOP)?;
+                    struck.quorum_stays &= !struck.primary;
+                    struck.cure = Cure::ContinueMysqld(victim);
+                    "mysqld"
+                }
+                Stopped::Host => {
+                    stage.ring.signal(victim, Signal::STOP)?;
+                    stage.server(victim).signal(Signal::STOP)?;
+                    struck.cure = Cure::ContinueHost(victim);
+                    "both"
+                }
+            };
+            struck.words = format!("{name}, {words}, for {} s", fault.hold.as_secs());
+        }
+        Kind::FreezeDisk => {
+            stage.loop_disk(victim)?.freeze()?;
+            // As for a stopped mysqld.
+            struck.quorum_stays &= !struck.primary;
+            struck.cure = Cure::Thaw(victim);
+        }
+        Kind::FullMysqld => {
+            stage.loop_disk(victim)?.fill()?;
+            // A mysqld that found no room for its binlog looks again after a minute.
+            struck.quorum_stays &= !struck.primary;
+            struck.cure = Cure::MakeRoom(victim);
         }
         Kind::CutMember => {
             let others: Vec<usize> = all_but(stage, victim..victim + 1);
@@ -132,6 +169,12 @@ pub(crate) fn cure(stage: &mut Stage, struck: &Struck) -> Result<()> {
         Cure::Start(index) => stage.ring.start(index, &[]),
         Cure::Continue(index) => stage.ring.signal(index, Signal::CONT),
         Cure::ContinueMysqld(index) => stage.server(index).signal(Signal::CONT).map(drop),
+        Cure::ContinueHost(index) => {
+            stage.server(index).signal(Signal::CONT)?;
+            stage.ring.signal(index, Signal::CONT)
+        }
+        Cure::Thaw(index) => stage.loop_disk(index)?.thaw(),
+        Cure::MakeRoom(index) => stage.loop_disk(index)?.make_room(),
         Cure::Mend => {
             stage.ring.network().links(|links| links.mend_all());
             Ok(())
@@ -144,7 +187,12 @@ pub(crate) fn cure(stage: &mut Stage, struck: &Struck) -> Result<()> {
 fn victim(stage: &Stage, fault: &Fault, primary: Option<usize>) -> usize {
     let databases: Vec<usize> = stage.databases().collect();
     let candidates: Vec<usize> = match fault.kind {
-        Kind::KillMysqld | Kind::KillHost | Kind::StopMysqld => databases,
+        Kind::KillMysqld
+        | Kind::KillHost
+        | Kind::StopMysqld
+        | Kind::FreezeDisk
+        | Kind::FullMysqld => databases,
+        Kind::LongStop if fault.stopped != Stopped::Member => databases,
         Kind::Promote => {
             // Always another one than the primary.
             let others = databases.iter().filter(|index| Some(**index) != primary);

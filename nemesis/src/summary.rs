@@ -48,10 +48,12 @@ pub(crate) struct Summary {
     total: usize,
     count: Count,
     looks: u64,
+    fresh: u64,
 }
 
 impl Summary {
-    pub(crate) fn of(cycles: &[Cycle], count: Count, looks: u64) -> Self {
+    /// `looks`: how many looks readers had; `fresh`: of how many it is known that they had to be up to date, and were.
+    pub(crate) fn of(cycles: &[Cycle], count: Count, looks: u64, fresh: u64) -> Self {
         let mut groups: BTreeMap<(bool, Kind), Vec<Cycle>> = BTreeMap::new();
         for cycle in cycles {
             let group = groups.entry((!cycle.primary, cycle.kind)).or_default();
@@ -71,6 +73,7 @@ impl Summary {
             total: cycles.len(),
             count,
             looks,
+            fresh,
         }
     }
 
@@ -114,8 +117,8 @@ impl Summary {
         let count = self.count;
         let _ = write!(
             text,
-            "{} cycles; {} transactions acknowledged, {} refused, {} without an answer; {} looks of readers",
-            self.total, count.acknowledged, count.failed, count.unknown, self.looks
+            "{} cycles; {} transactions acknowledged, {} refused, {} without an answer; {} looks of readers, {} of them at a primary and up to date",
+            self.total, count.acknowledged, count.failed, count.unknown, self.looks, self.fresh
         );
         text
     }
@@ -126,6 +129,7 @@ impl Summary {
         figures.set("refused", self.count.failed)?;
         figures.set("unknown", self.count.unknown)?;
         figures.set("looks_of_readers", self.looks)?;
+        figures.set("looks_at_a_primary", self.fresh)?;
         figures.set("by_fault", &self.lines)
     }
 }
@@ -168,7 +172,7 @@ mod tests {
             recovery: Duration::from_millis(7),
             pause: Duration::from_millis(9),
         };
-        let summary = Summary::of(&[cycle(false), cycle(true)], Count::default(), 3);
+        let summary = Summary::of(&[cycle(false), cycle(true)], Count::default(), 3, 2);
         let table = summary.table();
         let lines: Vec<&str> = table.lines().collect();
         assert!(lines[2].starts_with("kill-host        primary"), "{table}");

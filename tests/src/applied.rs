@@ -47,6 +47,18 @@ impl Pair {
         })
     }
 
+    /// Two empty servers of these two trees: the source's and the target's.
+    ///
+    /// # Errors
+    /// As [`Pair::new`].
+    pub fn of_trees(source: &MysqlTree, target: &MysqlTree) -> Result<Self> {
+        Ok(Self {
+            source: Mysqld::launch_with(source, MysqldOptions::with_server_id(1))?,
+            target: Mysqld::launch_with(target, MysqldOptions::with_server_id(2))?,
+            witness: witness_binary(Profile::Dev)?,
+        })
+    }
+
     /// A pair whose source has played a workload.
     ///
     /// # Errors

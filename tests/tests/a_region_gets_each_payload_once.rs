@@ -35,6 +35,7 @@ impl Regions {
             database: index == 0,
             program: witness.clone(),
             beside: (index == 0).then(|| server.beside()),
+            native: false,
         };
         let names = ["a-db", "a-w1", "a-w2", "b-w1", "b-w2", "b-w3"];
         let mut ring = FarRing::prepare(FarRingOptions {

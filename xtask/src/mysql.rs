@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use testkit::mysql_tree::{MYSQLD_VARIABLE, MysqlTree, Origin, find_on_path, installed_tree};
 
-use crate::debian;
+use crate::{debian, oldest};
 
 /// The unpacked packages' folder in `.mysql/`.
 const ROOT: &str = "root";
@@ -24,15 +24,26 @@ pub(crate) struct Options {
     /// Unpack again, even if there is an unpacked tree already
     #[arg(long)]
     refresh: bool,
+    /// A MySQL 8.0.15 instead, from Maven's registry, into .mysql/oldest/
+    #[arg(long)]
+    oldest: bool,
 }
 
 /// Runs the task and prints the tree.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let tree = provide(options.refresh)?;
+    let tree = match options.oldest {
+        true => provide_oldest(options.refresh)?,
+        false => provide(options.refresh)?,
+    };
     if options.json {
         println!("{}", serde_json::to_string_pretty(&tree)?);
     } else {
         print(&tree);
+        let folder = match options.oldest {
+            true => MysqlTree::oldest_folder(),
+            false => MysqlTree::folder(),
+        };
+        println!("  {:<12} {}", "described in", folder.display());
     }
     let missing = tree.missing();
     if !missing.is_empty() {
@@ -60,6 +71,12 @@ pub(crate) fn provide(refresh: bool) -> Result<MysqlTree> {
     };
     tree.write(&folder)?;
     Ok(tree)
+}
+
+/// The oldest MySQL to test with, beside Debian's unpacked tree, whichever server is tested otherwise.
+pub(crate) fn provide_oldest(refresh: bool) -> Result<MysqlTree> {
+    let debian = unpacked(&MysqlTree::folder(), false)?;
+    oldest::provide(&debian, refresh)
 }
 
 /// The mysqld on the PATH, if it is MySQL: some systems have MariaDB under that name, which is passed over.
@@ -172,7 +189,7 @@ fn print(tree: &MysqlTree) {
     let from = match tree.origin {
         Origin::Variable => format!("named by ${MYSQLD_VARIABLE}"),
         Origin::Path => "found on the PATH".to_owned(),
-        Origin::Unpacked => "unpacked from Debian's archive".to_owned(),
+        Origin::Unpacked => "unpacked here".to_owned(),
     };
     println!("MySQL {}, {from}", tree.version);
     let programs = [
@@ -188,9 +205,4 @@ fn print(tree: &MysqlTree) {
             println!("  {name:<12} {}", program.display());
         }
     }
-    println!(
-        "  {:<12} {}",
-        "described in",
-        MysqlTree::description_file().display()
-    );
 }

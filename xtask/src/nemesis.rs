@@ -25,17 +25,21 @@ pub(crate) struct Options {
     /// Faults of these kinds only: `help` names them
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// The longest SIGSTOP, in seconds
+    #[arg(long, default_value_t = 60.0)]
+    longest_stop: f64,
     /// `dev` has the engine's own assertions, `release` is what is shipped
     #[arg(long, value_enum, default_value_t = Build::Dev)]
     build: Build,
 }
 
-/// A short run for every change: each kind of fault once, from a seed that stays.
+/// A short run for every change: each kind of fault once, from a seed that stays, and no stop of a minute.
 const SHORT: Options = Options {
     minutes: None,
-    cycles: Some(12),
+    cycles: Some(15),
     seed: 1,
     only: Vec::new(),
+    longest_stop: 12.0,
     build: Build::Dev,
 };
 
@@ -71,6 +75,7 @@ fn arguments(options: &Options, witness: PathBuf) -> Vec<String> {
     let mut arguments = vec![
         format!("--witness={}", witness.display()),
         format!("--seed={}", options.seed),
+        format!("--longest-stop={}", options.longest_stop),
     ];
     arguments.extend(
         options
@@ -93,6 +98,7 @@ mod tests {
             cycles: Some(3),
             seed: 7,
             only: vec!["restart".to_owned(), "promote".to_owned()],
+            longest_stop: 30.0,
             build: Build::Dev,
         };
         assert_eq!(
@@ -100,6 +106,7 @@ mod tests {
             [
                 "--witness=w",
                 "--seed=7",
+                "--longest-stop=30",
                 "--minutes=1.5",
                 "--cycles=3",
                 "--only=restart",
@@ -108,7 +115,12 @@ mod tests {
         );
         assert_eq!(
             arguments(&SHORT, "w".into()),
-            ["--witness=w", "--seed=1", "--cycles=12"]
+            [
+                "--witness=w",
+                "--seed=1",
+                "--longest-stop=12",
+                "--cycles=15"
+            ]
         );
     }
 }

@@ -197,6 +197,11 @@ fn perform(action: &Action) -> Result<Vec<Failure>> {
                 );
             }
             eprintln!("MySQL {} at {}", tree.version, tree.mysqld.display());
+            match mysql::provide_oldest(false) {
+                Ok(oldest) => eprintln!("MySQL {} at {}", oldest.version, oldest.mysqld.display()),
+                // The tests that need it fail, and say so.
+                Err(error) => eprintln!("warning: {error:#}"),
+            }
         }
         Action::Simulate { mutation } => sim::run_seeds(
             &sim::binary(Build::Dev),

@@ -231,6 +231,14 @@ pub enum LinkError {
         /// Why, and what to do.
         reason: String,
     },
+    /// It is no MySQL.
+    #[error("{endpoint} is no MySQL: {}", crate::foreign(product))]
+    OtherProduct {
+        /// Where it listens.
+        endpoint: Endpoint,
+        /// What it is.
+        product: &'static str,
+    },
     /// The server answered a statement with an error. The connection stays usable.
     #[error("{0}")]
     Server(#[from] ServerError),

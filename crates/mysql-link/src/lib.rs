@@ -7,6 +7,7 @@
 pub mod client;
 mod endpoint;
 mod error;
+mod proven;
 pub mod replication;
 mod server_version;
 pub mod tls;
@@ -19,6 +20,10 @@ pub use client::{
 pub use endpoint::{Endpoint, EndpointParseError};
 pub use error::{LinkError, ProtocolError, ServerError, Step, server_code};
 
+pub use proven::{
+    CRASH_SAFE_XA, GTIDS_IN_INNODB, Mechanism, PROVEN, Product, Proof, Standing, cannot_apply,
+    foreign, product, standing,
+};
 pub use replication::{
     Acker, DumpError, DumpEvent, DumpOptions, DumpRefusal, EventReader, ReplicationStream,
 };

@@ -30,6 +30,15 @@ impl ServerVersion {
     /// The first version with tagged GTIDs.
     pub const TAGGED_GTIDS: Self = Self::new(8, 3, 0);
 
+    /// From the number that events and `version` functions carry: 90704 is 9.7.4.
+    pub const fn from_number(number: u32) -> Self {
+        Self::new(
+            (number / 10_000) as u16,
+            (number / 100 % 100) as u16,
+            (number % 100) as u16,
+        )
+    }
+
     /// Major and minor number.
     pub const fn series(self) -> (u16, u16) {
         (self.major, self.minor)
@@ -93,6 +102,7 @@ mod tests {
         assert_eq!(parse("9.7.4-2"), ServerVersion::new(9, 7, 4));
         assert_eq!(parse("8.0.36-log"), ServerVersion::new(8, 0, 36));
         assert_eq!(parse("26.1"), ServerVersion::new(26, 1, 0));
+        assert_eq!(ServerVersion::from_number(90_704), parse("9.7.4"));
         assert!(parse("26.1.0") > parse("9.7.4"));
         assert!(parse("8.0.25") < ServerVersion::SOURCE_REPLICA_NAMES);
         assert!(parse("8.0.100") > ServerVersion::SOURCE_REPLICA_NAMES);

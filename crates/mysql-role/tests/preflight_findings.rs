@@ -28,6 +28,17 @@ fn semi_sync(prefix: &str, count: &str, no_replica: &str) -> Vec<(String, String
     .to_vec()
 }
 
+/// What is wrong with a server beside its version, which the operator has accepted.
+fn beside_the_version(observed: &Observed) -> Vec<Finding> {
+    let requirements = Requirements {
+        accept_unproven: true,
+        ..requirements()
+    };
+    let mut findings = preflight(observed, &requirements);
+    findings.retain(|finding| finding.check != Check::Version);
+    findings
+}
+
 /// A server on which nothing is wrong.
 fn perfect(version: ServerVersion) -> Observed {
     let prefix = if version == OLD { "master" } else { "source" };
@@ -85,10 +96,65 @@ fn sql(fix: &Fix) -> String {
 #[test]
 fn nothing_is_wrong_with_a_server_that_is_as_it_must_be() {
     for version in [OLD, NEW, CALENDAR] {
-        assert_eq!(preflight(&perfect(version), &requirements()), []);
+        assert_eq!(beside_the_version(&perfect(version)), []);
         for phase in [Phase::BeforeAttach, Phase::Attached] {
             assert!(Plan::make(&perfect(version), &requirements(), phase).is_empty());
         }
+    }
+}
+
+#[test]
+fn a_version_that_was_not_proven_needs_a_word_and_other_products_are_refused() {
+    assert_eq!(preflight(&perfect(NEW), &requirements()), []);
+    let accepting = Requirements {
+        accept_unproven: true,
+        ..requirements()
+    };
+    for version in [OLD, ServerVersion::new(8, 4, 3), CALENDAR] {
+        for (requirements, severity) in [
+            (requirements(), Severity::Blocks),
+            (accepting.clone(), Severity::Advice),
+        ] {
+            let findings = preflight(&perfect(version), &requirements);
+            let finding = only(&findings);
+            assert_eq!(
+                (finding.check, finding.severity),
+                (Check::Version, severity)
+            );
+            let words = finding.to_string();
+            assert!(words.contains("mysql.accept_unproven"), "{words}");
+            assert!(words.contains("not proven: trim"), "{words}");
+        }
+    }
+    // Whatever the operator says.
+    for (version, text, comment, name) in [
+        (NEW, "11.8.2-MariaDB", "Debian", "it is MariaDB, not MySQL"),
+        (
+            NEW,
+            "9.7.4",
+            "Percona XtraDB Cluster (GPL)",
+            "Percona XtraDB Cluster",
+        ),
+        (
+            ServerVersion::new(8, 0, 16),
+            "8.0.16",
+            "",
+            "needs 8.0.17 at least",
+        ),
+    ] {
+        let mut observed = perfect(version);
+        for (variable, value) in [("version", text), ("version_comment", comment)] {
+            observed
+                .variables
+                .insert(variable.to_owned(), value.to_owned());
+        }
+        let findings = preflight(&observed, &accepting);
+        let finding = findings
+            .iter()
+            .find(|finding| finding.check == Check::Version);
+        let finding = finding.unwrap();
+        assert_eq!(finding.severity, Severity::Blocks);
+        assert!(finding.to_string().contains(name), "{finding}");
     }
 }
 
@@ -269,7 +335,7 @@ fn findings_without_sql_say_what_to_do() {
 fn a_variable_that_a_later_version_has_dropped_is_not_missed() {
     let mut observed = perfect(CALENDAR);
     observed.variables.remove("binlog_format");
-    assert_eq!(preflight(&observed, &requirements()), []);
+    assert_eq!(beside_the_version(&observed), []);
 }
 
 #[test]
@@ -279,7 +345,7 @@ fn names_follow_the_plugin_and_the_version() {
         "rpl_semi_sync_master_timeout".to_owned(),
         "10000".to_owned(),
     );
-    let findings = preflight(&observed, &requirements());
+    let findings = beside_the_version(&observed);
     assert!(sql(&only(&findings).fix).contains("rpl_semi_sync_master_timeout"));
     for (version, plugin) in [
         (OLD, "rpl_semi_sync_master"),
@@ -290,7 +356,7 @@ fn names_follow_the_plugin_and_the_version() {
         observed
             .variables
             .retain(|name, _| !name.starts_with("rpl_semi_sync"));
-        let findings = preflight(&observed, &requirements());
+        let findings = beside_the_version(&observed);
         assert_eq!(only(&findings).check, Check::SemiSyncPlugin);
         let install = sql(&only(&findings).fix);
         assert!(install.starts_with(&format!("INSTALL PLUGIN {plugin} SONAME")));
@@ -300,7 +366,7 @@ fn names_follow_the_plugin_and_the_version() {
             .insert("super_read_only".to_owned(), "ON".to_owned());
         let around =
             format!("SET GLOBAL super_read_only = OFF; {install}; SET GLOBAL super_read_only = ON");
-        let findings = preflight(&observed, &requirements());
+        let findings = beside_the_version(&observed);
         assert_eq!(sql(&only(&findings).fix), around);
     }
 }

@@ -11,6 +11,7 @@ pub mod figures;
 pub mod haproxy;
 #[cfg(feature = "storage")]
 pub mod log_entries;
+pub mod loop_disk;
 pub mod mysql_tree;
 pub mod mysqlbinlog;
 pub mod mysqld;

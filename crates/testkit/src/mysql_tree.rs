@@ -117,6 +117,38 @@ impl MysqlTree {
         Self::read(&Self::description_file())
     }
 
+    /// The tree of the oldest MySQL that is tested.
+    ///
+    /// # Panics
+    /// When there is none, as [`MysqlTree::require`].
+    #[must_use]
+    pub fn require_oldest() -> Self {
+        assert!(
+            env::var_os(QUICK_VARIABLE).is_none(),
+            "this test uses a mysqld, but its name does not contain `mysqld`: `cargo xtask test --quick` leaves tests out by that"
+        );
+        match Self::read_in(&Self::oldest_folder()) {
+            Ok(tree) => tree,
+            Err(error) => {
+                panic!("this test needs an old MySQL: run `cargo xtask mysql --oldest` ({error:#})")
+            }
+        }
+    }
+
+    /// Where the oldest MySQL is unpacked.
+    #[must_use]
+    pub fn oldest_folder() -> PathBuf {
+        Self::folder().join("oldest")
+    }
+
+    /// Reads the description in a folder.
+    ///
+    /// # Errors
+    /// As [`MysqlTree::read`].
+    pub fn read_in(folder: &Path) -> Result<Self> {
+        Self::read(&folder.join(DESCRIPTION))
+    }
+
     /// The folder `.mysql` of the checkout.
     #[must_use]
     pub fn folder() -> PathBuf {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use binlog_format::gtid::GtidSet;
-use mysql_link::{Connection, LinkError, QueryResult, server_code};
+use mysql_link::{Connection, LinkError, QueryResult, ServerVersion, server_code};
 
 use super::account::{Grants, grant_statement};
 use super::blockers::{blockers_query, read_blockers};
@@ -59,6 +59,29 @@ impl MysqlBackend {
         }
         drop(backend.open().await?);
         Ok(backend)
+    }
+
+    /// The target's version.
+    ///
+    /// # Errors
+    /// When it cannot be reached, or is another product than MySQL.
+    pub async fn version(&self) -> Result<ServerVersion, BackendError> {
+        let answer = self
+            .ask("SELECT @@GLOBAL.version AS version, @@GLOBAL.version_comment AS comment")
+            .await?;
+        let text = |column| answer.first().and_then(|row| row.text(column));
+        let version = text("version").unwrap_or_default();
+        let target = &self.options.connect.endpoint;
+        let product = mysql_link::product(version, text("comment").unwrap_or_default());
+        if let Some(product) = product.filter(|product| !product.replicates_as_mysql) {
+            return Err(BackendError::Refused(format!(
+                "the target {target} cannot be applied to: {}",
+                mysql_link::foreign(product.name)
+            )));
+        }
+        version.parse().map_err(|why| {
+            BackendError::Refused(format!("the target {target} cannot be applied to: {why}"))
+        })
     }
 
     /// A connection whose snapshot is that of the next prefix point: it sees everything before it and nothing behind. For

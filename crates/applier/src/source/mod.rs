@@ -5,11 +5,13 @@ mod event_file;
 mod files;
 mod payload;
 mod until;
+mod versions;
 
 pub use dump::DumpSource;
 pub use files::{FileSource, ReadBytes};
 pub use payload::framed;
 pub use until::{Until, UntilSource};
+pub use versions::VersionSource;
 
 use std::future::Future;
 use std::time::Duration;

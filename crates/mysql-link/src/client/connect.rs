@@ -34,13 +34,37 @@ const SWITCH: u8 = 0xfe;
 const ERROR: u8 = 0xff;
 
 /// Connects and authenticates: the stream, behind the login, and what the server said of itself.
+///
+/// Where TLS is only preferred and the handshake fails (an older server's protocol or certificate), it goes on without, as the
+/// `mysql` client does. Nothing is lost by that: the mode promises nothing against somebody in between, who could as well say
+/// that the server offers no TLS; and without TLS no password is sent as it is.
 pub(crate) async fn connect(options: &ConnectOptions) -> Result<(ByteStream, Greeting), LinkError> {
     let clock = Deadline::after(&options.endpoint, options.timeouts.connect);
+    match connect_in_mode(options, clock, options.tls.mode).await {
+        Err(
+            error @ LinkError::Tls {
+                mode: TlsMode::Preferred,
+                ..
+            },
+        ) => {
+            tracing::debug!("{error} It is gone on with without TLS, which is only preferred");
+            connect_in_mode(options, clock, TlsMode::Disabled).await
+        }
+        done => done,
+    }
+}
+
+async fn connect_in_mode(
+    options: &ConnectOptions,
+    clock: Deadline<'_>,
+    mode: TlsMode,
+) -> Result<(ByteStream, Greeting), LinkError> {
     let stream = clock.bound(Step::Connect, open(&options.endpoint)).await?;
     let mut negotiation = Negotiation {
         reader: PacketReader::new(stream, MAX_NEGOTIATION_PACKET),
         options,
         clock,
+        mode,
     };
     let greeting = negotiation.greeting().await?;
     let (mut negotiation, next_sequence) = negotiation.secure(&greeting).await?;
@@ -55,6 +79,7 @@ pub(crate) async fn connect(options: &ConnectOptions) -> Result<(ByteStream, Gre
     Ok((stream, greeting))
 }
 
+#[derive(Clone, Copy)]
 struct Deadline<'a> {
     endpoint: &'a Endpoint,
     at: Instant,
@@ -108,6 +133,8 @@ struct Negotiation<'a> {
     reader: PacketReader<ByteStream>,
     options: &'a ConnectOptions,
     clock: Deadline<'a>,
+    /// What is tried: the options' mode, or less.
+    mode: TlsMode,
 }
 
 impl<'a> Negotiation<'a> {
@@ -120,12 +147,18 @@ impl<'a> Negotiation<'a> {
                 error,
             });
         }
+        if let Some(product) = foreign_in(&packet.payload) {
+            return Err(LinkError::OtherProduct {
+                endpoint: self.options.endpoint.clone(),
+                product,
+            });
+        }
         parse_greeting(&packet).map_err(|error| protocol(self.options, error))
     }
 
     /// Goes over to TLS if mode and server agree; returns the number of the next packet.
     async fn secure(mut self, greeting: &Greeting) -> Result<(Self, u8), LinkError> {
-        let mode = self.options.tls.mode;
+        let mode = self.mode;
         let offered = greeting.capabilities.contains(CapabilityFlags::CLIENT_SSL);
         let next_sequence = greeting.sequence.wrapping_add(1);
         let Endpoint::Tcp { host, .. } = &self.options.endpoint else {
@@ -178,6 +211,7 @@ impl<'a> Negotiation<'a> {
                 reader,
                 options: self.options,
                 clock: self.clock,
+                mode,
             },
             next_sequence,
         ))
@@ -304,6 +338,14 @@ impl<'a> Negotiation<'a> {
     }
 }
 
+/// The product that a greeting's version names, if nothing here was made for it. Read by itself, since the rest of such a
+/// greeting may be of another shape.
+fn foreign_in(greeting: &[u8]) -> Option<&'static str> {
+    let version = greeting.get(1..)?.split(|byte| *byte == 0).next()?;
+    let product = crate::product(&String::from_utf8_lossy(version), "")?;
+    (!product.replicates_as_mysql).then_some(product.name)
+}
+
 fn parse_switch(payload: &[u8]) -> Result<AuthSwitchRequest<'_>, ProtocolError> {
     ParseBuf(payload).parse(()).map_err(|error| {
         ProtocolError::malformed("the request to switch the authentication plugin", error)
@@ -373,6 +415,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_greeting_of_another_product_is_told_by_its_version() {
+        assert_eq!(
+            foreign_in(b"\x0a5.5.5-10.11.6-MariaDB-1\0rest"),
+            Some("MariaDB")
+        );
+        assert_eq!(foreign_in(b"\x0a8.0.11-TiDB-v7.5.0\0"), Some("TiDB"));
+        assert_eq!(foreign_in(b"\x0a9.7.4-2\0MariaDB"), None);
+        assert_eq!(foreign_in(b""), None);
+    }
 
     proptest! {
         #[test]

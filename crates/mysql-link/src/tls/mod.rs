@@ -16,7 +16,7 @@ pub(crate) use client_config::{advice, connector};
 pub enum TlsMode {
     /// Never.
     Disabled,
-    /// When the server offers it; the certificate is not checked.
+    /// When the server offers it and the handshake succeeds; the certificate is not checked.
     #[default]
     Preferred,
     /// Always; the certificate is not checked.

@@ -18,18 +18,22 @@ pub struct Requirements {
     pub replica_uuid: Uuid,
     /// Whether the member sets what can be set. If not, it only reports.
     pub manage_settings: bool,
+    /// Whether a server is taken with whose version or product not everything was proven.
+    pub accept_unproven: bool,
     /// Whether a missing semi-sync plugin may be installed, which needs `super_read_only` off for a moment.
     pub may_install_plugin: bool,
 }
 
 impl Requirements {
-    /// The defaults for a replica of this identity: settings are managed, a missing plugin is installed.
+    /// The defaults for a replica of this identity: settings are managed, a missing plugin is installed, and the server is one
+    /// with which everything was proven.
     pub fn new(replica_server_id: u32, replica_uuid: Uuid) -> Self {
         Self {
             max_transaction_bytes: MAX_TRANSACTION_BYTES,
             replica_server_id,
             replica_uuid,
             manage_settings: true,
+            accept_unproven: false,
             may_install_plugin: true,
         }
     }

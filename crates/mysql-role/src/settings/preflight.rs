@@ -1,14 +1,12 @@
 //! The judgement, pure: from what was seen to what is wrong with it.
 
-use mysql_link::ServerVersion;
+use mysql_link::Standing;
 
 use crate::settings::collector::Findings;
 use crate::settings::finding::{Check, Finding, Fix, Severity};
 use crate::settings::grants::Privilege;
 use crate::settings::limits::Requirements;
 use crate::settings::observed::Observed;
-
-const OLDEST: ServerVersion = ServerVersion::new(8, 0, 0);
 
 /// Everything that is not as it must be, the worst first. What was not looked at is not judged.
 pub fn preflight(observed: &Observed, requirements: &Requirements) -> Vec<Finding> {
@@ -31,17 +29,39 @@ pub fn preflight(observed: &Observed, requirements: &Requirements) -> Vec<Findin
 }
 
 impl Findings<'_> {
-    fn identity(&mut self, requirements: &Requirements) {
+    fn version(&mut self, requirements: &Requirements) {
         let version = self.observed.version;
-        if version < OLDEST {
-            self.add(
+        let text = self.observed.variable("version").unwrap_or_default();
+        let comment = self.observed.variable("version_comment");
+        let found = format!("the server's version is {version}");
+        match mysql_link::standing(version, text, comment.unwrap_or_default()) {
+            Standing::Proven => {}
+            Standing::Unproven(why) => {
+                let severity = match requirements.accept_unproven {
+                    true => Severity::Advice,
+                    false => Severity::Blocks,
+                };
+                let words = "use a series that docs/versions.md names, or try it and set mysql.accept_unproven = true";
+                self.add(
+                    Check::Version,
+                    severity,
+                    found,
+                    &why,
+                    Fix::Manual(words.to_owned()),
+                );
+            }
+            Standing::Refused(why) => self.add(
                 Check::Version,
                 Severity::Blocks,
-                format!("the server's version is {version}"),
-                "only MySQL 8.0 and later are known to work",
-                Fix::Manual("upgrade the server".to_owned()),
-            );
+                found,
+                &why,
+                Fix::Manual("use MySQL, of a series that docs/versions.md names".to_owned()),
+            ),
         }
+    }
+
+    fn identity(&mut self, requirements: &Requirements) {
+        self.version(requirements);
         let ours = requirements.replica_server_id.to_string();
         match self.observed.variable("server_id") {
             Some("0") => self.add(

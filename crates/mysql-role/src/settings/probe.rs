@@ -28,6 +28,8 @@ const VARIABLES: &[&str] = &[
     "server_uuid",
     "super_read_only",
     "sync_binlog",
+    "version",
+    "version_comment",
 ];
 
 /// The user variables by which semi-sync dumps are known, in both generations.

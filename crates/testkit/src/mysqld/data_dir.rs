@@ -13,8 +13,8 @@ use crate::bounded_run;
 use crate::mysql_tree::MysqlTree;
 
 const INITIALISE_LIMIT: Duration = Duration::from_secs(180);
-/// Small, so that copies are cheap; the server adjusts it to its own setting when it starts.
-const TEMPLATE_REDO_LOG: &str = "--innodb-redo-log-capacity=16M";
+/// Small, so that copies are cheap; the server adjusts it to its own setting when it starts. Older ones do not know it.
+const TEMPLATE_REDO_LOG: &str = "--loose-innodb-redo-log-capacity=16M";
 
 /// Puts a freshly initialised data directory (root without a password, TLS and RSA keys generated) at `target`.
 pub(super) fn fresh(tree: &MysqlTree, target: &Path) -> Result<()> {

@@ -16,11 +16,12 @@ use tempfile::TempDir;
 use super::http::{HttpAnswer, http_get};
 use super::log_files::LogFiles;
 use super::member_process::MemberProcess;
-use super::options::Beside;
+use super::options::{BINLOG_PASSWORD, BINLOG_USER, Beside};
 use crate::distance::{DistanceNetwork, Place};
 
 const RAFT_PORT: u16 = 7400;
 const HTTP_PORT: u16 = 7401;
+const BINLOG_PORT: u16 = 7402;
 
 /// One member of it.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct FarMember {
     pub program: PathBuf,
     /// What stands beside it, where its own file has to say so.
     pub beside: Option<Beside>,
+    /// Whether its mysqld applies by its own replica threads, from its binlog server.
+    pub native: bool,
 }
 
 /// How such a ring is made.
@@ -154,8 +157,20 @@ impl FarRing {
              [http]\nlisten = \"{http}\"\n\n[logging]\nformat = \"json\"\n\n{}\n",
             self.options.toml
         );
-        if let Some(beside) = &self.options.members[own].beside {
-            let _ = writeln!(text, "[mysql]\n{}\n", beside.toml_lines().join("\n"));
+        let member = &self.options.members[own];
+        if let Some(beside) = &member.beside {
+            let mut lines = beside.toml_lines();
+            if member.native {
+                lines.push("apply = \"native\"".to_owned());
+            }
+            let _ = writeln!(text, "[mysql]\n{}\n", lines.join("\n"));
+        }
+        if member.native {
+            let _ = writeln!(
+                text,
+                "[binlog_server]\nlisten = \"{}\"\nuser = {BINLOG_USER:?}\npassword = {BINLOG_PASSWORD:?}\n",
+                self.address(own, BINLOG_PORT)
+            );
         }
         for (index, member) in self.options.members.iter().enumerate() {
             let kind = match member.database {

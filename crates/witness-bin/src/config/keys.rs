@@ -455,6 +455,13 @@ pub const KEYS: &[Key] = &[
         "Whether the member sets what the wait for consensus needs on mysqld (semi-sync, timeouts, sync_binlog). Otherwise it only checks.",
     ),
     key(
+        "mysql.accept_unproven",
+        Kind::Bool,
+        Value("false"),
+        "",
+        "Whether the member attaches to a mysqld with whose version or product not everything was proven: see docs/versions.md. What cannot be right is refused all the same.",
+    ),
+    key(
         "mysql.apply",
         Kind::Choice(&["rows", "native", "off"]),
         Value("\"rows\""),

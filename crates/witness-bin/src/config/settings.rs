@@ -184,6 +184,8 @@ pub struct MysqlSettings {
     pub server_uuid: Option<Uuid>,
     /// Whether the member sets what it needs, or only checks.
     pub manage_settings: bool,
+    /// Whether a server is taken with which not everything was proven.
+    pub accept_unproven: bool,
     /// Connections over which the ring's log is applied while another member leads; `None`: it is not.
     pub apply_workers: Option<usize>,
     /// Whether mysqld's own replica threads do that, from the member's binlog server.
@@ -381,6 +383,7 @@ fn mysql(values: &Values) -> Option<MysqlSettings> {
             .filter(|id| *id != 0),
         server_uuid: values.uuid("mysql.server_uuid")?,
         manage_settings: values.bool("mysql.manage_settings")?,
+        accept_unproven: values.bool("mysql.accept_unproven")?,
         give_way_after: values
             .duration("mysql.give_way_after")
             .map(|patience| Some(patience).filter(|patience| !patience.is_zero()))?,

@@ -351,6 +351,7 @@ fn members(witness: &Path, databases: &Databases) -> Vec<FarMember> {
                 database,
                 program: program.to_owned(),
                 beside: databases.beside(members.len()),
+                native: false,
             });
         }
     }

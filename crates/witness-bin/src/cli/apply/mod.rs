@@ -19,7 +19,7 @@ use applier::run::{
     ApplyError, CommitOrder, Control, Options, Progress, Steering, WindowSize, apply,
 };
 use applier::scheduler::Policy;
-use applier::source::{SourceError, Until, UntilSource};
+use applier::source::{SourceError, Until, UntilSource, VersionSource};
 use clap::ValueEnum;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -170,6 +170,8 @@ impl ApplyArgs {
         };
         let backend = MysqlBackend::connect(mysql).await;
         let backend = Arc::new(backend.map_err(|error| backend_failure(&error))?);
+        let version = backend.version().await;
+        let version = version.map_err(|error| backend_failure(&error))?;
         let executed = backend.executed().await;
         let executed = executed.map_err(|error| backend_failure(&error))?;
         let reading = Reading {
@@ -180,6 +182,7 @@ impl ApplyArgs {
         let origin = self.origin.open(&self.config, reading).await?;
         let read = Arc::new(ReadSoFar::default());
         let source = Watched::new(origin, read.clone());
+        let source = VersionSource::new(source, version);
         let source = UntilSource::new(source, self.until.clone(), &executed);
 
         let (sender, control) = watch::channel(Control {

@@ -60,6 +60,7 @@ pub(crate) fn requirements(
     let uuid = settings.server_uuid.unwrap_or(incarnation.0);
     Requirements {
         manage_settings: settings.manage_settings,
+        accept_unproven: settings.accept_unproven,
         may_install_plugin: settings.manage_settings,
         ..Requirements::new(server_id, uuid)
     }
