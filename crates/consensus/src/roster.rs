@@ -1,5 +1,5 @@
 //! Members come and go one at a time. A new one joins without a vote, receives the log, and gets its vote from the steward
-//! when it is caught up and its turn comes; one that leaves must not take its region's majority with it.
+//! when it is caught up and its turn comes; one that leaves must not take a majority with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +10,9 @@ use thiserror::Error;
 
 use crate::leadership::Leadership;
 use crate::mover::{self, MembershipStep, MoveError};
-use crate::quorum::{VoterSets, is_safe_step, majority_of};
+use crate::quorum::{
+    MoveObstacle, QuorumPlan, QuorumPolicy, VoterSets, is_near, is_safe_step, obstacle, plan,
+};
 use crate::seat::Seat;
 use crate::standing::{RingView, Standing};
 
@@ -57,21 +59,13 @@ pub enum RosterError {
         "member {0} is the only voter of a quorum that is in force; add or promote another member first"
     )]
     LastVoter(MemberId),
-    /// Its region would lose its majority.
-    #[error(
-        "without member {member}, only {healthy} of the {voters} voters of region {region} would answer and {required} are needed; bring the silent ones back, or remove them first"
-    )]
+    /// Voters that are, or would come to be, in force would have no majority any more.
+    #[error("without member {member}, {why}{}", or_remove(.why))]
     LeavesNoMajority {
         /// Who would go.
         member: MemberId,
-        /// Its region.
-        region: Region,
-        /// How many voters would be left.
-        voters: usize,
-        /// How many of them answer.
-        healthy: usize,
-        /// How many have to.
-        required: usize,
+        /// What would be in the way of commits.
+        why: MoveObstacle,
     },
     /// Something else changes the members, the quorum or the leader: a member is only let go between two moves.
     #[error(
@@ -110,7 +104,12 @@ pub(crate) fn check_add(
 }
 
 /// Whether the ring can do without a member.
-fn check_remove(view: &RingView, id: MemberId, lease: Duration) -> Result<(), RosterError> {
+fn check_remove(
+    view: &RingView,
+    id: MemberId,
+    policy: &QuorumPolicy,
+    lease: Duration,
+) -> Result<(), RosterError> {
     let leaving = view.member(id).ok_or(RosterError::NoSuchMember(id))?;
     if id == view.own {
         return Err(RosterError::Leads(id));
@@ -121,34 +120,89 @@ fn check_remove(view: &RingView, id: MemberId, lease: Duration) -> Result<(), Ro
     if view.voter_sets.iter().any(|set| set.iter().eq([&id])) {
         return Err(RosterError::LastVoter(id));
     }
-    // Who does not answer helps nobody; without it the majority is easier to reach.
-    if !leaving.record.votes || !leaving.answers(lease) {
+    // Who does not answer helps nobody; without it every majority is easier to reach.
+    if !leaving.answers(lease) {
         return Ok(());
     }
-    let region = &leaving.record.region;
-    let left: Vec<&Standing> = view
-        .members
-        .iter()
-        .filter(|standing| {
-            standing.id != id && standing.record.votes && standing.record.region == *region
-        })
-        .collect();
-    let healthy = left
-        .iter()
-        .filter(|standing| standing.answers(lease))
-        .count();
-    let required = majority_of(left.len());
-    // A region that is not in force may be given up as a whole.
-    if left.is_empty() || healthy >= required {
-        return Ok(());
+    match majority_lost(view, leaving, policy, lease) {
+        Some(why) => Err(RosterError::LeavesNoMajority { member: id, why }),
+        None => Ok(()),
     }
-    Err(RosterError::LeavesNoMajority {
-        member: id,
-        region: region.clone(),
-        voters: left.len(),
-        healthy,
-        required,
-    })
+}
+
+/// What would be in the way of commits without this member, which is not now. Looked at is every set that the member is in and
+/// that would be left: those in force; those that the quorum would go on to by the policy, step by step; and, where
+/// the quorum moves with the leader, the voters of its region, which are needed as soon as the leader is there.
+fn majority_lost(
+    view: &RingView,
+    leaving: &Standing,
+    policy: &QuorumPolicy,
+    lease: Duration,
+) -> Option<MoveObstacle> {
+    let left = RingView {
+        voter_sets: without(&view.voter_sets, leaving.id),
+        members: {
+            let others = view.members.iter().filter(|other| other.id != leaving.id);
+            others.cloned().collect()
+        },
+        ..view.clone()
+    };
+    let counts = is_near(leaving, lease);
+    // A member that lags itself is missed for its answer alone.
+    let is_missed = |why: &MoveObstacle| counts || !matches!(why, MoveObstacle::Behind { .. });
+    let in_force = left.voter_sets.iter();
+    let new = in_force.filter(|set| !view.voter_sets.contains(set));
+    let stopped = new
+        .filter_map(|set| obstacle(&left, set, lease))
+        .find(is_missed);
+    if stopped.is_some() || !leaving.record.votes {
+        return stopped;
+    }
+    let home = view.member(view.own).map(|own| &own.record.region)?;
+    let stuck = |ring: &RingView| stuck_at(policy, ring, home, lease).filter(is_missed);
+    if stuck(view).is_none()
+        && let Some(why) = stuck(&left)
+    {
+        return Some(why);
+    }
+    if *policy != QuorumPolicy::SingleRegionDynamic {
+        return None;
+    }
+    let region: BTreeSet<MemberId> = {
+        let voters = left.members.iter().filter(|other| other.record.votes);
+        let there = voters.filter(|other| other.record.region == leaving.record.region);
+        there.map(|other| other.id).collect()
+    };
+    // A region that is not in force may be given up as a whole; and it may lag, as long as nobody needs it.
+    let lost = (!region.is_empty()).then(|| obstacle(&left, &region, lease));
+    lost.flatten()
+        .filter(|why| matches!(why, MoveObstacle::Silent { .. }))
+}
+
+/// Where the quorum would not get any further on its way to what the policy wants.
+fn stuck_at(
+    policy: &QuorumPolicy,
+    view: &RingView,
+    home: &Region,
+    lease: Duration,
+) -> Option<MoveObstacle> {
+    let mut view = view.clone();
+    // Each step adds a member or goes to or from a joint quorum.
+    for _ in 0..view.members.len() + 2 {
+        match plan(policy, &view, home, lease) {
+            QuorumPlan::Settled => return None,
+            QuorumPlan::Blocked { why } => return Some(why),
+            QuorumPlan::Step { next } => view.voter_sets = next,
+        }
+    }
+    None
+}
+
+fn or_remove(why: &MoveObstacle) -> &'static str {
+    match why {
+        MoveObstacle::Silent { .. } | MoveObstacle::Behind { .. } => ", or remove it first",
+        MoveObstacle::Policy(_) => "",
+    }
 }
 
 fn without(sets: &VoterSets, id: MemberId) -> VoterSets {
@@ -177,7 +231,7 @@ pub(crate) async fn add(
 pub(crate) async fn remove(seat: &Seat, id: MemberId) -> Result<OpId, RosterError> {
     let lease = seat.timers.lease;
     change(seat, |view, members| {
-        check_remove(view, id, lease)?;
+        check_remove(view, id, &seat.rules.policy, lease)?;
         members.remove(&id);
         Ok(without(&view.voter_sets, id))
     })
@@ -272,14 +326,16 @@ mod tests {
         }
     }
 
+    /// What is said to the removal of `id`; nothing when it may go.
+    fn remove(ring: &Ring, policy: &QuorumPolicy, id: u64) -> String {
+        let checked = check_remove(&ring.view(), MemberId(id), policy, LEASE);
+        let refused = checked.err();
+        refused.map_or_else(String::new, |error| error.to_string())
+    }
+
     #[test]
     fn nobody_takes_the_majority_of_its_region_along() {
-        let remove = |ring: &Ring, id: u64| {
-            let checked = check_remove(&ring.view(), MemberId(id), LEASE);
-            checked
-                .err()
-                .map_or_else(String::new, |error| error.to_string())
-        };
+        let remove = |ring: &Ring, id: u64| remove(ring, &QuorumPolicy::SingleRegionDynamic, id);
         assert_eq!(remove(&ring(), 2), "");
         assert_eq!(remove(&ring(), 6), "");
         assert!(remove(&ring(), 1).contains("member 1 leads; promote another"));
@@ -296,5 +352,90 @@ mod tests {
             without(&vec![[1, 2].map(MemberId).into()], MemberId(2)),
             vec![BTreeSet::from([MemberId(1)])]
         );
+    }
+
+    #[test]
+    fn every_set_that_results_keeps_its_majority() {
+        use QuorumPolicy::{Majority, SingleRegionDynamic};
+        let regions = |names: &[&str]| {
+            let names = names.iter().map(|name| Region((*name).to_owned()));
+            QuorumPolicy::Regions(names.collect())
+        };
+        let one_each = || Ring::new("a: 1d | b: 2d | c: 3d").with_sets(&[&[1, 2, 3]]);
+        let three_each =
+            |sets: &[&[u64]]| Ring::new("a: 1d 2w 3w | b: 4d 5w 6w | c: 7d 8w 9w").with_sets(sets);
+        let all: &[&[u64]] = &[&[1, 2, 3, 4, 5, 6, 7, 8, 9]];
+        let both: &[&[u64]] = &[&[1, 2, 3], &[4, 5, 6]];
+        let five_answer = three_each(all).silent(&[3, 6, 8, 9]);
+        let behind = |ring: Ring, id: u64| ring.with(id, |one| one.behind = Some(9000));
+        let table: [(Ring, QuorumPolicy, u64, &str); 15] = [
+            (one_each(), Majority, 2, ""),
+            (
+                one_each().silent(&[3]),
+                Majority,
+                2,
+                "without member 2, only 1 of the 2 voters that the ring would have answer and 2 are needed; bring member 3 \
+                 back, or remove it first",
+            ),
+            (one_each().silent(&[3]), Majority, 3, ""),
+            (
+                five_answer.clone(),
+                Majority,
+                2,
+                "only 4 of the 8 voters that the ring would have answer and 5 are needed; bring member 3 back",
+            ),
+            (five_answer, Majority, 9, ""),
+            (three_each(all).silent(&[3, 6, 9]), Majority, 2, ""),
+            // What the policy goes on to has to have its majority as well, also where the region is another one.
+            (
+                three_each(&[&[1, 2, 3]]).silent(&[3, 6, 8, 9]),
+                Majority,
+                5,
+                "only 4 of the 8 voters that the ring would have answer and 5 are needed",
+            ),
+            // It has none before either, so nothing is made worse.
+            (
+                three_each(&[&[1, 2, 3]]).silent(&[3, 4, 6, 8, 9]),
+                Majority,
+                5,
+                "",
+            ),
+            (
+                three_each(both).silent(&[6]),
+                regions(&["a", "b"]),
+                5,
+                "without member 5, only 1 of the 2 voters of region b answer",
+            ),
+            (three_each(both).silent(&[9]), regions(&["a", "b"]), 8, ""),
+            (
+                Ring::new("a: 1d 2w 3w | b: 4d").with_sets(&[&[1, 2, 3]]),
+                regions(&["a", "b"]),
+                4,
+                "without member 4, region b has no voting member; add one, or choose another policy",
+            ),
+            // While the quorum moves, both have to have theirs.
+            (
+                three_each(both).silent(&[6]),
+                SingleRegionDynamic,
+                5,
+                "without member 5, only 1 of the 2 voters of region b answer",
+            ),
+            // Who is left has to be caught up, where who goes is.
+            (
+                behind(ring(), 3),
+                SingleRegionDynamic,
+                2,
+                "member 3 is 9000 behind: wait for it, or remove it first",
+            ),
+            (behind(behind(ring(), 3), 2), SingleRegionDynamic, 2, ""),
+            (behind(ring(), 5), SingleRegionDynamic, 4, ""),
+        ];
+        for (ring, policy, id, words) in table {
+            let said = remove(&ring, &policy, id);
+            assert!(
+                said.contains(words) && said.is_empty() == words.is_empty(),
+                "{policy}, without {id}: {said:?}, not {words:?}"
+            );
+        }
     }
 }

@@ -14,7 +14,7 @@ mod transition;
 pub use health::{QuorumHealth, VoterSetHealth};
 pub use majority::majority_of;
 pub use plan::{MoveObstacle, QuorumPlan};
-pub(crate) use plan::{is_near, plan};
+pub(crate) use plan::{is_near, obstacle, plan};
 pub use policy::{PolicyGap, QuorumPolicy, RingRules, VoterSets};
 pub use regions::{RegionQuorum, region_quorums};
 pub(crate) use transition::unseen_quorum;

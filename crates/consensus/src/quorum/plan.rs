@@ -169,7 +169,11 @@ fn set_to_keep(view: &RingView, lease: Duration) -> usize {
 }
 
 /// What would keep this set from committing.
-fn obstacle(view: &RingView, set: &BTreeSet<MemberId>, lease: Duration) -> Option<MoveObstacle> {
+pub(crate) fn obstacle(
+    view: &RingView,
+    set: &BTreeSet<MemberId>,
+    lease: Duration,
+) -> Option<MoveObstacle> {
     let required = majority_of(set.len());
     let standings: Vec<&Standing> = set.iter().filter_map(|id| view.member(*id)).collect();
     let (answering, silent): (Vec<&Standing>, Vec<&Standing>) = standings

@@ -6,7 +6,7 @@ use consensus::quorum::QuorumPolicy;
 use raft_types::{MemberId, MemberKind};
 
 use crate::support::memory_log::MemoryDisk;
-use crate::support::ring::{Ring, record, within};
+use crate::support::ring::{Ring, TIMERS, record, within};
 
 #[tokio::test]
 async fn a_member_joins_gets_its_vote_and_leaves_again() {
@@ -70,4 +70,33 @@ async fn a_member_joins_gets_its_vote_and_leaves_again() {
     assert!(refused.to_string().contains("no member 2"), "{refused}");
     let last = ring.commit("without them").await;
     ring.committed_everywhere(last).await;
+}
+
+#[tokio::test]
+async fn a_member_is_not_let_go_with_the_majority() {
+    let mut ring = Ring::over("a: 1d | b: 2d | c: 3d", QuorumPolicy::Majority).await;
+    ring.commit("before").await;
+    let (leader, _) = ring.serving().await;
+    let others: Vec<MemberId> = ring.ids().into_iter().filter(|id| *id != leader).collect();
+    let (stays, dies) = (others[0], others[1]);
+    ring.crash(dies).await;
+    let member = ring.member(leader).clone();
+    let refused = within("a refusal", async {
+        loop {
+            let view = member.status().ring_view;
+            let silent = view.member(dies).and_then(|one| one.answered);
+            if silent.is_some_and(|age| age > TIMERS.lease) {
+                return member.remove_member(stays).await;
+            }
+            tokio::time::sleep(TIMERS.heartbeat / 4).await;
+        }
+    })
+    .await;
+    let words = refused.unwrap_err().to_string();
+    assert!(words.contains("only 1 of the 2 voters"), "{words}");
+    ring.commit("with two of three").await;
+    within("the leaving of the dead one", member.remove_member(dies))
+        .await
+        .unwrap();
+    ring.commit("with two of two").await;
 }

@@ -237,14 +237,17 @@ fn refused_changes_of_the_members_say_what_to_do() {
         (
             RosterError::LeavesNoMajority {
                 member: TWO,
-                region: north(),
-                voters: 2,
-                healthy: 1,
-                required: 2,
+                why: MoveObstacle::Silent {
+                    region: Some(north()),
+                    voters: 2,
+                    answering: 1,
+                    required: 2,
+                    silent: MemberId(3),
+                },
             },
             Exit::Refused,
-            "without member 2, only 1 of the 2 voters of region north would answer and 2 are needed; bring the silent \
-             ones back, or remove them first | ",
+            "without member 2, only 1 of the 2 voters of region north answer and 2 are needed; bring member 3 back, or \
+             remove it first | ",
         ),
         (
             RosterError::Busy,
