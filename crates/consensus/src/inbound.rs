@@ -201,7 +201,7 @@ impl Inbound {
         Ok(response)
     }
 
-    /// Votes.
+    /// Votes; not before the end of a lease that this member may have granted before its start. See `campaigning`.
     ///
     /// # Errors
     /// The engine has stopped.
@@ -209,10 +209,13 @@ impl Inbound {
         &self,
         request: VoteRequest<TypeConfig>,
     ) -> Result<VoteResponse<TypeConfig>, Fault> {
+        if !request.leadership_transfer {
+            self.seat.campaigning.promise_is_over().await;
+        }
         self.seat.raft.vote(request).await.map_err(raft_fault)
     }
 
-    /// Says whether it would vote, and changes nothing.
+    /// Says whether it would vote, and changes nothing; not earlier than it would.
     ///
     /// # Errors
     /// The engine has stopped.
@@ -220,6 +223,7 @@ impl Inbound {
         &self,
         request: VoteRequest<TypeConfig>,
     ) -> Result<VoteResponse<TypeConfig>, Fault> {
+        self.seat.campaigning.promise_is_over().await;
         self.seat.raft.pre_vote(request).await.map_err(raft_fault)
     }
 
@@ -283,6 +287,10 @@ impl Inbound {
         if role.term == term && role.leader.is_some_and(|leader| leader != caller) {
             let reason = format!("member {caller} does not lead term {term}");
             return Err(CallError(reason));
+        }
+        if self.seat.campaigning.may_have_promised() {
+            let reason = "this member was started less than a lease ago, and does not campaign yet";
+            return Err(CallError(reason.to_owned()));
         }
         let triggered = self.seat.raft.trigger().elect(false).await;
         triggered.map_err(|fatal| CallError(Fault::from(fatal).to_string()))

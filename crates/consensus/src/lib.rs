@@ -7,6 +7,7 @@
 
 mod admission;
 mod bootstrap;
+mod campaigning;
 mod canvass;
 mod contacts;
 mod contradiction;

@@ -14,6 +14,7 @@ use raft_types::{
 use thiserror::Error;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 mod asking;
 mod founding;
@@ -23,6 +24,7 @@ mod purging;
 pub use founding::BootstrapError;
 pub use purging::PurgeError;
 
+use crate::campaigning::{Campaigning, first_turn};
 use crate::contacts::{Contacts, Noted};
 use crate::engine::{self, Engine};
 use crate::explain::explain;
@@ -56,7 +58,7 @@ struct Running {
     primacy: watch::Receiver<Leadership>,
     steward: watch::Receiver<Option<StewardState>>,
     fault: watch::Receiver<Option<Fault>>,
-    tasks: [AbortHandle; 3],
+    tasks: [AbortHandle; 4],
 }
 
 /// Why a member could not be started.
@@ -89,6 +91,8 @@ impl Member {
         N: RaftNetworkFactory<TypeConfig>,
         N::Network: NetSnapshot<TypeConfig, SnapshotData = OfferedStart>,
     {
+        // Whatever an earlier process has promised, it promised before this.
+        let begun = Instant::now();
         let engine_config = config.engine()?;
         let mark = CommitMark::new(floor.last_applied.map(OpId::from));
         let purge_goal = PurgeGoal::default();
@@ -101,8 +105,12 @@ impl Member {
             .map_err(Fault::from)?;
 
         let rules = config.rules.clone();
-        let seat = Seat::new(raft, config.id, config.timers, rules, mark, contacts);
+        let is_new = !raft.is_initialized().await.map_err(Fault::from)?;
+        let campaigning = Campaigning::new(begun, config.timers.lease, is_new);
+        let (id, timers) = (config.id, config.timers);
+        let seat = Seat::new(raft, id, timers, rules, mark, contacts, campaigning);
         let seat = Arc::new(seat);
+        let waking = tokio::spawn(wake(seat.clone()));
         let (publish_leadership, leadership) =
             watch::channel(Leadership::Follower { leader: None });
         let (publish_primacy, primacy) = watch::channel(Leadership::Follower { leader: None });
@@ -135,6 +143,7 @@ impl Member {
                 observer.abort_handle(),
                 supervisor.abort_handle(),
                 stewarding.abort_handle(),
+                waking.abort_handle(),
             ],
         })))
     }
@@ -272,9 +281,10 @@ impl Member {
         }
     }
 
-    /// Whether this member may campaign by itself. It votes and can be given the leadership either way.
+    /// Whether this member may campaign by itself, once a lease after its start is over. It votes and can be given the leadership
+    /// either way.
     pub fn set_campaigning(&self, allowed: bool) {
-        self.raft().runtime_config().elect(allowed);
+        self.0.seat.campaigning.allow(self.raft(), allowed);
     }
 
     /// The receiving end, for the transport's server.
@@ -326,6 +336,12 @@ impl Member {
     fn raft(&self) -> &Engine {
         &self.0.seat.raft
     }
+}
+
+/// Lets a member that was started campaign when its first turn has come.
+async fn wake(seat: Arc<Seat>) {
+    let turn = first_turn(&seat.role(), seat.id, &seat.timers);
+    seat.campaigning.wake(&seat.raft, turn).await;
 }
 
 /// What the smallest entry takes of the bound on proposals: it costs more memory than its bytes.

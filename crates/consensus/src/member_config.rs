@@ -65,6 +65,8 @@ impl MemberConfig {
             max_in_snapshot_log_to_keep: u64::MAX,
             install_snapshot_timeout: millis(INSTALL_DEADLINE),
             enable_pre_vote: Some(true),
+            // Until its first turn: see `campaigning`.
+            enable_elect: false,
             // A restarted leader has to be elected again before it may say that it leads.
             enable_leader_restore: Some(false),
             backoff: RECONNECT_DELAYS.to_owned(),

@@ -8,6 +8,7 @@ use raft_types::{MemberId, OpId};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
+use crate::campaigning::Campaigning;
 use crate::contacts::Contacts;
 use crate::engine::{self, Engine, RoleSnapshot};
 use crate::fault::Fault;
@@ -40,6 +41,7 @@ pub(crate) struct Seat {
     pub(crate) rules: RingRules,
     pub(crate) mark: CommitMark,
     contacts: Contacts,
+    pub(crate) campaigning: Campaigning,
     pub(crate) heard: LastHeard,
     /// Why this member stopped its engine itself.
     pub(crate) failed: OnceLock<Fault>,
@@ -60,10 +62,12 @@ impl Seat {
         rules: RingRules,
         mark: CommitMark,
         contacts: Contacts,
+        campaigning: Campaigning,
     ) -> Self {
         Self {
             raft,
             contacts,
+            campaigning,
             id,
             timers,
             rules,

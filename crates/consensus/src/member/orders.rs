@@ -147,6 +147,8 @@ impl Member {
             let witness = self.id();
             return Err(RepairRefusal::Led { leader, witness });
         }
+        // It campaigns next, and does not know yet who leads if it was just started.
+        self.0.seat.campaigning.promise_is_over().await;
         repair::carry_out(self.raft(), self.id(), plan).await
     }
 }

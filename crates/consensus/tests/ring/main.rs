@@ -9,6 +9,7 @@ mod bootstrap_once;
 mod cold_start;
 mod commits_in_order;
 mod failing_log;
+mod forgotten_lease;
 mod handover_to_a_database_member;
 mod leader_crash;
 mod lost_quorum;
