@@ -10,6 +10,7 @@ use super::blockers::{blockers_query, read_blockers};
 use super::open_sessions::OpenSessions;
 use super::options::MysqlOptions;
 use super::outcome::{backend_error, code};
+use super::packet_room::PacketRoom;
 use super::preparation::settings;
 use super::session::MysqlSession;
 use super::snapshot::{MOST_WAITING, WaitingReaders};
@@ -30,6 +31,8 @@ pub struct MysqlBackend {
     readers: WaitingReaders,
     /// Where commits pass on their turn.
     turns: Option<Arc<TurnRow>>,
+    /// For rows that are larger than the target's packets.
+    room: Arc<PacketRoom>,
 }
 
 impl MysqlBackend {
@@ -52,6 +55,7 @@ impl MysqlBackend {
             open: Arc::default(),
             readers: WaitingReaders::default(),
             turns: None,
+            room: Arc::default(),
         };
         let could_pass_turns = backend.check().await?;
         if could_pass_turns && backend.options.turns {
@@ -270,7 +274,12 @@ impl Backend for MysqlBackend {
     async fn open(&self) -> Result<MysqlSession, BackendError> {
         let mut connect = self.options.connect.clone();
         connect.several_statements = true;
-        let mut connection = Connection::open(&connect).await.map_err(backend_error)?;
+        let with_room = self.room.is_asked();
+        let opened = match with_room {
+            true => self.room.open(&connect).await,
+            false => Connection::open(&connect).await,
+        };
+        let mut connection = opened.map_err(backend_error)?;
         let packet_limit = connection.packet_limit().await.map_err(backend_error)?;
         for setting in settings(connection.version(), connection.id(), &self.options) {
             match connection.execute(&setting.sql).await {
@@ -293,6 +302,8 @@ impl Backend for MysqlBackend {
             Arc::clone(&self.options),
             Arc::clone(&self.open),
             self.turns.clone(),
+            Arc::clone(&self.room),
+            with_room,
         ))
     }
 

@@ -79,10 +79,7 @@ impl MysqlSession {
 
     async fn rows_of_barrier(&mut self, events: &[Bytes]) -> Result<(), WriteError> {
         for run in statement_runs(events, self.events_bound) {
-            self.script.clear();
-            super::binlog_statement::append_binlog(&run, self.script.statements.begin());
-            let ran = self.run_script().await?;
-            if let Some(error) = ran.error {
+            if let Some(error) = self.binlog(&run).await? {
                 return Err(write_error(&error));
             }
         }

@@ -1,14 +1,50 @@
 //! BINLOG statements: events in base64, straight into the packet.
 
+use std::iter;
+
 use base64::Engine;
 use base64::encoded_len;
 use base64::engine::general_purpose::STANDARD;
 use binlog_format::canonical::stamp;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::events::{EncodeEvent, EventOrigin, FormatDescription};
+use bytes::Bytes;
 
 const HEAD: &[u8] = b"BINLOG '";
 const TAIL: &[u8] = b"'";
+
+/// Bytes of events that are encoded at once while a statement is sent: a multiple of three, so that only the last piece is
+/// padded.
+const PIECE: usize = 48 << 10;
+
+/// How many bytes the statement has that applies so many bytes of events.
+pub(super) fn statement_bytes(events: usize) -> usize {
+    HEAD.len() + encoded_len(events, true).unwrap_or(usize::MAX / 2) + TAIL.len()
+}
+
+/// The statement that applies `events`, in pieces that are made one by one.
+pub(super) fn statement_pieces(events: &[Bytes]) -> impl Iterator<Item = Vec<u8>> + Send + '_ {
+    let mut slices = events.iter();
+    let mut slice: &[u8] = &[];
+    let encoded = iter::from_fn(move || {
+        let mut raw = Vec::with_capacity(PIECE);
+        while raw.len() < PIECE {
+            if slice.is_empty() {
+                match slices.next() {
+                    Some(next) => slice = next,
+                    None => break,
+                }
+            }
+            let (now, later) = slice.split_at(slice.len().min(PIECE - raw.len()));
+            raw.extend_from_slice(now);
+            slice = later;
+        }
+        (!raw.is_empty()).then(|| STANDARD.encode(&raw).into_bytes())
+    });
+    iter::once(HEAD.to_vec())
+        .chain(encoded)
+        .chain(iter::once(TAIL.to_vec()))
+}
 
 /// Appends the statement that applies `events`.
 pub(super) fn append_binlog(events: &[u8], out: &mut Vec<u8>) {
@@ -60,6 +96,23 @@ mod tests {
         let mut statement = b"x;".to_vec();
         append_binlog(b"abcd", &mut statement);
         assert_eq!(statement, b"x;BINLOG 'YWJjZA=='");
+    }
+
+    #[test]
+    fn a_statement_in_pieces_is_the_statement_as_a_whole() {
+        let sizes = [0, 1, 2, 3, 50, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 2];
+        for (first, second) in sizes
+            .iter()
+            .flat_map(|one| sizes.iter().map(move |two| (*one, *two)))
+        {
+            let events = [vec![1_u8; first], Vec::new(), vec![2; second]].map(Bytes::from);
+            let mut whole = Vec::new();
+            append_binlog(&events.concat(), &mut whole);
+            let pieces: Vec<_> = statement_pieces(&events).collect();
+            assert_eq!(whole.len(), statement_bytes(first + second));
+            assert!(pieces.iter().all(|piece| piece.len() <= PIECE / 3 * 4));
+            assert!(pieces.concat() == whole, "{first} {second}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use mysql_link::{Ran, ServerError};
+use mysql_link::{Ran, ServerError, server_code};
 
 use super::outcome::{Failing, code, failing, refused, write_error};
 use super::script::Mark;
@@ -26,6 +26,11 @@ impl MysqlSession {
         let Body::Rows(changes) = &transaction.body else {
             return write_error(error);
         };
+        // It was sent alone, and would be sent once more for nothing.
+        if error.code == server_code::PACKET_TOO_LARGE && suspects.len() == 1 {
+            let table = table_of(changes, suspects.clone());
+            return refused(error, table, Some(suspects.start));
+        }
         let found = self
             .first_refused(transaction, changes, suspects.clone())
             .await;

@@ -19,6 +19,7 @@ mod decimal;
 mod open_sessions;
 mod options;
 mod outcome;
+mod packet_room;
 mod preparation;
 mod quoting;
 mod row_run;

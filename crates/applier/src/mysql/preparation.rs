@@ -89,7 +89,7 @@ pub(super) fn again(version: ServerVersion, connection: u32) -> Vec<String> {
          sql_select_limit=DEFAULT,max_execution_time=0,auto_increment_increment=1,auto_increment_offset=1,lc_time_names=0,\
          timestamp=DEFAULT,time_zone=DEFAULT,pseudo_thread_id={connection},\
          explicit_defaults_for_timestamp=DEFAULT,original_commit_timestamp=DEFAULT,\
-         default_collation_for_utf8mb4=DEFAULT,collation_server=DEFAULT"
+         default_collation_for_utf8mb4=DEFAULT,collation_server=DEFAULT,innodb_strict_mode=0"
     );
     // What the source allowed is allowed here.
     for (from, more) in [

@@ -88,33 +88,51 @@ pub(super) fn append_run(changes: &RowChanges, rows: Range<usize>, out: &mut Vec
     }
 }
 
+/// The events of one row (its table's map, the head of its rows event, its images), with no copy of the images: for a row
+/// that is too large to share a statement.
+pub(super) fn single_row(changes: &RowChanges, row: usize) -> Vec<Bytes> {
+    let Some((event, _)) = event_at(changes, row) else {
+        return Vec::new();
+    };
+    let images = event.event.get(images(changes, row)).unwrap_or_default();
+    let head = event.event.get(..event.images_at as usize);
+    let mut head = head.unwrap_or_default().to_vec();
+    // Not larger than the event that it is a part of.
+    let size = (head.len() + images.len()) as u32;
+    overwrite(&mut head, 0, SIZE, &size.to_le_bytes());
+    set_end_of_statement(&mut head, 0, true);
+    let map = changes.tables.get(event.table as usize);
+    let mut events: Vec<Bytes> = map.map(|table| table.map.clone()).into_iter().collect();
+    events.extend([head.into(), event.event.slice_ref(images)]);
+    events
+}
+
+/// Bytes of a row's images.
+pub(super) fn image_bytes(changes: &RowChanges, row: usize) -> usize {
+    images(changes, row).len()
+}
+
 /// The events of a statement (table maps, then rows events, as a source wrote them) as those of one BINLOG statement or
-/// several of at most about `bound` bytes, each with the maps and an end of its own.
-pub(super) fn statement_runs(events: &[Bytes], bound: usize) -> Vec<Vec<u8>> {
+/// several of at most about `bound` bytes, each with the maps and an end of its own. Rows events are not copied.
+pub(super) fn statement_runs(events: &[Bytes], bound: usize) -> Vec<Vec<Bytes>> {
     let is_map = |event: &&Bytes| event.get(TYPE) == Some(&EventType::TableMap.code());
-    let maps = events
-        .iter()
-        .filter(is_map)
-        .fold(Vec::new(), |mut maps, map| {
-            maps.extend_from_slice(map);
-            maps
-        });
-    let mut runs: Vec<Vec<u8>> = Vec::new();
-    let mut last = 0;
-    for event in events.iter().filter(|event| !is_map(event)) {
-        let fits = runs
-            .last()
-            .is_some_and(|run| run.len() + event.len() <= bound);
-        if !fits {
+    let maps: Vec<Bytes> = events.iter().filter(is_map).cloned().collect();
+    let bytes_of_maps: usize = maps.iter().map(Bytes::len).sum();
+    let mut runs: Vec<Vec<Bytes>> = Vec::new();
+    let mut bytes = 0;
+    let mut rest = events.iter().filter(|event| !is_map(event)).peekable();
+    while let Some(event) = rest.next() {
+        if runs.is_empty() || bytes + event.len() > bound {
             runs.push(maps.clone());
+            bytes = bytes_of_maps;
         }
+        bytes += event.len();
+        let ends = rest.peek().is_none_or(|next| bytes + next.len() > bound);
         if let Some(run) = runs.last_mut() {
-            if fits {
-                set_end_of_statement(run, last, false);
-            }
-            last = run.len();
-            run.extend_from_slice(event);
-            set_end_of_statement(run, last, true);
+            let (head, images) = event.split_at(event.len().min(FLAGS.end));
+            let mut head = head.to_vec();
+            set_end_of_statement(&mut head, 0, ends);
+            run.extend([head.into(), event.slice_ref(images)]);
         }
     }
     runs

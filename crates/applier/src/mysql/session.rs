@@ -4,12 +4,15 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use mysql_link::{Connection, Ran, ServerError};
+use bytes::Bytes;
+use mysql_link::{Connection, LinkError, Ran, ServerError};
 
-use super::binlog_statement::events_within;
+use super::binlog_statement::{events_within, statement_bytes, statement_pieces};
 use super::open_sessions::OpenSessions;
 use super::options::MysqlOptions;
 use super::outcome::{Failing, failing, link_error, refused_by_us, write_error};
+use super::packet_room::{LARGEST, PacketRoom, no_packet};
+use super::row_run::{image_bytes, single_row};
 use super::script::{Mark, Script};
 use super::turn_row::{OUT_OF_RANGE, TurnRow};
 use crate::backend::{Session, SessionId, Then, Turn, WriteError};
@@ -17,7 +20,7 @@ use crate::transaction::{Body, RowChanges, Transaction};
 
 /// Bytes of events in one BINLOG statement, unless a row has more: the server holds a statement several times.
 const STATEMENT_BYTES: usize = 1 << 20;
-/// Statements above this are sent before more are written.
+/// Statements above this are sent before more are written; a row above it is encoded while it is sent.
 pub(super) const FLUSH_AT: usize = 4 << 20;
 
 /// A connection to a MySQL that transactions are applied over. `autocommit` is off, so that the first statement behind
@@ -34,6 +37,11 @@ pub struct MysqlSession {
     open: Arc<OpenSessions>,
     /// Where commits pass on their turn.
     turns: Option<Arc<TurnRow>>,
+    /// Bytes that a statement may have.
+    packet_limit: usize,
+    /// Larger packets for sessions that need them, and whether this one was opened after one was asked for.
+    room: Arc<PacketRoom>,
+    opened_with_room: bool,
     /// The character sets and names of collations that were asked for.
     pub(super) collations: HashMap<u32, Option<(String, String)>>,
 }
@@ -62,6 +70,8 @@ impl MysqlSession {
         options: Arc<MysqlOptions>,
         open: Arc<OpenSessions>,
         turns: Option<Arc<TurnRow>>,
+        room: Arc<PacketRoom>,
+        opened_with_room: bool,
     ) -> Self {
         open.add(SessionId(u64::from(connection.id())));
         Self {
@@ -72,6 +82,9 @@ impl MysqlSession {
             begun: false,
             open,
             turns,
+            packet_limit,
+            room,
+            opened_with_room,
             collations: HashMap::new(),
         }
     }
@@ -99,6 +112,37 @@ impl MysqlSession {
         let statements = &mut self.script.statements;
         let run = self.connection.run_all_noting(statements, limit, note);
         run.await.map_err(link_error)
+    }
+
+    /// Rows of more bytes than these are sent alone.
+    fn large_row(&self) -> usize {
+        FLUSH_AT.min(events_within(self.packet_limit / 2))
+    }
+
+    /// Applies the events of one statement, encoded while they are sent. What the server refuses is returned. When the
+    /// packet is larger than this session may send, the session counts as lost, and the next one is opened with more room.
+    pub(super) async fn binlog(
+        &mut self,
+        events: &[Bytes],
+    ) -> Result<Option<ServerError>, WriteError> {
+        let length = statement_bytes(events.iter().map(Bytes::len).sum());
+        if length >= LARGEST {
+            return Ok(Some(no_packet(length)));
+        }
+        if length >= self.packet_limit && !self.opened_with_room {
+            self.room.ask();
+            return Err(WriteError::Lost(format!(
+                "a row takes a statement of {length} bytes, and max_allowed_packet is {} here: the next session gets more",
+                self.packet_limit
+            )));
+        }
+        let text = statement_pieces(events);
+        let limit = self.options.rows_limit;
+        match self.connection.execute_pieces(length, text, limit).await {
+            Ok(_) => Ok(None),
+            Err(LinkError::Server(error)) => Ok(Some(error)),
+            Err(error) => Err(link_error(error)),
+        }
     }
 
     /// Sends what the script has, and begins a new one. Adds the commits that were done.
@@ -139,6 +183,20 @@ impl MysqlSession {
                 && let Err(stopped) = self.flush(committed).await?
             {
                 return Ok(Err(stopped));
+            }
+            if image_bytes(changes, next) > self.large_row() {
+                if let Err(stopped) = self.flush(committed).await? {
+                    return Ok(Err(stopped));
+                }
+                if let Some(error) = self.binlog(&single_row(changes, next)).await? {
+                    let mark = Some(Mark::Rows {
+                        transaction: at,
+                        rows: next..next + 1,
+                    });
+                    return Ok(Err(Stopped { mark, error }));
+                }
+                next += 1;
+                continue;
             }
             let run = self
                 .script

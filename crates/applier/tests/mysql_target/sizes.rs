@@ -2,8 +2,9 @@
 
 use anyhow::{Result, ensure};
 use applier::backend::WriteError;
+use applier::mysql::{MysqlBackend, MysqlOptions};
 
-use crate::pair::{Pair, Way};
+use crate::pair::{Pair, Way, connect};
 
 #[tokio::test]
 async fn huge_transactions_and_huge_rows_reach_mysqld() -> Result<()> {
@@ -22,9 +23,20 @@ async fn huge_transactions_and_huge_rows_reach_mysqld() -> Result<()> {
     pair.write("UPDATE d.many SET v = 'all'; INSERT INTO d.many VALUES (1, '')")?;
     pair.equal_after(Way::Pieces(1), &["d"]).await?;
 
-    // A row that the target does not take.
+    // A row that the target does not take, from an account that may not change that.
+    pair.tamper(
+        "CREATE USER limited; GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN, INSERT, UPDATE, DELETE, SELECT ON *.* TO limited",
+    )?;
+    let able = std::mem::replace(
+        &mut pair.backend,
+        MysqlBackend::connect(MysqlOptions::new(connect(&pair.target, "limited"))).await?,
+    );
     pair.write("INSERT INTO d.large VALUES (2, 'small'), (3, REPEAT('y', 3000000)), (4, '')")?;
-    for way in [Way::Batches(8), Way::Pieces(5)] {
+    for (turn, way) in [Way::Batches(8), Way::Pieces(5)].into_iter().enumerate() {
+        if turn == 0 {
+            let lost = pair.follow(way).await?.expect_err("too large");
+            ensure!(matches!(lost.error, WriteError::Lost(_)), "{}", lost.error);
+        }
         let stop = pair.follow(way).await?.expect_err("too large");
         let WriteError::Refused(refusal) = &stop.error else {
             panic!("{}", stop.error);
@@ -35,10 +47,32 @@ async fn huge_transactions_and_huge_rows_reach_mysqld() -> Result<()> {
             "{refusal}"
         );
     }
-    pair.tamper("SET GLOBAL max_allowed_packet = 64 * 1024 * 1024")?;
+    // One that may lets the next session send it.
+    pair.backend = able;
+    let lost = pair.follow(Way::Pieces(5)).await?.expect_err("too large");
+    ensure!(matches!(lost.error, WriteError::Lost(_)), "{}", lost.error);
+    pair.equal_after(Way::Pieces(5), &["d"]).await?;
+    ensure!(pair.target.client().variable("max_allowed_packet")? == "1048576");
     pair.write(
         "USE d; BEGIN; INSERT INTO large VALUES (5, REPEAT('z', 20000000)), (6, REPEAT('z', 5000000)); UPDATE large SET b = CONCAT(b, 'more') WHERE id = 6;
          DELETE FROM large WHERE id = 5; COMMIT",
     )?;
     pair.equal_after(Way::Batches(8), &["d"]).await
+}
+
+#[tokio::test]
+async fn rows_of_which_the_source_takes_one_in_a_packet_are_followed() -> Result<()> {
+    let mut pair = Pair::new().await?;
+    pair.write("CREATE DATABASE d; CREATE TABLE d.large (id INT PRIMARY KEY, b LONGBLOB)")?;
+    pair.equal_after(Way::Batches(8), &["d"]).await?;
+    // 64 MiB, as much as the source's default allows; with others around it, and as a part of what is applied alone.
+    pair.write(
+        "USE d; BEGIN; INSERT INTO large VALUES (1, 'a'), (2, REPEAT('b', 64 << 20)), (3, 'c'); DELETE FROM large WHERE id = 1; COMMIT;
+         XA START 'x'; INSERT INTO large VALUES (4, REPEAT('d', 52 << 20)), (5, 'e'); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x';",
+    )?;
+    let lost = pair.follow(Way::Batches(8)).await?.expect_err("too large");
+    ensure!(matches!(lost.error, WriteError::Lost(_)), "{}", lost.error);
+    pair.equal_after(Way::Batches(8), &["d"]).await?;
+    ensure!(pair.target.client().variable("max_allowed_packet")? == "67108864");
+    Ok(())
 }

@@ -5,6 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::error::Elapsed;
+
 use crate::client::answer_packets::AnswerPackets;
 use crate::client::connect::{connect, wire_error};
 use crate::client::greeting::Greeting;
@@ -182,6 +184,33 @@ impl Connection {
         }
     }
 
+    /// Runs one statement that gives no rows and whose text of `length` bytes is made while it is sent; returns how many
+    /// rows it changed. For text that should not be in memory as a whole.
+    ///
+    /// # Errors
+    /// As [`Connection::query`]; [`server_code::PACKET_TOO_LARGE`] without having sent it when it is larger than the server
+    /// takes.
+    pub async fn execute_pieces(
+        &mut self,
+        length: usize,
+        text: impl Iterator<Item = Vec<u8>> + Send,
+        limit: Duration,
+    ) -> Result<u64, LinkError> {
+        let packet_limit = self.packet_limit().await?;
+        let size = 1 + length;
+        if size > packet_limit {
+            return Err(LinkError::Server(too_large(size, packet_limit)));
+        }
+        self.begin()?;
+        let conversation = async {
+            let command = std::iter::once(vec![COM_QUERY]).chain(text);
+            let next = self.writer.write_pieces(size, command).await;
+            self.answer(next.map_err(WireError::Io)?).await
+        };
+        let ended = tokio::time::timeout(limit, conversation).await;
+        self.ended(ended, limit).map(|answer| answer.affected_rows)
+    }
+
     /// The largest statement that the server takes, in bytes.
     ///
     /// # Errors
@@ -285,23 +314,28 @@ impl Connection {
         limit: Duration,
     ) -> Result<QueryResult, LinkError> {
         self.begin()?;
+        let ended = tokio::time::timeout(limit, self.converse(command)).await;
+        self.ended(ended, limit)
+    }
+
+    /// What came of an exchange within its time limit.
+    fn ended(
+        &mut self,
+        ended: Result<Result<Result<QueryResult, ServerError>, WireError>, Elapsed>,
+        limit: Duration,
+    ) -> Result<QueryResult, LinkError> {
         let endpoint = self.endpoint.clone();
-        let outcome = match tokio::time::timeout(limit, self.converse(command)).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                return Err(LinkError::Timeout {
-                    endpoint,
-                    step: Step::Statement,
-                    limit,
-                });
-            }
-        };
-        match outcome {
-            Ok(answer) => {
+        match ended {
+            Ok(Ok(answer)) => {
                 self.in_step = true;
                 answer.map_err(LinkError::Server)
             }
-            Err(error) => Err(wire_error(&endpoint, Step::Statement, error)),
+            Ok(Err(error)) => Err(wire_error(&endpoint, Step::Statement, error)),
+            Err(_) => Err(LinkError::Timeout {
+                endpoint,
+                step: Step::Statement,
+                limit,
+            }),
         }
     }
 
@@ -365,8 +399,14 @@ impl Connection {
         &mut self,
         command: &[u8],
     ) -> Result<Result<QueryResult, ServerError>, WireError> {
+        let next = self.writer.write(0, command).await;
+        self.answer(next.map_err(WireError::Io)?).await
+    }
+
+    /// Reads the answer to a command, whose first packet has this number.
+    async fn answer(&mut self, next: u8) -> Result<Result<QueryResult, ServerError>, WireError> {
         let mut packets = AnswerPackets {
-            next: self.writer.write(0, command).await.map_err(WireError::Io)?,
+            next,
             reader: &mut self.reader,
             bytes: 0,
             max_bytes: self.max_result_bytes,

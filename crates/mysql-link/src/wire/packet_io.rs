@@ -9,7 +9,7 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::error::ProtocolError;
-use crate::wire::packet_decoder::{Packet, PacketDecoder, encode_packet};
+use crate::wire::packet_decoder::{MAX_CHUNK, Packet, PacketDecoder, encode_packet};
 
 /// How much room a read gets. Large, so that a burst of events costs few system calls.
 const READ_ROOM: usize = 256 << 10;
@@ -143,6 +143,61 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         Ok(next)
     }
 
+    /// Writes one packet whose payload of `length` bytes is made while it is sent, so that a large one is never in memory as
+    /// a whole; returns the number that the answer will have. Not safe to cancel.
+    ///
+    /// # Errors
+    /// When the stream fails, or the pieces are not `length` bytes together.
+    pub async fn write_pieces(
+        &mut self,
+        length: usize,
+        pieces: impl Iterator<Item = Vec<u8>>,
+    ) -> io::Result<u8> {
+        let mut sequence = 0_u8;
+        // Of the packet, and of the chunk at hand. One that is full is followed by another, if only by an empty one.
+        let mut left = length;
+        let mut room = left.min(MAX_CHUNK);
+        self.scratch.clear();
+        self.begin_chunk(room, sequence);
+        for piece in pieces {
+            let mut piece = piece.as_slice();
+            while !piece.is_empty() {
+                if room == 0 && left > 0 {
+                    room = left.min(MAX_CHUNK);
+                    sequence = sequence.wrapping_add(1);
+                    self.begin_chunk(room, sequence);
+                }
+                if room == 0 {
+                    return Err(io::Error::other("a packet's pieces are too long"));
+                }
+                let (now, later) = piece.split_at(piece.len().min(room));
+                self.scratch.extend_from_slice(now);
+                (room, left, piece) = (room - now.len(), left - now.len(), later);
+                if self.scratch.len() >= KEPT_SCRATCH {
+                    self.stream.write_all(&self.scratch).await?;
+                    self.scratch.clear();
+                }
+            }
+        }
+        if left > 0 {
+            return Err(io::Error::other("a packet's pieces are too short"));
+        }
+        if length > 0 && length.is_multiple_of(MAX_CHUNK) {
+            sequence = sequence.wrapping_add(1);
+            self.begin_chunk(0, sequence);
+        }
+        self.stream.write_all(&self.scratch).await?;
+        self.stream.flush().await?;
+        self.scratch = Vec::new();
+        Ok(sequence.wrapping_add(1))
+    }
+
+    fn begin_chunk(&mut self, length: usize, sequence: u8) {
+        let [low, middle, high, _] = (length as u32).to_le_bytes();
+        self.scratch
+            .extend_from_slice(&[low, middle, high, sequence]);
+    }
+
     /// Writes bytes that are a packet already, header and all, and flushes them. Not safe to cancel.
     ///
     /// # Errors
@@ -155,5 +210,34 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
     /// Gives the stream back.
     pub fn into_inner(self) -> W {
         self.stream
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_packet_in_pieces_is_the_packet_as_a_whole() {
+        for length in [0, 1, MAX_CHUNK - 1, MAX_CHUNK, MAX_CHUNK + 1, 2 * MAX_CHUNK] {
+            let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
+            let mut expected = Vec::new();
+            let next = encode_packet(0, &payload, &mut expected);
+            for size in [1_000_003, MAX_CHUNK] {
+                let mut writer = PacketWriter::new(Vec::new());
+                let pieces = payload.chunks(size).map(<[u8]>::to_vec);
+                assert_eq!(writer.write_pieces(length, pieces).await.unwrap(), next);
+                assert!(writer.into_inner() == expected, "{length} by {size}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn pieces_of_another_length_are_no_packet() {
+        for length in [4, 6] {
+            let mut writer = PacketWriter::new(Vec::new());
+            let pieces = [vec![1, 2], vec![3, 4, 5]].into_iter();
+            assert!(writer.write_pieces(length, pieces).await.is_err());
+        }
     }
 }

@@ -234,6 +234,7 @@ proptest! {
         let mut all = Vec::new();
         for run in statement_runs(&events, bound) {
             // It has all maps, needed or not.
+            let run = run.concat();
             let mut rest = run.as_slice();
             let (mut needed, mut maps) = (Vec::new(), Vec::new());
             while let Some(event) = EventRef::split_from(&mut rest).unwrap() {
