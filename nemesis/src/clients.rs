@@ -25,8 +25,8 @@ const CLIENTS: [(Work, Duration); 7] = [
     (Work::Increment, PACE),
     (Work::Family, Duration::from_millis(60)),
     // Seldom: followers apply nothing beside these, and each of them costs an applier some ten round trips.
-    (Work::Make, Duration::from_millis(800)),
-    (Work::Xa, Duration::from_millis(600)),
+    (Work::Make, Duration::from_millis(1_500)),
+    (Work::Xa, Duration::from_millis(1_500)),
 ];
 /// A client that waits longer for an answer looks for the primary again; what became of its commit it does not know.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(5);
