@@ -22,14 +22,17 @@ use openraft::raft::{
     AppendEntriesRequest, SnapshotResponse, StreamAppendError, StreamAppendResult,
 };
 use openraft::type_config::alias::SnapshotOf;
-use raft_types::{MemberId, MemberRecord, TypeConfig, Vote};
+use raft_types::{Incarnation, MemberId, MemberRecord, TypeConfig, Vote};
 use tokio::time::Instant;
 
 use crate::leadership::Term;
 
 /// One member's contacts; clones are the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Contacts(Arc<Mutex<BTreeMap<MemberId, Contact>>>);
+pub(crate) struct Contacts(Arc<Mutex<BTreeMap<MemberId, Met>>>);
+
+/// Who is behind a number, and what it answered.
+type Met = (Incarnation, Option<Contact>);
 
 /// A heartbeat that was answered: in which term, and when it was sent.
 #[derive(Debug, Clone, Copy)]
@@ -39,16 +42,27 @@ struct Contact {
 }
 
 impl Contacts {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Contact>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Met>> {
         // Every change is one insertion.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answered(&self, member: MemberId, term: Term, sent: Instant) {
+    /// Behind this number is this data directory from now on. What another one answered there, or still answers, does not
+    /// count for it.
+    fn meet(&self, member: MemberId, incarnation: Incarnation) {
         let mut contacts = self.lock();
-        let known = contacts.entry(member).or_insert(Contact { term, sent });
-        if (known.term, known.sent) < (term, sent) {
-            *known = Contact { term, sent };
+        let met = contacts.entry(member).or_insert((incarnation, None));
+        if met.0 != incarnation {
+            *met = (incarnation, None);
+        }
+    }
+
+    fn answered(&self, member: MemberId, incarnation: Incarnation, contact: Contact) {
+        let mut contacts = self.lock();
+        let (behind, known) = contacts.entry(member).or_insert((incarnation, None));
+        let later = |known: Contact| (known.term, known.sent) < (contact.term, contact.sent);
+        if *behind == incarnation && known.is_none_or(later) {
+            *known = Some(contact);
         }
     }
 
@@ -64,7 +78,7 @@ impl Contacts {
         let now = Instant::now();
         let age = |id: &MemberId| match contacts.get(id) {
             _ if *id == own => Some(Duration::ZERO),
-            Some(contact) if contact.term == term => Some(now - contact.sent),
+            Some((_, Some(contact))) if contact.term == term => Some(now - contact.sent),
             _ => None,
         };
         let of_set = |set: &BTreeSet<MemberId>| {
@@ -105,9 +119,11 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Noted
         target: MemberId,
         record: &MemberRecord,
     ) -> Self::Network {
+        let incarnation = record.incarnation;
+        self.contacts.meet(target, incarnation);
         NotedClient {
             inner: self.inner.new_heartbeat_client(target, record).await,
-            heartbeats_to: Some((target, self.contacts.clone())),
+            heartbeats_to: Some((target, incarnation, self.contacts.clone())),
         }
     }
 
@@ -126,7 +142,7 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Noted
 /// A client of [`Noted`].
 pub(crate) struct NotedClient<N> {
     inner: N,
-    heartbeats_to: Option<(MemberId, Contacts)>,
+    heartbeats_to: Option<(MemberId, Incarnation, Contacts)>,
 }
 
 type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
@@ -140,7 +156,7 @@ impl<N: NetStreamAppend<TypeConfig>> NetStreamAppend<TypeConfig> for NotedClient
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        let Some((target, contacts)) = self.heartbeats_to.clone() else {
+        let Some((target, incarnation, contacts)) = self.heartbeats_to.clone() else {
             return self.inner.stream_append(requests, option);
         };
         // A stream of heartbeats has one request; should it ever have more, the first one's time is the safe one.
@@ -156,7 +172,8 @@ impl<N: NetStreamAppend<TypeConfig>> NetStreamAppend<TypeConfig> for NotedClient
             let noted = answers.inspect(move |answer| {
                 let sent = *sent.lock().unwrap_or_else(PoisonError::into_inner);
                 if let (true, Some((vote, sent))) = (follows(answer), sent) {
-                    contacts.answered(target, Term(vote.leader_id.term), sent);
+                    let term = Term(vote.leader_id.term);
+                    contacts.answered(target, incarnation, Contact { term, sent });
                 }
             });
             Ok(noted.boxed())
@@ -221,7 +238,7 @@ mod tests {
     async fn ask(contacts: &Contacts, target: MemberId, takes: Duration, heartbeat: bool) {
         let mut client = NotedClient {
             inner: Follower(takes),
-            heartbeats_to: heartbeat.then(|| (target, contacts.clone())),
+            heartbeats_to: heartbeat.then(|| (target, Incarnation::default(), contacts.clone())),
         };
         let request = AppendEntriesRequest {
             vote: Vote::new_committed(TERM.0, OWN),
@@ -254,6 +271,20 @@ mod tests {
         assert!(age.is_some_and(|age| age >= takes), "{age:?}");
         // Another leadership begins without contacts.
         assert_eq!(contacts.quorum_age(OWN, Term(8), &ring), None);
+    }
+
+    #[tokio::test]
+    async fn what_another_data_directory_answered_does_not_count() {
+        let contacts = Contacts::default();
+        let ring = sets(&[&[1, 2]]);
+        ask(&contacts, MemberId(2), Duration::ZERO, true).await;
+        contacts.meet(MemberId(2), Incarnation::default());
+        assert!(contacts.quorum_age(OWN, TERM, &ring).is_some());
+        contacts.meet(MemberId(2), Incarnation::random());
+        assert_eq!(contacts.quorum_age(OWN, TERM, &ring), None);
+        // An answer that comes late is the other one's still.
+        ask(&contacts, MemberId(2), Duration::ZERO, true).await;
+        assert_eq!(contacts.quorum_age(OWN, TERM, &ring), None);
     }
 
     #[tokio::test]

@@ -40,6 +40,7 @@ mod region_watermarks;
 mod reign;
 mod rejoin;
 mod repair;
+mod retired_numbers;
 mod roster;
 mod seat;
 mod standing;

@@ -13,6 +13,7 @@ use crate::mover::{self, MembershipStep, MoveError};
 use crate::quorum::{
     MoveObstacle, QuorumPlan, QuorumPolicy, VoterSets, is_near, is_safe_step, obstacle, plan,
 };
+use crate::retired_numbers;
 use crate::seat::Seat;
 use crate::standing::{RingView, Standing};
 
@@ -35,6 +36,9 @@ pub enum RosterError {
     /// The number is taken.
     #[error("the ring has a member {0} already; give the new one a number that was never used")]
     NumberTaken(MemberId),
+    /// The number was taken once.
+    #[error("a member {0} was in the ring before; give the new one a number that was never used")]
+    NumberUsed(MemberId),
     /// A name, address or data directory is taken.
     #[error("member {with} has the same {what}; give the new member its own")]
     Same {
@@ -95,6 +99,10 @@ pub(crate) fn check_add(
     };
     if view.member(id).is_some() {
         return Err(RosterError::NumberTaken(id));
+    }
+    let records = view.members.iter().map(|standing| &standing.record);
+    if retired_numbers::of(records).contains(&id) {
+        return Err(RosterError::NumberUsed(id));
     }
     same("name", |one, other| one.name == other.name)?;
     same("address", |one, other| one.address == other.address)?;
@@ -232,7 +240,7 @@ pub(crate) async fn remove(seat: &Seat, id: MemberId) -> Result<OpId, RosterErro
     let lease = seat.timers.lease;
     change(seat, |view, members| {
         check_remove(view, id, &seat.rules.policy, lease)?;
-        members.remove(&id);
+        retired_numbers::retire(members, id);
         Ok(without(&view.voter_sets, id))
     })
     .await

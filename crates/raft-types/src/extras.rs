@@ -13,6 +13,19 @@ pub struct Extras(Option<Box<Fields>>);
 /// Boxed, because a record travels inside of the engine's errors, and has none of them as a rule.
 type Fields = (BTreeMap<String, Value>,);
 
+impl Extras {
+    /// What stands under a name.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.as_ref()?.0.get(name)
+    }
+
+    /// Puts something under a name, in place of what was there.
+    pub fn set(&mut self, name: &str, value: Value) {
+        let fields = self.0.get_or_insert_with(Box::default);
+        fields.0.insert(name.to_owned(), value);
+    }
+}
+
 impl Serialize for Extras {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match &self.0 {

@@ -57,7 +57,7 @@ where
 
     async fn new_client(&mut self, target: MemberId, record: &MemberRecord) -> Self::Network {
         let search = Search {
-            shared: self.followers.of(target),
+            shared: self.followers.of(target, record.incarnation),
             own: self.own.clone(),
             window: self.window,
             ahead: Some(self.inner.new_client(target, record).await),
@@ -93,7 +93,7 @@ where
     ) -> Self::Network {
         MatchingClient {
             inner: self.inner.new_snapshot_client(target, record).await,
-            followed: Some(self.followers.of(target)),
+            followed: Some(self.followers.of(target, record.incarnation)),
             search: None,
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use raft_types::{MemberId, OwnLog};
+use raft_types::{Incarnation, MemberId, OwnLog};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -47,13 +47,44 @@ impl Shared {
     }
 }
 
-/// The followers of one member. Clients come and go, what is known of a follower is one.
+/// The followers of one member. Clients come and go, what is known of a follower is one; of another data directory under
+/// the same number nothing is known.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Followers(Arc<Mutex<BTreeMap<MemberId, Arc<Shared>>>>);
+pub(super) struct Followers(Arc<Mutex<BTreeMap<MemberId, Follower>>>);
+
+type Follower = (Incarnation, Arc<Shared>);
 
 impl Followers {
-    pub(super) fn of(&self, target: MemberId) -> Arc<Shared> {
+    pub(super) fn of(&self, target: MemberId, incarnation: Incarnation) -> Arc<Shared> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.entry(target).or_default().clone()
+        let unknown = || (incarnation, Arc::default());
+        let follower = known.entry(target).or_insert_with(unknown);
+        if follower.0 != incarnation {
+            *follower = unknown();
+        }
+        follower.1.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::{LogId, OpId, Vote};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn of_another_data_directory_under_the_same_number_nothing_is_known() {
+        let (first, second) = (Incarnation::random(), Incarnation::random());
+        let (five, vote) = (MemberId(5), Vote::new_committed(3, MemberId(1)));
+        let followers = Followers::default();
+        let known = followers.of(five, first);
+        known.change(|known| {
+            let exchange = known.begin(&vote, Instant::now());
+            let matched = LogId::from(OpId::new(3, 9));
+            known.learn(&exchange, &Ok(Some(matched)), None);
+        });
+        assert!(!followers.of(five, first).lock().is_blank(&vote));
+        assert!(followers.of(five, second).lock().is_blank(&vote));
     }
 }

@@ -64,6 +64,18 @@ async fn a_member_joins_gets_its_vote_and_leaves_again() {
         ring.crash(gone).await;
         ring.records.remove(&gone);
     }
+    // Its number is not given again, whoever is asked.
+    let wiped = record(newcomer, "a", MemberKind::Witness);
+    let used = member.add_member(newcomer, wiped.clone()).await;
+    let used = used.unwrap_err().to_string();
+    assert!(used.contains("a member 7 was in the ring before"), "{used}");
+    let other = ring.member(MemberId(5));
+    within("the other's knowledge", async {
+        while other.check_new_member(newcomer, &wiped).is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
     let view = member.status().ring_view;
     assert_eq!(view.voter_sets, [[1, 3].map(MemberId).into()]);
     let refused = member.remove_member(MemberId(2)).await.unwrap_err();

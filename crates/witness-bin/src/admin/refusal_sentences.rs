@@ -212,6 +212,11 @@ fn refused_changes_of_the_members_say_what_to_do() {
             "the ring has a member 2 already; give the new one a number that was never used | ",
         ),
         (
+            RosterError::NumberUsed(TWO),
+            Exit::Refused,
+            "a member 2 was in the ring before; give the new one a number that was never used | ",
+        ),
+        (
             RosterError::Same {
                 with: TWO,
                 what: "address".into(),
