@@ -173,6 +173,46 @@ fn a_primary_that_is_stopped_hands_over_before_its_mysqld_ends() {
     nothing_is_lost(&set, &written);
 }
 
+/// What its mysqld was given while it followed is not the ring's, also when its member has forgotten everything and leads before
+/// it has looked again.
+#[test]
+fn what_an_administrator_wrote_to_a_follower_never_enters_the_ring() {
+    let mut set = Replicaset::launch(2).unwrap();
+    let insert = |id| format!("INSERT INTO acked.rows VALUES ({id}, 0, 'row')");
+    set.client(0).sql(&insert(1)).unwrap();
+    set.follows(3, SOON).unwrap();
+    set.ring.kill(3).unwrap();
+    let follower = set.client(3);
+    follower.sql(&insert(2)).unwrap();
+    let errant = format!("{}:1", follower.variable("server_uuid").unwrap());
+    set.kill_host(0).unwrap();
+    set.ring.start(3).unwrap();
+    let started = Instant::now();
+    loop {
+        let view = set.ring.get(3, "/status").and_then(|answer| answer.json());
+        let view = view.unwrap_or_default();
+        let role = view["mysql"]["role"].as_str().unwrap_or_default();
+        assert_ne!(role, "primary", "{}", set.words());
+        if view["serving"] == true && role.starts_with("stopped") {
+            assert!(role.contains(&errant), "{role}");
+            break;
+        }
+        assert!(started.elapsed() < SOON, "{}", set.words());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(follower.variable("read_only").unwrap() == "1");
+    // The other one is the primary again when it is back, and has nothing of it.
+    set.ring.start(0).unwrap();
+    set.follows(0, SOON).unwrap();
+    set.promote("db-1", SOON).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 0);
+    set.client(0).sql(&insert(3)).unwrap();
+    let rows = set
+        .client(0)
+        .value("SELECT GROUP_CONCAT(id ORDER BY id) FROM acked.rows");
+    assert_eq!(rows.unwrap(), "1,3");
+}
+
 #[test]
 fn the_mysqld_of_the_primary_dies_and_another_one_takes_over_at_once() {
     let set = Replicaset::launch(2).unwrap();

@@ -8,6 +8,7 @@
 mod backoff;
 pub mod conversion;
 pub mod durable_file;
+pub mod events;
 pub mod fence;
 pub mod gate;
 pub mod ingest;

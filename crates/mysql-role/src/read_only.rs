@@ -7,6 +7,8 @@ use std::time::Duration;
 use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
 use thiserror::Error;
 
+use crate::events::can_run_events;
+
 /// Why the gate could not be moved.
 #[derive(Debug, Error)]
 pub(crate) enum ReadOnlyError {
@@ -19,11 +21,15 @@ pub(crate) enum ReadOnlyError {
     Link(#[from] LinkError),
 }
 
-/// Lets clients write.
-pub(crate) async fn open(options: &ConnectOptions) -> Result<(), ReadOnlyError> {
+/// Lets clients write, and has the server run its events if they are wanted.
+pub(crate) async fn open(options: &ConnectOptions, events: bool) -> Result<(), ReadOnlyError> {
     let mut connection = Connection::open(options).await?;
-    // It switches super_read_only off as well.
-    connection.execute("SET GLOBAL read_only = OFF").await?;
+    // It switches super_read_only off as well. Events begin behind that: before, they could do nothing but fail.
+    let statement = match events && can_run_events(&mut connection).await? {
+        true => "SET GLOBAL read_only = OFF, GLOBAL event_scheduler = ON",
+        false => "SET GLOBAL read_only = OFF",
+    };
+    connection.execute(statement).await?;
     connection.close().await;
     Ok(())
 }

@@ -150,7 +150,7 @@ pub async fn release_primary(connect: &ConnectOptions) -> Result<(), ConversionE
     let mut connection = open(connect).await?;
     stop_waiting_for_acks(&mut connection).await?;
     connection.close().await;
-    let opened = read_only::open(connect).await;
+    let opened = read_only::open(connect, false).await;
     opened.map_err(|error| ConversionError::Other {
         doing: "opening it for writes",
         cause: error.to_string(),

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use mysql_link::ConnectOptions;
 use serde::Serialize;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::events::{EventScheduler, enable_replicated};
 use crate::gate::decision::{
     CloseReason, GateAction, GateInputs, GateMemory, GateView, StayReason, decide,
 };
@@ -31,6 +33,8 @@ pub struct GateOptions {
     pub lock_wait: Duration,
     /// From a failure to the next attempt.
     pub retry: Duration,
+    /// Who knows whether the primary is to run events; `None` leaves its scheduler as it is.
+    pub events: Option<EventScheduler>,
 }
 
 impl GateOptions {
@@ -46,6 +50,7 @@ impl GateOptions {
             patience: Duration::from_secs(10),
             lock_wait: Duration::from_secs(1),
             retry: Duration::from_secs(3),
+            events: None,
         }
     }
 }
@@ -102,6 +107,8 @@ pub struct Gate<R: Ring> {
     /// not tell.
     moved: Option<(Instant, ReadOnly)>,
     retry_at: Option<Instant>,
+    /// Enables the events that came by replication, while the primary is open.
+    enabling: JoinSet<()>,
 }
 
 impl<R: Ring> Gate<R> {
@@ -130,6 +137,7 @@ impl<R: Ring> Gate<R> {
             leading: LeadingMemory::default(),
             moved: None,
             retry_at: None,
+            enabling: JoinSet::new(),
         };
         (gate, receiver)
     }
@@ -208,7 +216,11 @@ impl<R: Ring> Gate<R> {
 
     async fn open(&mut self, term: LeaderTerm) {
         let incarnation = self.view().map_or(0, |view| view.incarnation);
-        match read_only::open(&self.options.connect).await {
+        let events = match &self.options.events {
+            Some(scheduler) => scheduler.wanted().await,
+            None => false,
+        };
+        match read_only::open(&self.options.connect, events).await {
             Ok(()) => {
                 info!(term = term.0, "the primary is open for writes");
                 self.memory = GateMemory {
@@ -218,6 +230,7 @@ impl<R: Ring> Gate<R> {
                 self.moved = Some((Instant::now(), ReadOnly::Off));
                 self.retry_at = None;
                 self.go(GateState::Open);
+                self.enable_events();
             }
             Err(error) => {
                 self.retry_at = Some(Instant::now() + self.options.retry);
@@ -228,7 +241,23 @@ impl<R: Ring> Gate<R> {
         }
     }
 
+    /// Behind the opening, since it waits for the ring: what clients wait for comes first.
+    fn enable_events(&mut self) {
+        self.enabling.abort_all();
+        if self.options.events.is_none() {
+            return;
+        }
+        let (connect, retry) = (self.options.connect.clone(), self.options.retry);
+        self.enabling.spawn(async move {
+            while let Err(error) = enable_replicated(&connect).await {
+                warn!("events that came by replication are not enabled yet: {error}");
+                tokio::time::sleep(retry).await;
+            }
+        });
+    }
+
     async fn close(&mut self, reason: CloseReason) {
+        self.enabling.abort_all();
         let before = self.view().map(|view| view.read_only);
         match read_only::close(&self.options.connect, self.options.lock_wait).await {
             Ok(()) => {

@@ -16,6 +16,8 @@ pub(super) struct Compared {
     pub(super) lacks: GtidSet,
     /// Transactions of the server that the log lacks.
     pub(super) beyond: GtidSet,
+    /// All transactions of the log.
+    pub(super) log: GtidSet,
 }
 
 /// Compares what the server has with the log of a member that serves. What waits there for an ACK it has: the ACK comes with
@@ -38,6 +40,7 @@ pub(super) async fn compare<R: Ring>(
     Ok(Compared {
         lacks: log.gtids.difference(&executed).difference(&owned),
         beyond: errant(&executed, &log.gtids),
+        log: log.gtids,
     })
 }
 

@@ -1,5 +1,6 @@
 //! The applier at work on the member's mysqld: made ready for it, started, watched, ended.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::events::stop_events;
 use crate::fence::close_sessions;
 use crate::replication_source::ReplicationSource;
 use crate::ring::{CommittedLog, Ring};
@@ -18,6 +20,7 @@ use crate::role::catching_up::executed_gtids;
 use crate::role::errant::{advice, errant};
 use crate::role::handover::drop_earlier_binlogs;
 use crate::role::native::{NativeProgress, drop_channel, replicate};
+use crate::role::standing::{Standing, StandingFile};
 use crate::settings::stop_waiting_for_acks;
 
 /// How the applier works.
@@ -29,6 +32,8 @@ pub struct FollowOptions {
     pub run: Options,
     /// Where the server's own replica threads read from, if they apply and not the applier.
     pub native: Option<ReplicationSource>,
+    /// Where it is written down that the server follows.
+    pub standing: StandingFile,
     /// From a failure to the next attempt.
     pub retry: Duration,
     /// How often a follower is looked at for errant transactions, and then its binlog files, which otherwise hold nothing but
@@ -37,13 +42,14 @@ pub struct FollowOptions {
 }
 
 impl FollowOptions {
-    /// The defaults for everything but the connection.
-    pub fn new(mut connect: ConnectOptions) -> Self {
+    /// The defaults for everything but the connection and the member's data directory.
+    pub fn new(mut connect: ConnectOptions, member_dir: &Path) -> Self {
         connect.program_name = "witness-applier".to_owned();
         Self {
             connect,
             run: Options::default(),
             native: None,
+            standing: StandingFile::of(member_dir),
             retry: Duration::from_secs(5),
             tidy_every: Duration::from_secs(20),
         }
@@ -159,6 +165,7 @@ async fn follow<R: Ring + CommittedLog>(
     let begun = async {
         let executed = nothing_errant(ring, options).await?;
         // From here on the server is not as a primary is.
+        written_down(options).await?;
         steps.send_replace(Step::Applying);
         let opened = open_to_the_applier(&options.connect).await;
         opened.map_err(FollowError::Other)?;
@@ -206,6 +213,7 @@ async fn follow_natively<R: Ring>(
         () = cancel.cancelled() => return Ok(()),
         nothing = nothing_errant(ring, options) => nothing?,
     };
+    written_down(options).await?;
     steps.send_replace(Step::Applying);
     let replicating = replicate(&options.connect, source, &cancel, &progress);
     tokio::pin!(replicating);
@@ -218,11 +226,19 @@ async fn follow_natively<R: Ring>(
     Err(FollowError::Errant(errant))
 }
 
-/// What the server has, if the ring has all of it.
+/// That it follows, before anything is applied to it.
+async fn written_down(options: &FollowOptions) -> Result<(), FollowError> {
+    let stored = options.standing.store(Standing::Following).await;
+    stored.map_err(FollowError::Other)
+}
+
+/// What the server has, if the ring has all of it. Nothing of its own comes to it from here on.
 async fn nothing_errant<R: Ring>(
     ring: &R,
     options: &FollowOptions,
 ) -> Result<GtidSet, FollowError> {
+    let still = keep_still(&options.connect).await;
+    still.map_err(FollowError::Other)?;
     let committed = ring.settled().await;
     let committed = committed.map_err(|error| FollowError::Other(error.to_string()))?;
     let executed = executed_gtids(&options.connect).await;
@@ -273,6 +289,28 @@ async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
         .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF, GLOBAL sync_binlog = 0")
         .await
         .map_err(told)?;
+    connection.close().await;
+    Ok(())
+}
+
+/// Keeps the server from writing transactions of its own while nobody writes to it but the applier: no event runs, and
+/// temporary tables of readers are not logged, as they are in the formats that log statements.
+async fn keep_still(connect: &ConnectOptions) -> Result<(), String> {
+    let mut connection = Connection::open(connect).await.map_err(told)?;
+    stop_events(&mut connection).await.map_err(told)?;
+    // It is to go: a server may be without it.
+    let format = connection
+        .query("SHOW GLOBAL VARIABLES LIKE 'binlog_format'")
+        .await
+        .map_err(told)?;
+    if format
+        .first()
+        .and_then(|row| row.text_at(1))
+        .is_some_and(|format| format != "ROW")
+    {
+        let set = connection.execute("SET GLOBAL binlog_format = 'ROW'").await;
+        set.map_err(told)?;
+    }
     connection.close().await;
     Ok(())
 }

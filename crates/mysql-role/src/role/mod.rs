@@ -16,10 +16,12 @@ mod handover;
 mod native;
 pub mod plan;
 mod runner;
+mod standing;
 mod status;
 
 pub use catching_up::executed_gtids;
 pub use follower::FollowOptions;
 pub(crate) use handover::leave_following;
 pub use runner::{Role, RoleInputs};
+pub use standing::StandingFile;
 pub use status::{Hold, Readiness, RoleState, RoleStatus};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use applier::run::StageName;
+use binlog_format::gtid::GtidSet;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -17,6 +18,7 @@ use crate::role::errant::advice;
 use crate::role::follower::{FollowError, FollowOptions, Follower, Step};
 use crate::role::handover::{close_to_all, end_replication, leave_following};
 use crate::role::plan::{Action, Applier, Door, Incarnation, Situation, decide};
+use crate::role::standing::{Standing, may_propose};
 use crate::role::status::{Hold, Readiness, RoleState, RoleStatus};
 use crate::supervisor::SupervisorHandle;
 use crate::watch::{Protection, WatchReport};
@@ -35,6 +37,8 @@ pub struct RoleInputs {
     pub supervisor: Option<Arc<SupervisorHandle>>,
     /// Whether the server is to be left alone. Its sender has to outlive the role.
     pub hold: watch::Receiver<Option<Hold>>,
+    /// The transactions that the ring's log begins behind.
+    pub origin: GtidSet,
 }
 
 /// Makes the server what it is to be.
@@ -51,7 +55,9 @@ pub struct Role<R> {
     retry_at: Option<Instant>,
     /// In which start of mysqld and which leadership a comparison found the readiness.
     found_in: Option<(Incarnation, LeaderTerm)>,
-    /// Whether the applier was at work on this start of mysqld since it was the primary.
+    /// What the server was last, as it is written down.
+    standing: Option<Standing>,
+    /// Whether the applier was at work on it since it was the primary, in this life of the member or an earlier one.
     followed: bool,
     /// Transactions of appliers that have ended.
     applied_before: u64,
@@ -66,6 +72,7 @@ impl<R: Ring + CommittedLog> Role<R> {
         readiness: watch::Sender<Readiness>,
     ) -> (Self, watch::Receiver<RoleStatus>) {
         let (status, receiver) = watch::channel(RoleStatus::new(Instant::now()));
+        let standing = options.standing.load();
         readiness.send_replace(Readiness::Unknown);
         let role = Self {
             ring,
@@ -78,7 +85,8 @@ impl<R: Ring + CommittedLog> Role<R> {
             catches_up_for: None,
             retry_at: None,
             found_in: None,
-            followed: false,
+            standing,
+            followed: standing == Some(Standing::Following),
             applied_before: 0,
         };
         (role, receiver)
@@ -139,7 +147,7 @@ impl<R: Ring + CommittedLog> Role<R> {
         match action {
             Action::Stay => return false,
             Action::Compare(term) => return self.compare(term, situation.server).await,
-            Action::Follow => self.follow(situation.server, situation.leading),
+            Action::Follow => return self.follow(situation.server, situation.leading).await,
             Action::Finish(term) => return self.finish(term, situation.server).await,
             Action::EndApplier => self.end_applier().await,
             Action::Hold => self.keep_off(),
@@ -194,7 +202,7 @@ impl<R: Ring + CommittedLog> Role<R> {
         };
         let fit = match compared.await {
             // What a server has that was the primary before, the ring takes in. What a follower has, nobody knows.
-            Ok(compared) if followed && !compared.beyond.is_empty() => {
+            Ok(compared) if !compared.beyond.is_empty() && !self.may_propose(&compared.log) => {
                 let cause = advice(&compared.beyond);
                 warn!("this member leads, and its mysqld stays closed: {cause}");
                 self.set(Readiness::Lacks, found);
@@ -209,6 +217,12 @@ impl<R: Ring + CommittedLog> Role<R> {
             Ok(_) if followed => leave_following(&self.options.connect).await,
             Ok(_) => end_replication(&self.options.connect).await,
             Err(cause) => Err(cause),
+        };
+        let standing = Standing::primary(term);
+        let fit = match fit {
+            // Before anybody can write to it.
+            Ok(()) if self.standing != Some(standing) => self.stand(standing).await,
+            fit => fit,
         };
         match fit {
             Ok(()) => {
@@ -228,8 +242,29 @@ impl<R: Ring + CommittedLog> Role<R> {
         }
     }
 
-    fn follow(&mut self, server: Option<Incarnation>, leading: Leading) {
-        let Some(server) = server else { return };
+    fn may_propose(&self, log: &GtidSet) -> bool {
+        !self.followed && may_propose(self.standing, log, &self.inputs.origin)
+    }
+
+    async fn stand(&mut self, standing: Standing) -> Result<(), String> {
+        self.options.standing.store(standing).await?;
+        self.standing = Some(standing);
+        Ok(())
+    }
+
+    /// Whether something was done.
+    async fn follow(&mut self, server: Option<Incarnation>, leading: Leading) -> bool {
+        let Some(server) = server else { return false };
+        // Whatever it has beyond the log from here on was not written at the ring's primary, also what is found in a moment.
+        if matches!(leading, Leading::Elsewhere(_))
+            && self.standing != Some(Standing::Following)
+            && let Err(cause) = self.stand(Standing::Following).await
+        {
+            self.retry_at = Some(Instant::now() + self.options.retry);
+            self.go(RoleState::Waiting { what: cause });
+            return false;
+        }
+        self.followed |= self.standing == Some(Standing::Following);
         self.retry_at = None;
         self.catches_up_for = match leading {
             Leading::Serving(term) => Some(term),
@@ -240,6 +275,7 @@ impl<R: Ring + CommittedLog> Role<R> {
         let (ring, options) = (Arc::clone(&self.ring), self.options.clone());
         let follower = Follower::start(ring, options, was_primary);
         self.follower = Some((server, follower));
+        true
     }
 
     /// Waits until everything is applied that the log had when the leadership began, then makes the server fit to be opened.
@@ -332,15 +368,23 @@ impl<R: Ring + CommittedLog> Role<R> {
             let step = follower.step.clone();
             self.applied_before += applied(&follower);
             follower.end().await;
-            self.followed |= *step.borrow() == Step::Applying;
+            self.has_followed(&step);
             self.set(Readiness::Lacks, None);
+        }
+    }
+
+    /// What it was before it ended; that it applies was written down before.
+    fn has_followed(&mut self, step: &watch::Receiver<Step>) {
+        if *step.borrow() == Step::Applying {
+            self.followed = true;
+            self.standing = Some(Standing::Following);
         }
     }
 
     fn forget_follower(&mut self) {
         if let Some((_, follower)) = self.follower.take() {
             self.applied_before += applied(&follower);
-            self.followed |= *follower.step.borrow() == Step::Applying;
+            self.has_followed(&follower.step);
         }
     }
 

@@ -140,6 +140,8 @@ impl ServerCommand {
             skip_start.to_owned(),
             // What it wrote itself in earlier leaderships may come back to it through its own replica threads.
             "--replicate-same-server-id".to_owned(),
+            // Until the primary is opened.
+            "--event-scheduler=OFF".to_owned(),
             "--read-only=ON".to_owned(),
             "--super-read-only=ON".to_owned(),
         ]

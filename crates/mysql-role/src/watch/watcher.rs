@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::events::EventScheduler;
 use crate::ingest::IngestStatus;
 use crate::role::Readiness;
 use crate::settings::{
@@ -26,6 +27,8 @@ pub struct WatchOptions {
     pub requirements: Requirements,
     /// From one look to the next.
     pub interval: Duration,
+    /// What the server's scheduler of events was configured to; `None`: it is not looked at.
+    pub events: Option<EventScheduler>,
 }
 
 impl WatchOptions {
@@ -39,6 +42,7 @@ impl WatchOptions {
             connect,
             requirements,
             interval: Duration::from_secs(1),
+            events: None,
         }
     }
 }
@@ -144,6 +148,11 @@ impl Watcher {
         let sighting = sighting.map_err(|error| error.to_string())?;
         let server = ServerFacts::of(&observed, self.starts.see(sighting));
         observed.binlog_filters = self.filters(&observed, server.incarnation).await;
+        let follows = *self.readiness.borrow() == Readiness::Applying;
+        if let Some(events) = &self.options.events {
+            let looked = events.look(&mut connection, follows).await;
+            looked.map_err(|error| error.to_string())?;
+        }
         let requirements = &self.options.requirements;
         let protection = judge(&observed, requirements);
         let attached = self.ingest.borrow().is_attached();

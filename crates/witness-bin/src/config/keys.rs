@@ -476,6 +476,13 @@ pub const KEYS: &[Key] = &[
         "Connections over which the applier writes to mysqld.",
     ),
     key(
+        "mysql.event_scheduler",
+        Kind::Choice(&["as_mysqld", "on", "off"]),
+        Value("\"as_mysqld\""),
+        "",
+        "Whether mysqld runs events (`CREATE EVENT`) while it is the primary; a follower never does. `as_mysqld`: what its options say, or what was persisted or set when the member first looked at it.",
+    ),
+    key(
         "mysql.give_way_after",
         Kind::Duration { min: 0, max: DAY },
         Value("\"30s\""),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use consensus::quorum::{QuorumPolicy, RingRules};
+use mysql_role::events::EventsWanted;
 use raft_types::{MemberId, MemberKind, Region};
 use uuid::Uuid;
 
@@ -190,6 +191,8 @@ pub struct MysqlSettings {
     pub apply_workers: Option<usize>,
     /// Whether mysqld's own replica threads do that, from the member's binlog server.
     pub native: bool,
+    /// Whether mysqld runs events while it is the primary.
+    pub events: EventsWanted,
     /// How long a leader's mysqld may not be the primary before another member gets the leadership; `None`: for ever.
     pub give_way_after: Option<Duration>,
     /// How long clients may go on at a primary whose member does not serve.
@@ -389,6 +392,11 @@ fn mysql(values: &Values) -> Option<MysqlSettings> {
             .map(|patience| Some(patience).filter(|patience| !patience.is_zero()))?,
         fence_after: values.duration("mysql.fence_after")?,
         native: text("mysql.apply")? == "native",
+        events: match text("mysql.event_scheduler")?.as_str() {
+            "on" => EventsWanted::Yes,
+            "off" => EventsWanted::No,
+            _ => EventsWanted::AsMysqld,
+        },
         apply_workers: match (
             text("mysql.apply")?.as_str(),
             values.bool("mysql.manage_settings")?,

@@ -24,10 +24,7 @@ pub(crate) async fn open_log(
     origin: &LogOrigin,
     flushes: FlushMetrics,
 ) -> Result<BinlogStore, NodeError> {
-    let origin: GtidSet = origin.gtids().parse().map_err(|error| NodeError::Origin {
-        path: config.data_dir.join("identity"),
-        reason: format!("{error}"),
-    })?;
+    let origin = origin_gtids(&config, origin)?;
     let opening = move || open(&config, ring, origin, flushes);
     let opened = tokio::task::spawn_blocking(opening).await;
     opened.unwrap_or_else(|error| {
@@ -35,6 +32,17 @@ pub(crate) async fn open_log(
             what: "opening the log",
             why: error.to_string(),
         })
+    })
+}
+
+/// The transactions that a ring's log begins behind.
+///
+/// # Errors
+/// When they are no GTID set.
+pub(super) fn origin_gtids(config: &Config, origin: &LogOrigin) -> Result<GtidSet, NodeError> {
+    origin.gtids().parse().map_err(|error| NodeError::Origin {
+        path: config.data_dir.join("identity"),
+        reason: format!("{error}"),
     })
 }
 

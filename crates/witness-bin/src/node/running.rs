@@ -24,6 +24,7 @@ use super::giving_way::GivingWayTask;
 use super::identity::{Claim, open_identity};
 use super::joining::{Joined, Joining, record_of};
 use super::leaving::{Heir, give_leadership_away};
+use super::log_opening::origin_gtids;
 use super::log_reading::ReadableLog;
 use super::mysql::{Child, Steering, connect_options, native_source, requirements};
 use super::purging::{Retention, purge_as_configured};
@@ -253,7 +254,16 @@ impl Node {
             source,
         })?;
         let ring_of = ring.clone();
-        let steering = Steering::begin(config, settings, connect, requirements, native, ring_of);
+        let origin = origin_gtids(config, &self.book.origin())?;
+        let steering = Steering::begin(
+            config,
+            settings,
+            connect,
+            requirements,
+            native,
+            origin,
+            ring_of,
+        );
         let steering = steering.map_err(|source| NodeError::DataDir {
             path: config.data_dir.clone(),
             source,

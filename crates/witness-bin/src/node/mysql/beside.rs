@@ -5,8 +5,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use binlog_format::gtid::GtidSet;
 use mysql_link::ConnectOptions;
 use mysql_role::ReplicationSource;
+use mysql_role::events::EventScheduler;
 use mysql_role::fence::{self, FenceInputs, FenceReason, FenceStatus, FenceTask};
 use mysql_role::gate::{Gate, GateOptions, GateState, GateStatus};
 use mysql_role::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
@@ -44,6 +46,15 @@ pub(crate) struct Beside {
     _readiness: watch::Sender<Readiness>,
     handing_over: Arc<watch::Sender<bool>>,
     connect: ConnectOptions,
+}
+
+/// What the member knows of mysqld and of its ring before it acts.
+#[derive(Clone)]
+pub(crate) struct Known {
+    /// What mysqld's events were configured to.
+    pub(super) events: EventScheduler,
+    /// What the ring's log begins behind.
+    pub(super) origin: GtidSet,
 }
 
 /// A mysqld that is the member's child.
@@ -107,6 +118,7 @@ impl Beside {
         connect: ConnectOptions,
         requirements: Requirements,
         native: Option<ReplicationSource>,
+        known: Known,
         ring: RingHandle,
     ) -> Self {
         let supervisor = supervisor_options(config, settings, &connect, &requirements);
@@ -129,12 +141,18 @@ impl Beside {
             let handle = Arc::new(handle);
             Supervised { handle, task }
         });
-        let watching = WatchOptions::new(connect.clone(), requirements);
+        let Known { events, origin } = known;
+        let events = Some(events).filter(|_| steers_events(settings));
+        let watching = WatchOptions {
+            events: events.clone(),
+            ..WatchOptions::new(connect.clone(), requirements)
+        };
         let (watcher, reports) = Watcher::new(watching, ingest_status.clone(), may_lead.clone());
         let (gate, gate_status) = Gate::new(
             ring.clone(),
             GateOptions {
                 patience: settings.fence_after,
+                events,
                 ..GateOptions::new(connect.clone())
             },
             reports.clone(),
@@ -144,7 +162,7 @@ impl Beside {
         );
         let (hold, held) = watch::channel(hold_at_start(&config.data_dir));
         let role = settings.apply_workers.map(|workers| {
-            let mut options = FollowOptions::new(connect.clone());
+            let mut options = FollowOptions::new(connect.clone(), &config.data_dir);
             options.run.workers = workers;
             options.native = native;
             let inputs = RoleInputs {
@@ -154,6 +172,7 @@ impl Beside {
                     .as_ref()
                     .map(|supervised| supervised.handle.clone()),
                 hold: held,
+                origin,
             };
             Role::new(ring.clone(), options, inputs, readiness.clone())
         });
@@ -319,6 +338,11 @@ impl Parts {
                 .or_else(|| self.supervisor.as_ref()?.borrow().warning.clone()),
         }
     }
+}
+
+/// Whether the member switches mysqld's events on and off: where it starts mysqld with them off, and where mysqld may follow.
+pub(super) fn steers_events(settings: &MysqlSettings) -> bool {
+    settings.mode == MysqlMode::Child || settings.apply_workers.is_some()
 }
 
 /// The mode as the configuration has it.

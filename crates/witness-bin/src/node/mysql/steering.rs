@@ -12,15 +12,18 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use binlog_format::gtid::GtidSet;
 use consensus::Writer;
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
 use mysql_role::ReplicationSource;
 use mysql_role::conversion::{acts, look};
+use mysql_role::events::EventScheduler;
 use mysql_role::settings::Requirements;
 use tokio::time::Instant;
 
-use super::beside::{Beside, Child, mode_words};
+use super::beside::{Beside, Child, Known, mode_words, steers_events};
+use super::connection::supervisor_options;
 use super::primary_health::PrimaryHealth;
 use super::writer::PrimaryWriter;
 use crate::config::{Config, MysqlSettings};
@@ -41,6 +44,7 @@ pub(crate) struct Steering {
     connect: ConnectOptions,
     requirements: Requirements,
     native: Option<ReplicationSource>,
+    known: Known,
     ring: RingHandle,
     note: HandsOff,
     /// One change at a time.
@@ -59,16 +63,24 @@ impl Steering {
     /// Begins to act, unless the note says otherwise.
     ///
     /// # Errors
-    /// When the note cannot be looked for.
+    /// When the note cannot be looked for, or what mysqld's events were configured to cannot be read.
     pub(crate) fn begin(
         config: &Arc<Config>,
         settings: &MysqlSettings,
         connect: ConnectOptions,
         requirements: Requirements,
         native: Option<ReplicationSource>,
+        origin: GtidSet,
         ring: RingHandle,
     ) -> std::io::Result<Arc<Self>> {
+        let command = supervisor_options(config, settings, &connect, &requirements)
+            .filter(|options| options.external.is_none())
+            .map(|options| options.server);
         let steering = Arc::new(Self {
+            known: Known {
+                events: EventScheduler::new(&config.data_dir, settings.events, command)?,
+                origin,
+            },
             config: config.clone(),
             settings: settings.clone(),
             connect,
@@ -96,6 +108,7 @@ impl Steering {
             self.connect.clone(),
             self.requirements.clone(),
             self.native.clone(),
+            self.known.clone(),
             self.ring.clone(),
         );
         *self.lock() = Some(Steered {
@@ -189,7 +202,12 @@ impl Steering {
             );
         }
         let released = acts::release_primary(&self.connect).await;
-        released.map_err(|error| error.to_string())
+        released.map_err(|error| error.to_string())?;
+        if !steers_events(&self.settings) {
+            return Ok(());
+        }
+        let given_back = self.known.events.give_back(&self.connect).await;
+        given_back.map_err(|error| format!("event_scheduler cannot be set back: {error}"))
     }
 
     /// Stops to act on a follower, which stays closed for writes. Done already, it changes nothing but making sure of that.

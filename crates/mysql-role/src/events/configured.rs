@@ -1,0 +1,221 @@
+//! Whether the operator wants events to run at the primary, pure: by the member's configuration, by what was persisted or found
+//! on the server, or by the options that it is started with.
+
+use serde::{Deserialize, Serialize};
+
+/// What the member's configuration says (`mysql.event_scheduler`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EventsWanted {
+    /// What mysqld is configured to.
+    #[default]
+    AsMysqld,
+    /// They run.
+    Yes,
+    /// They do not.
+    No,
+}
+
+/// What was found on the server before the member switched its scheduler off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FoundScheduler {
+    /// Whether events were to run.
+    pub(super) on: bool,
+    /// Whether that was persisted (`SET PERSIST`).
+    pub(super) persisted: bool,
+}
+
+/// What one look at the server saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SchedulerSeen {
+    /// `@@GLOBAL.event_scheduler`.
+    pub(super) running: String,
+    /// The persisted value, if there is one.
+    pub(super) persisted: Option<String>,
+}
+
+impl SchedulerSeen {
+    /// Whether it can be switched at all: one that was disabled by an option of the start cannot.
+    pub(super) fn is_disabled(&self) -> bool {
+        self.running.eq_ignore_ascii_case("DISABLED")
+    }
+
+    /// What is to be on record behind this look. `starts_off`: the member starts the server with its scheduler off, so that the
+    /// running value says nothing of the operator's.
+    pub(super) fn found(
+        &self,
+        on_record: Option<FoundScheduler>,
+        starts_off: bool,
+    ) -> Option<FoundScheduler> {
+        let persisted = self.persisted.as_deref().map(is_on);
+        match (persisted, on_record) {
+            // Nobody but an operator persists that.
+            (Some(true), _) => Some(FoundScheduler {
+                on: true,
+                persisted: true,
+            }),
+            // The member's own, if something is on record.
+            (_, Some(known)) => Some(known),
+            (Some(false), None) => Some(FoundScheduler {
+                on: false,
+                persisted: true,
+            }),
+            (None, None) if starts_off => None,
+            (None, None) => Some(FoundScheduler {
+                on: is_on(&self.running),
+                persisted: false,
+            }),
+        }
+    }
+
+    /// Whether the next start would begin with the scheduler on, unless it is persisted as off.
+    pub(super) fn may_start_on(&self, starts_off: bool) -> bool {
+        match self.persisted.as_deref().map(is_on) {
+            Some(on) => on,
+            None => !starts_off && !self.is_disabled(),
+        }
+    }
+}
+
+/// Whether events are to run at the primary. `options` is what the options of the start say.
+pub(super) fn wanted(
+    key: EventsWanted,
+    on_record: Option<FoundScheduler>,
+    options: Option<bool>,
+) -> bool {
+    match (key, on_record, options) {
+        (EventsWanted::Yes, ..) => true,
+        (EventsWanted::No, ..) => false,
+        (EventsWanted::AsMysqld, Some(found), _) => found.on,
+        (EventsWanted::AsMysqld, None, Some(on)) => on,
+        // mysqld's own default, since 8.0.
+        (EventsWanted::AsMysqld, None, None) => true,
+    }
+}
+
+/// What the options of a start say, the later ones winning.
+pub(super) fn of_options<'a>(options: impl IntoIterator<Item = &'a str>) -> Option<bool> {
+    let mut on = None;
+    for option in options {
+        let Some(option) = option.strip_prefix("--") else {
+            continue;
+        };
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, value),
+            None => (option, "ON"),
+        };
+        let name = name.replace('_', "-");
+        match name.strip_prefix("loose-").unwrap_or(&name) {
+            "event-scheduler" | "enable-event-scheduler" => on = Some(is_on(value)),
+            "skip-event-scheduler" | "disable-event-scheduler" => on = Some(false),
+            _ => {}
+        }
+    }
+    on
+}
+
+fn is_on(value: &str) -> bool {
+    ["ON", "1", "TRUE"].contains(&value.to_ascii_uppercase().as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(on: bool, persisted: bool) -> Option<FoundScheduler> {
+        Some(FoundScheduler { on, persisted })
+    }
+
+    #[test]
+    fn what_an_operator_wants_is_kept_through_the_members_own_switching() {
+        // Running, persisted, on record, started off by the member; then on record, and whether a start may begin with it on.
+        let table = [
+            // A child: the command line says off, and what runs says nothing.
+            ("OFF", None, None, true, None, false),
+            ("ON", None, None, true, None, false),
+            ("OFF", Some("ON"), None, true, found(true, true), true),
+            ("OFF", Some("OFF"), None, true, found(false, true), false),
+            (
+                "OFF",
+                Some("OFF"),
+                found(true, true),
+                true,
+                found(true, true),
+                false,
+            ),
+            // Persisted again while the ring is there.
+            (
+                "ON",
+                Some("ON"),
+                found(false, true),
+                true,
+                found(true, true),
+                true,
+            ),
+            // Another one's start.
+            ("ON", None, None, false, found(true, false), true),
+            ("OFF", None, None, false, found(false, false), true),
+            ("DISABLED", None, None, false, found(false, false), false),
+            // The member's own off, now that something is on record.
+            (
+                "OFF",
+                Some("OFF"),
+                found(true, false),
+                false,
+                found(true, false),
+                false,
+            ),
+            (
+                "OFF",
+                None,
+                found(true, false),
+                false,
+                found(true, false),
+                true,
+            ),
+        ];
+        for (running, persisted, on_record, starts_off, expected, may_start_on) in table {
+            let seen = SchedulerSeen {
+                running: running.to_owned(),
+                persisted: persisted.map(str::to_owned),
+            };
+            let after = seen.found(on_record, starts_off);
+            assert_eq!(after, expected, "{seen:?} {on_record:?}");
+            assert_eq!(seen.may_start_on(starts_off), may_start_on, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn the_members_key_wins_then_the_server_then_its_options() {
+        use EventsWanted::{AsMysqld, No, Yes};
+        let table = [
+            (Yes, found(false, true), Some(false), true),
+            (No, found(true, true), Some(true), false),
+            (AsMysqld, found(false, true), Some(true), false),
+            (AsMysqld, None, Some(false), false),
+            (AsMysqld, None, None, true),
+        ];
+        for (key, on_record, options, expected) in table {
+            assert_eq!(wanted(key, on_record, options), expected, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn options_are_read_as_mysqld_reads_them() {
+        let table: [(&[&str], Option<bool>); 8] = [
+            (&["--port=1"], None),
+            (&["--event-scheduler"], Some(true)),
+            (&["--event_scheduler=on"], Some(true)),
+            (
+                &["--event-scheduler=1", "--event-scheduler=OFF"],
+                Some(false),
+            ),
+            (&["--loose-event-scheduler=DISABLED"], Some(false)),
+            (&["--skip-event-scheduler"], Some(false)),
+            (&["--event-scheduler=0"], Some(false)),
+            (&["event-scheduler=ON"], None),
+        ];
+        for (options, expected) in table {
+            assert_eq!(of_options(options.iter().copied()), expected, "{options:?}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The events of a schema (`CREATE EVENT`), which the primary runs and no follower: mysqld's scheduler is off from the first
+//! moment of a start, stays off while the server follows, and is switched on as the primary is opened for writes, if it was
+//! configured to be.
+//!
+//! Why no follower runs one: `event_scheduler` is off before the applier or the replica threads begin, and nothing but
+//! the opening of the primary switches it on. A start begins with it off: in mode `child` by the command line and everywhere by
+//! the value that is persisted, which mysqld takes before the command line's. Until the opening `super_read_only` is on, under
+//! which a scheduler that somebody has switched on executes nothing.
+
+mod configured;
+mod replicated;
+mod scheduler;
+
+pub use configured::EventsWanted;
+pub(crate) use replicated::enable_replicated;
+pub use scheduler::EventScheduler;
+pub(crate) use scheduler::{can_run_events, stop_events};

@@ -1,0 +1,227 @@
+//! mysqld's scheduler of events: looked at, switched, and what the operator had configured kept durably.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mysql_link::{ConnectOptions, Connection, LinkError};
+use tokio::sync::OnceCell;
+use tracing::{info, warn};
+
+use super::configured::{EventsWanted, FoundScheduler, SchedulerSeen, of_options, wanted};
+use crate::durable_file;
+use crate::supervisor::ServerCommand;
+
+const FILE: &str = "mysqld-events.json";
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct EventScheduler {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    key: EventsWanted,
+    file: PathBuf,
+    /// How the member starts the server, where it does so itself.
+    command: Option<ServerCommand>,
+    options: OnceCell<Option<bool>>,
+    found: Mutex<Option<FoundScheduler>>,
+    /// Whether it was said that the value cannot be persisted.
+    told: Mutex<bool>,
+}
+
+impl EventScheduler {
+    /// Of the server beside the member with this data directory; `command` is how the member starts it, where it does so
+    /// itself.
+    ///
+    /// # Errors
+    /// When what was found on the server is on record, and cannot be read.
+    pub fn new(
+        member_dir: &Path,
+        key: EventsWanted,
+        command: Option<ServerCommand>,
+    ) -> io::Result<Self> {
+        let file = member_dir.join(FILE);
+        let found = match fs::read(&file) {
+            Ok(bytes) => serde_json::from_slice(&bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Self {
+            inner: Arc::new(Inner {
+                key,
+                file,
+                command,
+                options: OnceCell::new(),
+                found: Mutex::new(found),
+                told: Mutex::new(false),
+            }),
+        })
+    }
+
+    /// Looks at the server: what an operator has configured goes on record, then the next start is made to begin with the
+    /// scheduler off. `follows`: nobody but the applier writes to it, and events are not to run now.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub(crate) async fn look(
+        &self,
+        connection: &mut Connection,
+        follows: bool,
+    ) -> Result<(), LinkError> {
+        let seen = seen(connection).await?;
+        let starts_off = self.inner.command.is_some();
+        let before = *self.found();
+        let found = seen.found(before, starts_off);
+        if found != before
+            && let Err(error) = self.record(found).await
+        {
+            warn!("what event_scheduler is configured to cannot be written down: {error}");
+            return Ok(());
+        }
+        if seen.may_start_on(starts_off) {
+            self.persist_off(connection).await?;
+        }
+        if follows && seen.running.eq_ignore_ascii_case("ON") {
+            warn!(
+                "somebody has switched event_scheduler on at a follower, where no event may run: it is switched off"
+            );
+            connection
+                .execute("SET GLOBAL event_scheduler = OFF")
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn record(&self, found: Option<FoundScheduler>) -> io::Result<()> {
+        let content = serde_json::to_vec_pretty(&found)?;
+        let file = self.inner.file.clone();
+        let stored = tokio::task::spawn_blocking(move || durable_file::replace(&file, &content));
+        stored.await.map_err(io::Error::other)??;
+        *self.found() = found;
+        Ok(())
+    }
+
+    /// The running value stays as it is.
+    async fn persist_off(&self, connection: &mut Connection) -> Result<(), LinkError> {
+        match connection
+            .execute("SET PERSIST_ONLY event_scheduler = OFF")
+            .await
+        {
+            Ok(_) => info!(
+                "event_scheduler is persisted as OFF, so that mysqld runs no event before the member knows what it is"
+            ),
+            Err(LinkError::Server(error)) => {
+                let mut told = self.told();
+                if !std::mem::replace(&mut *told, true) {
+                    warn!(
+                        "event_scheduler cannot be persisted as OFF, put it into mysqld's option file: {error}"
+                    );
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Whether events are to run at the primary.
+    pub(crate) async fn wanted(&self) -> bool {
+        let options = self.inner.options.get_or_init(|| self.configured()).await;
+        wanted(self.inner.key, *self.found(), *options)
+    }
+
+    async fn configured(&self) -> Option<bool> {
+        let command = self.inner.command.as_ref()?;
+        match command.options_in_force().await {
+            Ok(options) => of_options(options.iter().map(String::as_str)),
+            Err(cause) => {
+                warn!("what event_scheduler is in mysqld's option files is not known: {cause}");
+                None
+            }
+        }
+    }
+
+    /// The server leaves the ring as a primary: its scheduler is what it was configured to.
+    ///
+    /// # Errors
+    /// When the server refuses a statement.
+    pub async fn give_back(&self, connect: &ConnectOptions) -> Result<(), LinkError> {
+        let on = if self.wanted().await { "ON" } else { "OFF" };
+        let mut connection = Connection::open(connect).await?;
+        let persisted = self.found().is_some_and(|found| found.persisted);
+        match persisted {
+            true => {
+                let persist = format!("SET PERSIST_ONLY event_scheduler = {on}");
+                connection.execute(&persist).await?;
+            }
+            false if self.inner.command.is_none() => {
+                connection
+                    .execute("RESET PERSIST IF EXISTS event_scheduler")
+                    .await?;
+            }
+            false => {}
+        }
+        switch(&mut connection, on).await?;
+        connection.close().await;
+        Ok(())
+    }
+
+    fn found(&self) -> std::sync::MutexGuard<'_, Option<FoundScheduler>> {
+        self.inner
+            .found
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn told(&self) -> std::sync::MutexGuard<'_, bool> {
+        self.inner
+            .told
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn seen(connection: &mut Connection) -> Result<SchedulerSeen, LinkError> {
+    let running = "SELECT @@GLOBAL.event_scheduler";
+    let persisted = "SELECT @@GLOBAL.event_scheduler, (SELECT variable_value FROM \
+         performance_schema.persisted_variables WHERE variable_name = 'event_scheduler')";
+    let answer = match connection.query(persisted).await {
+        // The account may not look there.
+        Err(LinkError::Server(_)) => connection.query(running).await?,
+        answer => answer?,
+    };
+    let text = |place| answer.first().and_then(|row| row.text_at(place));
+    Ok(SchedulerSeen {
+        running: text(0).unwrap_or_default().to_owned(),
+        persisted: text(1).map(str::to_owned),
+    })
+}
+
+/// Whether its scheduler can be switched on: an option of the start may have disabled it.
+///
+/// # Errors
+/// When the connection fails.
+pub(crate) async fn can_run_events(connection: &mut Connection) -> Result<bool, LinkError> {
+    let seen = seen(connection).await?;
+    Ok(!seen.is_disabled())
+}
+
+/// Switches it, if it can be.
+async fn switch(connection: &mut Connection, to: &str) -> Result<(), LinkError> {
+    if !can_run_events(connection).await? {
+        return Ok(());
+    }
+    let set = format!("SET GLOBAL event_scheduler = {to}");
+    connection.execute(&set).await.map(drop)
+}
+
+/// No event begins any more. One that is under way goes on until it writes.
+///
+/// # Errors
+/// When the connection fails.
+pub(crate) async fn stop_events(connection: &mut Connection) -> Result<(), LinkError> {
+    switch(connection, "OFF").await
+}

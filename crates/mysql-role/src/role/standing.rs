@@ -1,0 +1,147 @@
+//! What the server was last in its ring, on disk: the primary of a leadership, or a follower. A member that is started again
+//! knows by it whose the transactions are that its server has beyond the log.
+//!
+//! A transaction that the ring lacks may be proposed only if this server wrote it as the primary. So: a server that has followed
+//! is taken for the primary again only once it was closed to everybody and had nothing beyond the log, and that it is the
+//! primary is written down behind that comparison and before it is opened. That it follows is written down before anybody but
+//! the ring's primary can write to it, and before it is compared where another one leads. What it has beyond the log while
+//! `following` stands here came neither from the ring nor from clients of a primary.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use binlog_format::gtid::GtidSet;
+use serde::{Deserialize, Serialize};
+
+use crate::durable_file;
+use crate::ring::LeaderTerm;
+
+const FILE: &str = "mysqld-standing.json";
+
+/// What a server is in its ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub(super) enum Standing {
+    /// The ring's log is applied to it, or is going to be.
+    Following,
+    /// It was found to have all of the log and nothing else when this leadership began.
+    Primary {
+        /// The leadership.
+        term: u64,
+    },
+}
+
+impl Standing {
+    /// The primary of this leadership.
+    pub(super) fn primary(term: LeaderTerm) -> Self {
+        Self::Primary { term: term.0 }
+    }
+}
+
+/// Where a member keeps it.
+#[derive(Debug, Clone)]
+pub struct StandingFile {
+    path: PathBuf,
+}
+
+impl StandingFile {
+    /// In this data directory of a member.
+    pub fn of(member_dir: &Path) -> Self {
+        Self {
+            path: member_dir.join(FILE),
+        }
+    }
+
+    /// What is stored. In doubt it follows, since that proposes nothing.
+    pub(super) fn load(&self) -> Option<Standing> {
+        let read = match fs::read(&self.path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => Err(error),
+        };
+        match read {
+            Ok(standing) => Some(standing),
+            Err(error) => {
+                let file = self.path.display();
+                tracing::warn!(
+                    "{file} cannot be read, and mysqld is taken for a follower: {error}"
+                );
+                Some(Standing::Following)
+            }
+        }
+    }
+
+    /// Stores it, durably on return.
+    ///
+    /// # Errors
+    /// In words.
+    pub(super) async fn store(&self, standing: Standing) -> Result<(), String> {
+        let path = self.path.clone();
+        let stored = tokio::task::spawn_blocking(move || {
+            durable_file::replace(&path, &serde_json::to_vec_pretty(&standing)?)
+        });
+        let stored = stored.await.map_err(io::Error::other).and_then(|done| done);
+        stored.map_err(|error| {
+            let file = self.path.display();
+            format!("what mysqld is in the ring cannot be written to {file}: {error}")
+        })
+    }
+}
+
+/// Whether what the server has beyond the log may be proposed, pure. `log` is all that the ring has, `origin` what it had when
+/// it was made: a ring without a transaction of its own begins with what its first primary has.
+pub(super) fn may_propose(standing: Option<Standing>, log: &GtidSet, origin: &GtidSet) -> bool {
+    match standing {
+        Some(Standing::Primary { .. }) => true,
+        Some(Standing::Following) => false,
+        None => log == origin,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_primary_and_a_ring_that_begins_give_the_ring_something_new() {
+        const UUID: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+        let set = |text: &str| format!("{UUID}:{text}").parse::<GtidSet>().unwrap();
+        let (nothing, origin, log) = (GtidSet::new(), set("1-5"), set("1-9"));
+        let primary = Some(Standing::primary(LeaderTerm(3)));
+        let following = Some(Standing::Following);
+        let table = [
+            (primary, &log, &origin, true),
+            (primary, &nothing, &nothing, true),
+            (following, &log, &origin, false),
+            (following, &origin, &origin, false),
+            // Never compared: a member that was just added, or whose directory is new.
+            (None, &log, &origin, false),
+            (None, &log, &nothing, false),
+            (None, &origin, &origin, true),
+            (None, &nothing, &nothing, true),
+        ];
+        for (standing, log, origin, expected) in table {
+            assert_eq!(may_propose(standing, log, origin), expected, "{standing:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn it_is_there_again_and_what_cannot_be_read_follows() {
+        let home = tempfile::tempdir().unwrap();
+        let file = StandingFile::of(home.path());
+        assert_eq!(file.load(), None);
+        for standing in [Standing::primary(LeaderTerm(7)), Standing::Following] {
+            file.store(standing).await.unwrap();
+            assert_eq!(StandingFile::of(home.path()).load(), Some(standing));
+        }
+        fs::write(home.path().join(FILE), b"{}").unwrap();
+        assert_eq!(file.load(), Some(Standing::Following));
+        assert!(
+            StandingFile::of(&home.path().join("none"))
+                .store(Standing::Following)
+                .await
+                .is_err()
+        );
+    }
+}
