@@ -198,6 +198,13 @@ fn every_drift_is_found_with_the_sql_that_mends_it() {
             "SET PERSIST binlog_row_image = 'FULL'",
         ),
         (
+            "binlog_encryption",
+            "ON",
+            Check::BinlogEncryption,
+            Advice,
+            "SET PERSIST binlog_encryption = OFF",
+        ),
+        (
             "binlog_error_action",
             "IGNORE_ERROR",
             Check::BinlogErrorAction,

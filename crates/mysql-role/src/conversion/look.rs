@@ -141,6 +141,8 @@ fn judged(observed: &Observed, requirements: &Requirements) -> (Vec<String>, Vec
     let (mut obstacles, mut to_be_set) = (Vec::new(), Vec::new());
     for finding in preflight(observed, requirements) {
         match (finding.severity, finding.check) {
+            // Nothing depends on it before the first crash, and then it is too late.
+            (Severity::Advice, Check::BinlogEncryption) => obstacles.push(finding.to_string()),
             // Who acknowledges is looked at apart: that is told to stop.
             (Severity::Advice, _) | (_, Check::ForeignAcker | Check::SemiSyncStatus) => {}
             (Severity::Unprotected, check) if is_set_by_the_member(check) => {

@@ -1,11 +1,12 @@
 //! Whether to open or to close, pure.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use raft_types::MemberId;
 use serde::Serialize;
 
+use crate::ingest::IngestStatus;
 use crate::leading::Leading;
 use crate::ring::LeaderTerm;
 use crate::role::Readiness;
@@ -114,6 +115,12 @@ pub enum StayReason {
     Unknown,
 }
 
+/// Whether the primary's transactions come in, and its settings were looked at since they do: what was seen before says nothing of
+/// the attachment, which changes them.
+pub fn is_attached_and_looked_at(ingest: &IngestStatus, looked_at: Instant) -> bool {
+    ingest.is_attached() && looked_at >= ingest.since
+}
+
 /// Decides.
 pub fn decide(inputs: &GateInputs<'_>, memory: &GateMemory) -> GateAction {
     let Some(server) = inputs.server else {
@@ -177,6 +184,7 @@ pub fn decide(inputs: &GateInputs<'_>, memory: &GateMemory) -> GateAction {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ingest::IngestState;
 
     const TERM: LeaderTerm = LeaderTerm(3);
     const PATIENCE: Duration = Duration::from_secs(3);
@@ -433,6 +441,18 @@ mod tests {
             patience: PATIENCE,
         };
         assert_eq!(decide(&inputs, &never), Stay(StayReason::Unknown));
+    }
+
+    #[test]
+    fn a_look_before_the_attachment_opens_nothing() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let mut ingest = IngestStatus::new(began);
+        assert!(!is_attached_and_looked_at(&ingest, at(9)));
+        ingest.go(IngestState::Attached, at(5));
+        for (looked_at, expected) in [(4, false), (5, true), (6, true)] {
+            assert_eq!(is_attached_and_looked_at(&ingest, at(looked_at)), expected);
+        }
     }
 
     #[test]

@@ -14,12 +14,14 @@ use tracing::{info, warn};
 use crate::events::{EventScheduler, enable_replicated};
 use crate::gate::decision::{
     CloseReason, GateAction, GateInputs, GateMemory, GateView, StayReason, decide,
+    is_attached_and_looked_at,
 };
 use crate::ingest::IngestStatus;
 use crate::leading::{LeadingMemory, leadership_changes};
 use crate::read_only;
 use crate::ring::{LeaderTerm, Ring};
 use crate::role::Readiness;
+use crate::tail_trim::ProtectionStart;
 use crate::watch::{ReadOnly, WatchReport};
 
 /// How to open and close.
@@ -35,6 +37,8 @@ pub struct GateOptions {
     pub retry: Duration,
     /// Who knows whether the primary is to run events; `None` leaves its scheduler as it is.
     pub events: Option<EventScheduler>,
+    /// Begins a binlog file that can be trimmed, on a server that ran before its member.
+    pub protection_start: Option<ProtectionStart>,
 }
 
 impl GateOptions {
@@ -51,6 +55,7 @@ impl GateOptions {
             lock_wait: Duration::from_secs(1),
             retry: Duration::from_secs(3),
             events: None,
+            protection_start: None,
         }
     }
 }
@@ -173,8 +178,11 @@ impl<R: Ring> Gate<R> {
     }
 
     async fn act(&mut self) {
-        let protection = self.reports.borrow_and_update().protection.clone();
-        let attached = self.ingest.borrow_and_update().is_attached();
+        let (protection, looked_at) = {
+            let report = self.reports.borrow_and_update();
+            (report.protection.clone(), report.looked_at)
+        };
+        let attached = is_attached_and_looked_at(&self.ingest.borrow_and_update(), looked_at);
         let readiness = *self.readiness.borrow_and_update();
         let handing_over = *self.handing_over.borrow_and_update();
         let inputs = GateInputs {
@@ -216,6 +224,11 @@ impl<R: Ring> Gate<R> {
 
     async fn open(&mut self, term: LeaderTerm) {
         let incarnation = self.view().map_or(0, |view| view.incarnation);
+        if let Some(start) = &self.options.protection_start
+            && let Err(cause) = start.ensure(&self.options.connect).await
+        {
+            warn!("a crash of mysqld may not be trimmed until its next start: {cause}");
+        }
         let events = match &self.options.events {
             Some(scheduler) => scheduler.wanted().await,
             None => false,

@@ -5,5 +5,8 @@
 mod decision;
 mod gate_task;
 
-pub use decision::{CloseReason, GateAction, GateInputs, GateMemory, GateView, StayReason, decide};
+pub use decision::{
+    CloseReason, GateAction, GateInputs, GateMemory, GateView, StayReason, decide,
+    is_attached_and_looked_at,
+};
 pub use gate_task::{Gate, GateOptions, GateState, GateStatus};

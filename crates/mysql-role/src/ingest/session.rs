@@ -19,7 +19,7 @@ use crate::ingest::reading::{Reading, Shared};
 use crate::ingest::status::IngestFigures;
 use crate::ring::{LeaderTerm, Ring, RingLog};
 use crate::settings::{
-    Depth, Observed, Phase, Plan, Severity, apply, observe, parse_gtid_owned, preflight,
+    Check, Depth, Observed, Phase, Plan, Severity, apply, observe, parse_gtid_owned, preflight,
 };
 
 /// How many entries may wait between the two sides; their bytes are bounded apart.
@@ -31,6 +31,8 @@ pub(super) struct Session {
     log: RingLog,
     checksum: ChecksumAlgorithm,
     attachment: Attachment,
+    /// Whether commits were made to wait before.
+    waits_already: bool,
 }
 
 impl Session {
@@ -51,11 +53,15 @@ impl Session {
             Some("NONE") => ChecksumAlgorithm::None,
             _ => ChecksumAlgorithm::Crc32,
         };
+        let waits_already = observed
+            .semi_sync()
+            .is_some_and(|names| observed.is_on(&names.enabled()));
         Ok(Self {
             stream,
             log,
             checksum,
             attachment,
+            waits_already,
         })
     }
 
@@ -81,6 +87,7 @@ impl Session {
         figures: &IngestFigures,
         caught_up: impl Fn(),
     ) -> (IngestError, Vec<R::Ticket>) {
+        let waits_already = self.waits_already;
         let (events, acker) = self.stream.split();
         let (entries, inbox) = mpsc::channel(QUEUE);
         let shared = Shared::new(figures, options.in_flight_bytes);
@@ -102,25 +109,46 @@ impl Session {
             entries,
             shared: &shared,
         };
-        let catching_up = async {
-            shared.caught_up.notified().await;
-            if let Err(error) = make_commits_wait(options).await {
-                warn!("the primary could not be set up, which is left to the watch: {error}");
-            }
-            caught_up();
-            std::future::pending::<Infallible>().await
-        };
+        let catching_up = tell_when_commits_wait(
+            shared.caught_up.notified(),
+            async {
+                match make_commits_wait(options).await {
+                    // It takes a connection, and clients may have taken all that are left.
+                    Err(error) if waits_already => {
+                        warn!(
+                            "the primary could not be looked at again, which is left to the watch: {error}"
+                        );
+                        Ok(())
+                    }
+                    made => made,
+                }
+            },
+            caught_up,
+        );
         // One task for all: a commit wakes it, and the ACK goes out without another hop.
         let end = tokio::select! {
             biased;
             () = ring.leadership_over(term) => IngestError::LeadershipOver,
             Err(error) = waiting.run(acker, ring.committed(), &shared) => error,
             Err(error) = reading.run() => error,
-            never = catching_up => match never {},
+            Err(error) = catching_up => error,
         };
         figures.detached();
         (end, waiting.into_tickets())
     }
+}
+
+/// Tells that the ring has caught up once commits wait for it. Where they cannot be made to, the attachment ends and is tried
+/// again: what has been told opens the primary.
+async fn tell_when_commits_wait(
+    caught_up: impl Future<Output = ()>,
+    make_commits_wait: impl Future<Output = Result<(), IngestError>>,
+    tell: impl Fn(),
+) -> Result<Infallible, IngestError> {
+    caught_up.await;
+    make_commits_wait.await?;
+    tell();
+    std::future::pending().await
 }
 
 /// Somebody is there to acknowledge: commits may wait from now on.
@@ -139,10 +167,13 @@ async fn set_up(
 ) -> Result<Observed, IngestError> {
     let requirements = &options.requirements;
     let observed = observe(control, Depth::Preflight).await?;
-    let findings: Vec<_> = preflight(&observed, requirements)
-        .into_iter()
-        .filter(|finding| finding.severity == Severity::Blocks)
-        .collect();
+    let mut findings = preflight(&observed, requirements);
+    for finding in &findings {
+        if finding.check == Check::BinlogEncryption {
+            warn!("{finding}");
+        }
+    }
+    findings.retain(|finding| finding.severity == Severity::Blocks);
     if !findings.is_empty() {
         return Err(IngestError::NotSetUp { findings });
     }
@@ -193,5 +224,27 @@ fn dump_options(options: &IngestOptions, attachment: &Attachment) -> DumpOptions
             requirements.replica_uuid,
             attachment.have.clone(),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_where_commits_cannot_be_made_to_wait() {
+        let told = Cell::new(false);
+        let tell = || told.set(true);
+        let refused = async { Err(IngestError::LeadershipOver) };
+        let ended = tell_when_commits_wait(std::future::ready(()), refused, tell).now_or_never();
+        assert!(matches!(ended, Some(Err(IngestError::LeadershipOver))));
+        assert!(!told.get());
+        let done = async { Ok(()) };
+        let goes_on = tell_when_commits_wait(std::future::ready(()), done, tell).now_or_never();
+        assert!(goes_on.is_none() && told.get());
     }
 }

@@ -24,6 +24,8 @@ pub enum Check {
     RowImage,
     /// `binlog-do-db` and `binlog-ignore-db`.
     BinlogFilter,
+    /// `binlog_encryption`.
+    BinlogEncryption,
     /// `binlog_error_action`.
     BinlogErrorAction,
     /// `sync_binlog`.

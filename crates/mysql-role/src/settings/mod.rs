@@ -23,7 +23,7 @@ pub(crate) use observed::parse_gtid_owned;
 pub use observed::{Depth, Observed, SemiSyncReplica};
 pub use plan::{Phase, Plan, Statement};
 pub use preflight::preflight;
-pub(crate) use probe::server_clock;
 pub use probe::{ApplyError, apply, binlog_filters, observe};
+pub(crate) use probe::{semi_sync_clients, server_clock};
 pub(crate) use semi_sync_findings::TIMEOUT_MS;
 pub use semi_sync_findings::is_effectively_infinite;

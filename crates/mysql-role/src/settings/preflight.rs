@@ -141,6 +141,14 @@ impl Findings<'_> {
             "after a failed write of the binlog, commits would go on without one",
             Fix::sql("SET PERSIST binlog_error_action = 'ABORT_SERVER'"),
         );
+        self.expect(
+            Check::BinlogEncryption,
+            Severity::Advice,
+            "binlog_encryption",
+            "OFF",
+            "behind a crash nobody can tell which transactions of an encrypted file the ring lacks: mysqld is held down, and needs a copy of another member's data",
+            Fix::sql("SET PERSIST binlog_encryption = OFF"),
+        );
         if let Some(filters) = self
             .observed
             .binlog_filters

@@ -13,6 +13,7 @@ use crate::settings::plan::{Plan, Statement};
 
 const VARIABLES: &[&str] = &[
     "binlog_checksum",
+    "binlog_encryption",
     "binlog_error_action",
     "binlog_format",
     "binlog_row_image",
@@ -185,6 +186,19 @@ pub(crate) async fn server_clock(
         Err(LinkError::Server(_)) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// How many semi-sync replicas are attached.
+///
+/// # Errors
+/// When the connection fails.
+pub(crate) async fn semi_sync_clients(connection: &mut Connection) -> Result<u64, LinkError> {
+    let names = [SemiSyncNames::Source, SemiSyncNames::Master].map(SemiSyncNames::clients);
+    let counts = connection
+        .query(&listing("STATUS", names.into_iter()))
+        .await?;
+    let count = |row: &mysql_link::Row| row.text_at(1)?.parse::<u64>().ok();
+    Ok(counts.rows.iter().filter_map(count).sum())
 }
 
 /// `None` where the account may not look.

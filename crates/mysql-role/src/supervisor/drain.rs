@@ -26,6 +26,45 @@ pub(super) async fn drain(account: &ConnectOptions) -> Drained {
     }
 }
 
+/// How long closing the sessions may take: a stop does without it.
+const CLOSING_LIMIT: Duration = Duration::from_secs(2);
+
+/// Closes the sessions of all clients, administrators too, on a server that is closed for writes and is about to stop. Dumps stay:
+/// what they have not sent is sent while the server stops.
+pub(super) async fn close_sessions(account: &ConnectOptions) {
+    let closed = async {
+        let mut connection = Connection::open(account).await?;
+        let sessions = connection.query("SHOW PROCESSLIST").await?;
+        for row in &sessions.rows {
+            let text = |column: &str| row.text(column).unwrap_or_default();
+            let own = text("Id") == connection.id().to_string();
+            if own || !is_a_clients(text("User"), text("Command")) {
+                continue;
+            }
+            match connection.execute(&format!("KILL {}", text("Id"))).await {
+                // It is gone already.
+                Ok(_) | Err(LinkError::Server(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        connection.close().await;
+        Ok::<(), LinkError>(())
+    };
+    match tokio::time::timeout(CLOSING_LIMIT, closed).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "clients' sessions are not closed before mysqld stops")
+        }
+        Err(_) => tracing::debug!("clients' sessions are not closed in time before mysqld stops"),
+    }
+}
+
+fn is_a_clients(user: &str, command: &str) -> bool {
+    !["system user", "event_scheduler"].contains(&user)
+        && command != "Daemon"
+        && !command.starts_with("Binlog Dump")
+}
+
 async fn attempt(account: &ConnectOptions) -> Result<Drained, LinkError> {
     // Also where it reads ON already: it does so from the moment in which somebody sets it, and is not
     // in force before that has succeeded.
@@ -44,4 +83,24 @@ async fn attempt(account: &ConnectOptions) -> Result<Drained, LinkError> {
         (true, _) => Drained::No(format!("{waiting} sessions wait for an ACK")),
         (false, _) => Drained::No("somebody opens it for writes".to_owned()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_the_server_and_dumps_are_no_clients() {
+        let table = [
+            ("app", "Sleep", true),
+            ("root", "Query", true),
+            ("witness", "Binlog Dump GTID", false),
+            ("replica", "Binlog Dump", false),
+            ("event_scheduler", "Daemon", false),
+            ("system user", "Query", false),
+        ];
+        for (user, command, expected) in table {
+            assert_eq!(is_a_clients(user, command), expected, "{user} {command}");
+        }
+    }
 }

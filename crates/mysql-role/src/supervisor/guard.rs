@@ -13,4 +13,9 @@ pub trait StartGuard: Send + Sync + 'static {
     /// # Errors
     /// In words, why mysqld must not start now.
     fn before_start(&self) -> BoxFuture<'_, Result<(), String>>;
+
+    /// Told before mysqld, which runs, is asked to stop. Bounded.
+    fn before_stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }

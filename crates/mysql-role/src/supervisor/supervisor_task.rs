@@ -16,7 +16,7 @@ use crate::supervisor::data_dir;
 use crate::supervisor::decision::{
     Action, DataDir, Found, ProcessId, Situation, Stopping, Wanted, decide,
 };
-use crate::supervisor::drain::{Drained, drain};
+use crate::supervisor::drain::{Drained, close_sessions, drain};
 use crate::supervisor::guard::StartGuard;
 use crate::supervisor::launch::ended_with;
 use crate::supervisor::options::SupervisorOptions;
@@ -316,6 +316,11 @@ impl Supervisor {
     async fn ask(&mut self, id: ProcessId) {
         info!(pid = id.0, "mysqld is asked to stop");
         self.go(SupervisorState::Stopping { pid: id });
+        if let Some(guard) = self.guard.clone() {
+            guard.before_stop().await;
+        }
+        // It would wait ten seconds for them to go by themselves.
+        close_sessions(&self.options.account).await;
         let asked = match &self.options.external {
             Some(external) => external.stop(self.options.stop_limit).await,
             None => process::ask(id).map_err(|error| error.to_string()),

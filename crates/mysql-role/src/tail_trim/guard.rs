@@ -17,9 +17,9 @@ use tracing::{info, warn};
 
 use super::binlog_place::BinlogPlace;
 use super::carrier::{Carrier, STEPS};
-use super::history::{StartRecord, is_ours};
+use super::history::{EncryptedInUse, StartRecord, is_ours};
 use super::kept_tail::TrimmedTail;
-use super::last_file::{Beginning, FileHeader, LastFile};
+use super::last_file::{Beginning, FileHeader, LastFile, encrypted_flags};
 use super::plan::{FileOffset, Keep, Plan, Refusal};
 use crate::ingest::{IngestState, IngestStatus};
 use crate::provision::ProvisionNote;
@@ -48,6 +48,18 @@ impl TailTrimOptions {
             max_transaction_bytes: MAX_TRANSACTION_BYTES,
             ring_limit: Duration::from_secs(5),
         }
+    }
+
+    /// Where the server has its binlog; `None` where it has none.
+    ///
+    /// # Errors
+    /// In words, when it does not say what is in its option files.
+    pub(super) async fn place(&self) -> Result<Option<BinlogPlace>, String> {
+        let words = self.server.options_in_force().await?;
+        let host = rustix::system::uname();
+        let host = host.nodename().to_string_lossy();
+        let words = words.iter().map(String::as_str);
+        Ok(BinlogPlace::of_options(words, &self.server.data_dir, &host))
     }
 }
 
@@ -79,14 +91,7 @@ impl<R: Ring> TailTrim<R> {
     }
 
     async fn trim(&self) -> Result<(), String> {
-        let server = &self.options.server;
-        let words = server.options_in_force().await?;
-        let host = rustix::system::uname()
-            .nodename()
-            .to_string_lossy()
-            .into_owned();
-        let words = words.iter().map(String::as_str);
-        let Some(place) = BinlogPlace::of_options(words, &server.data_dir, &host) else {
+        let Some(place) = self.options.place().await? else {
             return Ok(());
         };
         let provisioned = |_: &BinlogPlace, member_dir: &Path| ProvisionNote::load(member_dir);
@@ -193,6 +198,22 @@ impl<R: Ring> StartGuard for TailTrim<R> {
     fn before_start(&self) -> BoxFuture<'_, Result<(), String>> {
         self.trim().boxed()
     }
+
+    fn before_stop(&self) -> BoxFuture<'_, ()> {
+        let recorded = async {
+            let Some(place) = self.options.place().await? else {
+                return Ok(());
+            };
+            self.on_disk(place, record_in_use).await
+        };
+        recorded
+            .map(|recorded: Result<(), String>| {
+                if let Err(cause) = recorded {
+                    warn!("how mysqld's binlog looks in use is not written down: {cause}");
+                }
+            })
+            .boxed()
+    }
 }
 
 impl<R: Ring> std::fmt::Debug for TailTrim<R> {
@@ -234,7 +255,14 @@ fn survey(place: &BinlogPlace, member_dir: &Path) -> io::Result<Survey> {
         Beginning::Header(header) if header.in_use => Survey::Ask,
         Beginning::Header(_) => Survey::Settled(Keep::ClosedInOrder),
         Beginning::Torn => Survey::Settled(Keep::NoTransactions),
-        Beginning::Encrypted => Survey::Refused(Refusal::Encrypted { file }),
+        Beginning::Encrypted => {
+            let flags = encrypted_flags(path)?;
+            let encrypted = record.as_ref().and_then(|record| record.encrypted.as_ref());
+            match encrypted.is_some_and(|in_use| in_use.was_closed(path, flags)) {
+                true => Survey::Settled(Keep::ClosedInOrder),
+                false => Survey::Refused(Refusal::Encrypted { file }),
+            }
+        }
         Beginning::Damaged(at, reason) => Survey::Refused(Refusal::Damaged { file, at, reason }),
     })
 }
@@ -289,8 +317,23 @@ fn record_start(place: &BinlogPlace, member_dir: &Path) -> io::Result<()> {
     let record = StartRecord {
         index: place.index().to_owned(),
         last_file: place.files()?.pop(),
+        encrypted: None,
     };
     record.store(member_dir)
+}
+
+/// While it runs, and is going to be asked to stop: what its file looks like in use. Asked too late, the file is closed already,
+/// and nothing will ever look as if it had been closed behind that.
+fn record_in_use(place: &BinlogPlace, member_dir: &Path) -> io::Result<()> {
+    let (Some(mut record), Some(file)) = (StartRecord::load(member_dir)?, place.files()?.pop())
+    else {
+        return Ok(());
+    };
+    if let Some(flags) = encrypted_flags(&file)? {
+        record.encrypted = Some(EncryptedInUse { file, flags });
+        record.store(member_dir)?;
+    }
+    Ok(())
 }
 
 /// The UUID that the server gave itself, as far as it can be read.
@@ -324,5 +367,47 @@ fn lock_data(data_dir: &Path) -> io::Result<Option<std::fs::File>> {
             "{} is locked ({error}): a mysqld runs on it",
             path.display()
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes are those of a 9.7.4 with `component_keyring_file`, before and behind an orderly stop.
+    #[test]
+    fn an_encrypted_file_is_closed_in_order_when_its_flag_has_changed() {
+        let (server, member) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let place = BinlogPlace::of_options(["--log-bin=b"], server.path(), "h").unwrap();
+        let file = server.path().join("b.000002");
+        let write = |flags: u8, length: usize| {
+            let mut bytes = vec![0x55; length];
+            bytes[..4].copy_from_slice(&[0xfd, b'b', b'i', b'n']);
+            bytes[533] = flags;
+            std::fs::write(&file, bytes).unwrap();
+        };
+        let closed = || {
+            matches!(
+                survey(&place, member.path()).unwrap(),
+                Survey::Settled(Keep::ClosedInOrder)
+            )
+        };
+        std::fs::write(place.index(), "").unwrap();
+        record_start(&place, member.path()).unwrap();
+        std::fs::write(place.index(), "./b.000002\n").unwrap();
+        write(0x3b, 710);
+        assert!(!closed(), "it crashed before anybody asked it to stop");
+        record_in_use(&place, member.path()).unwrap();
+        assert!(!closed(), "it crashed while it was asked to stop");
+        write(0x3a, 733);
+        assert!(closed());
+        // Whatever else the byte may become is no such proof.
+        write(0x39, 733);
+        assert!(!closed());
+        write(0x3a, 733);
+        record_start(&place, member.path()).unwrap();
+        std::fs::write(place.index(), "./b.000002\n./b.000003\n").unwrap();
+        std::fs::rename(&file, server.path().join("b.000003")).unwrap();
+        assert!(!closed(), "another start has written another file");
     }
 }

@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use binlog_format::event::EventFlags;
 use serde::{Deserialize, Serialize};
 
 use super::binlog_place::BinlogPlace;
@@ -22,6 +23,26 @@ pub(super) struct StartRecord {
     pub(super) index: PathBuf,
     /// The last file that it listed.
     pub(super) last_file: Option<PathBuf>,
+    /// Its encrypted last file before it was asked to stop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) encrypted: Option<EncryptedInUse>,
+}
+
+/// An encrypted file while its server ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct EncryptedInUse {
+    /// The file.
+    pub(super) file: PathBuf,
+    /// The byte that has the in-use flag.
+    pub(super) flags: u8,
+}
+
+impl EncryptedInUse {
+    /// Whether the server has closed the file since: then it has taken the flag away, and nothing else of that byte.
+    pub(super) fn was_closed(&self, file: &Path, flags: Option<u8>) -> bool {
+        let cleared = self.flags ^ (EventFlags::BINLOG_IN_USE.0 as u8);
+        self.file == file && flags == Some(cleared)
+    }
 }
 
 impl StartRecord {
@@ -122,6 +143,7 @@ mod tests {
             let record = StartRecord {
                 index: place.index().to_owned(),
                 last_file: last.map(|number| files(&[number]).remove(0)),
+                encrypted: None,
             };
             let listed = files(listed);
             let found = since(&record, &place, &listed).map(<[PathBuf]>::to_vec);
@@ -138,6 +160,10 @@ mod tests {
         let record = StartRecord {
             index: "/d/binlog.index".into(),
             last_file: Some("/d/binlog.000002".into()),
+            encrypted: Some(EncryptedInUse {
+                file: "/d/binlog.000003".into(),
+                flags: 0x3b,
+            }),
         };
         record.store(home.path()).unwrap();
         assert_eq!(StartRecord::load(home.path()).unwrap(), Some(record));

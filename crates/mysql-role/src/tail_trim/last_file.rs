@@ -17,6 +17,10 @@ use super::undo::UndoCheck;
 
 /// How an encrypted binlog begins.
 const ENCRYPTED: [u8; 4] = [0xfd, b'b', b'i', b'n'];
+/// Where an encrypted file's events begin, with their magic.
+const ENCRYPTED_HEADER: u64 = 512;
+/// Where an event's header has its flags.
+const FLAGS: u64 = 17;
 /// Bytes that one read asks for.
 const READ_BYTES: usize = 1 << 20;
 
@@ -46,6 +50,26 @@ pub(super) struct FileHeader {
     checksum: ChecksumAlgorithm,
     /// Where the header ends and the first transaction may begin.
     pub(super) end: FileOffset,
+}
+
+/// The byte of an encrypted file that has the in-use flag of its format description; `None` for another file, or one that ends
+/// before it. The key stream at a place of a file is the same as long as the file is there, so that nobody needs the key to see
+/// that the flag has changed.
+pub(super) fn encrypted_flags(path: &Path) -> io::Result<Option<u8>> {
+    let mut file = File::open(path)?;
+    let at = ENCRYPTED_HEADER + MAGIC.len() as u64 + FLAGS;
+    if file.metadata()?.len() <= at {
+        return Ok(None);
+    }
+    let mut magic = [0; ENCRYPTED.len()];
+    file.read_exact(&mut magic)?;
+    if magic != ENCRYPTED {
+        return Ok(None);
+    }
+    file.seek(SeekFrom::Start(at))?;
+    let mut flags = [0];
+    file.read_exact(&mut flags)?;
+    Ok(Some(flags[0]))
 }
 
 /// A file that is read.

@@ -13,6 +13,7 @@ mod kept_tail;
 mod last_file;
 mod open_transaction;
 mod plan;
+mod protection_start;
 mod undo;
 
 pub use binlog_place::BinlogPlace;
@@ -20,3 +21,4 @@ pub use errant_files::{ErrantFile, errant_files};
 pub use guard::{TailTrim, TailTrimOptions};
 pub use kept_tail::TrimmedTail;
 pub use plan::{FileOffset, Keep, Plan, Refusal};
+pub use protection_start::ProtectionStart;

@@ -104,7 +104,9 @@ pub enum Refusal {
     },
     /// Encrypted files.
     #[error(
-        "{file} is encrypted, so that nobody can tell which of its transactions the ring has; set binlog_encryption=OFF"
+        "{file} is encrypted and was not closed by its server, so that nobody can tell which of its transactions the ring \
+         lacks; give this member a copy of another member's data (`witness rejoin MEMBER --clone-from`), and set \
+         binlog_encryption=OFF, so that the next crash can be looked into"
     )]
     Encrypted {
         /// The file.

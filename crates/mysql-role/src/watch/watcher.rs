@@ -13,10 +13,14 @@ use crate::events::EventScheduler;
 use crate::ingest::IngestStatus;
 use crate::role::Readiness;
 use crate::settings::{
-    Depth, Observed, Phase, Plan, Requirements, apply, binlog_filters, observe, server_clock,
+    Depth, Observed, Phase, Plan, Requirements, apply, binlog_filters, observe, semi_sync_clients,
+    server_clock,
 };
 use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
 use crate::watch::starts::{Sighting, Span, Starts};
+
+/// From one look at who acknowledges to the next.
+const ACKERS_EVERY: Duration = Duration::from_millis(100);
 
 /// How to look.
 #[derive(Debug, Clone)]
@@ -92,18 +96,23 @@ impl Watcher {
 
     /// Looks until it is told to stop.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut ticks = tokio::time::interval(self.options.interval);
+        let mut ticks = tokio::time::interval(self.options.interval.min(ACKERS_EVERY));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut again = false;
+        let mut next = Instant::now();
         loop {
-            tokio::select! {
+            let ticked = tokio::select! {
                 () = stop.cancelled() => return,
-                () = std::future::ready(()), if again => {}
-                _ = ticks.tick() => {}
+                () = std::future::ready(()), if again => false,
+                _ = ticks.tick() => true,
                 // A new attachment is looked at without delay: the gate waits for the verdict.
-                changed = self.ingest.changed() => if changed.is_err() { return },
+                changed = self.ingest.changed() => if changed.is_err() { return } else { false },
+            };
+            if ticked && Instant::now() < next && !self.somebody_else_acknowledges().await {
+                continue;
             }
             let began = Instant::now();
+            next = began + self.options.interval;
             let look = tokio::select! {
                 () = stop.cancelled() => return,
                 look = self.look(began) => look,
@@ -113,6 +122,22 @@ impl Watcher {
             let closed = |server: &ServerFacts| server.read_only != ReadOnly::Off;
             again = !again && look.mended && look.server.as_ref().is_some_and(closed);
             self.report(look.protection, look.server, began);
+        }
+    }
+
+    /// Between two looks: whether more than one semi-sync replica is attached. Nothing else lets a commit go on without the ring
+    /// from one moment to the next without anybody's changing a setting.
+    async fn somebody_else_acknowledges(&mut self) -> bool {
+        let Some(connection) = &mut self.connection else {
+            return false;
+        };
+        if !self.reports.borrow().protection.is_protected() {
+            return false;
+        }
+        match semi_sync_clients(connection).await {
+            Ok(count) => count > 1,
+            // The look that follows finds out what it is.
+            Err(_) => true,
         }
     }
 

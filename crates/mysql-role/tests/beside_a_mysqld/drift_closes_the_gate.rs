@@ -472,7 +472,9 @@ async fn commits_that_hang_in_mysqld_do_not_hang_the_member() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn somebody_else_who_acknowledges_in_mysqld_is_found() -> Result<()> {
     let server = launch(&[])?;
-    let member = Member::start(&server, requirements());
+    // At once, and not with the next look.
+    let (patience, next_look) = (Duration::from_millis(500), Duration::from_secs(40));
+    let member = Member::start_looking(&server, requirements(), patience, next_look);
     member.ring.set_leadership(Leadership::Serving(TERM));
     member.opens().await?;
     let stranger = Uuid::from_u128(0xbad);
@@ -483,7 +485,10 @@ async fn somebody_else_who_acknowledges_in_mysqld_is_found() -> Result<()> {
     assert!(told.contains(&stranger.to_string()), "{told}");
     member.closes("without the ring").await?;
     drop(stream);
+    member.stop().await?;
     // mysqld notices at its next heartbeat that the stranger is gone.
+    let member = Member::start(&server, requirements());
+    member.ring.set_leadership(Leadership::Serving(TERM));
     member.opens().await?;
     member.stop().await
 }

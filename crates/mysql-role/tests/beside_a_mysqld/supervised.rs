@@ -344,6 +344,20 @@ async fn commits_finish_before_a_mysqld_is_asked_to_stop() -> Result<()> {
     ingest.stop().await
 }
 
+/// A session that does nothing kept mysqld from stopping for ten seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_does_not_wait_for_idle_clients() -> Result<()> {
+    let home = Home::with_data()?;
+    let supervised = Supervised::start(home.options(&[]));
+    supervised.runs().await?;
+    let _idle = home.connect().await?;
+    let log = home.path("log.err");
+    supervised.stop().await?;
+    let told = fs::read_to_string(&log).with_context(|| log.display().to_string())?;
+    ensure!(!told.contains("Forcing close of thread"), "{told}");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_that_does_not_start_is_explained() -> Result<()> {
     let home = Home::new()?;

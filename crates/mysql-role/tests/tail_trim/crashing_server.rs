@@ -15,7 +15,7 @@ use mysql_role::ingest::{Ingest, IngestOptions, IngestState, IngestStatus};
 use mysql_role::role::Readiness;
 use mysql_role::settings::Requirements;
 use mysql_role::supervisor::{ServerCommand, StartGuard};
-use mysql_role::tail_trim::{TailTrim, TailTrimOptions, TrimmedTail};
+use mysql_role::tail_trim::{ProtectionStart, TailTrim, TailTrimOptions, TrimmedTail};
 use tempfile::TempDir;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
@@ -82,6 +82,14 @@ impl CrashingServer {
     /// The guard of its starts.
     pub(crate) fn guard(&self) -> TailTrim<MemoryRing> {
         guard(&self.ring, self.server.data_dir(), self.member_dir.path())
+    }
+
+    /// As a member does before it first opens a server that it found running.
+    pub(crate) async fn is_about_to_be_opened(&self) -> Result<()> {
+        let options = trim_options(self.server.data_dir(), self.member_dir.path());
+        let connect = ConnectOptions::new(Endpoint::unix(self.server.socket()), "root", "");
+        let begun = ProtectionStart::new(options).ensure(&connect).await;
+        begun.map_err(anyhow::Error::msg)
     }
 
     /// Starts behind the guard.
@@ -186,6 +194,10 @@ pub(crate) fn guard(
     data_dir: &Path,
     member_dir: &Path,
 ) -> TailTrim<MemoryRing> {
+    TailTrim::new(Arc::clone(ring), None, trim_options(data_dir, member_dir))
+}
+
+fn trim_options(data_dir: &Path, member_dir: &Path) -> TailTrimOptions {
     let tree = MysqlTree::require();
     let words = tree.words(&tree.mysqld);
     let server = ServerCommand {
@@ -201,13 +213,12 @@ pub(crate) fn guard(
         extra_args: vec!["--log-bin=binlog".to_owned()],
         max_cache_bytes: 1 << 30,
     };
-    let options = TailTrimOptions {
+    TailTrimOptions {
         member_dir: member_dir.to_owned(),
         server,
         max_transaction_bytes: 1 << 30,
         ring_limit: Duration::from_secs(2),
-    };
-    TailTrim::new(Arc::clone(ring), None, options)
+    }
 }
 
 /// Where the events of a file begin, its end last; what is torn is left out.

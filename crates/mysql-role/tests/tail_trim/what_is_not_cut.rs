@@ -86,6 +86,34 @@ async fn what_was_there_before_the_member_is_not_cut() -> Result<()> {
     Ok(())
 }
 
+/// As behind `witness enable-raft`: the server runs when its member first acts on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_behind_the_first_opening_is_cut_and_what_was_before_stays() -> Result<()> {
+    let mut server = CrashingServer::start().await?;
+    server.member_dir = tempfile::tempdir()?;
+    server.server.client().sql(TABLE)?;
+    server.is_about_to_be_opened().await?;
+    let files = server.server.binlog_files()?;
+    server.is_about_to_be_opened().await?;
+    ensure!(
+        server.server.binlog_files()? == files,
+        "once is enough: {files:?}"
+    );
+    server.ring.set_commits_at_once(false);
+    let pending = server
+        .server
+        .client()
+        .start_sql("INSERT INTO d.t VALUES (1)")?;
+    server.transactions_in_file(1).await?;
+    server.crash().await?;
+    drop(pending);
+    server.start_again().await?;
+    let rows = server.server.client().value("SELECT COUNT(*) FROM d.t")?;
+    ensure!(rows == "0", "what waited came back");
+    ensure!(server.trimmed()?.len() == 1);
+    server.equals_the_ring()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_written_after_a_start_by_hand_is_not_cut() -> Result<()> {
     let mut server = CrashingServer::start().await?;

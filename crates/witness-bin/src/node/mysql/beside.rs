@@ -15,7 +15,7 @@ use mysql_role::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, Inge
 use mysql_role::role::{FollowOptions, Readiness, Role, RoleInputs, RoleState, RoleStatus};
 use mysql_role::settings::Requirements;
 use mysql_role::supervisor::{Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus};
-use mysql_role::tail_trim::{TailTrim, TailTrimOptions};
+use mysql_role::tail_trim::{ProtectionStart, TailTrim, TailTrimOptions};
 use mysql_role::watch::{Protection, WatchOptions, WatchReport, Watcher};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -133,6 +133,14 @@ impl Beside {
         let (handing_over, handed_over) = watch::channel(false);
         let ingest = Ingest::new(ring.clone(), options, may_lead.clone());
         let (ingest_status, figures) = (ingest.status(), ingest.figures());
+        // One that the member starts itself was started behind the guard.
+        let protection_start = supervisor
+            .as_ref()
+            .filter(|options| options.external.is_some())
+            .map(|options| {
+                let (member_dir, server) = (config.data_dir.clone(), options.server.clone());
+                ProtectionStart::new(TailTrimOptions::new(member_dir, server))
+            });
         let supervisor = supervisor.map(|options| {
             let trim = TailTrimOptions::new(config.data_dir.clone(), options.server.clone());
             let guard = TailTrim::new(ring.clone(), Some(ingest_status.clone()), trim);
@@ -153,6 +161,7 @@ impl Beside {
             GateOptions {
                 patience: settings.fence_after,
                 events,
+                protection_start,
                 ..GateOptions::new(connect.clone())
             },
             reports.clone(),
