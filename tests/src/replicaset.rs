@@ -76,8 +76,10 @@ impl Replicaset {
             set.ring.start(member)?;
         }
         set.ring.start_with(0, &["--bootstrap"])?;
-        set.primary(Duration::from_secs(90))?;
-        let primary = set.client(0);
+        // Mostly the one that bootstrapped the ring. On a machine that is held up another one may lead by now, and what an
+        // administrator writes to a replica is errant.
+        let primary = set.primary(Duration::from_secs(90))?;
+        let primary = set.client(primary);
         primary.sql(&format!(
             "CREATE USER {CLIENT} IDENTIFIED BY '{CLIENT_PASSWORD}'; GRANT ALL ON *.* TO {CLIENT}; \
              REVOKE SUPER, CONNECTION_ADMIN ON *.* FROM {CLIENT}; {MAKE_ROWS}"
