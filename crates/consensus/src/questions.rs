@@ -37,6 +37,8 @@ pub enum Question {
     },
     /// To the leader: up to where is the log committed?
     Committed,
+    /// From the leader to a voter: how many bytes of transactions fit on the disk of your log?
+    Room,
 }
 
 /// The answer to a [`Question`]; each has its own.
@@ -59,6 +61,13 @@ pub enum Answer {
     Committed {
         /// None before the first entry.
         up_to: Option<OpId>,
+    },
+    /// What fits on the disk of the log.
+    Room {
+        /// In bytes, without the reserve; none where the log cannot say.
+        transactions: Option<u64>,
+        /// The last entry of the log, durable or not.
+        end: Option<OpId>,
     },
 }
 

@@ -21,6 +21,7 @@ use crate::mover::{self, MembershipStep, MoveError};
 use crate::quorum::{RingRules, VoterSets};
 use crate::region_watermarks::{PurgeFloor, purge_floor};
 use crate::reign::Reign;
+use crate::rooms::Rooms;
 use crate::standing::RingView;
 use crate::watermark::CommitMark;
 
@@ -52,6 +53,7 @@ pub(crate) struct Seat {
     /// Wakes the observer when a transfer starts.
     pub(crate) transfer_started: Notify,
     pub(crate) writer: WriterSlot,
+    pub(crate) rooms: Rooms,
 }
 
 impl Seat {
@@ -79,6 +81,7 @@ impl Seat {
             started_transfer: Mutex::new(None),
             transfer_started: Notify::new(),
             writer: WriterSlot::default(),
+            rooms: Rooms::default(),
         }
     }
 
