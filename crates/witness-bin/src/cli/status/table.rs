@@ -162,6 +162,7 @@ fn notes(member: &MemberReport) -> Vec<String> {
         };
         notes.push(format!("{how}: {why}"));
     }
+    notes.extend(view.log.unreadable.iter().cloned());
     if view.log.disk_alarm && view.log.disk_left_bytes < NO_ROOM {
         notes.push(
             "its disk budget is used up, so that transactions are refused or wait until there is room: purge old files \
