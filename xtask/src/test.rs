@@ -155,6 +155,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         ("broken barrier", Some("narrow-without-the-barrier")),
         ("broken majority", Some("commit-on-a-minority")),
         ("broken disk", Some("acknowledge-before-the-disk")),
+        ("broken recovery", Some("trust-a-cut-tail")),
         ("broken proxy", Some("proxy-ignores-the-term")),
     ] {
         let action = Action::Simulate { mutation };

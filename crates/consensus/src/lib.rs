@@ -10,6 +10,8 @@ mod bootstrap;
 mod canvass;
 mod contacts;
 mod contradiction;
+mod doubted_tail;
+mod election_gate;
 mod engine;
 mod explain;
 mod fault;
@@ -50,6 +52,7 @@ mod watermark;
 
 pub use admission::{AdmissionRefusal, Envelope, Party, admit};
 pub use bootstrap::{FoundingPlan, FoundingRefusal, Introduction, plan_founding};
+pub use doubted_tail::LogEnd;
 pub use explain::{Explanation, Prospects, explain};
 pub use fault::Fault;
 pub use handover::Writer;

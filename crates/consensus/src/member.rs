@@ -24,6 +24,8 @@ pub use founding::BootstrapError;
 pub use purging::PurgeError;
 
 use crate::contacts::{Contacts, Noted};
+use crate::doubted_tail;
+use crate::election_gate::ElectionGate;
 use crate::engine::{self, Engine};
 use crate::explain::explain;
 use crate::fault::Fault;
@@ -56,7 +58,7 @@ struct Running {
     primacy: watch::Receiver<Leadership>,
     steward: watch::Receiver<Option<StewardState>>,
     fault: watch::Receiver<Option<Fault>>,
-    tasks: [AbortHandle; 3],
+    tasks: [AbortHandle; 4],
 }
 
 /// Why a member could not be started.
@@ -89,7 +91,8 @@ impl Member {
         N: RaftNetworkFactory<TypeConfig>,
         N::Network: NetSnapshot<TypeConfig, SnapshotData = OfferedStart>,
     {
-        let engine_config = config.engine()?;
+        let gate = ElectionGate::new(starts.doubted_tail().as_ref());
+        let engine_config = config.engine(gate.may_campaign())?;
         let mark = CommitMark::new(floor.last_applied.map(OpId::from));
         let purge_goal = PurgeGoal::default();
         let state_machine =
@@ -101,7 +104,7 @@ impl Member {
             .map_err(Fault::from)?;
 
         let rules = config.rules.clone();
-        let seat = Seat::new(raft, config.id, config.timers, rules, mark, contacts);
+        let seat = Seat::new(raft, config.id, config.timers, rules, mark, contacts, gate);
         let seat = Arc::new(seat);
         let (publish_leadership, leadership) =
             watch::channel(Leadership::Follower { leader: None });
@@ -120,6 +123,8 @@ impl Member {
             leadership.clone(),
             publish_steward,
         ));
+        let settling = doubted_tail::settle(seat.clone(), calls.clone(), starts.clone());
+        let settling = tokio::spawn(settling);
         Ok(Self(Arc::new(Running {
             proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
             config,
@@ -135,6 +140,7 @@ impl Member {
                 observer.abort_handle(),
                 supervisor.abort_handle(),
                 stewarding.abort_handle(),
+                settling.abort_handle(),
             ],
         })))
     }
@@ -267,14 +273,22 @@ impl Member {
                 .map(QuorumHealth::to_string),
             quorum,
             proposals_bytes: u64::from(config.bounds.proposals_bytes).saturating_sub(available),
+            stays_out_of_elections: self.stays_out_of_elections(),
             steward: self.0.steward.borrow().clone(),
             fault: self.0.fault.borrow().clone(),
         }
     }
 
-    /// Whether this member may campaign by itself. It votes and can be given the leadership either way.
+    /// Whether this member may campaign by itself. It votes and can be given the leadership either way. It never campaigns
+    /// while the end of its log is in doubt, whatever is said here.
     pub fn set_campaigning(&self, allowed: bool) {
-        self.raft().runtime_config().elect(allowed);
+        self.0.seat.gate.set_campaigning(allowed);
+        self.0.seat.apply_campaigning();
+    }
+
+    /// Why this member takes part in no election at the moment, in words.
+    pub fn stays_out_of_elections(&self) -> Option<String> {
+        self.0.seat.gate.stays_out().map(|why| why.to_string())
     }
 
     /// The receiving end, for the transport's server.

@@ -49,8 +49,8 @@ impl MemberConfig {
         self.bounds.validate()
     }
 
-    /// The engine's configuration for this member.
-    pub(crate) fn engine(&self) -> Result<Arc<openraft::Config>, ConfigError> {
+    /// The engine's configuration for this member; whether it may campaign from its first moment on.
+    pub(crate) fn engine(&self, campaigns: bool) -> Result<Arc<openraft::Config>, ConfigError> {
         self.validate()?;
         let config = openraft::Config {
             cluster_name: self.ring.to_string(),
@@ -65,6 +65,10 @@ impl MemberConfig {
             max_in_snapshot_log_to_keep: u64::MAX,
             install_snapshot_timeout: millis(INSTALL_DEADLINE),
             enable_pre_vote: Some(true),
+            enable_elect: campaigns,
+            // A member may have lost the end of its log to a disk, and then gets it again from the leader that remembers its
+            // acknowledgement. What makes that safe is that such a member elects nobody meanwhile (`doubted_tail`).
+            allow_log_reversion: Some(true),
             // A restarted leader has to be elected again before it may say that it leads.
             enable_leader_restore: Some(false),
             backoff: RECONNECT_DELAYS.to_owned(),
@@ -263,11 +267,12 @@ mod tests {
     #[test]
     fn defaults_are_valid_for_both_kinds() {
         for kind in [MemberKind::Witness, MemberKind::Database] {
-            let engine = MemberConfig { kind, ..config() }.engine().unwrap();
+            let engine = MemberConfig { kind, ..config() }.engine(true).unwrap();
             assert_eq!(engine.heartbeat_interval, 500);
             assert_eq!(engine.election_timeout_max, 750);
             assert_eq!(engine.enable_pre_vote, Some(true));
             assert_eq!(engine.enable_leader_restore, Some(false));
+            assert_eq!(engine.allow_log_reversion, Some(true));
         }
     }
 
@@ -294,7 +299,7 @@ mod tests {
                     kind,
                     ..config()
                 }
-                .engine()
+                .engine(true)
                 .unwrap();
             }
         }

@@ -9,6 +9,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
 use crate::contacts::Contacts;
+use crate::election_gate::ElectionGate;
 use crate::engine::{self, Engine, RoleSnapshot};
 use crate::fault::Fault;
 use crate::handover::WriterSlot;
@@ -41,6 +42,8 @@ pub(crate) struct Seat {
     pub(crate) mark: CommitMark,
     contacts: Contacts,
     pub(crate) heard: LastHeard,
+    /// Whether this member may take part in elections.
+    pub(crate) gate: ElectionGate,
     /// Why this member stopped its engine itself.
     pub(crate) failed: OnceLock<Fault>,
     pub(crate) reign: Reign,
@@ -60,6 +63,7 @@ impl Seat {
         rules: RingRules,
         mark: CommitMark,
         contacts: Contacts,
+        gate: ElectionGate,
     ) -> Self {
         Self {
             raft,
@@ -69,6 +73,7 @@ impl Seat {
             rules,
             mark,
             heard: LastHeard::never(),
+            gate,
             reign: Reign::default(),
             course: AsyncMutex::new(()),
             failed: OnceLock::new(),
@@ -85,6 +90,11 @@ impl Seat {
         let silent = !self.heard.within(self.timers.lease * 2);
         role.leader = role.leader.filter(|&leader| leader == self.id || !silent);
         role
+    }
+
+    /// Has the engine campaign by itself where it may.
+    pub(crate) fn apply_campaigning(&self) {
+        self.raft.runtime_config().elect(self.gate.may_campaign());
     }
 
     /// The leadership at this moment.
