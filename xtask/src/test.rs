@@ -156,6 +156,9 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         ("broken majority", Some("commit-on-a-minority")),
         ("broken disk", Some("acknowledge-before-the-disk")),
         ("broken recovery", Some("trust-a-cut-tail")),
+        ("broken flush", Some("answer-before-the-flush")),
+        ("broken hard state", Some("skip-the-metadata-sync")),
+        ("broken vote", Some("vote-without-the-log-check")),
         ("broken proxy", Some("proxy-ignores-the-term")),
     ] {
         let action = Action::Simulate { mutation };
