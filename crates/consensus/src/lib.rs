@@ -7,6 +7,7 @@
 
 mod admission;
 mod bootstrap;
+mod candidacy;
 mod canvass;
 mod contacts;
 mod contradiction;
@@ -50,6 +51,7 @@ mod watermark;
 
 pub use admission::{AdmissionRefusal, Envelope, Party, admit};
 pub use bootstrap::{FoundingPlan, FoundingRefusal, Introduction, plan_founding};
+pub use candidacy::{Database, DatabaseState, SOON_THERE};
 pub use explain::{Explanation, Prospects, explain};
 pub use fault::Fault;
 pub use handover::Writer;

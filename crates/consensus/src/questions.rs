@@ -8,6 +8,7 @@ use raft_types::{MemberId, MemberRecord, OpId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::candidacy::DatabaseState;
 use crate::leadership::Term;
 use crate::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 use crate::region_watermarks::PurgeFloor;
@@ -37,6 +38,11 @@ pub enum Question {
     },
     /// To the leader: up to where is the log committed?
     Committed,
+    /// To a database member, from a leader that is to give the leadership away: what would a promotion cost?
+    Database {
+        /// The version of the mysqld beside the leader, which is the primary, if it has one.
+        primary: Option<String>,
+    },
 }
 
 /// The answer to a [`Question`]; each has its own.
@@ -60,6 +66,8 @@ pub enum Answer {
         /// None before the first entry.
         up_to: Option<OpId>,
     },
+    /// What a promotion would cost.
+    Database(DatabaseState),
 }
 
 /// Asks other members. The transport implements it.

@@ -8,6 +8,7 @@ use raft_types::{MemberId, OpId};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
+use crate::candidacy::DatabaseSlot;
 use crate::contacts::Contacts;
 use crate::engine::{self, Engine, RoleSnapshot};
 use crate::fault::Fault;
@@ -50,6 +51,7 @@ pub(crate) struct Seat {
     /// Wakes the observer when a transfer starts.
     pub(crate) transfer_started: Notify,
     pub(crate) writer: WriterSlot,
+    pub(crate) database: DatabaseSlot,
 }
 
 impl Seat {
@@ -75,6 +77,7 @@ impl Seat {
             started_transfer: Mutex::new(None),
             transfer_started: Notify::new(),
             writer: WriterSlot::default(),
+            database: DatabaseSlot::default(),
         }
     }
 
