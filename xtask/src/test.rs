@@ -316,6 +316,7 @@ mod tests {
                 "broken majority",
                 "broken disk",
                 "broken proxy",
+                "broken bytes",
                 "nemesis",
                 "documentation"
             ]
