@@ -7,6 +7,18 @@ use raft_types::{MemberId, OpId, Vote};
 
 use crate::seen::{Content, Seen, VoterSets};
 
+/// What was done to a member's disk on purpose, since its log was opened last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Damage {
+    /// Nothing.
+    #[default]
+    None,
+    /// A bit of the log's very end was turned around, where a write may have been torn: it may be cut off.
+    Tail,
+    /// A bit of an older part was turned around: the log must be refused.
+    Closed,
+}
+
 /// One thing that happened.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
@@ -38,15 +50,15 @@ pub(crate) enum Event {
         floor: Option<OpId>,
         entries: Vec<Seen>,
         vote: Option<Vote>,
-        /// A bit of its disk was turned around before.
-        damaged: bool,
+        /// What was done to its disk before.
+        damage: Damage,
     },
     /// A member could not open its log.
     RefusedToOpen {
         member: MemberId,
         why: String,
-        /// Its disk was damaged on purpose.
-        damaged: bool,
+        /// What was done to its disk before.
+        damage: Damage,
     },
     /// A member's engine stopped by itself.
     EngineStopped {

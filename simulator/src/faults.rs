@@ -7,11 +7,12 @@
 //! that are stopped and go on; clocks that run up to 3 % too fast or too slow; messages that are late, lost, doubled and
 //! overtaken; links that are cut in one or both directions.
 //!
-//! Within it, for a minority: disks that rot. The member must refuse to start, and counts as lost from then on.
+//! Within it, for a minority: disks that rot. In an old part of the log the member must refuse to start, and counts as lost
+//! from then on. At the log's very end, in what may be the torn end of a write, nothing on the disk tells the two apart: the
+//! member may cut it off, although it was acknowledged, and must then not help to lose it.
 //!
 //! Outside, and not played: a disk that lies about syncing and then loses power, on a member that votes. In a quorum of two
-//! of three it may have held the only other copy; no consensus survives that. Bits that rot behind the durable mark, in
-//! what may be the torn end of a write: nothing on the disk tells the two apart. Clocks that stand still while a process
+//! of three it may have held the only other copy; no consensus survives that. Clocks that stand still while a process
 //! runs.
 
 mod proxies;
@@ -91,6 +92,14 @@ pub(crate) enum Fault {
         member: MemberId,
         place: u64,
     },
+    /// Others do not hear from the ring for a while; then a bit of the end of this member's log is turned around, in what it
+    /// has acknowledged last, and the leader dies for longer than the member.
+    RotTail {
+        member: MemberId,
+        place: u64,
+        after: Duration,
+        down: Duration,
+    },
     /// A voter campaigns, or is given the leadership, although nobody is missing.
     Campaign {
         member: MemberId,
@@ -130,6 +139,8 @@ pub(crate) enum Stress {
     Leaders,
     /// The quorum moves between regions that lose sight of each other.
     Moves,
+    /// Power cuts, slow disks, and one that rots at its end.
+    Disks,
 }
 
 /// How much goes wrong in this run.
@@ -145,7 +156,8 @@ pub(crate) struct Intensity {
 impl Intensity {
     pub(crate) fn choose(dice: &mut Rng) -> Self {
         let stress = match dice.u32(0..10) {
-            0..=4 => Stress::Everything,
+            0..=3 => Stress::Everything,
+            4 => Stress::Disks,
             5..=6 => Stress::Leaders,
             _ => Stress::Moves,
         };
@@ -155,7 +167,9 @@ impl Intensity {
     /// A move of the quorum takes a while: it would never come about if everything broke all the time.
     pub(crate) fn of(stress: Stress, dice: &mut Rng) -> Self {
         let (pauses, longest): ([u64; 3], [u64; 3]) = match stress {
-            Stress::Everything | Stress::Leaders => ([60, 200, 700], [300, 1000, 3000]),
+            Stress::Everything | Stress::Leaders | Stress::Disks => {
+                ([60, 200, 700], [300, 1000, 3000])
+            }
             Stress::Moves => ([300, 700, 1500], [300, 1000, 2500]),
         };
         Self {
@@ -177,6 +191,8 @@ pub(crate) struct View {
     pub(crate) primaries: Vec<MemberId>,
     /// Members whose disk may rot without the ring losing its majorities.
     pub(crate) may_rot: Vec<MemberId>,
+    /// Members the end of whose log may rot, likewise.
+    pub(crate) may_rot_tail: Vec<MemberId>,
     /// Members that can be added.
     pub(crate) spares: Vec<MemberId>,
     /// Members that may be removed without leaving the ring without a primary.
@@ -207,6 +223,7 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
             dice,
             &[0, 10, 25, 35, 36, 36, 65, 82, 82, 95, 95, 100, 100, 100],
         ),
+        Stress::Disks => *pick(dice, &[0, 0, 0, 0, 25, 35, 65, 65, 65, 81, 81, 100]),
         // Mostly promotions.
         Stress::Moves => *pick(
             dice,
@@ -270,9 +287,15 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
             after_calls: dice.u64(1..20),
             fault: *pick(dice, &[CallFault::Io, CallFault::NoSpace]),
         },
-        80..=81 => Fault::Rot {
+        80 => Fault::Rot {
             member: *pick_some(dice, &view.may_rot)?,
             place: dice.u64(..),
+        },
+        81 => Fault::RotTail {
+            member: *pick_some(dice, &view.may_rot_tail)?,
+            place: dice.u64(..),
+            after: Duration::from_millis(dice.u64(20..400)),
+            down: Duration::from_millis(dice.u64(500..3_000)),
         },
         82..=84 => Fault::Transfer {
             to: *pick(dice, &view.members),
@@ -317,7 +340,7 @@ pub(crate) fn ambush(
         });
     }
     let chance = match intensity.stress {
-        Stress::Everything => 20,
+        Stress::Everything | Stress::Disks => 20,
         Stress::Leaders => 8,
         Stress::Moves => 3,
     };

@@ -18,6 +18,8 @@ pub(crate) enum Mutation {
     BelieveReportsOfAnotherVote,
     /// Entries are acknowledged before the disk has them.
     AcknowledgeBeforeTheDisk,
+    /// A member that cut bytes off its log which it may have acknowledged votes and campaigns at once.
+    TrustACutTail,
     /// A proxy puts back what its log has at the index, whatever term it is of.
     ProxyIgnoresTheTerm,
     /// A member writes a membership that it gets in its own words, in place of the bytes that were proposed.
@@ -30,6 +32,7 @@ impl Mutation {
         match self {
             Self::NarrowWithoutTheBarrier => Some(Stress::Moves),
             Self::ProxyIgnoresTheTerm => Some(Stress::Leaders),
+            Self::TrustACutTail => Some(Stress::Disks),
             _ => None,
         }
     }

@@ -155,6 +155,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         ("broken barrier", Some("narrow-without-the-barrier")),
         ("broken majority", Some("commit-on-a-minority")),
         ("broken disk", Some("acknowledge-before-the-disk")),
+        ("broken recovery", Some("trust-a-cut-tail")),
         ("broken proxy", Some("proxy-ignores-the-term")),
         ("broken bytes", Some("reword-memberships")),
     ] {
@@ -315,6 +316,7 @@ mod tests {
                 "broken barrier",
                 "broken majority",
                 "broken disk",
+                "broken recovery",
                 "broken proxy",
                 "broken bytes",
                 "nemesis",

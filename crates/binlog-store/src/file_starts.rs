@@ -3,7 +3,7 @@
 
 use std::io;
 
-use raft_types::{FileStart, FileStartAnswer, FileStarts, OpId};
+use raft_types::{DoubtedTail, FileStart, FileStartAnswer, FileStarts, OpId};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
@@ -85,6 +85,21 @@ impl LogHandle {
 }
 
 impl FileStarts for LogHandle {
+    fn doubted_tail(&self) -> Option<DoubtedTail> {
+        self.shared.view.lock().doubt
+    }
+
+    fn settle_tail(&self, from: OpId) -> FileStartAnswer<'_, bool> {
+        Box::pin(async move {
+            let (done, answer) = oneshot::channel();
+            self.shared
+                .submit(Command::SettleTail { from, done })
+                .map_err(|refused| refused.1)?;
+            let closed = || self.failure().unwrap_or(StoreError::Closed);
+            Ok(answer.await.unwrap_or_else(|_| Err(closed()))?)
+        })
+    }
+
     fn first_start(&self, from: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>> {
         Box::pin(self.find_start(from))
     }

@@ -1,11 +1,11 @@
 //! The typed records of the hard state: which ring's log this is, the vote, the committed op id, the
-//! purge floor, the durable mark, and the note that the log begins anew. Each value is a version byte, a CRC32C, and JSON.
+//! purge floor, the durable mark, that bytes were cut off which may have been acknowledged, and the note that the log begins anew. Each value is a version byte, a CRC32C, and JSON.
 
 use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use raft_types::{Membership, MembershipPayload, OpId, RingId, Vote};
+use raft_types::{DoubtedTail, Membership, MembershipPayload, OpId, RingId, Vote};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,7 @@ const COMMITTED: &str = "committed";
 const FLOOR: &str = "purge-floor";
 const DURABLE: &str = "durable-mark";
 const START: &str = "new-start";
+const DOUBT: &str = "doubted-tail";
 
 /// How far the log had come into being.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +106,8 @@ pub(crate) struct SavedState {
     pub(crate) durable: Option<DurableMark>,
     /// The header of the file with which the log is about to begin anew.
     pub(crate) start: Option<Bytes>,
+    /// Bytes were cut off that may have been acknowledged, and that is not settled yet.
+    pub(crate) doubt: Option<DoubtedTail>,
 }
 
 /// The records in a [`MetaStore`]. A `put` is durable after the next [`HardState::flush`].
@@ -126,6 +129,7 @@ impl HardState {
             floor: self.get(FLOOR)?,
             durable: self.get(DURABLE)?,
             start: self.get(START)?,
+            doubt: self.get(DOUBT)?,
         })
     }
 
@@ -162,6 +166,14 @@ impl HardState {
         match header {
             Some(header) => self.put(START, header),
             None => self.meta.remove(START),
+        }
+    }
+
+    /// Notes that bytes were cut off which may have been acknowledged, or that this is settled.
+    pub(crate) fn put_doubt(&self, doubt: Option<&DoubtedTail>) -> io::Result<()> {
+        match doubt {
+            Some(doubt) => self.put(DOUBT, doubt),
+            None => self.meta.remove(DOUBT),
         }
     }
 

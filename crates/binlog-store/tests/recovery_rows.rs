@@ -6,8 +6,11 @@ mod workload;
 
 use std::path::PathBuf;
 
-use binlog_store::{INDEX_CASES, OpenError, RECOVERY_CASES, RecoveryReport};
-use raft_types::OpId;
+use binlog_store::{
+    Durability, INDEX_CASES, OpenError, RECOVERY_CASES, RecoveryReport, StoreOptions,
+};
+use futures::executor::block_on;
+use raft_types::{DoubtedTail, FileStarts, OpId};
 use testkit::disk::{FaultyDisk, Survival};
 use testkit::log_entries::{blank, membership, rotate, transaction};
 use workload::{
@@ -372,15 +375,47 @@ rows! { TESTED:
         }
     }
 
+    tail_that_ends_in_zeros, "tail that ends in zeros" => {
+        // Complete in length, but with zeros for its second half, or less, or more.
+        for zeros_from in [1, 30, 63, 64, 200] {
+            let half_zero = torn(|mut entry| {
+                entry[zeros_from..].fill(0);
+                entry
+            });
+            let report = opens(&half_zero, &["tail that ends in zeros"], "index agrees");
+            assert!(report.cut.is_some_and(|cut| !cut.doubted));
+        }
+    }
+
+    garbage_behind_a_first_header, "garbage behind a first file's header" => {
+        // Nothing was ever acknowledged by a log that is only being made.
+        let whole = FaultyDisk::new();
+        open(&whole).unwrap();
+        let disk = creating();
+        let header = whole.contents(&file(1)).unwrap();
+        disk.set_contents(&file(1), [header, vec![0xff; 50]].concat());
+        let report = opens_with(
+            &disk,
+            &["garbage behind a first file's header"],
+            "index missing",
+            "0 entries -..=-",
+        );
+        assert!(report.cut.is_some_and(|cut| !cut.doubted) && !report.doubted);
+    }
+
     garbage_tail, "garbage tail" => {
-        opens(&torn(|_| vec![0xff; 50]), &["garbage tail"], "index agrees");
-        // Complete in length, but with zeros for its second half.
-        let half_zero = torn(|mut entry| {
-            let half = entry.len() / 2;
-            entry[half..].fill(0);
-            entry
-        });
-        opens(&half_zero, &["garbage tail"], "index agrees");
+        let report = opens(&torn(|_| vec![0xff; 50]), &["garbage tail"], "index agrees");
+        assert!(report.cut.is_some_and(|cut| cut.doubted));
+        // Any byte of an entry that is there in its whole length: it may have been acknowledged. Where the size in a
+        // header rots, the end position beside it tells that the file does not end too early.
+        for at in [0, 9, 10, 12, 30, 62, 63, 72, 73, 74, 100, 350] {
+            let rotten = torn(|mut entry| {
+                entry[at] ^= 0x40;
+                entry
+            });
+            let report = opens(&rotten, &["garbage tail"], "index agrees");
+            assert!(report.cut.is_some_and(|cut| cut.doubted), "{at}");
+        }
     }
 
     rotated_next_file_missing, "rotated, next file missing" => {
@@ -475,6 +510,113 @@ fn every_row_has_a_test() {
     assert_eq!(TESTED, names);
     let names: Vec<&str> = INDEX_CASES.iter().map(|case| case.name).collect();
     assert_eq!(INDEX_TESTED, names);
+}
+
+/// Whether a log that is opened now is in doubt about its end.
+fn is_in_doubt(disk: &FaultyDisk) -> Option<DoubtedTail> {
+    open(disk).unwrap().0.handle().doubted_tail()
+}
+
+#[test]
+fn an_acknowledged_tail_that_rotted_is_remembered_until_it_is_settled() {
+    // 1.7 was acknowledged, the durable mark trails, and a bit of it rots.
+    let disk = torn(|mut entry| {
+        let last = entry.len() - 1;
+        entry[last] ^= 1;
+        entry
+    });
+    let (mut store, report) = open(&disk).unwrap();
+    assert!(report.doubted && report.cut.is_some_and(|cut| cut.doubted));
+    let handle = store.handle();
+    let doubt = DoubtedTail { term: 1 };
+    assert_eq!(handle.doubted_tail(), Some(doubt));
+    let settle = |from| block_on(FileStarts::settle_tail(&handle, from)).unwrap();
+    assert!(!settle(doubt.settled_from()));
+    // Over starts, whatever they find.
+    drop(store);
+    disk.power_cycle(Survival::Nothing);
+    assert_eq!(is_in_doubt(&disk), Some(doubt));
+    disk.power_cycle(Survival::Nothing);
+    store = open(&disk).unwrap().0;
+    let handle = store.handle();
+    let settle = |from| block_on(FileStarts::settle_tail(&handle, from)).unwrap();
+    // The leader's log ended at 1.7 when it was asked: it has to be here durably.
+    assert!(!settle(id(1, 7)));
+    append(&mut store, vec![transaction(id(1, 7), 400)]).unwrap();
+    assert!(settle(id(1, 7)));
+    assert_eq!(handle.doubted_tail(), None);
+    assert!(settle(id(9, 9)), "nothing is in doubt any more");
+    drop(store);
+    disk.power_cycle(Survival::Nothing);
+    assert_eq!(is_in_doubt(&disk), None);
+}
+
+#[test]
+fn a_doubt_is_there_before_anything_is_cut_whenever_the_power_goes() {
+    let rotten = torn(|mut entry| {
+        entry[100] ^= 1;
+        entry
+    });
+    let calls = {
+        let disk = rotten.fork();
+        open(&disk).unwrap();
+        disk.calls()
+    };
+    let length = rotten.contents(&file(2)).unwrap().len();
+    for last in rotten.calls() + 1..=calls {
+        for survival in [
+            Survival::Nothing,
+            Survival::Everything,
+            Survival::Seeded(last),
+        ] {
+            let disk = rotten.fork();
+            disk.cut_power_after(last);
+            open(&disk).map(|_| ()).ok();
+            disk.power_cycle(survival);
+            // Either it is all there still, and found again, or the note is there.
+            let cut = disk.contents(&file(2)).unwrap().len() < length;
+            let (store, report) = open(&disk).unwrap();
+            assert!(
+                report.doubted,
+                "call {last}, {survival:?}, cut before: {cut}"
+            );
+            assert_eq!(summary(&read_all(&store).unwrap()), "7 entries 0.0..=1.6");
+        }
+    }
+}
+
+#[test]
+fn entries_that_rot_together_with_the_header_before_them_leave_a_doubt() {
+    // One bad sector holds the header of the last file and its first entry.
+    let disk = before_the_second_file();
+    let mut contents = {
+        let longer = disk.fork();
+        let (mut store, _) = open(&longer).unwrap();
+        append(&mut store, vec![transaction(id(1, 5), 300)]).unwrap();
+        longer.contents(&file(2)).unwrap()
+    };
+    contents[40] ^= 1;
+    let last = contents.len() - 1;
+    contents[last] ^= 1;
+    disk.set_contents(&file(2), contents);
+    let report = opens_with(
+        &disk,
+        &["rotated, next file half made"],
+        "file not in index",
+        "5 entries 0.0..=1.4",
+    );
+    assert!(report.doubted && report.cut.is_some_and(|cut| cut.doubted));
+}
+
+#[test]
+fn without_syncing_every_cut_leaves_a_doubt() {
+    let disk = torn(|entry| entry[..40].to_vec());
+    let options = StoreOptions {
+        durability: Durability::Os,
+        ..workload::options()
+    };
+    let (_, report) = workload::open_with(&disk, options).unwrap();
+    assert!(report.doubted);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! When a member takes part in elections. Two things keep it from them: whoever looks after the member may not want it to campaign for
+//! When a member takes part in elections. Three things keep it from them: the end of its log may be in doubt (`election_gate`), whoever looks after the member may not want it to campaign for
 //! a while, and a member that was just started may have granted a lease that it does not remember.
 //!
 //! # The forgotten lease
@@ -21,6 +21,7 @@ use std::time::Duration;
 use raft_types::{MemberId, MemberKind};
 use tokio::time::Instant;
 
+use crate::election_gate::ElectionGate;
 use crate::engine::{Engine, RoleSnapshot};
 use crate::member_config::Timers;
 
@@ -29,6 +30,8 @@ use crate::member_config::Timers;
 pub(crate) struct Campaigning {
     /// Until when a lease may be in force that was granted before the start.
     promised_until: Option<Instant>,
+    /// Whether the end of the log is in doubt, and for whom to vote then.
+    pub(crate) gate: ElectionGate,
     state: Mutex<State>,
 }
 
@@ -42,9 +45,10 @@ struct State {
 
 impl Campaigning {
     /// Of a member that was started at `begun`; `is_new` when it has no log and never voted.
-    pub(crate) fn new(begun: Instant, lease: Duration, is_new: bool) -> Self {
+    pub(crate) fn new(begun: Instant, lease: Duration, is_new: bool, gate: ElectionGate) -> Self {
         Self {
             promised_until: (!is_new).then(|| begun + lease),
+            gate,
             state: Mutex::new(State {
                 allowed: true,
                 awake: is_new,
@@ -69,7 +73,13 @@ impl Campaigning {
     pub(crate) fn allow(&self, raft: &Engine, allowed: bool) {
         let mut state = self.lock();
         state.allowed = allowed;
-        state.tell(raft);
+        self.tell(&state, raft);
+    }
+
+    /// The end of the log is not in doubt any more.
+    pub(crate) fn settle(&self, raft: &Engine) {
+        self.gate.settled();
+        self.tell(&self.lock(), raft);
     }
 
     /// Waits for the member's first turn to campaign, and lets it, if nobody has forbidden it.
@@ -80,18 +90,18 @@ impl Campaigning {
         }
         let mut state = self.lock();
         state.awake = true;
-        state.tell(raft);
+        self.tell(&state, raft);
+    }
+
+    fn tell(&self, state: &State, raft: &Engine) {
+        let settled = self.gate.stays_out().is_none();
+        let may = state.allowed && state.awake && settled;
+        raft.runtime_config().elect(may);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Each change is one assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn tell(&self, raft: &Engine) {
-        raft.runtime_config().elect(self.allowed && self.awake);
     }
 }
 
@@ -167,10 +177,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_new_member_has_promised_nothing_and_another_one_for_a_lease() {
         let (begun, lease) = (Instant::now(), Duration::from_millis(750));
-        let fresh = Campaigning::new(begun, lease, true);
+        let fresh = Campaigning::new(begun, lease, true, ElectionGate::new(None));
         fresh.promise_is_over().await;
         assert_eq!(begun.elapsed(), Duration::ZERO);
-        let old = Campaigning::new(begun, lease, false);
+        let old = Campaigning::new(begun, lease, false, ElectionGate::new(None));
         assert!(old.may_have_promised() && !fresh.may_have_promised());
         old.promise_is_over().await;
         assert!(begun.elapsed() >= lease && begun.elapsed() < lease * 2);

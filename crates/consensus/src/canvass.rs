@@ -13,6 +13,7 @@ use crate::mock_election::{
     Judgement, MockElection, MockElectionCall, MockVote, MockVoteCall, Voter, judge,
 };
 use crate::questions::{Answer, CallError, MemberCalls, Question};
+use crate::seat::Seat;
 
 impl Voter {
     fn of(raft: &Engine) -> Self {
@@ -27,10 +28,18 @@ impl Voter {
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Answers a mock vote; waits for entries that are on their way.
-pub(crate) async fn vote(raft: &Engine, own: MemberId, call: &MockVoteCall) -> MockVote {
+pub(crate) async fn vote(seat: &Seat, call: &MockVoteCall) -> MockVote {
+    let (raft, own) = (&seat.raft, seat.id);
     let until = Instant::now() + Duration::from_millis(call.patience_ms);
     loop {
         let voter = Voter::of(raft);
+        if let Some(why) = seat.campaigning.gate.stays_out() {
+            return MockVote {
+                voter: own,
+                log_end: voter.log_end,
+                refusal: Some(why.to_string()),
+            };
+        }
         let judgement = judge(voter, call);
         let on_their_way = matches!(judgement, Err(Judgement::Lags { .. }));
         if on_their_way && Instant::now() < until {
@@ -47,11 +56,11 @@ pub(crate) async fn vote(raft: &Engine, own: MemberId, call: &MockVoteCall) -> M
 
 /// Holds a mock election for this member.
 pub(crate) async fn hold(
-    raft: &Engine,
-    own: MemberId,
+    seat: &Seat,
     calls: &Arc<dyn MemberCalls>,
     call: MockElectionCall,
 ) -> Result<MockElection, CallError> {
+    let (raft, own) = (&seat.raft, seat.id);
     let role = engine::role(raft);
     let records: BTreeMap<MemberId, MemberRecord> = role
         .membership
@@ -78,7 +87,7 @@ pub(crate) async fn hold(
         };
         async move {
             if voter == own {
-                return vote(raft, own, &question).await;
+                return vote(seat, &question).await;
             }
             let Some(record) = records.get(&voter) else {
                 return refused(voter, format!("member {own} does not know it yet"));

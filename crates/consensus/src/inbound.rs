@@ -8,13 +8,15 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt, pin_mut};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendError,
-    StreamAppendResult, TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+    StreamAppendResult, TransferLeaderError, TransferLeaderRequest, TransferLeaderResponse,
+    VoteRequest, VoteResponse,
 };
 use raft_types::{FileStart, FileStarts, LogId, MemberId, MemberRecord, OpId, TypeConfig, Vote};
 use thiserror::Error;
 
 use crate::canvass;
 use crate::contradiction::refuse_contradiction;
+use crate::doubted_tail;
 use crate::engine;
 use crate::fault::Fault;
 use crate::leadership::Term;
@@ -201,7 +203,8 @@ impl Inbound {
         Ok(response)
     }
 
-    /// Votes; not before the end of a lease that this member may have granted before its start. See `campaigning`.
+    /// Votes, if this member may; not before the end of a lease that this member may have granted before its start. See
+    /// `campaigning` and `election_gate`.
     ///
     /// # Errors
     /// The engine has stopped.
@@ -211,6 +214,9 @@ impl Inbound {
     ) -> Result<VoteResponse<TypeConfig>, Fault> {
         if !request.leadership_transfer {
             self.seat.campaigning.promise_is_over().await;
+        }
+        if let Some(refusal) = self.withheld(&request).await? {
+            return Ok(refusal);
         }
         self.seat.raft.vote(request).await.map_err(raft_fault)
     }
@@ -224,7 +230,26 @@ impl Inbound {
         request: VoteRequest<TypeConfig>,
     ) -> Result<VoteResponse<TypeConfig>, Fault> {
         self.seat.campaigning.promise_is_over().await;
+        if let Some(refusal) = self.withheld(&request).await? {
+            return Ok(refusal);
+        }
         self.seat.raft.pre_vote(request).await.map_err(raft_fault)
+    }
+
+    /// The refusal of a vote that this member must not give. The engine does not hear of the request: its own vote stays.
+    async fn withheld(
+        &self,
+        request: &VoteRequest<TypeConfig>,
+    ) -> Result<Option<VoteResponse<TypeConfig>>, Fault> {
+        let candidate = request.last_log_id.map(OpId::from);
+        let Some(why) = self.seat.campaigning.gate.withholds(candidate) else {
+            return Ok(None);
+        };
+        tracing::info!(candidate = %request.vote, "no vote: {why}");
+        let refusal = self.seat.raft.with_raft_state(|state| {
+            VoteResponse::new(state.vote_ref(), state.log_ids.last().copied(), false)
+        });
+        Ok(Some(refusal.await.map_err(Fault::from)?))
     }
 
     /// Learns that the leader gives the leadership away, perhaps to this member.
@@ -235,6 +260,18 @@ impl Inbound {
         &self,
         request: TransferLeaderRequest<TypeConfig>,
     ) -> Result<TransferLeaderResponse<TypeConfig>, Fault> {
+        // The engine waits until it has what the leader has, durably: then nothing is in doubt any more. A leader of an
+        // earlier term than the doubt's proves nothing.
+        if let Some(doubt) = self.starts.doubted_tail()
+            && *request.to_node_id() == self.seat.id
+            && request.from_leader().leader_id.term < doubt.term
+        {
+            let error = TransferLeaderError::LogNotFlushed {
+                expected: request.last_log_id().copied(),
+                actual: None,
+            };
+            return Ok(Err(error));
+        }
         let handled = self.seat.raft.handle_transfer_leader(request).await;
         handled.map_err(Fault::from)
     }
@@ -251,11 +288,11 @@ impl Inbound {
                 Ok(Answer::Campaigns)
             }
             Question::MockElection(call) => {
-                let held = canvass::hold(&self.seat.raft, self.seat.id, &self.calls, call);
+                let held = canvass::hold(&self.seat, &self.calls, call);
                 Ok(Answer::MockElection(held.await?))
             }
             Question::MockVote(call) => {
-                let vote = canvass::vote(&self.seat.raft, self.seat.id, &call);
+                let vote = canvass::vote(&self.seat, &call);
                 Ok(Answer::MockVote(vote.await))
             }
             Question::Agreement(theirs) => {
@@ -274,11 +311,19 @@ impl Inbound {
                 let up_to = committed.ok_or(CallError(reason))?;
                 Ok(Answer::Committed { up_to })
             }
+            Question::LogEnd => {
+                let end = doubted_tail::log_end(&self.seat.raft, self.seat.id).await;
+                let reason = "the engine has stopped".to_owned();
+                Ok(Answer::LogEnd(end.ok_or(CallError(reason))?))
+            }
         }
     }
 
     /// Campaigns because the leader of `term` gave up and nobody followed; refused when that leadership is over here.
     async fn campaign(&self, caller: MemberId, term: Term) -> Result<(), CallError> {
+        if let Some(why) = self.seat.campaigning.gate.stays_out() {
+            return Err(CallError(why.to_string()));
+        }
         let role = engine::role(&self.seat.raft);
         if role.term > term {
             let reason = format!("term {term} is over; this member is in term {}", role.term);

@@ -11,6 +11,8 @@ mod campaigning;
 mod canvass;
 mod contacts;
 mod contradiction;
+mod doubted_tail;
+mod election_gate;
 mod engine;
 mod explain;
 mod fault;
@@ -52,6 +54,7 @@ mod watermark;
 
 pub use admission::{AdmissionRefusal, Envelope, Party, admit};
 pub use bootstrap::{FoundingPlan, FoundingRefusal, Introduction, plan_founding};
+pub use doubted_tail::LogEnd;
 pub use explain::{Explanation, Prospects, explain};
 pub use fault::Fault;
 pub use handover::Writer;

@@ -26,6 +26,8 @@ pub use purging::PurgeError;
 
 use crate::campaigning::{Campaigning, first_turn};
 use crate::contacts::{Contacts, Noted};
+use crate::doubted_tail;
+use crate::election_gate::ElectionGate;
 use crate::engine::{self, Engine};
 use crate::explain::explain;
 use crate::fault::Fault;
@@ -58,7 +60,7 @@ struct Running {
     primacy: watch::Receiver<Leadership>,
     steward: watch::Receiver<Option<StewardState>>,
     fault: watch::Receiver<Option<Fault>>,
-    tasks: [AbortHandle; 4],
+    tasks: [AbortHandle; 5],
 }
 
 /// Why a member could not be started.
@@ -93,6 +95,7 @@ impl Member {
     {
         // Whatever an earlier process has promised, it promised before this.
         let begun = Instant::now();
+        let gate = ElectionGate::new(starts.doubted_tail().as_ref());
         let engine_config = config.engine()?;
         let mark = CommitMark::new(floor.last_applied.map(OpId::from));
         let purge_goal = PurgeGoal::default();
@@ -106,7 +109,7 @@ impl Member {
 
         let rules = config.rules.clone();
         let is_new = !raft.is_initialized().await.map_err(Fault::from)?;
-        let campaigning = Campaigning::new(begun, config.timers.lease, is_new);
+        let campaigning = Campaigning::new(begun, config.timers.lease, is_new, gate);
         let (id, timers) = (config.id, config.timers);
         let seat = Seat::new(raft, id, timers, rules, mark, contacts, campaigning);
         let seat = Arc::new(seat);
@@ -128,6 +131,8 @@ impl Member {
             leadership.clone(),
             publish_steward,
         ));
+        let settling = doubted_tail::settle(seat.clone(), calls.clone(), starts.clone());
+        let settling = tokio::spawn(settling);
         Ok(Self(Arc::new(Running {
             proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
             config,
@@ -144,6 +149,7 @@ impl Member {
                 supervisor.abort_handle(),
                 stewarding.abort_handle(),
                 waking.abort_handle(),
+                settling.abort_handle(),
             ],
         })))
     }
@@ -276,15 +282,26 @@ impl Member {
                 .map(QuorumHealth::to_string),
             quorum,
             proposals_bytes: u64::from(config.bounds.proposals_bytes).saturating_sub(available),
+            stays_out_of_elections: self.stays_out_of_elections(),
             steward: self.0.steward.borrow().clone(),
             fault: self.0.fault.borrow().clone(),
         }
     }
 
     /// Whether this member may campaign by itself, once a lease after its start is over. It votes and can be given the leadership
-    /// either way.
+    /// either way. It never campaigns while the end of its log is in doubt, whatever is said here.
     pub fn set_campaigning(&self, allowed: bool) {
         self.0.seat.campaigning.allow(self.raft(), allowed);
+    }
+
+    /// Why this member takes part in no election at the moment, in words.
+    pub fn stays_out_of_elections(&self) -> Option<String> {
+        self.0
+            .seat
+            .campaigning
+            .gate
+            .stays_out()
+            .map(|why| why.to_string())
     }
 
     /// The receiving end, for the transport's server.

@@ -67,6 +67,9 @@ impl MemberConfig {
             enable_pre_vote: Some(true),
             // Until its first turn: see `campaigning`.
             enable_elect: false,
+            // A member may have lost the end of its log to a disk, and then gets it again from the leader that remembers its
+            // acknowledgement. What makes that safe is that such a member elects nobody meanwhile (`doubted_tail`).
+            allow_log_reversion: Some(true),
             // A restarted leader has to be elected again before it may say that it leads.
             enable_leader_restore: Some(false),
             backoff: RECONNECT_DELAYS.to_owned(),
@@ -270,6 +273,7 @@ mod tests {
             assert_eq!(engine.election_timeout_max, 750);
             assert_eq!(engine.enable_pre_vote, Some(true));
             assert_eq!(engine.enable_leader_restore, Some(false));
+            assert_eq!(engine.allow_log_reversion, Some(true));
         }
     }
 

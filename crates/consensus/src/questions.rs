@@ -8,6 +8,7 @@ use raft_types::{MemberId, MemberRecord, OpId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::doubted_tail::LogEnd;
 use crate::leadership::Term;
 use crate::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 use crate::region_watermarks::PurgeFloor;
@@ -37,6 +38,8 @@ pub enum Question {
     },
     /// To the leader: up to where is the log committed?
     Committed,
+    /// From a member that may have lost the end of its log: how far does yours go?
+    LogEnd,
 }
 
 /// The answer to a [`Question`]; each has its own.
@@ -60,6 +63,8 @@ pub enum Answer {
         /// None before the first entry.
         up_to: Option<OpId>,
     },
+    /// How far the log goes.
+    LogEnd(LogEnd),
 }
 
 /// Asks other members. The transport implements it.

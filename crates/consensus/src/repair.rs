@@ -17,6 +17,10 @@
 //!    ([`unseen_quorum`]) could be committed without those that answer, the row ends there: there is no second step
 //!    without a first.
 //!
+//! Who answers is here who answers with a whole log. A member that cut off bytes which it may have acknowledged
+//! (`doubted_tail`) does not keep what 1. says that it keeps: its answer proves nothing, as if it were missing. Its log may
+//! be the longest all the same, for it is a part of a leader's log like any other.
+//!
 //! So the proof is asked for the two memberships that the survivor's log ends with, or for the last alone when somebody knows it
 //! to be committed. It does not ask which step a leader would have wanted: whatever an operator or a steward may have ordered,
 //! the rules for steps hold.
@@ -32,6 +36,7 @@ use crate::fault::Fault;
 use crate::impose::{ImposeError, impose};
 use crate::leadership::Term;
 use crate::quorum::{VoterSets, majority_of, unseen_quorum};
+use crate::seat::Seat;
 
 /// What one member says of itself when a quorum may have to be repaired.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,11 +57,16 @@ pub struct MemberEvidence {
     pub settled: Option<StoredMembership>,
     /// Who leads, as far as it hears.
     pub leader: Option<MemberId>,
+    /// The end of its log was damaged and cut off, and may have been acknowledged: it may have had more.
+    #[serde(default)]
+    pub doubted_tail: bool,
 }
 
 impl MemberEvidence {
     /// The evidence of a running member; `leader` is one that it has heard lately.
-    pub(crate) async fn of(raft: &Engine, member: MemberId, leader: Option<MemberId>) -> Self {
+    pub(crate) async fn of(seat: &Seat, leader: Option<MemberId>) -> Self {
+        let raft = &seat.raft;
+        let doubted_tail = seat.campaigning.gate.stays_out().is_some();
         // The engine's own word for it: a membership has another behind it only when it is committed.
         let settled = raft.with_raft_state(|state| (**state.membership_state.committed()).clone());
         // An engine that has stopped says nothing of it; its log is evidence all the same.
@@ -65,7 +75,9 @@ impl MemberEvidence {
         let progress = engine::progress(raft);
         Self {
             settled,
-            member,
+            member: seat.id,
+            // Asked before the log's end: a doubt that is settled in between leaves the log as long as it has to be.
+            doubted_tail,
             term: role.term,
             log_end: progress.last_log,
             committed: progress.applied,
@@ -97,6 +109,9 @@ pub struct RepairPlan {
     pub lost: VoterSets,
     /// Voters that did not answer. They must not come back without being able to reach the survivor.
     pub missing: BTreeSet<MemberId>,
+    /// Members that answered and may have acknowledged what their damaged logs have lost: they count as if they had not.
+    #[serde(default)]
+    pub in_doubt: BTreeSet<MemberId>,
     /// Members that answered and took entries as committed that the survivor does not have: restart them, they cut
     /// their logs back.
     pub to_restart: BTreeSet<MemberId>,
@@ -126,14 +141,17 @@ pub enum RepairRefusal {
     NotLost,
     /// The longest log cannot be proven.
     #[error(
-        "it cannot be proven that member {survivor} has everything that was acknowledged: member {} may have more, and does not answer. Bring one of them back, even if only for its log; or accept that entries after {} may be lost, with `--accept-loss {}`",
-        list(.missing), end(.after), end(.after)
+        "it cannot be proven that member {survivor} has everything that was acknowledged: {}. Bring back one that is missing, even if only for its log; or accept that entries after {} may be lost, with `--accept-loss {}`",
+        may_have_more(.missing, .in_doubt), end(.after), end(.after)
     )]
     Unproven {
         /// Who has the longest log of those that answer.
         survivor: MemberId,
         /// Who may have more.
         missing: BTreeSet<MemberId>,
+        /// Who answers, and may have acknowledged what its damaged log has lost.
+        #[serde(default)]
+        in_doubt: BTreeSet<MemberId>,
         /// Where its log ends.
         after: Option<OpId>,
     },
@@ -167,6 +185,24 @@ fn list(members: &BTreeSet<MemberId>) -> String {
     names.join(", ")
 }
 
+/// Why a loss threatens.
+fn may_have_more(missing: &BTreeSet<MemberId>, in_doubt: &BTreeSet<MemberId>) -> String {
+    let missing = (!missing.is_empty()).then(|| {
+        format!(
+            "member {} may have more, and does not answer",
+            list(missing)
+        )
+    });
+    let in_doubt = (!in_doubt.is_empty()).then(|| {
+        format!(
+            "the end of the log of member {} was damaged, and may have been acknowledged",
+            list(in_doubt)
+        )
+    });
+    let both: Vec<String> = missing.into_iter().chain(in_doubt).collect();
+    both.join("; ")
+}
+
 /// How far the term of a repair lies beyond the latest that was seen: members that did not answer may have seen later ones.
 const TERM_LEAP: u64 = 1000;
 
@@ -195,20 +231,23 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
     });
     let survivor = survivor.ok_or(RepairRefusal::NoEvidence)?;
     // A member without a log may have had one once: it is no evidence of what it acknowledged.
-    let answering: BTreeSet<MemberId> = evidence
-        .iter()
-        .filter(|one| !one.sets().is_empty())
-        .map(|one| one.member)
-        .collect();
+    let with_log = || evidence.iter().filter(|one| !one.sets().is_empty());
+    let answering: BTreeSet<MemberId> = with_log().map(|one| one.member).collect();
+    let sound = with_log().filter(|one| !one.doubted_tail);
+    let sound: BTreeSet<MemberId> = sound.map(|one| one.member).collect();
     let sets = survivor.sets().to_vec();
-    let missing_of = |set: &BTreeSet<MemberId>| set.difference(&answering).count();
-    if sets
-        .iter()
-        .all(|set| set.len() - missing_of(set) >= majority_of(set.len()))
-    {
+    // Where all answer, those in doubt learn from the others what they need, and vote. Where one does not, they may wait for
+    // it for good (`doubted_tail`).
+    let electing = match survivor.members().is_subset(&answering) {
+        true => &answering,
+        false => &sound,
+    };
+    let has_majority =
+        |set: &BTreeSet<MemberId>| set.intersection(electing).count() >= majority_of(set.len());
+    if sets.iter().all(has_majority) {
         return Err(RepairRefusal::NotLost);
     }
-    let loss = unseen(survivor, evidence, &answering).map(|unseen| PossibleLoss {
+    let loss = unseen(survivor, evidence, &sound).map(|unseen| PossibleLoss {
         after: survivor.log_end,
         unseen,
     });
@@ -225,6 +264,7 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
             .copied()
             .filter(|id| !answering.contains(id))
             .collect(),
+        in_doubt: answering.difference(&sound).copied().collect(),
         to_restart: evidence
             .iter()
             .filter(|one| one.committed > survivor.log_end)
@@ -239,15 +279,12 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
 fn unseen(
     survivor: &MemberEvidence,
     evidence: &[MemberEvidence],
-    answering: &BTreeSet<MemberId>,
+    sound: &BTreeSet<MemberId>,
 ) -> Option<VoterSets> {
     let last = &survivor.membership;
-    let members = |membership: &StoredMembership| -> BTreeSet<MemberId> {
-        membership.membership().nodes().map(|(id, _)| *id).collect()
-    };
     let behind = |membership: &StoredMembership| {
         let sets = membership.membership().get_joint_config();
-        unseen_quorum(sets, &members(membership), answering)
+        unseen_quorum(sets, &members_of(membership), sound)
     };
     let found = behind(last);
     // What one member knows to be committed is, also where the survivor has not heard of it yet.
@@ -267,6 +304,10 @@ fn unseen(
     }
 }
 
+fn members_of(membership: &StoredMembership) -> BTreeSet<MemberId> {
+    membership.membership().nodes().map(|(id, _)| *id).collect()
+}
+
 /// Whether the plan may be carried out, when the operator has accepted this loss.
 ///
 /// # Errors
@@ -282,6 +323,7 @@ pub fn accept(plan: &RepairPlan, accepted: Option<OpId>) -> Result<(), RepairRef
         (Some(loss), None) => Err(RepairRefusal::Unproven {
             survivor: plan.survivor,
             missing: plan.missing.clone(),
+            in_doubt: plan.in_doubt.clone(),
             after: loss.after,
         }),
     }
@@ -320,6 +362,10 @@ pub(crate) async fn carry_out(
 impl MemberEvidence {
     fn sets(&self) -> &[BTreeSet<MemberId>] {
         self.membership.membership().get_joint_config()
+    }
+
+    fn members(&self) -> BTreeSet<MemberId> {
+        members_of(&self.membership)
     }
 
     fn kind(&self) -> Option<MemberKind> {
@@ -370,6 +416,7 @@ mod tests {
             settled: Some(membership.clone()),
             membership,
             leader: None,
+            doubted_tail: false,
         }
     }
 
@@ -501,6 +548,53 @@ mod tests {
         evidence[4].membership = StoredMembership::default();
         evidence[4].log_end = None;
         assert_eq!(unseen_of(&evidence), Some(vec![set(&[1, 2, 3, 7])]));
+    }
+
+    #[test]
+    fn a_member_whose_logs_end_is_in_doubt_proves_nothing() {
+        let sets: &[&[u64]] = &[&[1, 2, 3, 7], &[4, 5, 6]];
+        let mut evidence = [3, 4, 5, 6, 7].map(|id| member(id, (2, 100), sets));
+        assert_eq!(unseen_of(&evidence), None);
+        // 1, 2 and 7 may have committed more; 7 has lost it.
+        evidence[4].doubted_tail = true;
+        assert_eq!(unseen_of(&evidence), Some(vec![set(&[1, 2, 3, 7])]));
+        let plan = plan_repair(&evidence).unwrap();
+        assert_eq!(
+            (plan.missing.clone(), plan.in_doubt.clone()),
+            (set(&[1, 2]), set(&[7]))
+        );
+        let refusal = accept(&plan, None).unwrap_err().to_string();
+        assert!(
+            refusal.contains("member 1, 2 may have more, and does not answer; the end of the log of member 7 was damaged"),
+            "{refusal}"
+        );
+        // It may have the longest log; what others may have had besides is no less in doubt.
+        evidence[4].log_end = Some(OpId::new(2, 101));
+        let plan = plan_repair(&evidence).unwrap();
+        assert_eq!(plan.survivor, MemberId(7));
+        assert!(plan.loss.is_some());
+    }
+
+    #[test]
+    fn a_ring_that_a_doubt_keeps_from_electing_has_lost_its_quorum() {
+        let doubtful = |id, end| MemberEvidence {
+            doubted_tail: true,
+            ..member(id, end, A)
+        };
+        // The others of the nine are away, so that 2 waits for them, and 3 for 2.
+        let waiting = [doubtful(2, (2, 90)), member(3, (2, 100), A)];
+        let plan = plan_repair(&waiting).unwrap();
+        assert_eq!(plan.loss.unwrap().unseen, vec![set(&[1, 2, 3])]);
+        // Two without a doubt elect one of theirs.
+        let two = [
+            member(1, (2, 80), A),
+            doubtful(2, (2, 90)),
+            member(3, (2, 100), A),
+        ];
+        assert_eq!(plan_repair(&two), Err(RepairRefusal::NotLost));
+        // Where all are there, they tell each other how far their logs go.
+        let all: Vec<_> = (1..=9).map(|id| doubtful(id, (2, 90 + id))).collect();
+        assert_eq!(plan_repair(&all), Err(RepairRefusal::NotLost));
     }
 
     #[test]

@@ -46,6 +46,9 @@ pub struct MemberStatus {
     pub proposals_bytes: u64,
     /// What the leader does to bring the quorum and the leadership to where they should be.
     pub steward: Option<StewardState>,
+    /// Why it neither votes nor campaigns, in words, if it does not.
+    #[serde(default)]
+    pub stays_out_of_elections: Option<String>,
     /// Why the engine stopped, if it did.
     pub fault: Option<Fault>,
 }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use openraft::type_config::alias::SnapshotOf;
 use openraft::{Snapshot, SnapshotMeta};
 
+use crate::doubted_tail::DoubtedTail;
 use crate::op_id::OpId;
 use crate::type_config::{StoredMembership, TypeConfig};
 
@@ -80,4 +81,18 @@ pub trait FileStarts: Send + Sync + 'static {
     /// # Errors
     /// The log could not be made anew, and does nothing more. Asking again after a restart completes it.
     fn begin_at(&self, start: FileStart) -> FileStartAnswer<'_, ()>;
+
+    /// That the log had to cut bytes off which it may have acknowledged, until that is settled.
+    fn doubted_tail(&self) -> Option<DoubtedTail> {
+        None
+    }
+
+    /// Forgets [`FileStarts::doubted_tail`], durably, if the durable log ends at `from` or behind it; whether it is
+    /// settled now.
+    ///
+    /// # Errors
+    /// It could not be stored.
+    fn settle_tail(&self, _from: OpId) -> FileStartAnswer<'_, bool> {
+        Box::pin(async { Ok(true) })
+    }
 }

@@ -2,6 +2,7 @@
 //! openraft is parameterised. It imports none of the other crates and does no input or output.
 
 mod bounds;
+mod doubted_tail;
 mod entry;
 mod extras;
 mod file_start;
@@ -15,6 +16,7 @@ mod proposal;
 mod type_config;
 
 pub use bounds::{MAX_MESSAGE_BYTES, MAX_TRANSACTION_BYTES, REPLICATION_WINDOW_BYTES};
+pub use doubted_tail::DoubtedTail;
 pub use entry::{AppEntry, PayloadAssembly, PayloadChecksumError, Rotate, TransactionPayload};
 pub use extras::Extras;
 pub use file_start::{FileStart, FileStartAnswer, FileStarts, OfferedStart};

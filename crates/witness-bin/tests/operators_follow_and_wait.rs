@@ -130,6 +130,7 @@ fn view(id: u64, roster: &[RosterView]) -> MemberView {
         },
         serving: id == 1,
         not_serving: None,
+        stays_out_of_elections: None,
         leader: Some(MemberId(1)),
         term: 3,
         log_end: Some(OpId::new(3, 9)),

@@ -1,4 +1,5 @@
-//! What a store acknowledged survives a crash: entries whose callback was called, and votes.
+//! What a store acknowledged survives a crash: entries whose callback was called, and votes. But for entries at the end of a
+//! log that was damaged on purpose: nothing tells them from a torn write.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use raft_types::{MemberId, OpId, Vote};
 
 use super::Checker;
 use super::member_log::MemberLog;
-use crate::event::Event;
+use crate::event::{Damage, Event};
 use crate::seen::Seen;
 use crate::tick::Tick;
 
@@ -45,6 +46,7 @@ impl Store {
         floor: Option<OpId>,
         entries: &[Seen],
         vote: Option<Vote>,
+        damage: Damage,
     ) -> Result<(), String> {
         let found: BTreeMap<u64, &Seen> = entries
             .iter()
@@ -59,6 +61,7 @@ impl Store {
             })
             .filter(|entry| floor.is_none_or(|floor| entry.op_id.index > floor.index))
             .find(|entry| found.get(&entry.op_id.index) != Some(entry));
+        let lost = lost.filter(|_| damage == Damage::None);
         let forgotten = self
             .vote
             .filter(|acknowledged| vote.is_none_or(|vote| vote < *acknowledged));
@@ -122,10 +125,10 @@ impl Checker for DurableSurvives {
                 floor,
                 entries,
                 vote,
-                ..
+                damage,
             } => {
                 let store = self.stores.entry(*member).or_default();
-                return store.opened(*member, *floor, entries, *vote);
+                return store.opened(*member, *floor, entries, *vote, *damage);
             }
             _ => {}
         }

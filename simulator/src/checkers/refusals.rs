@@ -2,7 +2,7 @@
 //! member stops by itself only when its disk was told to fail.
 
 use super::Checker;
-use crate::event::Event;
+use crate::event::{Damage, Event};
 use crate::tick::Tick;
 
 pub(super) struct LogsOpen;
@@ -17,13 +17,13 @@ impl Checker for LogsOpen {
             Event::RefusedToOpen {
                 member,
                 why,
-                damaged: false,
+                damage: Damage::None,
             } => Err(format!(
                 "member {member} cannot open its log, although nothing was damaged: {why}"
             )),
             Event::Opened {
                 member,
-                damaged: true,
+                damage: Damage::Closed,
                 ..
             } => Err(format!(
                 "member {member} starts as if nothing were wrong, although a bit of its log was turned around"

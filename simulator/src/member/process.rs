@@ -21,7 +21,7 @@ use super::found::Found;
 use super::seat::Seat;
 use super::watched_log::{Watch, WatchedLog};
 use super::watched_starts::WatchedStarts;
-use crate::event::Event;
+use crate::event::{Damage, Event};
 use crate::mutation::Mutation;
 use crate::network::{Desk, Message, Port, Post, Reception, Relayed, Relaying};
 use crate::record::Record;
@@ -76,7 +76,7 @@ impl Process {
         post: &Post,
         record: &Record,
         now: Tick,
-        damaged: bool,
+        damage: Damage,
     ) -> Result<Self, OpenFailure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -89,7 +89,7 @@ impl Process {
                 record.saw(&Event::RefusedToOpen {
                     member: seat.id,
                     why: why.clone(),
-                    damaged,
+                    damage,
                 });
             }
         })?;
@@ -103,7 +103,7 @@ impl Process {
             floor,
             entries,
             vote,
-            damaged,
+            damage,
         });
         let origin = runtime.block_on(async { Instant::now() });
         let fault = runtime.block_on(watch_fault(member.clone()));
@@ -186,7 +186,11 @@ impl Process {
             membership,
         };
         let calls = Arc::new(port.clone());
-        let starts = Arc::new(WatchedStarts::new(log.clone(), watch.clone()));
+        let starts = Arc::new(WatchedStarts::new(
+            log.clone(),
+            watch.clone(),
+            seat.mutation,
+        ));
         let watched = WatchedLog::new(store, watch, seat.pace.clone());
         let member = match seat.searches_itself {
             true => {

@@ -4,20 +4,26 @@ use std::io;
 use std::sync::Arc;
 
 use binlog_store::LogHandle;
-use raft_types::{FileStart, FileStartAnswer, FileStarts, OpId};
+use raft_types::{DoubtedTail, FileStart, FileStartAnswer, FileStarts, OpId};
 
 use super::watched_log::Watch;
 use crate::event::Event;
+use crate::mutation::Mutation;
 
 /// See the module.
 pub(super) struct WatchedStarts {
     log: LogHandle,
     watch: Watch,
+    mutation: Option<Mutation>,
 }
 
 impl WatchedStarts {
-    pub(super) fn new(log: LogHandle, watch: Watch) -> Self {
-        Self { log, watch }
+    pub(super) fn new(log: LogHandle, watch: Watch, mutation: Option<Mutation>) -> Self {
+        Self {
+            log,
+            watch,
+            mutation,
+        }
     }
 }
 
@@ -43,5 +49,16 @@ impl FileStarts for WatchedStarts {
             membership,
         });
         self.log.begin_at(start)
+    }
+
+    fn doubted_tail(&self) -> Option<DoubtedTail> {
+        match self.mutation {
+            Some(Mutation::TrustACutTail) => None,
+            _ => self.log.doubted_tail(),
+        }
+    }
+
+    fn settle_tail(&self, from: OpId) -> FileStartAnswer<'_, bool> {
+        self.log.settle_tail(from)
     }
 }

@@ -2,12 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use raft_types::MemberId;
+use testkit::disk::Survival;
 
 use super::World;
 use super::slot::Slot;
+use crate::event::Damage;
 use crate::faults::Crash;
+
+/// A bit is turned around in so many bytes at the end of a log, which belong to its last entry: an entry's marker alone is
+/// longer.
+const LAST_BYTES: u64 = 60;
 
 /// Where the log's files of a member stand on its disk.
 const LOG_DIR: &str = "data/log";
@@ -15,7 +22,7 @@ const LOG_DIR: &str = "data/log";
 impl World {
     /// The members whose loss leaves a majority of every voter set in any log and of the voters of every region, and a
     /// database member that can lead.
-    pub(super) fn may_rot(&self) -> Vec<MemberId> {
+    pub(super) fn may_lose_bits(&self) -> Vec<MemberId> {
         if self.removals || self.leader().is_none() {
             return Vec::new();
         }
@@ -40,21 +47,76 @@ impl World {
                 && !slot.damaged
                 && sets.iter().all(bearable)
                 && self.another_can_lead(**id)
-                && self.closed_files(slot).len() > 1
         });
         fit.map(|(id, _)| *id).collect()
     }
 
+    /// Those of them that have old parts of a log.
+    pub(super) fn with_closed_files(&self, mut members: Vec<MemberId>) -> Vec<MemberId> {
+        members.retain(|id| {
+            let slot = self.slots.get(id);
+            slot.is_some_and(|slot| self.closed_files(slot).len() > 1)
+        });
+        members
+    }
+
     /// The log's files but the last one, which may end in a torn write.
     fn closed_files(&self, slot: &Slot) -> Vec<PathBuf> {
+        let mut files = self.log_files(slot);
+        files.pop();
+        files
+    }
+
+    /// The log's files, in order.
+    fn log_files(&self, slot: &Slot) -> Vec<PathBuf> {
         let files = slot.seat.disk.files(Path::new(LOG_DIR));
         let numbered = files.into_iter().filter(|file| {
             file.extension()
                 .is_some_and(|extension| extension.to_string_lossy().parse::<u64>().is_ok())
         });
-        let mut numbered: Vec<PathBuf> = numbered.collect();
-        numbered.pop();
-        numbered
+        numbered.collect()
+    }
+
+    /// Kills the member, turns one bit of what it wrote last around, and kills the leader.
+    pub(super) fn rot_tail(&mut self, member: MemberId, place: u64, down: Duration) {
+        let leader = self.leader();
+        let Some(slot) = self.slots.get_mut(&member) else {
+            return;
+        };
+        slot.crash = Some(Crash::Kill);
+        slot.fall();
+        let Some(file) = self
+            .slots
+            .get(&member)
+            .and_then(|slot| self.log_files(slot).pop())
+        else {
+            return;
+        };
+        let Some(slot) = self.slots.get_mut(&member) else {
+            return;
+        };
+        let size = slot
+            .seat
+            .disk
+            .contents(&file)
+            .map_or(0, |bytes| bytes.len()) as u64;
+        let byte = size.saturating_sub(1 + place % LAST_BYTES);
+        let turned = slot.seat.disk.flip_bit(&file, byte, (place >> 8) as u8 % 8);
+        slot.damaged |= turned;
+        if turned {
+            slot.damage = Damage::Tail;
+        }
+        self.record.note(&format!(
+            "a bit of byte {byte} of {} ({size} bytes) on member {member}: {turned}",
+            file.display()
+        ));
+        if let Some(leader) = leader.filter(|leader| *leader != member)
+            && let Some(slot) = self.slots.get_mut(&leader)
+        {
+            slot.crash = Some(Crash::PowerCut(Survival::Nothing));
+            slot.down_for = Some(down);
+            slot.fall();
+        }
     }
 
     /// Kills the member and turns one bit of its log around.
@@ -83,6 +145,9 @@ impl World {
         ));
         if let Some(slot) = self.slots.get_mut(&member) {
             slot.damaged |= turned;
+            if turned {
+                slot.damage = Damage::Closed;
+            }
         }
     }
 }

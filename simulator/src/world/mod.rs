@@ -192,12 +192,14 @@ impl World {
     fn view(&self) -> View {
         let running = self.slots.iter().filter(|(_, slot)| slot.is_running());
         let running: Vec<MemberId> = running.map(|(id, _)| *id).collect();
+        let may_rot_tail = self.may_lose_bits();
         View {
             members: self.there(),
             leader: self.leader(),
             regions: self.regions(),
             primaries: self.primaries(),
-            may_rot: self.may_rot(),
+            may_rot: self.with_closed_files(may_rot_tail.clone()),
+            may_rot_tail,
             spares: self.spares(),
             removable: self.removable(),
             relayed: self.relayed(),

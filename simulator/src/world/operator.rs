@@ -68,6 +68,10 @@ impl World {
             return;
         };
         process.spawn(|member| async move {
+            // What the one that asks is told: `Question::Campaign`.
+            if member.stays_out_of_elections().is_some() {
+                return;
+            }
             // It is refused where the engine has stopped.
             let _ = member.engine().trigger().elect(false).await;
         });

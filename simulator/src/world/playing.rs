@@ -24,6 +24,12 @@ pub(super) enum Undo {
     CutOff(MemberId),
     /// A crash that waited for calls to the disk comes now.
     CrashNow(MemberId),
+    /// A log rots at its end, and the leader dies.
+    RotTail {
+        member: MemberId,
+        place: u64,
+        down: Duration,
+    },
 }
 
 /// How long a crash waits for the call to the disk after which it comes.
@@ -110,6 +116,12 @@ impl World {
                 }
             }
             Fault::Rot { member, place } => self.rot(member, place),
+            Fault::RotTail {
+                member,
+                place,
+                after,
+                down,
+            } => self.rot_tail_soon(member, place, after, down),
             Fault::Campaign { member } => self.campaign(member),
             Fault::Transfer { to } => self.transfer(to),
             Fault::Promote { to } => self.promote(to),
@@ -121,6 +133,36 @@ impl World {
                 waits,
             } => self.purge(member, keep, waits),
         }
+    }
+
+    /// Everybody but this member and the leader hears nothing until the member's log rots at its end: what is committed
+    /// meanwhile, those two have alone.
+    fn rot_tail_soon(&mut self, member: MemberId, place: u64, after: Duration, down: Duration) {
+        let leader = self.leader();
+        let (pair, others): (Vec<_>, Vec<_>) = self
+            .slots
+            .keys()
+            .copied()
+            .partition(|id| *id == member || Some(*id) == leader);
+        let pairs: Vec<_> = pair
+            .iter()
+            .flat_map(|one| {
+                others
+                    .iter()
+                    .flat_map(|other| [(*one, *other), (*other, *one)])
+            })
+            .collect();
+        self.post
+            .links(|links| pairs.iter().for_each(|(from, to)| links.cut(*from, *to)));
+        self.later(after, Undo::Mend(pairs));
+        self.later(
+            after,
+            Undo::RotTail {
+                member,
+                place,
+                down,
+            },
+        );
     }
 
     fn crash(&mut self, member: MemberId, crash: Crash, after_calls: u64, down: Duration) {
@@ -179,6 +221,16 @@ impl World {
                 }
             }
             Undo::CutOff(member) => self.cut_off(member),
+            Undo::RotTail {
+                member,
+                place,
+                down,
+            } => {
+                // Another disk may have rotted meanwhile.
+                if self.may_lose_bits().contains(&member) {
+                    self.rot_tail(member, place, down);
+                }
+            }
             Undo::CrashNow(member) => {
                 if let Some(slot) = self.slots.get_mut(&member)
                     && slot.crash.is_some()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::event::Event;
+use crate::event::{Damage, Event};
 use crate::faults::Crash;
 use crate::member::{OpenFailure, Process, Seat};
 use crate::network::{Body, Message, Post, Reply, SessionPart};
@@ -28,8 +28,10 @@ pub(super) struct Slot {
     pub(super) settled: Option<u64>,
     /// Its disk was told to fail, so it may stop by itself.
     pub(super) disk_fails: bool,
-    /// One bit of its disk was turned around.
+    /// One bit of its disk was turned around: another disk must not rot for the sake of the majority.
     pub(super) damaged: bool,
+    /// What its log will find when it is opened next.
+    pub(super) damage: Damage,
 }
 
 enum State {
@@ -57,6 +59,7 @@ impl Slot {
             settled: None,
             disk_fails: false,
             damaged: false,
+            damage: Damage::None,
         }
     }
 
@@ -94,10 +97,13 @@ impl Slot {
             return true;
         }
         self.disk_fails = self.full;
-        let started = Process::start(&self.seat, post, record, now, self.damaged);
+        let started = Process::start(&self.seat, post, record, now, self.damage);
         match started {
             Ok(process) => {
                 self.state = State::Running(process);
+                if self.damage == Damage::Tail {
+                    self.damage = Damage::None;
+                }
                 true
             }
             Err(OpenFailure::Off) => {
@@ -182,6 +188,11 @@ impl Slot {
     pub(super) fn fall(&mut self) {
         let crash = self.crash.take().unwrap_or(Crash::Kill);
         self.note_settled();
+        // A store that is dropped in good order would still write down how far it is.
+        if crash != Crash::Stop {
+            let disk = &self.seat.disk;
+            disk.cut_power_after(disk.calls());
+        }
         let before = std::mem::replace(&mut self.state, State::Down { refuses: true });
         match (before, crash) {
             (State::Running(process), Crash::Stop) => process.shut_down(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use binlog_format::gtid::GtidSet;
-use raft_types::{Entry, OpId, StoredMembership, Vote};
+use raft_types::{DoubtedTail, Entry, OpId, StoredMembership, Vote};
 
 use crate::error::StoreError;
 use crate::format::{FileHeader, FileNumber, InvalidEntry, PreparedContent, PreparedEntry};
@@ -38,6 +38,8 @@ pub(crate) struct LogView {
     pub(crate) failure: Option<StoreError>,
     /// The lowest index that each purge hold needs.
     pub(crate) holds: BTreeMap<u64, u64>,
+    /// Bytes were cut off that may have been acknowledged, and that is not settled yet.
+    pub(crate) doubt: Option<DoubtedTail>,
 }
 
 /// How entries can be read.

@@ -346,6 +346,11 @@ impl LogScan<'_> {
     }
 
     /// What a fault in the last file says of the tail.
+    ///
+    /// All but [`TailState::Garbage`] was never acknowledged. What is acknowledged was synced, and the file's length with it.
+    /// So a file that ends before the entry does which an event's header announces (twice: its size and its end position
+    /// agree) or a marker with a sound checksum, is what is left of a write that never came about. And an entry ends with a
+    /// checksum, never in zeros: where the file does, its length had arrived on the disk and its bytes had not.
     fn classify(&self, file: &SurveyedFile, fault: &Fault) -> Result<TailState, OpenError> {
         let begin = fault.entry_offset;
         let failed = |error| scan_error(self.dir, file.number, error);
@@ -366,9 +371,16 @@ impl LogScan<'_> {
             FaultKind::EventCut { .. } if in_marker => TailState::TornMarker,
             FaultKind::PayloadMissing { .. } => TailState::PayloadMissing,
             FaultKind::HeaderCut { .. } | FaultKind::EventCut { .. } => TailState::TornPayload,
+            _ if ends_in_zeros(&file.file, file.size).map_err(failed)? => TailState::EndsInZeros,
             _ => TailState::Garbage,
         })
     }
+}
+
+/// Whether the last bytes of the file, where an entry has its checksum, are zeros.
+fn ends_in_zeros(file: &Arc<dyn StorageFile>, end: u64) -> Result<bool, ScanError> {
+    let checksum = binlog_format::checksum::CHECKSUM_LEN as u64;
+    is_zero(file, end.saturating_sub(checksum), end)
 }
 
 /// Whether the file has only zeros from `offset` on.

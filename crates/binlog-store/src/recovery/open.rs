@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use raft_types::OpId;
+use raft_types::{DoubtedTail, OpId};
 
 use crate::disk_budget::DiskBudget;
 use crate::error::{OpenError, StoreError};
@@ -13,7 +13,7 @@ use crate::handle::LogHandle;
 use crate::hard_state::{HardState, LogStage, SavedState};
 use crate::log::{LogFile, LogView, RecentEntries, SharedView};
 use crate::meta_store::MetaStore;
-use crate::options::{StoreOptions, WriterMode};
+use crate::options::{Durability, StoreOptions, WriterMode};
 use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::store::BinlogStore;
@@ -86,8 +86,17 @@ fn recover(
             (Verdict::StartOver, _) => repair.start_over(survey.saved.start)?,
             (Verdict::CreateLog, _) => repair.create_log()?,
             (Verdict::BeginBehindFloor, Some(floor)) => repair.begin_behind_floor(&log, floor)?,
-            (Verdict::Open | Verdict::CutTail | Verdict::MakeNextFile, _) => {
-                return finish(&repair, survey, log, case.verdict, cases);
+            (
+                Verdict::Open | Verdict::CutTail | Verdict::CutDoubtedTail | Verdict::MakeNextFile,
+                _,
+            ) => {
+                // Without syncing, the file's length says nothing about what was acknowledged.
+                let verdict = match (case.verdict, meta, options.durability) {
+                    (Verdict::CutTail, MetaState::Creating, _) => Verdict::CutTail,
+                    (Verdict::CutTail, _, Durability::Os) => Verdict::CutDoubtedTail,
+                    (verdict, ..) => verdict,
+                };
+                return finish(&repair, survey, log, verdict, cases);
             }
             (verdict, _) => return Err(refusal(verdict, &dir, &survey.saved, &log)),
         }
@@ -190,7 +199,10 @@ fn finish(
     verdict: Verdict,
     cases: Vec<&'static str>,
 ) -> Result<Recovered, OpenError> {
-    let saved = survey.saved;
+    let mut saved = survey.saved;
+    let doubt = DoubtedTail {
+        term: saved.vote.map_or(0, |vote| vote.leader_id.term),
+    };
     let mut cut = None;
     if let Some(last) = log.files.current() {
         let (number, end) = (last.number(), last.end);
@@ -199,11 +211,17 @@ fn finish(
             .iter()
             .find(|file| file.number == number)
             .map_or(end, |file| file.size);
-        if verdict == Verdict::CutTail {
+        let doubted = verdict == Verdict::CutDoubtedTail;
+        if doubted {
+            repair.note_doubt(&doubt)?;
+            saved.doubt = Some(doubt);
+        }
+        if doubted || verdict == Verdict::CutTail {
             cut = Some(TailCut {
                 file: number,
                 offset: end,
                 bytes: size.saturating_sub(end),
+                doubted,
             });
         }
         let known = saved
@@ -212,7 +230,20 @@ fn finish(
         repair.settle_tail(number, known.map_or(0, |mark| mark.end), end)?;
     }
     let made_file = if verdict == Verdict::MakeNextFile {
-        Some(repair.make_next_file(&mut log)?)
+        let next = log.files.current().map(|file| file.number().next());
+        let half_made = survey.files.iter().find(|file| Some(file.number) == next);
+        let bytes = half_made.map_or(0, |file| file.size);
+        let (number, doubted) = repair.make_next_file(&mut log, bytes, &doubt)?;
+        if doubted {
+            saved.doubt = Some(doubt);
+            cut = Some(TailCut {
+                file: number,
+                offset: 0,
+                bytes,
+                doubted,
+            });
+        }
+        Some(number)
     } else {
         None
     };
@@ -241,6 +272,7 @@ fn finish(
         verified_bytes: log.verified_bytes,
         cut,
         made_file,
+        doubted: saved.doubt.is_some(),
         removed_files: survey.leftovers,
     };
     Ok(Recovered { saved, log, report })
@@ -300,6 +332,7 @@ fn start(
         generation: 0,
         failure: None,
         holds: Default::default(),
+        doubt: saved.doubt,
     };
     if let Some(floor) = saved.floor {
         view.purge(floor);

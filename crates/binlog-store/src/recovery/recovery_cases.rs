@@ -18,7 +18,10 @@ pub enum TailState {
     TornPayload,
     /// Behind the last complete entry there are only zeros.
     ZeroFilled,
-    /// Behind the last complete entry there are bytes that are no entry, and no entry behind them.
+    /// Behind the last complete entry stands the beginning of one, and the file ends in zeros.
+    EndsInZeros,
+    /// Behind the last complete entry there are bytes that are no entry, and no entry behind them. The file is as long as
+    /// if they had been one: nothing tells a write that never came about from one that was acknowledged and rotted.
     Garbage,
     /// There is damage, and a complete entry behind it; or a gap; or bytes behind a rotate event.
     Damage,
@@ -30,7 +33,7 @@ pub enum TailState {
 
 impl TailState {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::NoFiles,
         Self::Clean,
         Self::TornHeader,
@@ -38,6 +41,7 @@ impl TailState {
         Self::PayloadMissing,
         Self::TornPayload,
         Self::ZeroFilled,
+        Self::EndsInZeros,
         Self::Garbage,
         Self::Damage,
         Self::RotateWithoutNext,
@@ -99,6 +103,9 @@ pub enum Verdict {
     Open,
     /// Cut the last file behind its last complete entry.
     CutTail,
+    /// The same, and note before that what is cut may have been acknowledged: the member then takes part in no election
+    /// before others have told how far their logs go.
+    CutDoubtedTail,
     /// Make the next file, over what there may be of it.
     MakeNextFile,
     /// Begin a new file behind the purge floor; the others go.
@@ -142,6 +149,7 @@ const ANY_FILES: &[TailState] = &[
     T::PayloadMissing,
     T::TornPayload,
     T::ZeroFilled,
+    T::EndsInZeros,
     T::Garbage,
     T::Damage,
     T::RotateWithoutNext,
@@ -154,6 +162,7 @@ const ANY_BUT_DAMAGE: &[TailState] = &[
     T::PayloadMissing,
     T::TornPayload,
     T::ZeroFilled,
+    T::EndsInZeros,
     T::Garbage,
     T::RotateWithoutNext,
     T::NextHalfMade,
@@ -196,7 +205,9 @@ pub const RECOVERY_CASES: &[RecoveryCase] = &[
     RecoveryCase { name: "marker without payload", tails: &[T::PayloadMissing], metas: CONSISTENT_OR_CREATING, verdict: Verdict::CutTail },
     RecoveryCase { name: "torn event", tails: &[T::TornPayload], metas: CONSISTENT_OR_CREATING, verdict: Verdict::CutTail },
     RecoveryCase { name: "zero-filled tail", tails: &[T::ZeroFilled], metas: CONSISTENT_OR_CREATING, verdict: Verdict::CutTail },
-    RecoveryCase { name: "garbage tail", tails: &[T::Garbage], metas: CONSISTENT_OR_CREATING, verdict: Verdict::CutTail },
+    RecoveryCase { name: "tail that ends in zeros", tails: &[T::EndsInZeros], metas: CONSISTENT_OR_CREATING, verdict: Verdict::CutTail },
+    RecoveryCase { name: "garbage behind a first file's header", tails: &[T::Garbage], metas: &[M::Creating], verdict: Verdict::CutTail },
+    RecoveryCase { name: "garbage tail", tails: &[T::Garbage], metas: CONSISTENT, verdict: Verdict::CutDoubtedTail },
     RecoveryCase { name: "rotated, next file missing", tails: &[T::RotateWithoutNext], metas: CONSISTENT, verdict: Verdict::MakeNextFile },
     RecoveryCase { name: "rotated, next file half made", tails: &[T::NextHalfMade], metas: CONSISTENT, verdict: Verdict::MakeNextFile },
 ];

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use binlog_format::events::FormatDescription;
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
-use raft_types::RingId;
+use raft_types::{DoubtedTail, RingId};
 
 use crate::error::OpenError;
 use crate::file_system::{FileSystem, StorageFile};
-use crate::format::{FileNumber, HeaderSource, INDEX_TEMPORARY_NAME};
+use crate::format::{FileNumber, HeaderSource, INDEX_TEMPORARY_NAME, encode_file_header};
 use crate::hard_state::{HardState, LogRecord, LogStage, PurgeFloor};
 use crate::log::LogFile;
 use crate::scan::scan_noted_start;
@@ -63,8 +63,25 @@ impl Repair<'_> {
         create().map_err(OpenError::io("making the first log file"))
     }
 
-    /// Makes the file that the rotate entry at the log's end begins.
-    pub(super) fn make_next_file(&self, log: &mut ScannedLog) -> Result<FileNumber, OpenError> {
+    /// Notes, durably, that bytes will be cut off which may have been acknowledged. Before they are: a crash in between
+    /// finds them once more, and a crash behind finds the note.
+    pub(super) fn note_doubt(&self, doubt: &DoubtedTail) -> Result<(), OpenError> {
+        let noted = self.hard.put_doubt(Some(doubt));
+        noted
+            .and_then(|()| self.hard.flush())
+            .map_err(OpenError::io(
+                "noting that acknowledged entries may be lost",
+            ))
+    }
+
+    /// Makes the file that the rotate entry at the log's end begins, over the `half_made` bytes that there may be of it.
+    /// `doubt` is noted where they are more than its header: entries may have stood behind it.
+    pub(super) fn make_next_file(
+        &self,
+        log: &mut ScannedLog,
+        half_made: u64,
+        doubt: &DoubtedTail,
+    ) -> Result<(FileNumber, bool), OpenError> {
         let (Some(rotate), Some(last_file)) = (log.rotate.take(), log.files.current()) else {
             let error = io::Error::other("the log does not end with a rotate entry");
             return Err(OpenError::io("making the next log file")(error));
@@ -79,10 +96,14 @@ impl Repair<'_> {
             format_description: &rotate.format_description,
             timestamp: rotate.timestamp,
         };
+        let doubted = half_made > encode_file_header(&source).0.len() as u64;
+        if doubted {
+            self.note_doubt(doubt)?;
+        }
         let NewFile { header, .. } = begin_file(self.fs, self.dir, &source)
             .map_err(OpenError::io(format!("making {number}")))?;
         log.files.push(LogFile::begin(header));
-        Ok(number)
+        Ok((number, doubted))
     }
 
     /// Begins a file behind the purge floor, which lies beyond the log's end. The survey then takes

@@ -13,8 +13,10 @@ pub struct TailCut {
     pub file: FileNumber,
     /// Where it ends now.
     pub offset: u64,
-    /// Bytes that were cut off; nothing of them had been acknowledged.
+    /// Bytes that were cut off.
     pub bytes: u64,
+    /// Whether something of them may have been acknowledged.
+    pub doubted: bool,
 }
 
 /// What opening a log found and did.
@@ -38,6 +40,8 @@ pub struct RecoveryReport {
     pub cut: Option<TailCut>,
     /// The file that was made.
     pub made_file: Option<FileNumber>,
+    /// Bytes were cut off, now or at an earlier start, that may have been acknowledged, and that is not settled yet.
+    pub doubted: bool,
     /// Files that were left over from a purge and are gone now.
     pub removed_files: Vec<FileNumber>,
 }
@@ -60,6 +64,12 @@ impl fmt::Display for RecoveryReport {
                 "; cut {} bytes off {} at {}",
                 cut.bytes, cut.file, cut.offset
             )?;
+            if cut.doubted {
+                f.write_str(", which may have been acknowledged")?;
+            }
+        }
+        if self.doubted && self.cut.is_none() {
+            f.write_str("; an earlier start cut bytes off which may have been acknowledged")?;
         }
         if let Some(file) = self.made_file {
             write!(f, "; made {file}")?;

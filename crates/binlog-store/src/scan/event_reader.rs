@@ -8,7 +8,7 @@ use binlog_format::event::{EventHeader, HEADER_LEN};
 use super::fault::{Fault, FaultKind, ScanError};
 use super::window::Window;
 
-/// Reads the header of the event at `offset`. `None` at the file's end.
+/// Reads the header of the event at `offset`, and checks that its place is the one that it names. `None` at the file's end.
 pub(crate) fn event_header(
     window: &mut Window,
     offset: u64,
@@ -37,6 +37,17 @@ pub(crate) fn event_header(
         };
         return Err(fault(offset, FaultKind::Event(error)));
     }
+    // The size and the end position say the same twice: before they agree, the size says nothing about the file's end.
+    let event_end = (offset + needed) as u32;
+    if header.log_pos != event_end {
+        return Err(fault(
+            offset,
+            FaultKind::Misplaced {
+                found: header.log_pos,
+                expected: event_end,
+            },
+        ));
+    }
     if offset + needed > end {
         return Err(fault(
             offset,
@@ -49,7 +60,7 @@ pub(crate) fn event_header(
     Ok(Some(header))
 }
 
-/// Verifies position and CRC32 of the event at `offset`, and hands its canonical form to `sink` in
+/// Verifies the CRC32 of the event at `offset`, and hands its canonical form to `sink` in
 /// pieces. The header is the one that [`event_header`] returned for the offset.
 pub(crate) fn read_event(
     window: &mut Window,
@@ -59,15 +70,6 @@ pub(crate) fn read_event(
 ) -> Result<(), ScanError> {
     let size = u64::from(header.event_size);
     let end = offset + size;
-    if header.log_pos != end as u32 {
-        return Err(fault(
-            offset,
-            FaultKind::Misplaced {
-                found: header.log_pos,
-                expected: end as u32,
-            },
-        ));
-    }
     let canonical = EventHeader {
         event_size: header.event_size - CHECKSUM_LEN as u32,
         log_pos: 0,

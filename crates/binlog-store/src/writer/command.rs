@@ -33,6 +33,11 @@ pub(crate) enum Command {
     Truncate { keep: Option<OpId>, done: Done },
     /// Forget the entries up to `upto`.
     Purge { upto: OpId, done: Done },
+    /// Forget the doubt about the tail if the log ends at `from` or behind it.
+    SettleTail {
+        from: OpId,
+        done: oneshot::Sender<Result<bool, StoreError>>,
+    },
     /// Cut the log back below what is committed.
     CutBack {
         cut: CuttingBack,

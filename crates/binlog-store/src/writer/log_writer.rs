@@ -127,6 +127,10 @@ impl LogWriter {
                     let result = self.in_order(|writer| writer.purge(upto));
                     done.send(result).ok();
                 }
+                Command::SettleTail { from, done } => {
+                    let result = self.in_order(|writer| writer.settle_tail(from));
+                    done.send(result).ok();
+                }
                 Command::CutBack { cut, done } => {
                     let result = self.in_order(|writer| writer.cut_back(&cut));
                     done.send(result).ok();
@@ -255,6 +259,21 @@ impl LogWriter {
             .votes
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Forgets that acknowledged entries may have been cut off, if the durable log ends at `from` or behind it.
+    fn settle_tail(&mut self, from: OpId) -> Result<bool, StoreError> {
+        let mut view = self.view.lock();
+        let end = view.durable.max(view.floor_op_id()).unwrap_or_default();
+        if view.doubt.is_none() || end < from {
+            return Ok(view.doubt.is_none());
+        }
+        drop(view);
+        let settled = self.hard.put_doubt(None).and_then(|()| self.hard.flush());
+        settled.map_err(|error| StoreError::io("storing that the log's end is settled", &error))?;
+        view = self.view.lock();
+        view.doubt = None;
+        Ok(true)
     }
 
     pub(super) fn look_at_disk(&mut self) {

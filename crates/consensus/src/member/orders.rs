@@ -129,7 +129,7 @@ impl Member {
             .role()
             .leader
             .filter(|leader| hears && *leader != seat.id));
-        MemberEvidence::of(&seat.raft, seat.id, leader).await
+        MemberEvidence::of(seat, leader).await
     }
 
     /// Carries out the repair of a lost quorum, of which this member is the survivor: it goes on alone, and its steward

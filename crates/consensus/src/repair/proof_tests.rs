@@ -235,6 +235,7 @@ impl World {
                 membership: stored(last),
                 settled: Some(stored(settled)),
                 leader: None,
+                doubted_tail: false,
             }
         };
         ids(answering).into_iter().map(one).collect()

@@ -187,6 +187,7 @@ mod tests {
             membership: StoredMembership::new(None, Membership::new(voters, members).unwrap()),
             settled: Some(StoredMembership::default()),
             leader: None,
+            doubted_tail: false,
         };
         for event in [
             CommandEvent::Began {

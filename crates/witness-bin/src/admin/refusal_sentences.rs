@@ -319,12 +319,13 @@ fn refused_repairs_say_what_to_do() {
             RepairRefusal::Unproven {
                 survivor: TWO,
                 missing: [THREE].into(),
+                in_doubt: [].into(),
                 after: end,
             },
             Exit::Refused,
             "it cannot be proven that member 2 has everything that was acknowledged: member 3 may have more, and does not \
-             answer. Bring one of them back, even if only for its log; or accept that entries after 3.42 may be lost, with \
-             `--accept-loss 3.42` | ",
+             answer. Bring back one that is missing, even if only for its log; or accept that entries after 3.42 may be lost, \
+             with `--accept-loss 3.42` | ",
         ),
         (
             RepairRefusal::OtherLoss {

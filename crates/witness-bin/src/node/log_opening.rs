@@ -63,7 +63,7 @@ fn open(
         ..options(config, ring, flushes)
     };
     let (store, report) = BinlogStore::open(options, files, Arc::new(meta))?;
-    if report.cut.is_some() || !report.removed_files.is_empty() {
+    if report.cut.is_some() || report.doubted || !report.removed_files.is_empty() {
         tracing::warn!("the log was recovered: {report}");
     } else {
         tracing::info!("the log is open: {report}");

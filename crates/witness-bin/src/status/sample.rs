@@ -120,6 +120,7 @@ pub(crate) fn witness_follower() -> MemberView {
         role: Role::Follower,
         serving: false,
         not_serving: None,
+        stays_out_of_elections: None,
         leader: Some(MemberId(1)),
         term: 3,
         log_end: Some(OpId::new(3, 42)),

@@ -30,6 +30,9 @@ pub struct MemberView {
     pub serving: bool,
     /// Why it leads without serving.
     pub not_serving: Option<String>,
+    /// Why it neither votes nor campaigns, if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stays_out_of_elections: Option<String>,
     /// Who leads, as far as it knows.
     pub leader: Option<MemberId>,
     /// The term in which it is.

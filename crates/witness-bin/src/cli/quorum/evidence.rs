@@ -107,6 +107,12 @@ fn describe(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
             directory.name(plan.survivor)
         ));
     }
+    if !plan.in_doubt.is_empty() {
+        lines.push(format!(
+            "In doubt: {}. The ends of their logs were damaged, and may have been acknowledged: they count as if they did not answer.",
+            names(&mut plan.in_doubt.iter())
+        ));
+    }
     if !plan.to_restart.is_empty() {
         lines.push(format!(
             "To be restarted afterwards, because they have committed entries that would be lost: {}.",
@@ -155,6 +161,7 @@ mod tests {
             membership: StoredMembership::default(),
             settled: None,
             leader: None,
+            doubted_tail: false,
         };
         let evidence = [
             Evidence::new(&place(1), Err("no answer within 2s".into())),
@@ -166,6 +173,7 @@ mod tests {
             term: Term(1003),
             lost: vec![[1, 2, 3].map(MemberId).into()],
             missing: [1, 2].map(MemberId).into(),
+            in_doubt: [5].map(MemberId).into(),
             to_restart: [4].map(MemberId).into(),
             loss: Some(PossibleLoss {
                 after: end,
@@ -181,6 +189,7 @@ w-1: no answer within 2s
 Plan: member 3 goes on alone in term 1003. Its log ends at 3.1042, the longest of those that answer.
 Lost: the quorum of member 1, member 2, member 3.
 Missing: member 1, member 2. Make sure that they do not run where they cannot reach member 3.
+In doubt: member 5. The ends of their logs were damaged, and may have been acknowledged: they count as if they did not answer.
 To be restarted afterwards, because they have committed entries that would be lost: member 4.
 Loss: what was acknowledged after 3.1042 may be lost: the quorum of member 1, member 2, member 3 is in force or may have \
 followed, and could agree without anybody who answers.

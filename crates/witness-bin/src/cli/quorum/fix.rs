@@ -312,6 +312,7 @@ mod tests {
             term: Term(1003),
             lost: vec![[1, 2, 3].map(MemberId).into()],
             missing: [1, 2].map(MemberId).into(),
+            in_doubt: BTreeSet::new(),
             to_restart: BTreeSet::new(),
             loss: loss.then(|| PossibleLoss {
                 after: end,

@@ -162,6 +162,9 @@ fn notes(member: &MemberReport) -> Vec<String> {
         };
         notes.push(format!("{how}: {why}"));
     }
+    if let Some(why) = &view.stays_out_of_elections {
+        notes.push(format!("takes part in no election: {why}"));
+    }
     if view.log.disk_alarm {
         notes.push(format!(
             "its disk budget is nearly used up, {} bytes are free",
