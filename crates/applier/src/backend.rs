@@ -56,11 +56,12 @@ pub trait Backend: Send + Sync + 'static {
     /// What is committed: the only checkpoint.
     fn executed(&self) -> impl Future<Output = Result<GtidSet, BackendError>> + Send;
 
-    /// A table as it is now; `None` when there is no such table. Asked again only after a barrier that changes the schema.
-    fn table(
+    /// Tables as they are now, in the order of their names, which are different ones; `None` where there is no such table.
+    /// What is answered is used until a barrier changes it, and a question is worth saving.
+    fn tables(
         &self,
-        name: &TableName,
-    ) -> impl Future<Output = Result<Option<TableShape>, BackendError>> + Send;
+        names: &[TableName],
+    ) -> impl Future<Output = Result<Vec<Option<TableShape>>, BackendError>> + Send;
 
     /// Called at a prefix point of `commit_order = "snapshot"`: everything before it is committed, and nothing behind it.
     /// Readers' snapshots are taken before it returns.

@@ -134,8 +134,35 @@ pub struct Barrier {
     pub steps: Vec<Step>,
     /// How it ends.
     pub end: BarrierEnd,
-    /// Whether tables may look different afterwards.
-    pub changes_schema: bool,
+    /// Which tables may look different afterwards.
+    pub changes: SchemaChange,
+}
+
+/// Which tables may look different behind a barrier.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum SchemaChange {
+    /// None.
+    #[default]
+    Nothing,
+    /// These, and those that foreign keys tie to them. There may be more here than change, never fewer.
+    Tables(Vec<TableName>),
+    /// Any: a statement is not understood for sure.
+    Anything,
+}
+
+impl SchemaChange {
+    /// Both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Anything, _) | (_, Self::Anything) => Self::Anything,
+            (Self::Nothing, change) | (change, Self::Nothing) => change,
+            (Self::Tables(mut tables), Self::Tables(more)) => {
+                tables.extend(more);
+                Self::Tables(tables)
+            }
+        }
+    }
 }
 
 /// One part of a barrier.

@@ -1,6 +1,6 @@
-//! Loads whose logs appliers are compared and tested with: sysbench's writes, C5's insert-only and adversarial workloads, and
-//! the two hot transactions of TPC-C in small. Each makes its tables, and then a number of transactions from a few clients at
-//! once; the same seed gives the same statements.
+//! Loads whose logs appliers are compared and tested with: sysbench's writes, C5's insert-only and adversarial workloads, the
+//! two hot transactions of TPC-C in small, and inserts beside changes of the schema. Each makes its tables, and then a number
+//! of transactions from a few clients at once; the same seed gives the same statements.
 
 mod new_order_payment;
 mod script;
@@ -25,20 +25,25 @@ pub enum Workload {
     Adversarial,
     /// NewOrder and Payment, half and half, on few warehouses; rows that are hot are written last, as far as they can be.
     NewOrderPayment,
+    /// Inserts into eight tables; beside every hundred of them a change of the schema on another table, and an XA transaction.
+    SchemaChanges,
 }
 
 /// How long one client's statements may take.
 const LIMIT: Duration = Duration::from_secs(600);
 /// sysbench's tables and their rows.
 const SYSBENCH_TABLES: (u32, u32) = (4, 10_000);
+/// Tables that are written to while others change.
+const CHANGES_BESIDE: u64 = 8;
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::OltpWriteOnly,
         Self::InsertOnly,
         Self::Adversarial,
         Self::NewOrderPayment,
+        Self::SchemaChanges,
     ];
 
     /// Its name in figures and on command lines.
@@ -49,6 +54,7 @@ impl Workload {
             Self::InsertOnly => "insert_only",
             Self::Adversarial => "adversarial",
             Self::NewOrderPayment => "new_order_payment",
+            Self::SchemaChanges => "schema_changes",
         }
     }
 
@@ -60,6 +66,7 @@ impl Workload {
             Self::InsertOnly => "insert_only",
             Self::Adversarial => "adversarial",
             Self::NewOrderPayment => "new_order_payment",
+            Self::SchemaChanges => "schema_changes",
         }
     }
 
@@ -82,6 +89,14 @@ impl Workload {
                     .to_owned()
             }
             Self::NewOrderPayment => new_order_payment::tables(),
+            Self::SchemaChanges => (0..CHANGES_BESIDE)
+                .map(|table| {
+                    format!("CREATE TABLE t{table} (id BIGINT PRIMARY KEY, value INT NOT NULL, UNIQUE (value, id));")
+                })
+                .chain([
+                    "CREATE TABLE x (id BIGINT PRIMARY KEY, value INT NOT NULL)".to_owned(),
+                ])
+                .collect(),
         };
         let all = format!("CREATE DATABASE {schema}; USE {schema}; {statements}");
         client.sql_within(&all, LIMIT)?;
@@ -125,6 +140,7 @@ impl Workload {
                 format!("BEGIN; {inserts} UPDATE t SET value = {value} WHERE id = 0; COMMIT;\n")
             }),
             Self::NewOrderPayment => own.transactions(new_order_payment::transaction),
+            Self::SchemaChanges => own.transactions(|at, _| beside_changes(at)),
             Self::OltpWriteOnly => String::new(),
         };
         format!("USE {};\n{body}", self.schema())
@@ -138,4 +154,28 @@ fn insert(transaction: u64, rows: u64) -> String {
         .map(|id| format!("({id}, {})", id % 1000))
         .collect();
     format!("INSERT INTO t VALUES {};\n", values.join(", "))
+}
+
+/// An insert, and now and then something that is applied alone.
+fn beside_changes(transaction: u64) -> String {
+    let insert = |table: &str| {
+        format!(
+            "INSERT INTO {table} VALUES ({transaction}, {});\n",
+            transaction % 1000
+        )
+    };
+    let own = insert(&format!("t{}", transaction % CHANGES_BESIDE));
+    let beside = match transaction % 100 {
+        0 => format!(
+            "CREATE TABLE made{transaction} (id INT PRIMARY KEY); ALTER TABLE made{transaction} ADD COLUMN more INT, ADD KEY (more); \
+             DROP TABLE made{transaction};\n"
+        ),
+        50 => format!(
+            "XA START '{transaction}'; {} \
+             XA END '{transaction}'; XA PREPARE '{transaction}'; XA COMMIT '{transaction}';\n",
+            insert("x")
+        ),
+        _ => String::new(),
+    };
+    own + &beside
 }

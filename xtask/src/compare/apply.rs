@@ -58,11 +58,12 @@ pub(crate) struct Named(Workload);
 
 impl ValueEnum for Named {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [Named; 4] = [
+        const ALL: [Named; 5] = [
             Named(Workload::ALL[0]),
             Named(Workload::ALL[1]),
             Named(Workload::ALL[2]),
             Named(Workload::ALL[3]),
+            Named(Workload::ALL[4]),
         ];
         &ALL
     }

@@ -5,7 +5,8 @@ use binlog_format::events::{Query, Rows, StatementKind, XaPrepare};
 use bytes::Bytes;
 
 use super::failure::{DecodeCause, misplaced};
-use crate::transaction::{Barrier, BarrierEnd, Statement, Step};
+use super::schema_change::schema_change;
+use crate::transaction::{Barrier, BarrierEnd, SchemaChange, Statement, Step};
 
 /// The parts of a barrier, as far as they are read.
 #[derive(Debug, Default)]
@@ -17,7 +18,7 @@ pub(super) struct BarrierParts {
     rows: Vec<Bytes>,
     /// For the next statement.
     variables: Vec<Bytes>,
-    changes_schema: bool,
+    changes: SchemaChange,
     end: Option<BarrierEnd>,
 }
 
@@ -53,7 +54,9 @@ impl BarrierParts {
     }
 
     fn statement(&mut self, event: RawEvent) -> Result<(), DecodeCause> {
-        let statement = Query::decode(event.canonical())?.statement;
+        let Query {
+            statement, schema, ..
+        } = Query::decode(event.canonical())?;
         match StatementKind::of(&statement) {
             StatementKind::Begin if !self.has_begun => self.has_begun = true,
             StatementKind::XaStart if !self.has_begun => {
@@ -68,7 +71,8 @@ impl BarrierParts {
                 self.end = Some(BarrierEnd::Xa(text));
             }
             _ => {
-                self.changes_schema |= may_change_schema(&statement);
+                let change = schema_change(&statement, &schema);
+                self.changes = std::mem::take(&mut self.changes).and(change);
                 if !self.has_begun {
                     self.end = Some(BarrierEnd::ByItself);
                 }
@@ -101,7 +105,7 @@ impl BarrierParts {
         Ok(Barrier {
             steps: self.steps,
             end,
-            changes_schema: self.changes_schema,
+            changes: self.changes,
         })
     }
 }
@@ -122,68 +126,9 @@ fn second_phase(prepare: &XaPrepare<'_>) -> String {
     }
 }
 
-/// Whether tables may look different behind a statement: true for whatever does not begin with a word that is known not to.
-fn may_change_schema(statement: &[u8]) -> bool {
-    const HARMLESS: [&[u8]; 12] = [
-        b"INSERT",
-        b"UPDATE",
-        b"DELETE",
-        b"REPLACE",
-        b"WITH",
-        b"SELECT",
-        b"SAVEPOINT",
-        b"ROLLBACK",
-        b"RELEASE",
-        b"XA",
-        b"GRANT",
-        b"REVOKE",
-    ];
-    let rest = without_comments(statement);
-    let end = rest.iter().position(|byte| !byte.is_ascii_alphabetic());
-    let word = rest.get(..end.unwrap_or(rest.len())).unwrap_or_default();
-    !HARMLESS
-        .iter()
-        .any(|known| known.eq_ignore_ascii_case(word))
-}
-
-/// What follows the white space and the comments in front. Comments that the server executes (`/*!`) stay.
-fn without_comments(statement: &[u8]) -> &[u8] {
-    let mut rest = statement.trim_ascii_start();
-    while rest.starts_with(b"/*") && !rest.starts_with(b"/*!") {
-        let Some(end) = rest.windows(2).skip(2).position(|two| two == b"*/") else {
-            return rest;
-        };
-        rest = rest.get(end + 4..).unwrap_or_default().trim_ascii_start();
-    }
-    rest
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn statements_that_change_rows_only_leave_the_schema_alone() {
-        for (statement, expected) in [
-            (&b"insert into t values (1)"[..], false),
-            (b"/* who */ /**/ UPDATE t SET a = 1", false),
-            (b"XA END X'31',X'',1", false),
-            (b"SAVEPOINT `s`", false),
-            (b"CREATE TABLE t (a int)", true),
-            (b"/*!80000 DROP TABLE t */", true),
-            (b"/* never ends UPDATE", true),
-            (b"INSERTED", true),
-            (b"TRUNCATE t", true),
-            (b"", true),
-        ] {
-            assert_eq!(
-                may_change_schema(statement),
-                expected,
-                "{}",
-                statement.escape_ascii()
-            );
-        }
-    }
 
     #[test]
     fn the_second_phase_names_the_transaction_as_the_first_did() {

@@ -10,6 +10,7 @@ mod decoder;
 mod failure;
 mod parsed;
 mod row_changes;
+mod schema_change;
 
 pub use decoder::Decoder;
 pub use failure::{DecodeCause, DecodeFailure};

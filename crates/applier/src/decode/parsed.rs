@@ -13,7 +13,8 @@ use super::failure::{DecodeCause, DecodeFailure};
 use crate::keys::{KeyAccess, RowKeys, TableKeys};
 use crate::schema::{TableName, TableShape};
 use crate::transaction::{
-    Barrier, BarrierEnd, Body, MappedTable, RowChanges, RowWrite, RowsEvent, Seq, Step, Transaction,
+    Barrier, BarrierEnd, Body, MappedTable, RowChanges, RowWrite, RowsEvent, SchemaChange, Seq,
+    Step, Transaction,
 };
 
 /// A transaction that is read. [`Self::finish`] needs the shapes of [`Self::tables`].
@@ -202,7 +203,7 @@ impl Parts {
         Barrier {
             steps,
             end: BarrierEnd::Commit,
-            changes_schema: false,
+            changes: SchemaChange::Nothing,
         }
     }
 }

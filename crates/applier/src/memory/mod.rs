@@ -300,11 +300,9 @@ impl Backend for MemoryBackend {
         Ok(locked(&self.shared.commits).executed.clone())
     }
 
-    async fn table(&self, name: &TableName) -> Result<Option<TableShape>, BackendError> {
-        Ok(self
-            .shared
-            .table(name)
-            .map(|table| TableShape::clone(&table.shape)))
+    async fn tables(&self, names: &[TableName]) -> Result<Vec<Option<TableShape>>, BackendError> {
+        let shape = |name| Some(TableShape::clone(&self.shared.table(name)?.shape));
+        Ok(names.iter().map(shape).collect())
     }
 
     async fn at_prefix_point(&self) -> Result<(), BackendError> {

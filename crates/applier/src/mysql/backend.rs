@@ -14,7 +14,7 @@ use super::packet_room::PacketRoom;
 use super::preparation::settings;
 use super::session::MysqlSession;
 use super::snapshot::{MOST_WAITING, WaitingReaders};
-use super::table_shape::{read_shape, shape_query};
+use super::table_shape::ShapeQuery;
 use super::turn_row::{MAKE, RIGHTS, TABLE, TurnRow};
 use crate::backend::{Backend, BackendError, Finished, SessionId};
 use crate::schema::{TableName, TableShape};
@@ -320,9 +320,17 @@ impl Backend for MysqlBackend {
         })
     }
 
-    async fn table(&self, name: &TableName) -> Result<Option<TableShape>, BackendError> {
-        let answer = self.ask(&shape_query(name)).await?;
-        Ok(read_shape(name, &answer.rows))
+    async fn tables(&self, names: &[TableName]) -> Result<Vec<Option<TableShape>>, BackendError> {
+        let mut shapes = vec![None; names.len()];
+        for query in ShapeQuery::of(names) {
+            let answer = self.ask(&query.sql()).await?;
+            for (place, shape) in query.read(&answer.rows) {
+                if let Some(place) = shapes.get_mut(place) {
+                    *place = Some(shape);
+                }
+            }
+        }
+        Ok(shapes)
     }
 
     async fn at_prefix_point(&self) -> Result<(), BackendError> {

@@ -1,7 +1,9 @@
-//! A table's shape from `information_schema`: one query, and its rows read without I/O.
+//! Shapes of tables from `information_schema`: one query for all tables of a schema, and its rows read without I/O.
 //!
 //! Row images hold the columns that `information_schema.columns` lists, in its order: invisible and generated ones too, and
 //! not the hidden ones of functional keys. (An invisible primary key that the server made is listed when the session asks.)
+//!
+//! What a query costs, it costs to be planned: for eight tables it takes hardly longer than for one.
 
 use mysql_link::Row;
 
@@ -9,82 +11,145 @@ use super::quoting::text_literal;
 use crate::keys::Fold;
 use crate::schema::{ColumnShape, KeyPart, KeyShape, ParentShape, TableName, TableShape};
 
-/// The query: rows of different kinds with the same columns, in order of kind, name and place.
-pub(super) fn shape_query(name: &TableName) -> String {
-    let (schema, table) = (text_literal(&name.schema), text_literal(&name.table));
-    let this = format!("table_schema = {schema} AND table_name = {table}");
-    // The names of constraints, keys and tables have different collations.
-    let text = |column: &str| format!("CONVERT({column} USING utf8mb4) COLLATE utf8mb4_bin");
-    let kinds = [
-        (
-            "'column'",
-            "NULL",
-            "ordinal_position",
-            ["column_name", "data_type", "collation_name"],
-            format!("information_schema.columns WHERE {this}"),
-        ),
-        (
-            "'key'",
-            "index_name",
-            "seq_in_index",
-            ["column_name", "sub_part", "NULL"],
-            format!("information_schema.statistics WHERE non_unique = 0 AND {this}"),
-        ),
-        (
-            "'parent'",
-            "constraint_name",
-            "ordinal_position",
-            [
-                "column_name",
-                "CONCAT(HEX(referenced_table_schema), '.', HEX(referenced_table_name))",
-                "referenced_column_name",
-            ],
-            format!(
-                "information_schema.key_column_usage WHERE referenced_table_name IS NOT NULL AND {this}"
-            ),
-        ),
-        (
-            "'child'",
-            "CONCAT(HEX(table_schema), '.', HEX(table_name), '.', HEX(constraint_name))",
-            "ordinal_position",
-            ["referenced_column_name", "table_schema", "table_name"],
-            format!(
-                "information_schema.key_column_usage WHERE referenced_table_schema = {schema} AND \
-                 referenced_table_name = {table}"
-            ),
-        ),
-        (
-            "'cascade'",
-            "NULL",
-            "0",
-            ["child_schema", "child", "NULL"],
-            "reached".to_owned(),
-        ),
-    ];
-    let selects = kinds.map(|(kind, name, place, [a, b, c], from)| {
-        let (kind, name, a, b, c) = (text(kind), text(name), text(a), text(b), text(c));
-        format!(
-            "SELECT {kind} AS kind, {name} AS name, {place} AS place, {a} AS a, {b} AS b, {c} AS c FROM {from}"
-        )
-    });
-    format!(
-        "WITH RECURSIVE constraint_rows AS (\
-           SELECT constraint_schema AS child_schema, table_name AS child, unique_constraint_schema AS parent_schema, \
-             referenced_table_name AS parent, \
-             update_rule NOT IN ('NO ACTION', 'RESTRICT') OR delete_rule NOT IN ('NO ACTION', 'RESTRICT') AS cascades \
-           FROM information_schema.referential_constraints), \
-         reached AS (\
-           SELECT child_schema, child FROM constraint_rows WHERE cascades AND parent_schema = {schema} AND parent = {table} \
-           UNION \
-           SELECT further.child_schema, further.child FROM reached JOIN constraint_rows AS further \
-             ON further.cascades AND further.parent_schema = reached.child_schema AND further.parent = reached.child) \
-         {}",
-        selects.join(" UNION ALL ")
-    )
+/// Tables of one schema that are asked for with one query.
+#[derive(Debug)]
+pub(super) struct ShapeQuery<'a> {
+    schema: &'a str,
+    tables: Vec<&'a TableName>,
+    /// The same as places among all that are wanted.
+    places: Vec<usize>,
 }
 
-/// Reads the query's rows; `None` when there is no such table.
-pub(super) fn read_shape(name: &TableName, rows: &[Row]) -> Option<TableShape> {
+impl<'a> ShapeQuery<'a> {
+    /// The queries for some tables: one for each schema. Names that a server may take for the same go to different ones, since
+    /// their rows could not be told apart.
+    pub(super) fn of(names: &'a [TableName]) -> Vec<Self> {
+        let mut queries: Vec<Self> = Vec::new();
+        for (place, name) in names.iter().enumerate() {
+            let fits = |query: &&mut Self| {
+                let is_same = |other: &&TableName| same_name(&other.table, &name.table);
+                query.schema == &*name.schema && !query.tables.iter().any(is_same)
+            };
+            match queries.iter_mut().find(fits) {
+                Some(query) => {
+                    query.tables.push(name);
+                    query.places.push(place);
+                }
+                None => queries.push(Self {
+                    schema: &name.schema,
+                    tables: vec![name],
+                    places: vec![place],
+                }),
+            }
+        }
+        queries
+    }
+
+    /// Rows of different kinds with the same columns. The first column is the table, as a number from 1 on.
+    pub(super) fn sql(&self) -> String {
+        let schema = text_literal(self.schema);
+        let tables: Vec<String> = self
+            .tables
+            .iter()
+            .map(|name| text_literal(&name.table))
+            .collect();
+        let tables = tables.join(", ");
+        let this = format!("table_schema = {schema} AND table_name IN ({tables})");
+        let number = format!("FIELD(table_name, {tables})");
+        // The names of constraints, keys and tables have different collations.
+        let text = |column: &str| format!("CONVERT({column} USING utf8mb4) COLLATE utf8mb4_bin");
+        let kinds = [
+            (
+                "'column'",
+                number.clone(),
+                "NULL",
+                "ordinal_position",
+                ["column_name", "data_type", "collation_name"],
+                format!("information_schema.columns WHERE {this}"),
+            ),
+            (
+                "'key'",
+                number.clone(),
+                "index_name",
+                "seq_in_index",
+                ["column_name", "sub_part", "NULL"],
+                format!("information_schema.statistics WHERE non_unique = 0 AND {this}"),
+            ),
+            (
+                "'parent'",
+                number,
+                "constraint_name",
+                "ordinal_position",
+                [
+                    "column_name",
+                    "CONCAT(HEX(referenced_table_schema), '.', HEX(referenced_table_name))",
+                    "referenced_column_name",
+                ],
+                format!(
+                    "information_schema.key_column_usage WHERE referenced_table_name IS NOT NULL AND {this}"
+                ),
+            ),
+            (
+                "'child'",
+                format!("FIELD(referenced_table_name, {tables})"),
+                "CONCAT(HEX(table_schema), '.', HEX(table_name), '.', HEX(constraint_name))",
+                "ordinal_position",
+                ["referenced_column_name", "table_schema", "table_name"],
+                format!(
+                    "information_schema.key_column_usage WHERE referenced_table_schema = {schema} AND \
+                     referenced_table_name IN ({tables})"
+                ),
+            ),
+            (
+                "'cascade'",
+                "number".to_owned(),
+                "NULL",
+                "0",
+                ["child_schema", "child", "NULL"],
+                "reached".to_owned(),
+            ),
+        ];
+        let selects = kinds.map(|(kind, number, name, place, [a, b, c], from)| {
+            let (kind, name, a, b, c) = (text(kind), text(name), text(a), text(b), text(c));
+            format!(
+                "SELECT {number} AS number, {kind} AS kind, {name} AS name, {place} AS place, {a} AS a, {b} AS b, {c} AS c \
+                 FROM {from}"
+            )
+        });
+        format!(
+            "WITH RECURSIVE constraint_rows AS (\
+               SELECT constraint_schema AS child_schema, table_name AS child, unique_constraint_schema AS parent_schema, \
+                 referenced_table_name AS parent, \
+                 update_rule NOT IN ('NO ACTION', 'RESTRICT') OR delete_rule NOT IN ('NO ACTION', 'RESTRICT') AS cascades \
+               FROM information_schema.referential_constraints), \
+             reached AS (\
+               SELECT FIELD(parent, {tables}) AS number, child_schema, child FROM constraint_rows \
+                 WHERE cascades AND parent_schema = {schema} AND parent IN ({tables}) \
+               UNION \
+               SELECT reached.number, further.child_schema, further.child FROM reached JOIN constraint_rows AS further \
+                 ON further.cascades AND further.parent_schema = reached.child_schema AND further.parent = reached.child) \
+             {}",
+            selects.join(" UNION ALL ")
+        )
+    }
+
+    /// Reads the answer: the shapes of the tables that there are, each with its place among all that are wanted.
+    pub(super) fn read(&self, rows: &[Row]) -> Vec<(usize, TableShape)> {
+        let numbered = self.tables.iter().zip(&self.places).zip(1_usize..);
+        numbered
+            .filter_map(|((name, place), number)| {
+                let number = number.to_string();
+                let own = rows
+                    .iter()
+                    .filter(|row| row.text("number") == Some(number.as_str()));
+                Some((*place, read_shape(name, own)?))
+            })
+            .collect()
+    }
+}
+
+/// Reads a table's rows of the answer; `None` when there is no such table.
+fn read_shape<'r>(name: &TableName, rows: impl Iterator<Item = &'r Row>) -> Option<TableShape> {
     let mut listed = Listed::default();
     for row in rows {
         listed.take(row);
@@ -258,7 +323,7 @@ fn push_new<T: PartialEq>(all: &mut Vec<T>, one: T) {
     }
 }
 
-/// Column names are equal whatever their case; constraints may write them otherwise than columns do.
+/// Column names are equal whatever their case; constraints may write them otherwise than columns do. Names of tables may be.
 fn same_name(one: &str, other: &str) -> bool {
     one == other || one.to_lowercase() == other.to_lowercase()
 }

@@ -1,6 +1,5 @@
 //! Transactions as the run takes them in: decoded, without those that the target has.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +11,10 @@ use crate::decode::{Decoder, Parsed};
 use crate::run::error::ApplyError;
 use crate::run::progress::Progress;
 use crate::run::reach::reach;
-use crate::schema::{TableName, TableShape};
+use crate::run::shapes::Shapes;
+use crate::schema::TableShape;
 use crate::source::Source;
-use crate::transaction::Transaction;
+use crate::transaction::{SchemaChange, Transaction};
 
 /// Where a run gets its transactions from.
 pub trait Feed: Send {
@@ -27,8 +27,8 @@ pub trait Feed: Send {
         seen: &mut GtidSet,
     ) -> impl Future<Output = Result<Option<Transaction>, ApplyError>> + Send;
 
-    /// Tables may look different from now on.
-    fn schema_changed(&mut self);
+    /// Tables look different from now on.
+    fn schema_changed(&mut self, change: &SchemaChange);
 
     /// Whether nothing more is there to be read at the moment.
     fn is_drained(&self) -> bool;
@@ -39,7 +39,7 @@ pub(super) struct DecodedSource<S, B> {
     source: S,
     backend: Arc<B>,
     decoder: Decoder,
-    tables: HashMap<TableName, Arc<TableShape>>,
+    shapes: Shapes,
     /// Parsed, and waiting for its tables.
     parsed: Option<Parsed>,
     reopen_for: Duration,
@@ -58,7 +58,7 @@ impl<S: Source, B: Backend> DecodedSource<S, B> {
             source,
             backend,
             decoder: Decoder::new(max_transaction_bytes as u64),
-            tables: HashMap::new(),
+            shapes: Shapes::default(),
             parsed: None,
             reopen_for,
             progress,
@@ -80,24 +80,26 @@ impl<S: Source, B: Backend> DecodedSource<S, B> {
         Ok(true)
     }
 
-    /// Asks for the tables that are not known yet.
+    /// Asks for the tables that are not known, with one question.
     async fn look_up(&mut self) -> Result<(), ApplyError> {
-        let tables = self.parsed.iter().flat_map(Parsed::tables);
-        let unknown: Vec<TableName> = tables
-            .filter(|name| !self.tables.contains_key(name))
-            .cloned()
-            .collect();
-        for name in unknown {
-            let table = reach(self.reopen_for, || self.backend.table(&name)).await?;
-            // Decoding says it when there is none.
-            let Some(shape) = table else { continue };
-            if shape.primary_key.is_none() && self.progress.note_without_primary_key(&name) {
+        let missing = self
+            .shapes
+            .missing(self.parsed.iter().flat_map(Parsed::tables));
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let shapes = reach(self.reopen_for, || self.backend.tables(&missing)).await?;
+        // Decoding says it when there is none.
+        for (name, shape) in missing.into_iter().zip(shapes) {
+            let keyless = |shape: &TableShape| shape.primary_key.is_none();
+            if shape.as_ref().is_some_and(keyless) && self.progress.note_without_primary_key(&name)
+            {
                 tracing::warn!(
                     table = %name,
                     "a table without a primary key: its writes are applied one after the other"
                 );
             }
-            self.tables.insert(name, Arc::new(shape));
+            self.shapes.put(name, shape);
         }
         Ok(())
     }
@@ -114,12 +116,12 @@ impl<S: Source, B: Backend> Feed for DecodedSource<S, B> {
             return Ok(None);
         };
         seen.add(parsed.gtid());
-        let transaction = parsed.finish(|name| self.tables.get(name).cloned())?;
+        let transaction = parsed.finish(|name| self.shapes.get(name))?;
         Ok(Some(transaction))
     }
 
-    fn schema_changed(&mut self) {
-        self.tables.clear();
+    fn schema_changed(&mut self, change: &SchemaChange) {
+        self.shapes.forget(change);
     }
 
     fn is_drained(&self) -> bool {

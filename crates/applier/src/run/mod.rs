@@ -18,6 +18,7 @@ pub mod plan;
 mod progress;
 mod reach;
 mod reader;
+mod shapes;
 mod window;
 mod worker;
 

@@ -92,26 +92,24 @@ impl<F: Feed> Reader<F> {
         let Ok(place) = self.window.enter(rows, bytes).await else {
             return false;
         };
-        let changes_schema = match &transaction.body {
+        let change = match &transaction.body {
             Body::Rows(_) => None,
-            Body::Barrier(barrier) => Some(barrier.changes_schema),
+            Body::Barrier(barrier) => Some(barrier.changes.clone()),
         };
         let (done, committed) = oneshot::channel();
         let item = Item::Transaction {
             transaction: Arc::new(transaction),
             place,
-            done: changes_schema.is_some().then_some(done),
+            done: change.is_some().then_some(done),
         };
         if self.items.send(item).await.is_err() {
             return false;
         }
-        if let Some(changes_schema) = changes_schema {
+        if let Some(change) = change {
             if committed.await.is_err() {
                 return false;
             }
-            if changes_schema {
-                self.feed.schema_changed();
-            }
+            self.feed.schema_changed(&change);
         }
         true
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use applier::decode::{DecodeCause, DecodeFailure, Decoder};
 use applier::keys::Fold;
-use applier::schema::TableShape;
-use applier::transaction::{BarrierEnd, Body, RowChanges, Step, Transaction};
+use applier::schema::{TableName, TableShape};
+use applier::transaction::{BarrierEnd, Body, RowChanges, SchemaChange, Step, Transaction};
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::EventType;
@@ -215,8 +215,8 @@ fn a_transaction_of_too_many_rows_to_note_is_applied_alone() {
         panic!("{:?}", decoded.body);
     };
     assert_eq!(
-        (&barrier.end, barrier.changes_schema),
-        (&BarrierEnd::Commit, false)
+        (&barrier.end, &barrier.changes),
+        (&BarrierEnd::Commit, &SchemaChange::Nothing)
     );
     let types: Vec<Vec<EventType>> = barrier
         .steps
@@ -291,7 +291,8 @@ fn a_statement_alone_is_a_barrier_that_commits_by_itself() {
         panic!("rows");
     };
     assert_eq!(barrier.end, BarrierEnd::ByItself);
-    assert!(barrier.changes_schema);
+    let changed = SchemaChange::Tables(vec![TableName::new("d", "t")]);
+    assert_eq!(barrier.changes, changed);
     assert!(
         matches!(&barrier.steps[..], [Step::Statement(statement)] if statement.variables.is_empty())
     );

@@ -6,7 +6,7 @@ use applier::decode::Decoder;
 use applier::keys::Fold;
 use applier::schema::{TableName, TableShape};
 use applier::source::{FileSource, Source};
-use applier::transaction::{Body, Step};
+use applier::transaction::{Body, SchemaChange, Step};
 use binlog_format::event::EventRef;
 use binlog_format::events::Query;
 use binlog_format::framing::FramedTransaction;
@@ -71,10 +71,13 @@ fn line(framed: &FramedTransaction) -> String {
                     }
                 })
                 .collect();
-            let schema = if barrier.changes_schema {
-                " (schema)"
-            } else {
-                ""
+            let schema = match &barrier.changes {
+                SchemaChange::Nothing => String::new(),
+                SchemaChange::Anything => " (any)".to_owned(),
+                SchemaChange::Tables(tables) => {
+                    let names: Vec<&str> = tables.iter().map(|name| &*name.table).collect();
+                    format!(" ({})", names.join(" "))
+                }
             };
             format!("{} -> {:?}{schema}", steps.join(", "), barrier.end)
         }
@@ -109,10 +112,10 @@ fn every_kind_of_transaction_is_rows_or_a_barrier() {
     assert_eq!(
         lines,
         [
-            "CREATE DATABASE +0 -> ByItself (schema)",
-            "CREATE TABLE +0 -> ByItself (schema)",
-            "CREATE TABLE +0 -> ByItself (schema)",
-            "CREATE TABLE +0 -> ByItself (schema)",
+            "CREATE DATABASE +0 -> ByItself",
+            "CREATE TABLE +0 -> ByItself (t)",
+            "CREATE TABLE +0 -> ByItself (u)",
+            "CREATE TABLE +0 -> ByItself (m)",
             "rows: 2 of t",
             "rows: 3 of t u",
             "2 events, SAVEPOINT `s` +0, 2 events -> Commit",
@@ -121,7 +124,7 @@ fn every_kind_of_transaction_is_rows_or_a_barrier() {
             "rows: 1 of m",
             "INSERT INTO +3 -> Commit",
             "INSERT INTO +1, UPDATE u +0 -> Commit",
-            "CREATE TABLE +0, 2 events -> Commit (schema)",
+            "CREATE TABLE +0, 2 events -> Commit (copy)",
             "XA START +0, 2 events, XA END +0 -> Xa(\"XA PREPARE X'78',X'',1\")",
             "XA COMMIT +0 -> ByItself",
             "XA START +0, 2 events, XA END +0 -> Xa(\"XA PREPARE X'79',X'',1\")",
@@ -129,9 +132,9 @@ fn every_kind_of_transaction_is_rows_or_a_barrier() {
             "XA START +0, 2 events, XA END +0 -> Xa(\"XA COMMIT X'7a',X'62',5 ONE PHASE\")",
             "rows: 0 of ",
             "rows: 1 of t",
-            "CREATE USER +0 -> ByItself (schema)",
+            "CREATE USER +0 -> ByItself",
             "GRANT SELECT +0 -> ByItself",
-            "DROP TABLE +0 -> ByItself (schema)",
+            "DROP TABLE +0 -> ByItself (u)",
         ]
     );
 }

@@ -9,7 +9,7 @@ use applier::decode::Decoder;
 use applier::mysql::{MysqlBackend, MysqlOptions, MysqlSession};
 use applier::schema::{TableName, TableShape};
 use applier::source::{FileSource, Source};
-use applier::transaction::{Body, Transaction};
+use applier::transaction::{Body, SchemaChange, Transaction};
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use mysql_link::{ConnectOptions, Connection, Endpoint};
@@ -117,12 +117,14 @@ impl Pair {
             }
         };
         let parsed = Decoder::new(MAX_BYTES).parse(&framed)?;
-        for name in parsed.tables() {
-            if !self.shapes.contains_key(name) {
-                let shape = self.backend.table(name).await?;
-                let shape = shape.with_context(|| format!("the target lacks {name}"))?;
-                self.shapes.insert(name.clone(), Arc::new(shape));
-            }
+        let unknown = parsed
+            .tables()
+            .filter(|name| !self.shapes.contains_key(name));
+        let unknown: Vec<TableName> = unknown.cloned().collect();
+        let shapes = self.backend.tables(&unknown).await?;
+        for (name, shape) in unknown.into_iter().zip(shapes) {
+            let shape = shape.with_context(|| format!("the target lacks {name}"))?;
+            self.shapes.insert(name, Arc::new(shape));
         }
         let transaction = parsed.finish(|name| self.shapes.get(name).cloned())?;
         Ok(Some(Arc::new(transaction)))
@@ -169,7 +171,7 @@ impl Pair {
             let done = match &next.body {
                 Body::Barrier(barrier) => {
                     let done = session.run_barrier(&next).await;
-                    if barrier.changes_schema {
+                    if barrier.changes != SchemaChange::Nothing {
                         self.forget_shapes();
                     }
                     done

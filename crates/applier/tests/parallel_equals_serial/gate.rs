@@ -307,8 +307,8 @@ impl Backend for GatedBackend {
         self.memory.executed().await
     }
 
-    async fn table(&self, name: &TableName) -> Result<Option<TableShape>, BackendError> {
-        self.memory.table(name).await
+    async fn tables(&self, names: &[TableName]) -> Result<Vec<Option<TableShape>>, BackendError> {
+        self.memory.tables(names).await
     }
 
     async fn at_prefix_point(&self) -> Result<(), BackendError> {

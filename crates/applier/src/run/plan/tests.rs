@@ -12,7 +12,7 @@ use crate::backend::Turn;
 use crate::keys::{Access, KeyAccess, KeyHash};
 use crate::run::options::CommitOrder;
 use crate::scheduler::Policy;
-use crate::transaction::{Barrier, BarrierEnd, RowChanges, RowWrite};
+use crate::transaction::{Barrier, BarrierEnd, RowChanges, RowWrite, SchemaChange};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -77,7 +77,7 @@ impl Table {
                 "barrier" => Body::Barrier(Barrier {
                     steps: Vec::new(),
                     end: BarrierEnd::ByItself,
-                    changes_schema: true,
+                    changes: SchemaChange::Anything,
                 }),
                 text => rows(text),
             };

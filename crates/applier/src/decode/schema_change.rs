@@ -1,0 +1,477 @@
+//! Which tables may look different behind a statement of the log.
+//!
+//! What is said wrongly here would let rows be scheduled by the keys that a table no longer has. Therefore only statements that
+//! are understood to the last name are taken at their word, and whatever else there is may have changed any table:
+//!
+//! * A name that is not plain ASCII, a comment that servers execute (`/*!`), a word that is not expected: any.
+//! * The rest of a definition is not read as SQL. It can name further tables behind three words only: REFERENCES, RENAME and
+//!   EXCHANGE. These are looked for as bytes, in comments and strings, too: in all character sets that a client may have, ASCII
+//!   bytes are where ASCII words are, so that such a word may be found where there is none, and never missed.
+//! * A name without a schema behind those words may be in the table's schema or in the session's: both are named.
+//!
+//! A foreign key makes the shape of a table tell of others. That is not looked at here: whoever forgets shapes by this forgets
+//! those that tell of a named table, too.
+
+use crate::schema::TableName;
+use crate::transaction::SchemaChange;
+
+/// Which tables may look different behind a statement that ran in a session with this schema.
+pub(super) fn schema_change(statement: &[u8], schema: &[u8]) -> SchemaChange {
+    read(statement, schema).unwrap_or(SchemaChange::Anything)
+}
+
+/// `None`: it is not understood for sure.
+fn read(statement: &[u8], schema: &[u8]) -> Option<SchemaChange> {
+    let session = std::str::from_utf8(schema)
+        .ok()
+        .filter(|schema| schema.is_ascii());
+    let mut words = Words {
+        rest: statement,
+        session: session.filter(|schema| !schema.is_empty()),
+    };
+    let first = words.word()?;
+    let is = |known: &[&str]| known.iter().any(|known| same(first, known));
+    // Rows, rights and statistics. TRUNCATE makes the same table again, and a function that a statement calls makes none.
+    if is(&[
+        "INSERT",
+        "UPDATE",
+        "DELETE",
+        "REPLACE",
+        "WITH",
+        "SELECT",
+        "DO",
+        "SAVEPOINT",
+        "ROLLBACK",
+        "RELEASE",
+        "XA",
+        "GRANT",
+        "REVOKE",
+        "TRUNCATE",
+        "ANALYZE",
+        "FLUSH",
+    ]) {
+        return Some(SchemaChange::Nothing);
+    }
+    if is(&["CREATE"]) {
+        words.create()
+    } else if is(&["ALTER"]) {
+        words.alter()
+    } else if is(&["DROP"]) {
+        words.drop()
+    } else if is(&["RENAME"]) {
+        words.rename()
+    } else {
+        None
+    }
+}
+
+/// What can be made, altered and dropped, and is no table and holds none.
+const NO_TABLES: [&str; 8] = [
+    "VIEW",
+    "TRIGGER",
+    "PROCEDURE",
+    "FUNCTION",
+    "EVENT",
+    "USER",
+    "ROLE",
+    // In front of a view, a routine, a trigger or an event.
+    "DEFINER",
+];
+
+/// A statement's words, as far as they are read.
+struct Words<'a> {
+    rest: &'a [u8],
+    /// The schema of names without one; `None` if there is none, or it is not plain ASCII.
+    session: Option<&'a str>,
+}
+
+impl<'a> Words<'a> {
+    fn create(&mut self) -> Option<SchemaChange> {
+        let mut word = self.word()?;
+        if same(word, "OR") {
+            // The parser of some servers knows CREATE OR REPLACE TABLE.
+            self.expect("REPLACE")?;
+            word = self.word()?;
+            let view = ["ALGORITHM", "SQL"].iter().any(|known| same(word, known));
+            return (view || no_tables(word)).then_some(SchemaChange::Nothing);
+        }
+        if no_tables(word) || same(word, "ALGORITHM") || same(word, "AGGREGATE") {
+            return Some(SchemaChange::Nothing);
+        }
+        // There is no table in a new schema, and a temporary one has no rows in the log, nor hides another from
+        // `information_schema`.
+        if ["DATABASE", "SCHEMA", "TEMPORARY"]
+            .iter()
+            .any(|known| same(word, known))
+        {
+            return Some(SchemaChange::Nothing);
+        }
+        if same(word, "TABLE") {
+            self.skip_words(&["IF", "NOT", "EXISTS"])?;
+            return self.definition();
+        }
+        if ["UNIQUE", "FULLTEXT", "SPATIAL"]
+            .iter()
+            .any(|kind| same(word, kind))
+        {
+            word = self.word()?;
+        }
+        same(word, "INDEX").then_some(())?;
+        self.identifier()?;
+        if self.skip_words(&["USING"])? {
+            self.word()?;
+        }
+        self.expect("ON")?;
+        self.definition()
+    }
+
+    fn alter(&mut self) -> Option<SchemaChange> {
+        let word = self.word()?;
+        if no_tables(word) || same(word, "ALGORITHM") {
+            return Some(SchemaChange::Nothing);
+        }
+        same(word, "TABLE").then_some(())?;
+        self.definition()
+    }
+
+    fn drop(&mut self) -> Option<SchemaChange> {
+        // How the server writes it where the statement was in its own words.
+        const TEMPORARY: &[u8] = b"/*!40005 TEMPORARY */";
+        self.skip_blanks();
+        if self.rest.starts_with(TEMPORARY) {
+            return Some(SchemaChange::Nothing);
+        }
+        let word = self.word()?;
+        if no_tables(word) || same(word, "TEMPORARY") {
+            return Some(SchemaChange::Nothing);
+        }
+        if same(word, "INDEX") {
+            self.identifier()?;
+            self.expect("ON")?;
+            return self.definition();
+        }
+        (same(word, "TABLE") || same(word, "TABLES")).then_some(())?;
+        self.skip_words(&["IF", "EXISTS"])?;
+        let mut tables = vec![self.name()?];
+        while self.symbol(b',') {
+            tables.push(self.name()?);
+        }
+        if !self.at_end() {
+            let word = self.word()?;
+            (same(word, "RESTRICT") || same(word, "CASCADE")).then_some(())?;
+        }
+        self.at_end().then_some(SchemaChange::Tables(tables))
+    }
+
+    fn rename(&mut self) -> Option<SchemaChange> {
+        let word = self.word()?;
+        if same(word, "USER") {
+            return Some(SchemaChange::Nothing);
+        }
+        (same(word, "TABLE") || same(word, "TABLES")).then_some(())?;
+        let mut tables = Vec::new();
+        loop {
+            tables.push(self.name()?);
+            self.expect("TO")?;
+            tables.push(self.name()?);
+            if !self.symbol(b',') {
+                break;
+            }
+        }
+        self.at_end().then_some(SchemaChange::Tables(tables))
+    }
+
+    /// A table's name, and what is said of it: the tables that are named in it, too.
+    fn definition(&mut self) -> Option<SchemaChange> {
+        let table = self.name()?;
+        let mut tables = vec![table.clone()];
+        let mut at = self.rest;
+        while let Some(further) = Further::find(&mut at) {
+            let mut words = Words {
+                rest: at,
+                session: self.session,
+            };
+            match further {
+                Further::Exchange => return None,
+                // One of its columns or keys.
+                Further::Rename if words.skip_any(&["COLUMN", "INDEX", "KEY"]) => continue,
+                Further::Rename => {
+                    // RENAME b, RENAME TO b, RENAME AS b, RENAME = b.
+                    let _ = words.skip_any(&["TO", "AS"]) || words.symbol(b'=');
+                }
+                Further::References => {}
+            }
+            let (own, name) = words.qualified()?;
+            let schemas = match own {
+                Some(schema) => vec![schema],
+                None => vec![table.schema.to_string(), self.session?.to_owned()],
+            };
+            tables.extend(schemas.iter().map(|schema| TableName::new(schema, &name)));
+        }
+        Some(SchemaChange::Tables(tables))
+    }
+
+    /// A table's name with its schema.
+    fn name(&mut self) -> Option<TableName> {
+        let (schema, name) = self.qualified()?;
+        match schema {
+            Some(schema) => Some(TableName::new(&schema, &name)),
+            None => Some(TableName::new(self.session?, &name)),
+        }
+    }
+
+    fn qualified(&mut self) -> Option<(Option<String>, String)> {
+        let first = self.identifier()?;
+        match self.symbol(b'.') {
+            true => Some((Some(first), self.identifier()?)),
+            false => Some((None, first)),
+        }
+    }
+
+    /// One identifier, quoted (in either way: where a name is expected, no string can be) or not.
+    fn identifier(&mut self) -> Option<String> {
+        self.skip_blanks();
+        let quote = match self.rest.first()? {
+            &quote @ (b'`' | b'"') => quote,
+            _ => return Some(self.word()?.to_owned()),
+        };
+        let mut name = String::new();
+        let mut rest = self.rest.get(1..)?;
+        loop {
+            let (&byte, behind) = rest.split_first()?;
+            rest = behind;
+            if byte == quote {
+                match rest.split_first() {
+                    Some((&next, behind)) if next == quote => rest = behind,
+                    _ => break,
+                }
+            }
+            byte.is_ascii().then(|| name.push(char::from(byte)))?;
+        }
+        self.rest = rest;
+        (!name.is_empty()).then_some(name)
+    }
+
+    /// The next word; `None` when something else comes, or it is not plain ASCII.
+    fn word(&mut self) -> Option<&'a str> {
+        self.skip_blanks();
+        let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$');
+        let length = self.rest.iter().take_while(|byte| is_part(byte)).count();
+        let (word, rest) = self.rest.split_at_checked(length)?;
+        if word.is_empty() || rest.first().is_some_and(|byte| !byte.is_ascii()) {
+            return None;
+        }
+        self.rest = rest;
+        std::str::from_utf8(word).ok()
+    }
+
+    /// All of these words, or none: which it was. `None` if there are some only.
+    fn skip_words(&mut self, words: &[&str]) -> Option<bool> {
+        let Some((first, others)) = words.split_first() else {
+            return Some(true);
+        };
+        if !self.skip_any(&[first]) {
+            return Some(false);
+        }
+        for word in others {
+            self.expect(word)?;
+        }
+        Some(true)
+    }
+
+    /// One of these words; whether it was there.
+    fn skip_any(&mut self, words: &[&str]) -> bool {
+        let before = self.rest;
+        let found = self
+            .word()
+            .is_some_and(|word| words.iter().any(|known| same(word, known)));
+        if !found {
+            self.rest = before;
+        }
+        found
+    }
+
+    fn expect(&mut self, word: &str) -> Option<()> {
+        same(self.word()?, word).then_some(())
+    }
+
+    fn symbol(&mut self, symbol: u8) -> bool {
+        self.skip_blanks();
+        match self.rest.split_first() {
+            Some((&next, rest)) if next == symbol => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn at_end(&mut self) -> bool {
+        self.skip_blanks();
+        self.rest.is_empty()
+    }
+
+    /// White space and comments. What a server may execute stays, and so is no word.
+    fn skip_blanks(&mut self) {
+        loop {
+            self.rest = self.rest.trim_ascii_start();
+            let plain = self.rest.starts_with(b"/*")
+                && !matches!(self.rest.get(2), None | Some(b'!' | b'+' | b'M'));
+            if !plain {
+                return;
+            }
+            let Some(end) = self.rest.windows(2).skip(2).position(|two| two == b"*/") else {
+                return;
+            };
+            self.rest = self.rest.get(end + 4..).unwrap_or_default();
+        }
+    }
+}
+
+/// A word behind which a definition names another table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Further {
+    References,
+    Rename,
+    Exchange,
+}
+
+impl Further {
+    /// The first one, wherever it stands; `text` is what comes behind it then.
+    fn find(text: &mut &[u8]) -> Option<Self> {
+        const WORDS: [(Further, &[u8]); 3] = [
+            (Further::References, b"REFERENCES"),
+            (Further::Rename, b"RENAME"),
+            (Further::Exchange, b"EXCHANGE"),
+        ];
+        while let Some((_, behind)) = text.split_first() {
+            for (further, word) in WORDS {
+                let head = text.get(..word.len());
+                if head.is_some_and(|head| head.eq_ignore_ascii_case(word)) {
+                    *text = text.get(word.len()..).unwrap_or_default();
+                    return Some(further);
+                }
+            }
+            *text = behind;
+        }
+        None
+    }
+}
+
+fn no_tables(word: &str) -> bool {
+    NO_TABLES.iter().any(|known| same(word, known))
+}
+
+fn same(word: &str, known: &str) -> bool {
+    word.eq_ignore_ascii_case(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `*`: any table; empty: none.
+    fn in_words(change: SchemaChange) -> String {
+        match change {
+            SchemaChange::Nothing => String::new(),
+            SchemaChange::Anything => "*".to_owned(),
+            SchemaChange::Tables(tables) => {
+                let names: Vec<String> = tables.iter().map(ToString::to_string).collect();
+                names.join(" ")
+            }
+        }
+    }
+
+    #[test]
+    fn a_statement_changes_the_tables_that_it_names_and_an_odd_one_may_change_any() {
+        for (statement, expected) in [
+            // Rows, rights, and what is no table.
+            ("insert into t values (1)", ""),
+            ("/* who */ /**/ UPDATE t SET a = 1", ""),
+            ("XA COMMIT X'31',X'',1", ""),
+            ("XA END X'31',X'',1", ""),
+            ("SAVEPOINT `s`", ""),
+            ("TRUNCATE TABLE t", ""),
+            ("CREATE USER u", ""),
+            ("ALTER USER u IDENTIFIED BY 'DROP TABLE t'", ""),
+            (
+                "CREATE DEFINER=`root`@`%` TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET @a = 1",
+                "",
+            ),
+            ("CREATE OR REPLACE ALGORITHM=MERGE VIEW v AS SELECT 1", ""),
+            ("DROP PROCEDURE p", ""),
+            ("CREATE DATABASE e", ""),
+            ("CREATE TEMPORARY TABLE t (a INT)", ""),
+            ("DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `t`", ""),
+            // Tables by name.
+            ("CREATE TABLE t (a INT)", "d.t"),
+            ("create table if not exists e . t(a INT)", "e.t"),
+            ("CREATE TABLE `a``b` (a INT) START TRANSACTION", "d.a`b"),
+            ("CREATE TABLE \"a b\" LIKE t", "d.a b"),
+            ("CREATE TABLE t (note TEXT COMMENT 'ä')", "d.t"),
+            (
+                "DROP TABLE IF EXISTS `t`,`e`.`u` /* generated by server */",
+                "d.t e.u",
+            ),
+            ("DROP TABLES t RESTRICT", "d.t"),
+            ("RENAME TABLE a TO e.a, b TO a", "d.a e.a d.b d.a"),
+            ("ALTER TABLE t ADD COLUMN b INT, DROP FOREIGN KEY f", "d.t"),
+            ("ALTER TABLE/* which? */t/* that */ADD UNIQUE (b)", "d.t"),
+            ("CREATE UNIQUE INDEX i USING BTREE ON e.t (a)", "e.t"),
+            ("DROP INDEX `on` ON t ALGORITHM=INPLACE", "d.t"),
+            // Other tables behind a word.
+            (
+                "ALTER TABLE t RENAME COLUMN a TO b, RENAME KEY k TO l",
+                "d.t",
+            ),
+            ("ALTER TABLE e.t ADD KEY (a), RENAME TO u", "e.t e.u d.u"),
+            ("ALTER TABLE t RENAME = e.u", "d.t e.u"),
+            ("ALTER TABLE t RENAME u", "d.t d.u d.u"),
+            (
+                "CREATE TABLE c (p INT REFERENCES e.p (id), q INT, FOREIGN KEY (q) references`q`(a))",
+                "d.c e.p d.q d.q",
+            ),
+            ("ALTER TABLE t ADD renamed_at INT", "d.t d.d_at d.d_at"),
+            // Not understood for sure.
+            ("ALTER TABLE t EXCHANGE PARTITION p WITH TABLE u", "*"),
+            ("ALTER TABLE t COMMENT 'rename'", "*"),
+            (
+                "CREATE TABLE c (p INT REFERENCES /*!80000 e. */ p (id))",
+                "*",
+            ),
+            ("/*!80000 DROP TABLE t */", "*"),
+            ("DROP TABLE t /*!80000 , u */", "*"),
+            ("ALTER /*M! x */ TABLE t ADD a INT", "*"),
+            ("/* never ends UPDATE", "*"),
+            ("CREATE TABLE ä (a INT)", "*"),
+            ("CREATE TABLE aä (a INT)", "*"),
+            ("CREATE TABLE `ä` (a INT)", "*"),
+            ("CREATE TABLE `t", "*"),
+            ("DROP TABLE t, u v", "*"),
+            ("RENAME TABLE a TO b c", "*"),
+            ("CREATE OR REPLACE TABLE t (a INT)", "*"),
+            ("DROP DATABASE d", "*"),
+            ("ALTER DATABASE d CHARACTER SET latin1", "*"),
+            ("IMPORT TABLE FROM 'x.sdi'", "*"),
+            ("INSERTED", "*"),
+            ("SET PASSWORD = 'x'", "*"),
+            ("", "*"),
+        ] {
+            let change = schema_change(statement.as_bytes(), b"d");
+            assert_eq!(in_words(change), expected, "{statement}");
+        }
+    }
+
+    #[test]
+    fn a_name_without_any_schema_is_not_guessed() {
+        for schema in ["", "ä"] {
+            let change =
+                |statement: &str| in_words(schema_change(statement.as_bytes(), schema.as_bytes()));
+            assert_eq!(change("CREATE TABLE t (a INT)"), "*");
+            assert_eq!(change("CREATE TABLE e.t (a INT)"), "e.t");
+            // Where it is not plain, the other schema may be the session's, whose name nobody knows here.
+            assert_eq!(change("ALTER TABLE e.t RENAME u"), "*");
+            assert_eq!(change("INSERT INTO t VALUES (1)"), "");
+        }
+    }
+}

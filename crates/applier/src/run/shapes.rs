@@ -1,0 +1,194 @@
+//! The shapes of the target's tables, as far as they are known.
+//!
+//! A shape is right from the moment in which the target was asked until a barrier changes its table; nothing is decoded in
+//! between (the reader stands still until a barrier is committed). Behind a change the shapes of the tables that it names are
+//! forgotten, and those that tell of one of these: a shape says which tables its foreign keys refer to, which refer to it, and
+//! which its cascades reach, however far. A foreign key that comes or goes ties two tables. The statement names both, or it
+//! names the child, and the shapes of the parent and of all from which cascades reached the child tell of it; a new key makes
+//! cascades longer only for those that tell of its parent, which is named. So nothing that changed stays.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::schema::{TableName, TableShape};
+use crate::transaction::SchemaChange;
+
+/// Most tables that are asked for with one question, for the sake of the tables that are known to be missing now: with the
+/// question, not with its tables, comes most of what it costs.
+const MOST_AT_ONCE: usize = 64;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Shapes {
+    known: HashMap<TableName, Arc<TableShape>>,
+    /// Forgotten, and not asked for since: likely to be wanted again.
+    forgotten: Vec<TableName>,
+}
+
+impl Shapes {
+    /// A table's shape, if it is known.
+    pub(super) fn get(&self, name: &TableName) -> Option<Arc<TableShape>> {
+        self.known.get(name).cloned()
+    }
+
+    /// What to ask for when these tables are wanted: nothing if all are known; else those that are not, and with them some that
+    /// were forgotten.
+    pub(super) fn missing<'a>(
+        &self,
+        wanted: impl Iterator<Item = &'a TableName>,
+    ) -> Vec<TableName> {
+        let mut missing: Vec<TableName> = Vec::new();
+        for name in wanted.filter(|name| !self.known.contains_key(name)) {
+            if !missing.contains(name) {
+                missing.push(name.clone());
+            }
+        }
+        if missing.is_empty() {
+            return missing;
+        }
+        for name in &self.forgotten {
+            if missing.len() >= MOST_AT_ONCE {
+                break;
+            }
+            if !missing.contains(name) {
+                missing.push(name.clone());
+            }
+        }
+        missing
+    }
+
+    /// What the target said of a table that was asked for.
+    pub(super) fn put(&mut self, name: TableName, shape: Option<TableShape>) {
+        self.forgotten.retain(|forgotten| *forgotten != name);
+        if let Some(shape) = shape {
+            self.known.insert(name, Arc::new(shape));
+        }
+    }
+
+    /// Tables look different from now on.
+    pub(super) fn forget(&mut self, change: &SchemaChange) {
+        // Any: `None`.
+        let changed: Option<Vec<(String, String)>> = match change {
+            SchemaChange::Nothing => return,
+            SchemaChange::Anything => None,
+            SchemaChange::Tables(tables) => Some(tables.iter().map(folded).collect()),
+        };
+        let is_gone = |name: &TableName, shape: &TableShape| {
+            let parents = shape.parents.iter().map(|parent| &parent.table);
+            let mut tells_of = std::iter::once(name)
+                .chain(parents)
+                .chain(&shape.children)
+                .chain(&shape.cascades_to);
+            changed
+                .as_ref()
+                .is_none_or(|changed| tells_of.any(|name| changed.contains(&folded(name))))
+        };
+        let forgotten = &mut self.forgotten;
+        self.known.retain(|name, shape| {
+            let gone = is_gone(name, shape);
+            if gone {
+                forgotten.push(name.clone());
+            }
+            !gone
+        });
+    }
+}
+
+/// Servers may write names otherwise in statements than in rows (`lower_case_table_names`). Where case counts, more is taken
+/// for the same than is.
+fn folded(name: &TableName) -> (String, String) {
+    (name.schema.to_lowercase(), name.table.to_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::ParentShape;
+
+    fn name(table: &str) -> TableName {
+        TableName::new("d", table)
+    }
+
+    /// `grandparent <- parent <- child`, with cascades; `beside` has nothing to do with them.
+    fn family() -> Shapes {
+        let shape =
+            |table: &str, parents: &[&str], children: &[&str], cascades: &[&str]| TableShape {
+                parents: parents
+                    .iter()
+                    .map(|parent| ParentShape {
+                        columns: Vec::new(),
+                        table: name(parent),
+                        referenced: Vec::new(),
+                    })
+                    .collect(),
+                children: children.iter().map(|child| name(child)).collect(),
+                cascades_to: cascades.iter().map(|child| name(child)).collect(),
+                ..TableShape::new(name(table), Vec::new())
+            };
+        let mut shapes = Shapes::default();
+        for shape in [
+            shape("grandparent", &[], &["parent"], &["parent", "child"]),
+            shape("parent", &["grandparent"], &["child"], &["child"]),
+            shape("child", &["parent"], &[], &[]),
+            shape("beside", &[], &[], &[]),
+        ] {
+            shapes.put(shape.name.clone(), Some(shape));
+        }
+        shapes
+    }
+
+    fn kept_behind(change: &SchemaChange) -> String {
+        let mut shapes = family();
+        shapes.forget(change);
+        let mut kept: Vec<&str> = shapes.known.keys().map(|name| &*name.table).collect();
+        kept.sort_unstable();
+        kept.join(" ")
+    }
+
+    #[test]
+    fn what_a_change_does_not_touch_is_not_forgotten() {
+        let tables = |names: &[&str]| SchemaChange::Tables(names.iter().map(|n| name(n)).collect());
+        for (change, kept) in [
+            (SchemaChange::Nothing, "beside child grandparent parent"),
+            (SchemaChange::Anything, ""),
+            (tables(&["new"]), "beside child grandparent parent"),
+            (tables(&["beside"]), "child grandparent parent"),
+            // Its parent, and everything whose cascades reach it.
+            (tables(&["child"]), "beside"),
+            (tables(&["PARENT"]), "beside"),
+            // Nothing that the child says comes from its parent's parent.
+            (tables(&["grandparent"]), "beside child"),
+            // A new child of the child: cascades go further from all of them.
+            (tables(&["new", "child"]), "beside"),
+            (
+                SchemaChange::Tables(vec![TableName::new("e", "child")]),
+                "beside child grandparent parent",
+            ),
+        ] {
+            assert_eq!(kept_behind(&change), kept, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_forgotten_is_asked_for_with_the_first_that_is_missing() {
+        let mut shapes = family();
+        assert!(shapes.missing([&name("child")].into_iter()).is_empty());
+        shapes.forget(&SchemaChange::Tables(vec![name("child")]));
+        assert!(shapes.missing([&name("beside")].into_iter()).is_empty());
+        let mut missing = shapes.missing([&name("child"), &name("child")].into_iter());
+        assert_eq!(missing[0], name("child"));
+        missing.sort();
+        assert_eq!(
+            missing,
+            [name("child"), name("grandparent"), name("parent")]
+        );
+        // The target has it no more: it is not asked for again without need.
+        for name in missing {
+            shapes.put(name, None);
+        }
+        assert_eq!(
+            shapes.missing([&name("parent")].into_iter()),
+            [name("parent")]
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! How often a target is asked how its tables look: a question takes as long as dozens of rows, and nothing is decoded meanwhile.
+
+#![allow(clippy::unwrap_used, reason = "all of this is test")]
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use applier::backend::{Backend, BackendError, Finished, SessionId};
+use applier::keys::Fold;
+use applier::memory::{MemoryBackend, MemoryOptions, MemorySession};
+use applier::run::{Ended, Options, Steering, apply};
+use applier::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
+use applier::source::{Source, SourceError};
+use binlog_format::canonical::CanonicalEvents;
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::events::{CommitTimestamp, LogicalClock, ServerVersion, TableId};
+use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
+use binlog_format::gtid::{Gno, Gtid, GtidSet, SourceId, Tag};
+use binlog_format::synthesis::{
+    Column, ColumnType, RowTransaction, Table, TransactionHead, Value, statement_transaction,
+};
+use bytes::Bytes;
+
+const TABLES: u64 = 8;
+
+/// A database that counts the questions about tables.
+struct Asked {
+    memory: MemoryBackend,
+    questions: AtomicUsize,
+    /// The last one.
+    last: Mutex<Vec<String>>,
+}
+
+impl Backend for Asked {
+    type Session = MemorySession;
+
+    fn finished(&self) -> Finished {
+        self.memory.finished()
+    }
+
+    async fn open(&self) -> Result<MemorySession, BackendError> {
+        self.memory.open().await
+    }
+
+    async fn executed(&self) -> Result<GtidSet, BackendError> {
+        self.memory.executed().await
+    }
+
+    async fn tables(&self, names: &[TableName]) -> Result<Vec<Option<TableShape>>, BackendError> {
+        self.questions.fetch_add(1, SeqCst);
+        let mut asked: Vec<String> = names.iter().map(|name| name.table.to_string()).collect();
+        asked.sort();
+        *self.last.lock().unwrap() = asked;
+        self.memory.tables(names).await
+    }
+
+    async fn at_prefix_point(&self) -> Result<(), BackendError> {
+        self.memory.at_prefix_point().await
+    }
+
+    async fn blockers(&self, waiting: SessionId) -> Result<Vec<SessionId>, BackendError> {
+        self.memory.blockers(waiting).await
+    }
+}
+
+/// A log that is made while it is read.
+#[derive(Default)]
+struct Log {
+    transactions: Vec<FramedTransaction>,
+    rows: i64,
+}
+
+impl Log {
+    fn head(&self) -> TransactionHead {
+        let number = self.transactions.len() as u64 + 1;
+        TransactionHead {
+            gtid: Gtid {
+                source: SourceId::from_bytes([1; SourceId::LEN]),
+                tag: Tag::NONE,
+                gno: Gno::new(number).unwrap(),
+            },
+            server_id: 1,
+            thread_id: 1,
+            commit: CommitTimestamp(1_700_000_000_000_000 + number),
+            version: ServerVersion(90_704),
+            clock: LogicalClock::default(),
+            xid: number,
+        }
+    }
+
+    fn push(&mut self, payload: Bytes) {
+        let mut framer = TransactionFramer::new(ChecksumAlgorithm::None, 1 << 30);
+        let mut framed = None;
+        for event in CanonicalEvents::new(payload) {
+            framed = framer.push(&event.unwrap()).unwrap();
+        }
+        let Some(StreamItem::Transaction(framed)) = framed else {
+            panic!("no whole transaction");
+        };
+        self.transactions.push(framed);
+    }
+
+    /// A row in each table, each in a transaction of its own.
+    fn load(&mut self) {
+        for number in 0..TABLES {
+            self.rows += 1;
+            let table = Table {
+                id: TableId(number + 1),
+                schema: "d".to_owned(),
+                name: format!("t{number}"),
+                columns: vec![Column {
+                    column_type: ColumnType::BigInt,
+                    nullable: false,
+                }],
+            };
+            let mut transaction = RowTransaction::begin(self.head());
+            transaction
+                .insert(&table, &[vec![Value::BigInt(self.rows)]])
+                .unwrap();
+            self.push(transaction.commit());
+        }
+    }
+
+    fn statement(&mut self, statement: &str) {
+        let payload = statement_transaction(self.head(), "d", statement);
+        self.push(payload);
+    }
+}
+
+struct Whole(std::vec::IntoIter<FramedTransaction>);
+
+impl Source for Whole {
+    async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
+        Ok(self.0.next())
+    }
+
+    fn is_drained(&self) -> bool {
+        self.0.len() == 0
+    }
+}
+
+/// The questions that a log takes, and the tables of the last one.
+async fn questions(log: Log) -> (usize, Vec<String>) {
+    let memory = MemoryBackend::new(MemoryOptions::default());
+    for number in 0..TABLES {
+        let id = ColumnShape {
+            name: "id".into(),
+            fold: Fold::Bytes,
+        };
+        let parents = match number {
+            1 => vec![ParentShape {
+                columns: vec![0],
+                table: TableName::new("d", "t0"),
+                referenced: vec!["id".into()],
+            }],
+            _ => Vec::new(),
+        };
+        memory.put_table(TableShape {
+            primary_key: Some(KeyShape::of(&[0])),
+            parents,
+            ..TableShape::new(TableName::new("d", &format!("t{number}")), vec![id])
+        });
+    }
+    let asked = Arc::new(Asked {
+        memory,
+        questions: AtomicUsize::new(0),
+        last: Mutex::default(),
+    });
+    let options = Options::default();
+    let ended = apply(
+        Whole(log.transactions.into_iter()),
+        Arc::clone(&asked),
+        &options,
+        Steering::unattended(),
+    );
+    assert_eq!(ended.await.unwrap(), Ended::WithTheLog);
+    let last = asked.last.lock().unwrap().clone();
+    (asked.questions.load(SeqCst), last)
+}
+
+#[tokio::test]
+async fn a_change_of_one_table_lets_the_others_be_applied_without_a_question() {
+    let mut log = Log::default();
+    for number in 0..10 {
+        log.load();
+        log.statement(&format!("CREATE TABLE made{number} (id INT PRIMARY KEY)"));
+        log.load();
+        log.statement(&format!("ALTER TABLE d.made{number} ADD KEY (more)"));
+        log.statement("XA COMMIT X'31',X'',1");
+        log.load();
+        log.statement(&format!(
+            "DROP TABLE `made{number}` /* generated by server */"
+        ));
+    }
+    // One for each table at the beginning, when nobody knows yet which tables there are.
+    assert_eq!(questions(log).await.0, TABLES as usize);
+}
+
+#[tokio::test]
+async fn tables_that_a_change_ties_together_are_asked_for_with_one_question() {
+    let mut log = Log::default();
+    log.load();
+    log.statement("ALTER TABLE t0 ADD KEY (id)");
+    log.load();
+    let (count, last) = questions(log).await;
+    assert_eq!(
+        (count, last),
+        (
+            TABLES as usize + 1,
+            ["t0", "t1"].map(str::to_owned).to_vec()
+        )
+    );
+}
+
+#[tokio::test]
+async fn behind_a_statement_that_is_not_understood_all_tables_are_asked_for_with_one_question() {
+    let mut log = Log::default();
+    log.load();
+    for _ in 0..10 {
+        log.statement("/*!80000 ALTER TABLE t0 ADD KEY (id) */");
+        log.load();
+    }
+    let (count, last) = questions(log).await;
+    assert_eq!((count, last.len()), (TABLES as usize + 10, TABLES as usize));
+}
