@@ -118,7 +118,14 @@ fn rules(stress: Stress, dice: &mut Rng, regions: usize) -> RingRules {
             let some: BTreeSet<Region> = all
                 .filter(|name| *name == region_name(0) || dice.bool())
                 .collect();
-            QuorumPolicy::Regions(some)
+            // With three regions, two of them will do.
+            match some.len() {
+                3 => QuorumPolicy::SomeRegions {
+                    required: 2,
+                    regions: some,
+                },
+                _ => QuorumPolicy::Regions(some),
+            }
         }
     };
     let mut region_preference: Vec<Region> = (0..regions).map(region_name).collect();
@@ -126,6 +133,7 @@ fn rules(stress: Stress, dice: &mut Rng, regions: usize) -> RingRules {
     RingRules {
         policy,
         region_preference,
+        ..RingRules::default()
     }
 }
 

@@ -43,7 +43,7 @@ pub fn explain(view: &RingView, rules: &RingRules, lease: Duration) -> Option<Ex
             because,
         }
     });
-    let quorum = match plan(&rules.policy, view, &own.record.region, lease) {
+    let quorum = match plan(rules, view, &own.record.region, lease) {
         QuorumPlan::Settled => None,
         QuorumPlan::Step { next } => Some(format!(
             "the policy {} wants another quorum; next it becomes {}",

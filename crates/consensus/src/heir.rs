@@ -71,7 +71,7 @@ pub(crate) fn obstacle(
             standing.behind.unwrap_or(u64::MAX),
         ));
     }
-    match plan(&rules.policy, view, &standing.record.region, lease) {
+    match plan(rules, view, &standing.record.region, lease) {
         QuorumPlan::Blocked { why } => Some(format!(
             "database member {id} ({name}) could not commit: {why}"
         )),

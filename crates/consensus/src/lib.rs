@@ -6,6 +6,7 @@
 //! is never called, because it lacks the barrier that keeps two leaders from committing apart.
 
 mod admission;
+mod amendment;
 mod bootstrap;
 mod campaigning;
 mod canvass;
@@ -53,6 +54,7 @@ mod transfer;
 mod watermark;
 
 pub use admission::{AdmissionRefusal, Envelope, Party, admit};
+pub use amendment::{Amendment, RecordWish, RulesWish};
 pub use bootstrap::{FoundingPlan, FoundingRefusal, Introduction, plan_founding};
 pub use doubted_tail::LogEnd;
 pub use explain::{Explanation, Prospects, explain};

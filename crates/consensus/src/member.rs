@@ -247,6 +247,7 @@ impl Member {
         let role = seat.role();
         let progress = engine::progress(&seat.raft);
         let ring_view = RingView::new(seat.id, &role, &progress);
+        let rules = seat.rules();
         let leadership = seat.assess(&role);
         let lease = seat.timers.lease;
         let quorum = ring_view.leads.then(|| {
@@ -268,12 +269,12 @@ impl Member {
             term: role.term,
             committed: seat.mark.get(),
             purged: progress.purged,
-            explanation: explain(&ring_view, &config.rules, lease),
+            explanation: explain(&ring_view, &rules, lease),
             regions: match ring_view.leads {
                 true => region_quorums(&ring_view, lease),
                 false => Vec::new(),
             },
-            rules: config.rules.clone(),
+            rules,
             pause: ring_view.pause(),
             ring_view,
             quorum_cause: quorum

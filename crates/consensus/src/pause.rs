@@ -3,10 +3,9 @@
 //! that is not that member only takes care of the ring ([`RingView::keeps_a_place`]): no database beside it opens, and it
 //! gives the leadership back once that member is fit. Only the leader ends a pause whose time is over.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use raft_types::{MemberId, MemberKind, MemberRecord, OpId, Pause, PauseMark, UnixSeconds};
+use raft_types::{MemberId, MemberKind, OpId, Pause, PauseMark, UnixSeconds};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -155,18 +154,14 @@ fn leading_view(seat: &Seat) -> Result<RingView, PauseError> {
 /// Has this pause in the membership and no other, in the present leadership. The caller holds the course.
 pub(crate) async fn write(seat: &Seat, paused: Option<&RingPause>) -> Result<OpId, MoveError> {
     let role = seat.role();
-    let base = role.membership.membership();
-    let mut members: BTreeMap<MemberId, MemberRecord> = base
-        .nodes()
-        .map(|(id, record)| (*id, record.clone()))
-        .collect();
+    let mut members = seat.members_to_be(&role);
     for (id, record) in &mut members {
         let own = paused.filter(|paused| paused.primary == *id);
         record.pause = PauseMark(own.map(|paused| Box::new(paused.pause.clone())));
     }
     let step = MembershipStep {
         term: role.term,
-        sets: base.get_joint_config().clone(),
+        sets: role.voter_sets().to_vec(),
         members,
         base: (*role.membership).clone(),
     };

@@ -193,7 +193,8 @@ pub(crate) fn check(
         let last = target.answered;
         return Err(TransferRefusal::Silent { member: to, last }.into());
     }
-    let sets = match plan(&seat.rules.policy, view, &target.record.region, lease) {
+    let rules = seat.rules();
+    let sets = match plan(&rules, view, &target.record.region, lease) {
         QuorumPlan::Blocked { why } => {
             return Err(PromotionRefusal::RegionCannotCommit { to, why });
         }
@@ -201,7 +202,7 @@ pub(crate) fn check(
         QuorumPlan::Step { next } => next,
     };
     // A joint step is followed by the target's sets alone; they are among those of the step.
-    let with_target: VoterSets = match seat.rules.policy {
+    let with_target: VoterSets = match rules.policy {
         crate::quorum::QuorumPolicy::SingleRegionDynamic => sets
             .iter()
             .filter(|set| set.contains(&to))
@@ -312,7 +313,7 @@ pub(crate) async fn promote(
     clock.enter(PromotionPhase::MoveQuorum);
     loop {
         let view = seat.ring_view();
-        match plan(&seat.rules.policy, &view, &there, seat.timers.lease) {
+        match plan(&seat.rules(), &view, &there, seat.timers.lease) {
             QuorumPlan::Settled => break,
             QuorumPlan::Step { next } => {
                 let moved = seat.move_quorum(next).await;

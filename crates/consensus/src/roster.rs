@@ -11,7 +11,8 @@ use thiserror::Error;
 use crate::leadership::Leadership;
 use crate::mover::{self, MembershipStep, MoveError};
 use crate::quorum::{
-    MoveObstacle, QuorumPlan, QuorumPolicy, VoterSets, is_near, is_safe_step, obstacle, plan,
+    MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, VoterSets, is_near, is_safe_step, obstacle,
+    plan,
 };
 use crate::retired_numbers;
 use crate::seat::Seat;
@@ -71,6 +72,26 @@ pub enum RosterError {
         /// What would be in the way of commits.
         why: MoveObstacle,
     },
+    /// It is so already.
+    #[error("nothing would change: the ring's log says that already")]
+    AsItIs,
+    /// Nobody could be reached there.
+    #[error("`{0}` is not an address; write it as HOST:PORT")]
+    NotAnAddress(String),
+    /// Every member has a name.
+    #[error("a name has to be more than blanks")]
+    NoName,
+    /// A slip, most likely.
+    #[error("no member of the ring runs in region {0}")]
+    NoSuchRegion(Region),
+    /// The leader would not be a voter.
+    #[error(
+        "member {0}, which leads, would be outside of the quorum; promote a database member in one of the regions first"
+    )]
+    OutsideTheQuorum(MemberId),
+    /// The quorum could not be moved to where the change wants it.
+    #[error("the quorum could not follow: {0}")]
+    QuorumCannotFollow(MoveObstacle),
     /// Something else changes the members, the quorum or the leader: a member is only let go between two moves.
     #[error(
         "another change of the quorum, the members or the leader is under way; wait for its end"
@@ -115,7 +136,7 @@ pub(crate) fn check_add(
 fn check_remove(
     view: &RingView,
     id: MemberId,
-    policy: &QuorumPolicy,
+    rules: &RingRules,
     lease: Duration,
 ) -> Result<(), RosterError> {
     let leaving = view.member(id).ok_or(RosterError::NoSuchMember(id))?;
@@ -132,7 +153,7 @@ fn check_remove(
     if !leaving.answers(lease) {
         return Ok(());
     }
-    match majority_lost(view, leaving, policy, lease) {
+    match majority_lost(view, leaving, rules, lease) {
         Some(why) => Err(RosterError::LeavesNoMajority { member: id, why }),
         None => Ok(()),
     }
@@ -144,7 +165,7 @@ fn check_remove(
 fn majority_lost(
     view: &RingView,
     leaving: &Standing,
-    policy: &QuorumPolicy,
+    rules: &RingRules,
     lease: Duration,
 ) -> Option<MoveObstacle> {
     let left = RingView {
@@ -167,13 +188,13 @@ fn majority_lost(
         return stopped;
     }
     let home = view.member(view.own).map(|own| &own.record.region)?;
-    let stuck = |ring: &RingView| stuck_at(policy, ring, home, lease).filter(is_missed);
+    let stuck = |ring: &RingView| stuck_at(rules, ring, home, lease).filter(is_missed);
     if stuck(view).is_none()
         && let Some(why) = stuck(&left)
     {
         return Some(why);
     }
-    if *policy != QuorumPolicy::SingleRegionDynamic {
+    if rules.policy != QuorumPolicy::SingleRegionDynamic {
         return None;
     }
     let region: BTreeSet<MemberId> = {
@@ -189,7 +210,7 @@ fn majority_lost(
 
 /// Where the quorum would not get any further on its way to what the policy wants.
 fn stuck_at(
-    policy: &QuorumPolicy,
+    rules: &RingRules,
     view: &RingView,
     home: &Region,
     lease: Duration,
@@ -197,7 +218,7 @@ fn stuck_at(
     let mut view = view.clone();
     // Each step adds a member or goes to or from a joint quorum.
     for _ in 0..view.members.len() + 2 {
-        match plan(policy, &view, home, lease) {
+        match plan(rules, &view, home, lease) {
             QuorumPlan::Settled => return None,
             QuorumPlan::Blocked { why } => return Some(why),
             QuorumPlan::Step { next } => view.voter_sets = next,
@@ -239,14 +260,15 @@ pub(crate) async fn add(
 pub(crate) async fn remove(seat: &Seat, id: MemberId) -> Result<OpId, RosterError> {
     let lease = seat.timers.lease;
     change(seat, |view, members| {
-        check_remove(view, id, &seat.rules.policy, lease)?;
+        check_remove(view, id, &seat.rules(), lease)?;
         retired_numbers::retire(members, id);
         Ok(without(&view.voter_sets, id))
     })
     .await
 }
 
-async fn change(
+/// Changes the members by one entry, as `decide` has it, on a serving leader and while nothing else is under way.
+pub(crate) async fn change(
     seat: &Seat,
     decide: impl FnOnce(
         &RingView,
@@ -264,11 +286,7 @@ async fn change(
         return Err(RosterError::NotServing(why.to_string()));
     }
     let role = seat.role();
-    let base = role.membership.membership();
-    let mut members: BTreeMap<MemberId, MemberRecord> = base
-        .nodes()
-        .map(|(id, record)| (*id, record.clone()))
-        .collect();
+    let mut members = seat.members_to_be(&role);
     let sets = decide(&view, &mut members)?;
     if !is_safe_step(&view.voter_sets, &sets) {
         return Err(RosterError::Busy);
@@ -336,7 +354,8 @@ mod tests {
 
     /// What is said to the removal of `id`; nothing when it may go.
     fn remove(ring: &Ring, policy: &QuorumPolicy, id: u64) -> String {
-        let checked = check_remove(&ring.view(), MemberId(id), policy, LEASE);
+        let rules = RingRules::from(policy.clone());
+        let checked = check_remove(&ring.view(), MemberId(id), &rules, LEASE);
         let refused = checked.err();
         refused.map_or_else(String::new, |error| error.to_string())
     }

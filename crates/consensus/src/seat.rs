@@ -1,10 +1,11 @@
 //! What the tasks of one member share: its engine, its number, its timers, and the transfer of the
 //! leadership that is under way.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use raft_types::{MemberId, OpId};
+use raft_types::{MemberId, MemberRecord, OpId};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
@@ -18,7 +19,7 @@ use crate::last_heard::LastHeard;
 use crate::leadership::{Leadership, Observation, Term, assess};
 use crate::member_config::Timers;
 use crate::mover::{self, MembershipStep, MoveError};
-use crate::quorum::{RingRules, VoterSets};
+use crate::quorum::{RingRules, VoterSets, logged_rules};
 use crate::region_watermarks::{PurgeFloor, purge_floor};
 use crate::reign::Reign;
 use crate::standing::RingView;
@@ -38,7 +39,8 @@ pub(crate) struct Seat {
     pub(crate) raft: Engine,
     pub(crate) id: MemberId,
     pub(crate) timers: Timers,
-    pub(crate) rules: RingRules,
+    /// The rules of this member's file, which count where the log has none.
+    configured: RingRules,
     pub(crate) mark: CommitMark,
     contacts: Contacts,
     pub(crate) campaigning: Campaigning,
@@ -59,7 +61,7 @@ impl Seat {
         raft: Engine,
         id: MemberId,
         timers: Timers,
-        rules: RingRules,
+        configured: RingRules,
         mark: CommitMark,
         contacts: Contacts,
         campaigning: Campaigning,
@@ -70,7 +72,7 @@ impl Seat {
             campaigning,
             id,
             timers,
-            rules,
+            configured,
             mark,
             heard: LastHeard::never(),
             reign: Reign::default(),
@@ -135,17 +137,28 @@ impl Seat {
         RingView::new(self.id, &role, &progress)
     }
 
+    /// The rules that count now.
+    pub(crate) fn rules(&self) -> RingRules {
+        let role = engine::role(&self.raft);
+        let records = role.membership.membership().nodes();
+        logged_rules::in_force(records.map(|(_, record)| record), &self.configured)
+    }
+
+    /// The members of a membership that follows from that of `role`, before anything is changed about them.
+    pub(crate) fn members_to_be(&self, role: &RoleSnapshot) -> BTreeMap<MemberId, MemberRecord> {
+        let nodes = role.membership.membership().nodes();
+        let mut members = nodes.map(|(id, record)| (*id, record.clone())).collect();
+        logged_rules::carry_on(&mut members, &self.configured);
+        members
+    }
+
     /// Changes the voter sets and nothing else, in the present leadership. The caller holds the course.
     pub(crate) async fn move_quorum(&self, sets: VoterSets) -> Result<(), MoveError> {
         let role = self.role();
-        let base = role.membership.membership();
         let step = MembershipStep {
             term: role.term,
             sets,
-            members: base
-                .nodes()
-                .map(|(id, record)| (*id, record.clone()))
-                .collect(),
+            members: self.members_to_be(&role),
             base: (*role.membership).clone(),
         };
         let moved = mover::append(&self.raft, step, self.timers.longest_election()).await?;

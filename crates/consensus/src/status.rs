@@ -32,7 +32,7 @@ pub struct MemberStatus {
     pub ring_view: RingView,
     /// The pause of failover that stands, if one does.
     pub pause: Option<RingPause>,
-    /// Who decides a commit by this member's configuration, and where the leadership goes.
+    /// Who decides a commit, and where the leadership goes, as this member's log says it.
     pub rules: RingRules,
     /// The quorum region by region; empty where this member does not lead.
     pub regions: Vec<RegionQuorum>,

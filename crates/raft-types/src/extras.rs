@@ -1,13 +1,13 @@
-//! Fields of a document that this version does not know: read, kept, and written again.
+//! What a record carries besides what it says of its member: read, kept, and written again.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// The fields that only a later version knows, by name. For a member's record, they say nothing of whether it is the
-/// same member: two records are equal whatever stands here, as with the pause.
-#[derive(Debug, Clone, Default)]
+/// What a record carries along for all of the ring: fields that only a later version knows, and those of this version
+/// that say nothing of the member itself, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extras(Option<Box<Fields>>);
 
 /// Boxed, because a record travels inside of the engine's errors, and has none of them as a rule.
@@ -41,14 +41,6 @@ impl<'de> Deserialize<'de> for Extras {
         Ok(Self((!fields.is_empty()).then(|| Box::new((fields,)))))
     }
 }
-
-impl PartialEq for Extras {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Extras {}
 
 #[cfg(test)]
 mod tests {

@@ -29,7 +29,11 @@ impl fmt::Display for MemberKind {
 }
 
 /// One member as the membership entries of the log describe it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// Two records are equal when they are of the same member: of one data directory, and of one kind. The engine compares
+/// records for that alone, and refuses a membership in which another member stands behind a number. Everything else
+/// about a member may change while it stays the same one; [`MemberRecord::says_the_same`] compares that as well.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MemberRecord {
     /// The operator's name for it, unique in the ring.
     pub name: String,
@@ -51,8 +55,8 @@ pub struct MemberRecord {
     /// record of a ring has it at most.
     #[serde(default, skip_serializing_if = "PauseMark::is_none")]
     pub pause: PauseMark,
-    /// What a later version of this program says of the member. It is carried on into every membership that is made
-    /// from this one.
+    /// What is carried on into every membership that is made from this one: what a later version of this program says of
+    /// the member, and what the ring's members all carry.
     #[serde(flatten)]
     pub extras: Extras,
 }
@@ -61,10 +65,33 @@ impl MemberRecord {
     /// The priority of a member for which the operator chose none.
     pub const DEFAULT_PRIORITY: u32 = 100;
 
+    /// Whether both say the same of the same member, what they carry along left aside.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        let said = |of: &Self| {
+            let region = of.region.clone();
+            (
+                of.name.clone(),
+                region,
+                of.votes,
+                of.priority,
+                of.address.clone(),
+            )
+        };
+        self == other && said(self) == said(other)
+    }
+
     const fn default_priority() -> u32 {
         Self::DEFAULT_PRIORITY
     }
 }
+
+impl PartialEq for MemberRecord {
+    fn eq(&self, other: &Self) -> bool {
+        self.incarnation == other.incarnation && self.kind == other.kind
+    }
+}
+
+impl Eq for MemberRecord {}
 
 impl Default for MemberRecord {
     fn default() -> Self {

@@ -57,9 +57,8 @@ impl Pause {
     }
 }
 
-/// The pause in a member's record. It rides along there and says nothing of the member, so that two records are equal
-/// whatever it is: the engine refuses a membership that changes what stands behind a number, and compares records for that.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+/// The pause in a member's record. It rides along there and says nothing of the member.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PauseMark(pub Option<Box<Pause>>);
 
@@ -69,14 +68,6 @@ impl PauseMark {
         self.0.is_none()
     }
 }
-
-impl PartialEq for PauseMark {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for PauseMark {}
 
 #[cfg(test)]
 mod tests {
@@ -99,8 +90,15 @@ mod tests {
     #[test]
     fn a_record_is_the_same_members_paused_or_not() {
         assert_eq!(paused(), MemberRecord::default());
-        let other = MemberRecord {
+        let moved = MemberRecord {
             address: "other:7400".to_owned(),
+            ..paused()
+        };
+        assert_eq!(paused(), moved);
+        assert!(paused().says_the_same(&MemberRecord::default()));
+        assert!(!paused().says_the_same(&moved));
+        let other = MemberRecord {
+            kind: crate::member_record::MemberKind::Database,
             ..paused()
         };
         assert_ne!(paused(), other);

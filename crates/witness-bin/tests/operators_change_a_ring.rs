@@ -49,6 +49,7 @@ fn the_leadership_moves_and_members_come_and_go() {
     });
     refusals(&ring);
     promotion(&ring);
+    amendments(&ring);
     newcomer(&mut ring);
 }
 
@@ -178,6 +179,76 @@ fn promotion(ring: &Ring) {
         "{back}"
     );
     ring.wait_for_leader(1);
+}
+
+/// What the log says of the members and of the quorum is changed there, and the files do not count.
+fn amendments(ring: &Ring) {
+    let said = |line: &str, expected: &[&str]| {
+        let run = ring.run(line);
+        assert_eq!(run.code, 0, "{line}: {run}");
+        for expected in expected {
+            assert!(
+                run.stdout.contains(expected),
+                "{line}: `{expected}` is not in {run}"
+            );
+        }
+    };
+    let planned = ["priority: 100 -> 7", "Nothing was changed"];
+    said("members update n-3 --priority 7 --dry-run", &planned);
+    let done = ["priority: 100 -> 7", "Member 3 is so since entry "];
+    said("members update n-3 --priority 7 --yes", &done);
+    assert_eq!(ring.json("members list")["members"][2]["priority"], 7);
+    let warning = "`n-3` has priority = 7 in the ring and priority = 100 in this configuration";
+    said("status", &[warning]);
+
+    let planned = [
+        "policy: single-region-dynamic -> majority",
+        "voter sets: {1 2 3} -> {1 2 3 4 5 6}",
+        "Nothing was changed",
+    ];
+    said("quorum set --policy majority --dry-run", &planned);
+    assert_eq!(deciding(ring), [("north".to_owned(), 3)]);
+    said("quorum set --policy majority --yes", &planned[..2]);
+    ring.wait("both regions decide", || deciding(ring).len() == 2);
+    let warning = "`n-1` has single-region-dynamic in its file for what commits wait for (`quorum.policy`), and the ring's \
+                   log has majority, which counts";
+    said("status", &[warning]);
+    refused(
+        ring,
+        &[
+            (
+                "members update n-3 --priority 7 --yes",
+                4,
+                "nothing would change",
+            ),
+            ("members update n-3 --yes", 2, "nothing is to be changed"),
+            (
+                "members update n-3 --region nort --yes",
+                4,
+                "runs in region `nort`",
+            ),
+            (
+                "quorum set --policy majority --yes",
+                4,
+                "nothing would change",
+            ),
+            (
+                "quorum set --policy regions --yes",
+                2,
+                "the policy `regions` needs regions",
+            ),
+            (
+                "quorum set --expect north=9 --yes",
+                4,
+                "the ring has 6 voting members of 9",
+            ),
+        ],
+    );
+    said("quorum set --policy single-region-dynamic --yes", &[]);
+    ring.wait("one region decides", || {
+        deciding(ring) == [("north".to_owned(), 3)]
+    });
+    said("members update n-3 --priority 100 --yes", &[]);
 }
 
 fn newcomer(ring: &mut Ring) {

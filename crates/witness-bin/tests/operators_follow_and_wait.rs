@@ -142,6 +142,7 @@ fn view(id: u64, roster: &[RosterView]) -> MemberView {
             ..QuorumView::default()
         },
         rules: Default::default(),
+        configured_rules: None,
         voter_sets: vec![[1, 2].map(MemberId).into()],
         voter_set_health: Vec::new(),
         regions: Vec::new(),

@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::Member;
 use crate::fault::Fault;
 use crate::impose::{ImposeError, impose};
-use crate::quorum::{PolicyGap, QuorumPolicy};
+use crate::quorum::{PolicyGap, QuorumPolicy, logged_rules};
 
 /// Why a ring was not initialised.
 #[derive(Debug, Error)]
@@ -58,18 +58,20 @@ impl Member {
         if !own.votes {
             return Err(BootstrapError::DoesNotVote(self.id()));
         }
-        let policy = &self.0.config.rules.policy;
-        let sets = policy.voter_sets(&members, &own.region)?;
+        let rules = &self.0.config.rules;
+        let sets = rules.voter_sets(&members, &own.region)?;
         if !sets.iter().any(|set| set.contains(&self.id())) {
             return Err(BootstrapError::OutsideTheQuorum {
                 member: self.id(),
-                policy: policy.clone(),
+                policy: rules.policy.clone(),
             });
         }
         if self.raft().is_initialized().await.map_err(Fault::from)? {
             return Err(BootstrapError::NotPristine);
         }
         // The sets are of members of the list, and none is empty.
+        let mut members = members;
+        logged_rules::write(&mut members, rules);
         let membership = Membership::new(sets, members).map_err(|_| PolicyGap::NoVotersAtAll)?;
         match impose(self.raft(), membership, None, FIRST_TERM).await {
             Ok(_) => Ok(()),

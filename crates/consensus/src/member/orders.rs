@@ -6,12 +6,15 @@ use raft_types::{MemberId, MemberRecord, OpId};
 use tokio::sync::watch;
 
 use super::Member;
+use crate::amendment::{self, Amendment, RecordWish, RulesWish};
 use crate::handover::Writer;
 use crate::heir;
 use crate::kept_place::RingPause;
 use crate::mock_election::MockElection;
 use crate::pause::{self, PauseError, PauseWish};
 use crate::promotion::{self, Promoted, PromotionError, PromotionProgress, PromotionRefusal};
+use crate::questions::Question;
+use crate::quorum::RingRules;
 use crate::repair::{self, MemberEvidence, RepairPlan, RepairRefusal};
 use crate::roster::{self, RosterError};
 use crate::transfer::{self, TransferError, TransferOutcome};
@@ -81,7 +84,7 @@ impl Member {
     /// What keeps everybody from leading, in words.
     pub fn heir(&self, last: &[MemberId]) -> Result<MemberId, String> {
         let seat = &self.0.seat;
-        heir::choose(&seat.ring_view(), &seat.rules, seat.timers.lease, last)
+        heir::choose(&seat.ring_view(), &seat.rules(), seat.timers.lease, last)
     }
 
     /// Asks a member whether its voters would elect it now. Changes nothing.
@@ -110,6 +113,41 @@ impl Member {
         record: MemberRecord,
     ) -> Result<OpId, RosterError> {
         roster::add(&self.0.seat, id, record).await
+    }
+
+    /// Changes what the log says of a member, but for what makes it this one. With `dry_run`, only says what would be.
+    ///
+    /// # Errors
+    /// [`RosterError`].
+    pub async fn update_member(
+        &self,
+        id: MemberId,
+        wish: &RecordWish,
+        dry_run: bool,
+    ) -> Result<Amendment<MemberRecord>, RosterError> {
+        let done = amendment::update_member(&self.0.seat, id, wish, dry_run).await?;
+        if done.entry.is_some() {
+            // The engine keeps its clients for as long as it leads, and they follow the newest record that anybody has
+            // called the member by.
+            let (calls, record) = (self.0.calls.clone(), done.after.clone());
+            let deadline = self.0.seat.timers.lease;
+            tokio::spawn(async move {
+                drop(calls.ask(id, &record, Question::Greeting, deadline).await);
+            });
+        }
+        Ok(done)
+    }
+
+    /// Changes the rules of the ring. With `dry_run`, only says what would be.
+    ///
+    /// # Errors
+    /// [`RosterError`].
+    pub async fn set_rules(
+        &self,
+        wish: &RulesWish,
+        dry_run: bool,
+    ) -> Result<Amendment<RingRules>, RosterError> {
+        amendment::set_rules(&self.0.seat, wish, dry_run).await
     }
 
     /// Lets a member go. Its data directory is of no use to this ring any more.

@@ -8,7 +8,7 @@ use raft_types::{MemberId, MemberKind, MemberRecord, Region};
 
 use super::majority::majority_of;
 use super::plan::{QuorumPlan, plan};
-use super::policy::{QuorumPolicy, VoterSets};
+use super::policy::{QuorumPolicy, RingRules, VoterSets};
 use super::transition::is_safe_step;
 use crate::standing::tests::{LEASE, Ring};
 
@@ -39,6 +39,10 @@ fn all_quorums_intersect(one: &VoterSets, other: &VoterSets) -> bool {
 enum Turn {
     /// The policy changes.
     Policy(QuorumPolicy),
+    /// This region is expected to have so many voters.
+    Expect(usize, usize),
+    /// A member moves to another region, or gets or loses the right to vote.
+    Update(u64, usize, bool),
     /// The leader is, or shall be, in this region.
     Home(usize),
     /// These members do not answer for now.
@@ -51,6 +55,10 @@ enum Turn {
 
 fn a_policy() -> impl Strategy<Value = QuorumPolicy> {
     let regions = proptest::sample::subsequence(REGIONS.to_vec(), 1..=3);
+    let some = (
+        1usize..=3,
+        proptest::sample::subsequence(REGIONS.to_vec(), 1..=3),
+    );
     prop_oneof![
         Just(QuorumPolicy::SingleRegionDynamic),
         Just(QuorumPolicy::Majority),
@@ -58,12 +66,20 @@ fn a_policy() -> impl Strategy<Value = QuorumPolicy> {
             let regions = names.into_iter().map(|name| Region(name.to_owned()));
             QuorumPolicy::Regions(regions.collect())
         }),
+        some.prop_map(|(required, names)| {
+            let regions = names.into_iter().map(|name| Region(name.to_owned()));
+            let regions = regions.collect();
+            QuorumPolicy::SomeRegions { required, regions }
+        }),
     ]
 }
 
 fn a_turn() -> impl Strategy<Value = Turn> {
     prop_oneof![
-        1 => a_policy().prop_map(Turn::Policy),
+        2 => a_policy().prop_map(Turn::Policy),
+        1 => (0..REGIONS.len(), 0usize..4).prop_map(|(region, voters)| Turn::Expect(region, voters)),
+        1 => (1u64..12, 0..REGIONS.len(), any::<bool>())
+            .prop_map(|(id, region, votes)| Turn::Update(id, region, votes)),
         4 => (0..REGIONS.len()).prop_map(Turn::Home),
         2 => proptest::collection::btree_set(1u64..12, 0..4).prop_map(Turn::Silent),
         2 => (0..REGIONS.len(), any::<bool>()).prop_map(|(region, votes)| Turn::Join(region, votes)),
@@ -73,7 +89,7 @@ fn a_turn() -> impl Strategy<Value = Turn> {
 
 #[derive(Clone)]
 struct History {
-    policy: QuorumPolicy,
+    rules: RingRules,
     members: BTreeMap<u64, (usize, bool)>,
     silent: BTreeSet<u64>,
     sets: VoterSets,
@@ -116,7 +132,16 @@ impl History {
     /// Takes one turn as far as it goes, and gives back every definition of the quorum on the way.
     fn take(&mut self, turn: &Turn) -> Vec<VoterSets> {
         match turn {
-            Turn::Policy(policy) => self.policy = policy.clone(),
+            Turn::Policy(policy) => self.rules.policy = policy.clone(),
+            Turn::Expect(region, voters) => {
+                let region = Region(REGIONS[*region].to_owned());
+                self.rules.expected_voters.insert(region, *voters);
+            }
+            Turn::Update(id, region, votes) => {
+                if let Some(member) = self.members.get_mut(id) {
+                    *member = (*region, *votes);
+                }
+            }
             Turn::Home(home) => self.home = *home,
             Turn::Silent(silent) => self.silent = silent.clone(),
             Turn::Join(region, votes) if self.members.len() < 10 => {
@@ -153,7 +178,7 @@ impl History {
         let home = Region(REGIONS[self.home].to_owned());
         loop {
             let view = self.ring().view();
-            let QuorumPlan::Step { next } = plan(&self.policy, &view, &home, LEASE) else {
+            let QuorumPlan::Step { next } = plan(&self.rules, &view, &home, LEASE) else {
                 return seen;
             };
             self.sets.clone_from(&next);
@@ -185,10 +210,14 @@ proptest! {
                 ..MemberRecord::default()
             }))
             .collect();
-        let sets = policy.voter_sets(&records, &Region("a".to_owned())).unwrap();
+        let rules = RingRules::from(policy);
+        // With a policy that these members cannot keep, a ring begins as another did.
+        let home = Region("a".to_owned());
+        let sets = rules.voter_sets(&records, &home);
+        let sets = sets.or_else(|_| RingRules::default().voter_sets(&records, &home)).unwrap();
         let next_id = members.len() as u64 + 1;
         let silent = BTreeSet::new();
-        let mut history = History { policy, members, silent, sets, home: 0, next_id };
+        let mut history = History { rules, members, silent, sets, home: 0, next_id };
         for turn in &turns {
             let mut before = history.sets.clone();
             for after in history.take(turn) {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::majority::majority_of;
-use super::policy::{PolicyGap, QuorumPolicy, VoterSets};
+use super::policy::{PolicyGap, RingRules, VoterSets};
 use super::transition::next_step;
 use crate::standing::{RingView, Standing};
 
@@ -90,19 +90,38 @@ pub(crate) fn is_near(standing: &Standing, lease: Duration) -> bool {
     standing.answers(lease) && standing.behind.is_some_and(|behind| behind <= MOST_BEHIND)
 }
 
-/// The plan for a ring whose leader is in `home`, or shall soon be.
-pub(crate) fn plan(
-    policy: &QuorumPolicy,
+/// After which part of the lease, in percent, a region that has not answered is exchanged for another one. It has to come
+/// before the leader's own lease is over: the engine takes no entry behind that, not even the one that would help.
+const EXCHANGED_AT: u32 = 85;
+
+/// The sets that the rules want for a ring whose leader is in `home`. Of several regions that would do, those that are in
+/// force stay, and one that cannot commit comes last.
+pub(crate) fn wanted_sets(
+    rules: &RingRules,
     view: &RingView,
     home: &Region,
     lease: Duration,
-) -> QuorumPlan {
+) -> Result<VoterSets, PolicyGap> {
     let members: BTreeMap<MemberId, MemberRecord> = view
         .members
         .iter()
         .map(|standing| (standing.id, standing.record.clone()))
         .collect();
-    let wanted = match policy.voter_sets(&members, home) {
+    rules.voter_sets_among(&members, home, |voters| {
+        let is_theirs = |set: &BTreeSet<MemberId>| set.intersection(voters).count() * 2 > set.len();
+        let unable = obstacle(view, voters, lease * EXCHANGED_AT / 100).is_some();
+        u8::from(unable) * 2 + u8::from(!view.voter_sets.iter().any(is_theirs))
+    })
+}
+
+/// The plan for a ring whose leader is in `home`, or shall soon be.
+pub(crate) fn plan(
+    rules: &RingRules,
+    view: &RingView,
+    home: &Region,
+    lease: Duration,
+) -> QuorumPlan {
+    let wanted = match wanted_sets(rules, view, home, lease) {
         Ok(wanted) => wanted,
         Err(gap) => {
             return QuorumPlan::Blocked {

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use raft_types::{MemberId, Region};
 
 use super::plan::{QuorumPlan, plan};
-use super::policy::{QuorumPolicy, VoterSets};
+use super::policy::{QuorumPolicy, RingRules, VoterSets};
 use crate::standing::tests::{LEASE, Ring};
 
 struct Case {
-    policy: QuorumPolicy,
+    rules: RingRules,
     ring: Ring,
     home: Region,
 }
@@ -20,12 +20,33 @@ fn policy(text: &str) -> QuorumPolicy {
         .and_then(|text| text.strip_suffix(')'));
     match (text, regions) {
         ("majority", _) => QuorumPolicy::Majority,
+        (_, None) if text.contains(" of regions(") => {
+            let (required, of) = text.split_once(" of ").unwrap();
+            let QuorumPolicy::Regions(regions) = policy(of) else {
+                panic!("no policy `{text}`");
+            };
+            let required = required.parse().unwrap();
+            QuorumPolicy::SomeRegions { required, regions }
+        }
         ("single-region-dynamic", _) => QuorumPolicy::SingleRegionDynamic,
         (_, Some(regions)) => {
             let names = regions.split(", ").map(|name| Region(name.to_owned()));
             QuorumPolicy::Regions(names.collect())
         }
         _ => panic!("no policy `{text}`"),
+    }
+}
+
+/// A policy and, behind `expecting`, how many voters regions should have.
+fn rules(text: &str) -> RingRules {
+    let (policy_text, expected) = text.split_once(" expecting ").unwrap_or((text, ""));
+    let expected = expected.split_whitespace().map(|one| {
+        let (region, voters) = one.split_once('=').unwrap();
+        (Region(region.to_owned()), voters.parse().unwrap())
+    });
+    RingRules {
+        expected_voters: expected.collect(),
+        ..policy(policy_text).into()
     }
 }
 
@@ -50,7 +71,7 @@ fn shown(sets: &[BTreeSet<MemberId>]) -> String {
 
 fn case(line: &str) -> Case {
     let columns: Vec<&str> = line.split('|').map(str::trim).collect();
-    let [policy_text, members, in_force, home, troubles] = columns[..] else {
+    let [rules_text, members, in_force, home, troubles] = columns[..] else {
         panic!("five columns in `{line}`");
     };
     let (sets_text, leader) = in_force.rsplit_once('}').unwrap();
@@ -73,7 +94,7 @@ fn case(line: &str) -> Case {
         };
     }
     Case {
-        policy: policy(policy_text),
+        rules: rules(rules_text),
         ring,
         home: Region(home.to_owned()),
     }
@@ -88,8 +109,8 @@ fn every_row_is_planned_as_it_says() {
         .filter(|line| !line.is_empty() && !line.starts_with('#'));
     for line in rows {
         let (given, expected) = line.split_once("=>").unwrap();
-        let Case { policy, ring, home } = case(given);
-        let planned = match plan(&policy, &ring.view(), &home, LEASE) {
+        let Case { rules, ring, home } = case(given);
+        let planned = match plan(&rules, &ring.view(), &home, LEASE) {
             QuorumPlan::Settled => "settled".to_owned(),
             QuorumPlan::Step { next } => shown(&next),
             QuorumPlan::Blocked { why } => format!("blocked: {why}"),

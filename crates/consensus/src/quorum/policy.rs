@@ -8,6 +8,8 @@ use raft_types::{MemberId, MemberRecord, Region};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::majority::majority_of;
+
 /// The voter sets of a ring at one moment.
 pub type VoterSets = Vec<BTreeSet<MemberId>>;
 
@@ -22,6 +24,16 @@ pub enum QuorumPolicy {
     Majority,
     /// A majority of the voting members of each of these regions.
     Regions(BTreeSet<Region>),
+    /// A majority of the voting members of each of so many of these regions. The leader's region is one of them, and the
+    /// others follow whoever is able: a region that falls silent is left for one that answers.
+    SomeRegions {
+        /// How many.
+        required: usize,
+        /// Of which.
+        regions: BTreeSet<Region>,
+    },
+    /// A policy of a later version, in its words. The quorum stays as it is.
+    Unknown(String),
 }
 
 impl fmt::Display for QuorumPolicy {
@@ -30,20 +42,32 @@ impl fmt::Display for QuorumPolicy {
             Self::SingleRegionDynamic => f.write_str("single-region-dynamic"),
             Self::Majority => f.write_str("majority"),
             Self::Regions(regions) => {
-                let names: Vec<&str> = regions.iter().map(|region| region.0.as_str()).collect();
-                write!(f, "regions({})", names.join(", "))
+                write!(f, "regions({})", names(regions))
             }
+            Self::SomeRegions { required, regions } => {
+                write!(f, "{required} of regions({})", names(regions))
+            }
+            Self::Unknown(words) => write!(f, "unknown ({words})"),
         }
     }
 }
 
-/// What the operator wants of a ring's quorum. The same on every member; where it differs, the leader's counts.
+fn names(regions: &BTreeSet<Region>) -> String {
+    let names: Vec<&str> = regions.iter().map(|region| region.0.as_str()).collect();
+    names.join(", ")
+}
+
+/// What the operator wants of a ring's quorum. It stands in the log; a member's file only says what a new ring begins with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingRules {
     /// Who decides a commit.
     pub policy: QuorumPolicy,
     /// Where the leadership goes when it leaves a region: the first of these that can take it, then the others by name.
     pub region_preference: Vec<Region>,
+    /// How many voting members regions are expected to have. A region that has so few that a majority of them would be
+    /// smaller than one of the expected ones decides no commit.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub expected_voters: BTreeMap<Region, usize>,
 }
 
 impl RingRules {
@@ -66,17 +90,72 @@ pub enum PolicyGap {
     /// Nobody could vote at all.
     #[error("the ring has no voting member; add one")]
     NoVotersAtAll,
+    /// A majority of those that vote would be smaller than what the operator counts on.
+    #[error(
+        "{} {voters} voting members of {expected} that are expected, too few for a majority of those; add members, or expect fewer", match .region {
+            Some(region) => format!("region {region} has"),
+            None => "the ring has".to_owned(),
+        }
+    )]
+    TooFewVoters {
+        /// Where; without: in all regions together.
+        region: Option<Region>,
+        /// How many there are.
+        voters: usize,
+        /// How many there should be.
+        expected: usize,
+    },
+    /// There are not so many regions with voting members.
+    #[error("{required} of the regions {} are wanted, and {possible} of them have enough voting members", names(.regions))]
+    TooFewRegions {
+        /// How many are needed.
+        required: usize,
+        /// How many could decide.
+        possible: usize,
+        /// Of which.
+        regions: BTreeSet<Region>,
+    },
+    /// A later version wrote the policy.
+    #[error("this version does not know the policy {0}; run a later one, or set another policy")]
+    UnknownPolicy(String),
+}
+
+impl From<QuorumPolicy> for RingRules {
+    fn from(policy: QuorumPolicy) -> Self {
+        Self {
+            policy,
+            ..Self::default()
+        }
+    }
 }
 
 impl QuorumPolicy {
-    /// The voter sets that this policy wants while the leader is in `home`.
+    /// Whether the quorum follows which members answer, so that a leader has to look often.
+    pub(crate) fn follows_answers(&self) -> bool {
+        matches!(self, Self::SomeRegions { .. })
+    }
+}
+
+impl RingRules {
+    /// The voter sets that these rules want while the leader is in `home`.
     ///
     /// # Errors
-    /// [`PolicyGap`] where a set would be empty.
+    /// [`PolicyGap`] where a set would be empty, or smaller than it may be.
     pub fn voter_sets(
         &self,
         members: &BTreeMap<MemberId, MemberRecord>,
         home: &Region,
+    ) -> Result<VoterSets, PolicyGap> {
+        self.voter_sets_among(members, home, |_| 0)
+    }
+
+    /// The same, where `rank` says of each region and its voters how gladly they are taken if there is a choice: the lowest
+    /// first. The leader's region comes before all.
+    pub(crate) fn voter_sets_among(
+        &self,
+        members: &BTreeMap<MemberId, MemberRecord>,
+        home: &Region,
+        rank: impl Fn(&BTreeSet<MemberId>) -> u8,
     ) -> Result<VoterSets, PolicyGap> {
         let voters_where = |wanted: &dyn Fn(&MemberRecord) -> bool| -> BTreeSet<MemberId> {
             let voting = members.iter().filter(|(_, record)| record.votes);
@@ -85,19 +164,59 @@ impl QuorumPolicy {
         };
         let of_region = |region: &Region| {
             let voters = voters_where(&|record| record.region == *region);
-            match voters.is_empty() {
-                true => Err(PolicyGap::NoVoters(region.clone())),
-                false => Ok(voters),
+            if voters.is_empty() {
+                return Err(PolicyGap::NoVoters(region.clone()));
             }
+            let expected = self.expected_voters.get(region).copied().unwrap_or(0);
+            enough(voters, Some(region), expected)
         };
-        match self {
-            Self::SingleRegionDynamic => Ok(vec![of_region(home)?]),
-            Self::Majority => match voters_where(&|_| true) {
+        match &self.policy {
+            QuorumPolicy::SingleRegionDynamic => Ok(vec![of_region(home)?]),
+            QuorumPolicy::Majority => match voters_where(&|_| true) {
                 voters if voters.is_empty() => Err(PolicyGap::NoVotersAtAll),
-                voters => Ok(vec![voters]),
+                voters => Ok(vec![enough(
+                    voters,
+                    None,
+                    self.expected_voters.values().sum(),
+                )?]),
             },
-            Self::Regions(regions) if regions.is_empty() => Err(PolicyGap::NoVotersAtAll),
-            Self::Regions(regions) => regions.iter().map(of_region).collect(),
+            QuorumPolicy::Regions(regions) if regions.is_empty() => Err(PolicyGap::NoVotersAtAll),
+            QuorumPolicy::Regions(regions) => regions.iter().map(of_region).collect(),
+            QuorumPolicy::SomeRegions { required, regions } => {
+                let able = regions
+                    .iter()
+                    .filter_map(|region| Some((region, of_region(region).ok()?)));
+                let mut able: Vec<_> = able.collect();
+                if able.len() < *required || *required == 0 {
+                    return Err(PolicyGap::TooFewRegions {
+                        required: *required,
+                        possible: able.len(),
+                        regions: regions.clone(),
+                    });
+                }
+                // Stable: what is equally good stays in the order of the names.
+                able.sort_by_key(|(region, voters)| (*region != home, rank(voters)));
+                able.truncate(*required);
+                Ok(able.into_iter().map(|(_, voters)| voters).collect())
+            }
+            QuorumPolicy::Unknown(words) => Err(PolicyGap::UnknownPolicy(words.clone())),
         }
     }
+}
+
+/// The voters, if a majority of them is not smaller than one of those that are expected. (The engine knows majorities of
+/// voters that there are; one of voters that should be there cannot be asked for.)
+fn enough(
+    voters: BTreeSet<MemberId>,
+    region: Option<&Region>,
+    expected: usize,
+) -> Result<BTreeSet<MemberId>, PolicyGap> {
+    if expected > 0 && majority_of(voters.len()) < majority_of(expected) {
+        return Err(PolicyGap::TooFewVoters {
+            region: region.cloned(),
+            voters: voters.len(),
+            expected,
+        });
+    }
+    Ok(voters)
 }

@@ -21,6 +21,7 @@ mod purge;
 mod quorum_repair;
 mod regions;
 mod roster;
+mod rules_in_the_log;
 mod search_across_a_distance;
 mod search_answers;
 mod silent_leader;

@@ -8,7 +8,7 @@ use consensus::matching::{Answered, Asked, ReportingNetwork, RpcResult};
 use consensus::{Answer, CallError, IdentityBook, MemberCalls, Question};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt, TryFutureExt, stream};
+use futures::{FutureExt, Stream, StreamExt, stream};
 use openraft::OptionalSend;
 use openraft::errors::{
     NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable,
@@ -80,7 +80,8 @@ impl GrpcNetworkFactory {
 
     fn client(&self, target: MemberId, record: &MemberRecord, lane: Lane) -> PeerClient {
         PeerClient {
-            peer: self.0.peer(target, record),
+            peers: self.0.clone(),
+            first: self.0.peer(target, record),
             lane,
         }
     }
@@ -136,13 +137,21 @@ enum Lane {
     Heartbeats,
 }
 
-/// Calls one member.
+/// Calls one member. The engine keeps a client for as long as it leads, also when the member gets another address.
 pub struct PeerClient {
-    peer: Arc<Peer>,
+    peers: Arc<Peers>,
+    /// By the record that the client was made with.
+    first: Arc<Peer>,
     lane: Lane,
 }
 
 impl PeerClient {
+    /// The member as it is to be called now.
+    fn peer(&self) -> Arc<Peer> {
+        let newest = self.peers.newest(self.first.id());
+        newest.unwrap_or_else(|| self.first.clone())
+    }
+
     /// One heartbeat, or whatever else the engine asks without entries.
     async fn heartbeat(
         peer: &Peer,
@@ -171,7 +180,7 @@ impl PeerClient {
             Request<schema::VoteRequest>,
         ) -> Result<Response<schema::VoteAnswer>, Status>,
     ) -> RpcResult<VoteResponse<TypeConfig>> {
-        let peer = &self.peer;
+        let peer = &*self.peer();
         let client = peer.urgent().map_err(|error| unreachable(peer, error))?;
         let call = ask(client, peer.sealed(wire::vote_request(&request)));
         let answer = unary(peer, RPCTypes::Vote, option.hard_ttl(), call).await?;
@@ -185,7 +194,7 @@ impl PeerClient {
         start: OfferedStart,
         deadline: Duration,
     ) -> RpcResult<SnapshotResponse<TypeConfig>> {
-        let peer = &self.peer;
+        let peer = &*self.peer();
         let Some(start) = start else {
             let message = "the member needs entries that are purged here, and this log has no file with which its \
                            log could begin";
@@ -205,15 +214,15 @@ impl PeerClient {
     where
         S: Stream<Item = Asked> + Send + Unpin + 'static,
     {
-        let peer = &self.peer;
+        let peer = self.peer();
         let window = Arc::new(Window::new());
         let requests = Packing::new(requests, peer.packer());
         let parts = Parts::new(requests, window.clone(), peer.counters.clone());
-        let mut client = peer.bulk().map_err(|error| unreachable(peer, error))?;
+        let mut client = peer.bulk().map_err(|error| unreachable(&peer, error))?;
         let call = client.append(peer.sealed(parts));
         let deadline = peer.config.call_deadline;
-        let streaming = unary(peer, RPCTypes::AppendEntries, deadline, call).await?;
-        Ok(Answers::new(peer.clone(), streaming, window))
+        let streaming = unary(&peer, RPCTypes::AppendEntries, deadline, call).await?;
+        Ok(Answers::new(peer, streaming, window))
     }
 }
 
@@ -225,7 +234,7 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         request: AppendEntriesRequest<TypeConfig>,
         option: RPCOption,
     ) -> RpcResult<AppendEntriesResponse<TypeConfig>> {
-        let result = Self::heartbeat(&self.peer, request, option.hard_ttl()).await?;
+        let result = Self::heartbeat(&self.peer(), request, option.hard_ttl()).await?;
         Ok(result.into())
     }
 
@@ -275,7 +284,7 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         request: TransferLeaderRequest<TypeConfig>,
         option: RPCOption,
     ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
-        let peer = &self.peer;
+        let peer = &*self.peer();
         let mut client = peer.urgent().map_err(|error| unreachable(peer, error))?;
         let call = client.transfer_leader(peer.sealed(wire::transfer_request(&request)));
         let answer = unary(peer, RPCTypes::TransferLeader, option.hard_ttl(), call).await?;
@@ -309,12 +318,13 @@ impl ReportingNetwork for PeerClient {
                     Ok(self.open_stream(requests).await?.boxed())
                 }
                 Lane::Heartbeats => {
-                    let peer = &*self.peer;
-                    let answer = Self::heartbeat(peer, first.request, option.hard_ttl());
-                    let answer = answer.map_ok(|result| Answered {
-                        result,
-                        report: None,
-                    });
+                    let peer = self.peer();
+                    let deadline = option.hard_ttl();
+                    let answer = async move {
+                        let result = Self::heartbeat(&peer, first.request, deadline).await?;
+                        let report = None;
+                        Ok(Answered { result, report })
+                    };
                     Ok(stream::once(answer).boxed())
                 }
             }

@@ -91,6 +91,11 @@ impl Peers {
         peer
     }
 
+    /// The member by the newest record that anybody has called it by.
+    pub(crate) fn newest(&self, id: MemberId) -> Option<Arc<Peer>> {
+        self.lock().get(&id).cloned()
+    }
+
     /// Connections come up with the first call on them.
     fn connect(&self, id: MemberId, record: &MemberRecord) -> Peer {
         let connect = || endpoint::lazy(&record.address, self.tls.as_ref(), &self.config);

@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod another_address;
 mod campaign_on_request;
 mod commands;
 mod commits_and_restarts;

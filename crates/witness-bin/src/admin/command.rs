@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use consensus::{PauseWish, RepairPlan};
+use consensus::{PauseWish, RecordWish, RepairPlan, RulesWish};
 use mysql_role::provision::CloneAccount;
 use raft_types::{MemberId, MemberRecord, OpId};
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,22 @@ pub enum OperatorCommand {
         member: MemberId,
         /// Everything else, its data directory included.
         record: MemberRecord,
+    },
+    /// Changes what the log says of a member. To the leader.
+    UpdateMember {
+        /// Which one.
+        member: MemberId,
+        /// What is to change.
+        wish: RecordWish,
+        /// Only say what would change.
+        dry_run: bool,
+    },
+    /// Changes the rules of the quorum. To the leader.
+    SetRules {
+        /// What is to change.
+        wish: RulesWish,
+        /// Only say what would change.
+        dry_run: bool,
     },
     /// Lets a member go. To the leader.
     RemoveMember {
@@ -112,7 +128,10 @@ impl OperatorCommand {
     pub fn changes_something(&self) -> bool {
         match self {
             Self::MockElection { .. } | Self::Evidence => false,
-            Self::PurgeLog { dry_run, .. } | Self::Provision { dry_run, .. } => !dry_run,
+            Self::PurgeLog { dry_run, .. }
+            | Self::Provision { dry_run, .. }
+            | Self::UpdateMember { dry_run, .. }
+            | Self::SetRules { dry_run, .. } => !dry_run,
             Self::Mysqld { order } => order.changes_something(),
             Self::OfferClone { .. } | Self::Found { .. } | Self::WithdrawClone { .. } => true,
             Self::Promote { .. }
@@ -133,6 +152,8 @@ impl fmt::Display for OperatorCommand {
             Self::Promote { to, .. } => write!(f, "the promotion of member {to}"),
             Self::MockElection { to } => write!(f, "the mock election of member {to}"),
             Self::AddMember { member, .. } => write!(f, "taking member {member} in"),
+            Self::UpdateMember { member, .. } => write!(f, "the change of member {member}"),
+            Self::SetRules { .. } => write!(f, "the change of the quorum's rules"),
             Self::RemoveMember { member } => write!(f, "the removal of member {member}"),
             Self::Pause { .. } => write!(f, "the pause of failover"),
             Self::FlushLog => write!(f, "the rotation of the log"),

@@ -1,9 +1,10 @@
 //! What a member tells while it carries a command out. A JSON document each on the wire; the last one
 //! is the end. Fields are only ever added.
 
-use consensus::{MemberEvidence, MockElection, Promoted, RingPause};
+use consensus::quorum::RingRules;
+use consensus::{Amendment, MemberEvidence, MockElection, Promoted, RingPause};
 use mysql_role::provision::CloneOffer;
-use raft_types::{OpId, RingId};
+use raft_types::{MemberRecord, OpId, RingId};
 use serde::{Deserialize, Serialize};
 
 use super::mysqld_order::MysqldAnswer;
@@ -51,6 +52,10 @@ pub enum CommandResult {
     MockElection(MockElection),
     /// The member was taken in; this entry says so.
     Added(OpId),
+    /// What the log says of a member, before and after.
+    MemberUpdated(Box<Amendment<MemberRecord>>),
+    /// The rules of the quorum, before and after.
+    RulesSet(Box<Amendment<RingRules>>),
     /// The member was let go; this entry says so.
     Removed(OpId),
     /// Failover is paused; this entry says so.

@@ -191,7 +191,7 @@ pub const KEYS: &[Key] = &[
         Kind::Choice(&["single-region-dynamic", "majority", "regions"]),
         Value("\"single-region-dynamic\""),
         "",
-        "What a commit needs: `single-region-dynamic` a majority of the leader's region, which follows the leader; `majority` one of all voting members; `regions` one in each of `quorum.regions`. The same on every member.",
+        "What a commit needs: `single-region-dynamic` a majority of the leader's region, which follows the leader; `majority` one of all voting members; `regions` one in each of `quorum.regions`, or of some of them. What a new ring begins with; then its log counts (`witness quorum set`).",
     ),
     key(
         "quorum.regions",
@@ -199,6 +199,13 @@ pub const KEYS: &[Key] = &[
         Value("[]"),
         "[\"north\", \"south\"]",
         "The regions of which a commit needs a majority in each, for the policy `regions`.",
+    ),
+    key(
+        "quorum.required_regions",
+        Kind::Integer { min: 0, max: 64 },
+        Value("0"),
+        "",
+        "For the policy `regions`: in how many of `quorum.regions` a commit needs a majority; the leader's region is one of them. `0`: in all of them.",
     ),
     key(
         "quorum.region_preference",
@@ -702,7 +709,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ("raft", "Timers; the same on every member"),
     (
         "quorum",
-        "What a commit waits for, and where a leader is looked for; the same on every member",
+        "What a commit waits for, and where a leader is looked for, when a ring begins. From then on the ring's log says it: `witness quorum set` changes it, and `witness status` warns where a file says something else",
     ),
     (
         "regions",

@@ -1,5 +1,6 @@
 //! The configuration as the rest of the program reads it: everything present, checked and typed.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -329,10 +330,19 @@ fn rules(values: &Values) -> Option<RingRules> {
     Some(RingRules {
         policy: match values.text("quorum.policy")?.as_str() {
             "majority" => QuorumPolicy::Majority,
-            "regions" => QuorumPolicy::Regions(regions("quorum.regions")?.collect()),
+            "regions" => {
+                let regions: BTreeSet<Region> = regions("quorum.regions")?.collect();
+                match usize::try_from(values.number("quorum.required_regions")?).ok()? {
+                    required if required > 0 && required < regions.len() => {
+                        QuorumPolicy::SomeRegions { required, regions }
+                    }
+                    _ => QuorumPolicy::Regions(regions),
+                }
+            }
             _ => QuorumPolicy::SingleRegionDynamic,
         },
         region_preference: regions("quorum.region_preference")?.collect(),
+        ..RingRules::default()
     })
 }
 

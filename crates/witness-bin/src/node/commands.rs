@@ -188,6 +188,17 @@ impl Work {
             OperatorCommand::AddMember { member: id, record } => {
                 CommandResult::Added(self.add(ring()?, id, record).await?)
             }
+            OperatorCommand::UpdateMember {
+                member: id,
+                wish,
+                dry_run,
+            } => {
+                let updated = ring()?.update_member(id, &wish, dry_run).await?;
+                CommandResult::MemberUpdated(Box::new(updated))
+            }
+            OperatorCommand::SetRules { wish, dry_run } => {
+                CommandResult::RulesSet(Box::new(ring()?.set_rules(&wish, dry_run).await?))
+            }
             OperatorCommand::RemoveMember { member: id } => {
                 CommandResult::Removed(ring()?.remove_member(id).await?)
             }

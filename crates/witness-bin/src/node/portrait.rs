@@ -65,7 +65,8 @@ impl Portrait<'_> {
             term: raft.map_or(0, |raft| raft.term.0),
             log_end: raft.and_then(|raft| raft.ring_view.last_log),
             committed: raft.and_then(|raft| raft.committed),
-            rules: self.config.rules.clone(),
+            rules: raft.map_or_else(|| self.config.rules.clone(), |raft| raft.rules.clone()),
+            configured_rules: Some(self.config.rules.clone()),
             voter_sets: raft
                 .map(|raft| raft.ring_view.voter_sets.clone())
                 .unwrap_or_default(),

@@ -1,7 +1,7 @@
 //! What does not fit together: members whose configurations differ in what has to be the same, and
 //! configurations that differ from what the ring's log says. Pure.
 
-use std::collections::BTreeMap;
+use consensus::quorum::RingRules;
 
 use super::asked::{Asked, latest};
 use super::view::{MemberView, RosterView};
@@ -11,21 +11,10 @@ use crate::config::MemberEntry;
 pub(super) fn differences(asked: &[Asked]) -> Vec<String> {
     let views = || asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
     let mut told = Vec::new();
-    told.extend(different(
-        "commits wait for (`[quorum]`)",
-        views().map(|view| (view, view.rules.policy.to_string())),
-    ));
-    told.extend(different(
-        "regions they prefer (`quorum.region_preference`)",
-        views().map(|view| {
-            let regions = view.rules.region_preference.iter();
-            let regions: Vec<_> = regions.map(|region| region.0.as_str()).collect();
-            (view, format!("[{}]", regions.join(", ")))
-        }),
-    ));
     let Some(ring) = latest(asked) else {
         return told;
     };
+    told.extend(views().flat_map(|view| file_differs(view, ring)));
     for asked in asked {
         let entry = &asked.entry;
         let seat = ring.roster.iter().find(|seat| seat.id == entry.id);
@@ -47,26 +36,32 @@ pub(super) fn differences(asked: &[Asked]) -> Vec<String> {
     told
 }
 
-fn different<'a>(
-    what: &str,
-    said: impl Iterator<Item = (&'a MemberView, String)>,
-) -> Option<String> {
-    let mut by_answer: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (view, answer) in said {
-        let names = by_answer.entry(answer).or_default();
-        names.push(format!("`{}`", view.member.name));
-    }
-    if by_answer.len() < 2 {
-        return None;
-    }
-    let sides: Vec<_> = by_answer
-        .into_iter()
-        .map(|(answer, names)| format!("{answer} on {}", names.join(", ")))
-        .collect();
-    Some(format!(
-        "the members differ in what {what}: {}; write the same into every member's file and restart those that differ",
-        sides.join("; ")
-    ))
+/// What a member's file says otherwise than the ring's log about the quorum.
+fn file_differs(view: &MemberView, ring: &MemberView) -> Vec<String> {
+    let Some(file) = view.configured_rules.as_ref() else {
+        return Vec::new();
+    };
+    let regions = |rules: &RingRules| {
+        let regions = rules.region_preference.iter();
+        let regions: Vec<_> = regions.map(|region| region.0.as_str()).collect();
+        format!("[{}]", regions.join(", "))
+    };
+    let policies = (file.policy.to_string(), ring.rules.policy.to_string());
+    let preferences = (regions(file), regions(&ring.rules));
+    [
+        ("commits wait for (`quorum.policy`)", policies),
+        ("regions are preferred (`quorum.region_preference`)", preferences),
+    ]
+    .into_iter()
+    .filter(|(_, (file, ring))| file != ring)
+    .map(|(what, (file, ring))| {
+        format!(
+            "`{}` has {file} in its file for what {what}, and the ring's log has {ring}, which counts: write it into the \
+             file, or change the ring with `witness quorum set`",
+            view.member.name
+        )
+    })
+    .collect()
 }
 
 /// The log's word counts; the configuration only helps to find the members.
@@ -95,7 +90,7 @@ fn differs(entry: &MemberEntry, seat: &RosterView) -> Option<String> {
     (!ring.is_empty()).then(|| {
         format!(
             "`{}` has {} in the ring and {} in this configuration; the ring's word counts: write it into [[members]], or \
-             remove the member and add it again with another number",
+             change the ring with `witness members update`",
             entry.name,
             ring.join(", "),
             here.join(", ")
@@ -151,17 +146,24 @@ mod tests {
         type Change = fn(&mut Vec<Asked>);
         let table: [(Change, &str); 5] = [
             (
-                |ring| ring[0].answer.as_mut().unwrap().rules.policy = QuorumPolicy::Majority,
-                "the members differ in what commits wait for (`[quorum]`): majority on `db-1`; single-region-dynamic on \
-                 `witness-1`; write the same into every member's file and restart those that differ",
+                |ring| {
+                    let view = ring[0].answer.as_mut().unwrap();
+                    view.configured_rules = Some(QuorumPolicy::Majority.into());
+                },
+                "`db-1` has majority in its file for what commits wait for (`quorum.policy`), and the ring's log has \
+                 single-region-dynamic, which counts: write it into the file, or change the ring with `witness quorum \
+                 set`",
             ),
             (
                 |ring| {
-                    let rules = &mut ring[1].answer.as_mut().unwrap().rules;
-                    rules.region_preference = vec![Region("south".into())];
+                    let rules = RingRules {
+                        region_preference: vec![Region("south".into())],
+                        ..RingRules::default()
+                    };
+                    ring[1].answer.as_mut().unwrap().configured_rules = Some(rules);
                 },
-                "the members differ in what regions they prefer (`quorum.region_preference`): [] on `db-1`; [south] on \
-                 `witness-1`; write the same into every member's file and restart those that differ",
+                "`witness-1` has [south] in its file for what regions are preferred (`quorum.region_preference`), and the \
+                 ring's log has [], which counts: write it into the file, or change the ring with `witness quorum set`",
             ),
             (
                 |ring| {
@@ -185,8 +187,8 @@ mod tests {
                     ring[2].entry.priority = 7;
                 },
                 "`witness-2` has region = north, priority = 100 in the ring and region = south, priority = 7 in this \
-                 configuration; the ring's word counts: write it into [[members]], or remove the member and add it again \
-                 with another number",
+                 configuration; the ring's word counts: write it into [[members]], or change the ring with `witness \
+                 members update`",
             ),
         ];
         for (change, expected) in table {

@@ -145,6 +145,7 @@ pub(crate) fn witness_follower() -> MemberView {
             fix: None,
         },
         rules: RingRules::default(),
+        configured_rules: None,
         voter_sets: vec![[1, 2, 3].map(MemberId).into()],
         voter_set_health: Vec::new(),
         regions: Vec::new(),

@@ -47,9 +47,12 @@ pub struct MemberView {
     pub activity: ActivityView,
     /// Whether commits can go on.
     pub quorum: QuorumView,
-    /// What its configuration says that commits wait for, and where a leader is looked for.
+    /// What commits wait for, and where a leader is looked for, as its log says it.
     #[serde(default)]
     pub rules: RingRules,
+    /// What its configuration says of that, which only a new ring begins with.
+    #[serde(default)]
+    pub configured_rules: Option<RingRules>,
     /// The voter sets in force, as its log says; a commit needs a majority of each.
     #[serde(default)]
     pub voter_sets: Vec<BTreeSet<MemberId>>,

@@ -3,6 +3,7 @@
 mod add;
 mod list;
 mod remove;
+mod update;
 
 use crate::terminal::{Failure, Format};
 
@@ -13,6 +14,8 @@ pub(crate) enum MembersCommand {
     List(list::ListArgs),
     /// Take a new member in; it gets the log first, and its vote when it has caught up
     Add(add::AddArgs),
+    /// Change a member's address, name, priority, region or vote while the ring runs
+    Update(update::UpdateArgs),
     /// Let a member go
     Remove(remove::RemoveArgs),
 }
@@ -25,6 +28,7 @@ pub(crate) fn run(command: &MembersCommand, format: Format) -> Result<(), Failur
     match command {
         MembersCommand::List(args) => list::run(args, format),
         MembersCommand::Add(args) => add::run(args, format),
+        MembersCommand::Update(args) => update::run(args, format),
         MembersCommand::Remove(args) => remove::run(args, format),
     }
 }

@@ -3,6 +3,7 @@
 
 mod evidence;
 mod fix;
+mod set;
 mod show;
 
 use crate::terminal::{Failure, Format};
@@ -12,6 +13,8 @@ use crate::terminal::{Failure, Format};
 pub(crate) enum QuorumCommand {
     /// Show for each region who votes, who answers, and who holds commits back
     Show(show::ShowArgs),
+    /// Change what commits wait for, while the ring runs
+    Set(set::SetArgs),
     /// Repair a quorum that is lost for good; shows the evidence and the plan, and changes nothing without --apply
     Fix(fix::FixArgs),
 }
@@ -23,6 +26,7 @@ pub(crate) enum QuorumCommand {
 pub(crate) fn run(command: &QuorumCommand, format: Format) -> Result<(), Failure> {
     match command {
         QuorumCommand::Show(args) => show::run(args, format),
+        QuorumCommand::Set(args) => set::run(args, format),
         QuorumCommand::Fix(args) => fix::run(args, format),
     }
 }

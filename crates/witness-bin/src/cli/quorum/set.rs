@@ -1,0 +1,200 @@
+//! `witness quorum set`: changes the rules of the quorum, in the ring's log.
+
+use std::collections::BTreeMap;
+
+use clap::ValueEnum;
+use consensus::quorum::{QuorumPolicy, RingRules};
+use consensus::{Amendment, RulesWish};
+use raft_types::Region;
+use serde::Serialize;
+
+use crate::admin::{CommandResult, OperatorCommand};
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
+use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+
+/// Arguments of `witness quorum set`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SetArgs {
+    /// What a commit needs, as `quorum.policy`
+    #[arg(long, value_enum)]
+    policy: Option<Policy>,
+    /// For the policy `regions`: of which regions a commit needs a majority in each
+    #[arg(
+        long,
+        value_name = "REGION,…",
+        value_delimiter = ',',
+        requires = "policy"
+    )]
+    regions: Vec<String>,
+    /// For the policy `regions`: in how many of them, the leader's among them; without: in all
+    #[arg(long, value_name = "K", requires = "regions")]
+    required: Option<usize>,
+    /// Regions in the order in which a leader is looked for, as `quorum.region_preference`
+    #[arg(long, value_name = "REGION,…", value_delimiter = ',')]
+    prefer: Option<Vec<String>>,
+    /// How many voting members a region is expected to have: it decides no commit with so few that a majority of them
+    /// would be smaller. 0: it does not matter
+    #[arg(long, value_name = "REGION=N", value_parser = expectation)]
+    expect: Vec<(Region, usize)>,
+    /// Only say what would change
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// The policies by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Policy {
+    /// A majority of the leader's region, which follows the leader
+    SingleRegionDynamic,
+    /// A majority of all voting members
+    Majority,
+    /// A majority in each of the regions, or in each of some of them
+    Regions,
+}
+
+fn expectation(text: &str) -> Result<(Region, usize), String> {
+    let parsed = text
+        .split_once('=')
+        .and_then(|(region, voters)| Some((Region(region.to_owned()), voters.parse().ok()?)));
+    parsed
+        .filter(|(region, _)| !region.0.is_empty())
+        .ok_or_else(|| "write it as REGION=N, as in north=3".to_owned())
+}
+
+impl SetArgs {
+    fn wish(&self) -> Result<RulesWish, Failure> {
+        let usage = |what: &str, advice: &str| Err(Failure::new(Exit::Usage, what, advice));
+        let regions = || self.regions.iter().cloned().map(Region).collect();
+        let policy = match (self.policy, self.required) {
+            (Some(Policy::Regions), _) if self.regions.is_empty() => {
+                return usage("the policy `regions` needs regions", "give --regions a,b");
+            }
+            (Some(Policy::Regions), Some(required)) if required < self.regions.len() => {
+                let regions = regions();
+                Some(QuorumPolicy::SomeRegions { required, regions })
+            }
+            (Some(Policy::Regions), _) => Some(QuorumPolicy::Regions(regions())),
+            (_, _) if !self.regions.is_empty() => {
+                return usage(
+                    "--regions belongs to --policy regions",
+                    "leave one of them away",
+                );
+            }
+            (Some(Policy::SingleRegionDynamic), _) => Some(QuorumPolicy::SingleRegionDynamic),
+            (Some(Policy::Majority), _) => Some(QuorumPolicy::Majority),
+            (None, _) => None,
+        };
+        let prefer = self.prefer.clone();
+        let wish = RulesWish {
+            policy,
+            region_preference: prefer.map(|regions| regions.into_iter().map(Region).collect()),
+            expected_voters: self.expect.iter().cloned().collect(),
+        };
+        if wish == RulesWish::default() {
+            return usage(
+                "nothing is to be changed",
+                "give --policy, --prefer or --expect",
+            );
+        }
+        Ok(wish)
+    }
+}
+
+/// What `witness quorum set --output json` prints.
+#[derive(Debug, Serialize)]
+struct Document {
+    dry_run: bool,
+    #[serde(flatten)]
+    done: Amendment<RingRules>,
+}
+
+/// Runs `witness quorum set`.
+///
+/// # Errors
+/// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known.
+pub(crate) fn run(args: &SetArgs, format: Format) -> Result<(), Failure> {
+    let wish = args.wish()?;
+    let session = Session::open(&args.config)?;
+    block_on(async {
+        let (report, _) = session.ring().await?;
+        if !args.dry_run {
+            args.consent
+                .to("Change the rules of the quorum? (--dry-run shows what would follow)")?;
+        }
+        let command = OperatorCommand::SetRules {
+            wish,
+            dry_run: args.dry_run,
+        };
+        let until = args.patience.until();
+        let done = match session.order(&report, &command, until, format).await? {
+            CommandResult::RulesSet(done) => *done,
+            other => return Err(another_answer(&other)),
+        };
+        match format {
+            Format::Json => print_json(&Document {
+                dry_run: args.dry_run,
+                done,
+            }),
+            Format::Table => print_text(&page(&done)),
+        }
+    })
+}
+
+fn page(done: &Amendment<RingRules>) -> String {
+    let line = |what: &str, before: String, after: String| match before == after {
+        true => String::new(),
+        false => format!("  {what}: {before} -> {after}\n"),
+    };
+    let regions = |of: &[Region]| {
+        let names: Vec<&str> = of.iter().map(|region| region.0.as_str()).collect();
+        format!("[{}]", names.join(", "))
+    };
+    let expected = |of: &BTreeMap<Region, usize>| {
+        let each = of
+            .iter()
+            .map(|(region, voters)| format!("{region}={voters}"));
+        format!("[{}]", each.collect::<Vec<_>>().join(", "))
+    };
+    let (before, after) = (&done.before, &done.after);
+    let changes = [
+        line(
+            "policy",
+            before.policy.to_string(),
+            after.policy.to_string(),
+        ),
+        line(
+            "region_preference",
+            regions(&before.region_preference),
+            regions(&after.region_preference),
+        ),
+        line(
+            "expected voters",
+            expected(&before.expected_voters),
+            expected(&after.expected_voters),
+        ),
+        line("voter sets", sets(&done.sets), sets(&done.wanted)),
+    ];
+    let end = match done.entry {
+        Some(entry) => format!(
+            "The ring's log says so since entry {entry}, and the quorum follows; write it into [quorum] in every member's \
+             file, which only a new ring begins with\n"
+        ),
+        None => "Nothing was changed; it would be so without --dry-run\n".to_owned(),
+    };
+    format!("{}{end}", changes.concat())
+}
+
+fn sets(sets: &consensus::quorum::VoterSets) -> String {
+    let set = |set: &std::collections::BTreeSet<raft_types::MemberId>| {
+        let ids: Vec<String> = set.iter().map(ToString::to_string).collect();
+        format!("{{{}}}", ids.join(" "))
+    };
+    sets.iter().map(set).collect::<Vec<_>>().join(" and ")
+}
