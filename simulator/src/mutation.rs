@@ -18,6 +18,12 @@ pub(crate) enum Mutation {
     BelieveReportsOfAnotherVote,
     /// Entries are acknowledged before the disk has them.
     AcknowledgeBeforeTheDisk,
+    /// Entries are acknowledged before the writer has been asked to write them.
+    AnswerBeforeTheFlush,
+    /// Votes, and all else in the hard state, are acknowledged before they are synced.
+    SkipTheMetadataSync,
+    /// A voter votes for whoever asks, whatever the candidate's log lacks.
+    VoteWithoutTheLogCheck,
     /// A member that cut bytes off its log which it may have acknowledged votes and campaigns at once.
     TrustACutTail,
     /// A proxy puts back what its log has at the index, whatever term it is of.

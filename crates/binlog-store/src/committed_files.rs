@@ -107,7 +107,7 @@ impl LogHandle {
             Ok(Bytes::from(bytes))
         };
         let runtime = match self.shared.writer_mode {
-            WriterMode::Inline => None,
+            WriterMode::Inline | WriterMode::Stepped => None,
             WriterMode::Thread => tokio::runtime::Handle::try_current().ok(),
         };
         let done: io::Result<Bytes> = match runtime {

@@ -55,7 +55,7 @@ impl LogHandle {
 
     async fn find_start(&self, from: Option<OpId>) -> io::Result<Option<FileStart>> {
         let runtime = match self.shared.writer_mode {
-            WriterMode::Inline => None,
+            WriterMode::Inline | WriterMode::Stepped => None,
             WriterMode::Thread => tokio::runtime::Handle::try_current().ok(),
         };
         let log = self.clone();

@@ -177,6 +177,11 @@ impl LogHandle {
         )
     }
 
+    /// With [`WriterMode::Stepped`](crate::WriterMode::Stepped): writes and syncs all that waits, together, then answers.
+    pub fn write_waiting(&self) {
+        self.shared.step();
+    }
+
     /// Ends the writer: what was asked for is made durable, then nothing more is taken. Blocks until
     /// it is done.
     ///

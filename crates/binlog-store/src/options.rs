@@ -37,8 +37,11 @@ pub enum WriterMode {
     /// A thread of its own, which groups what waits into one fsync.
     #[default]
     Thread,
-    /// The caller, within the call: for simulations that want one thread and no clock.
+    /// The caller, within the call: for tests that want one thread and no clock.
     Inline,
+    /// Whoever calls [`LogHandle::write_waiting`](crate::LogHandle::write_waiting): for simulations in which the disk takes
+    /// time. What was asked for waits until then, as it waits for the thread.
+    Stepped,
 }
 
 /// How much of the log is read and verified when the store opens.

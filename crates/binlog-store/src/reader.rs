@@ -99,7 +99,7 @@ impl LogReader {
     /// Reads off the async threads, where there are such.
     async fn on_disk(&self, read: DiskRead) -> Result<DiskEntries, StoreError> {
         let runtime = match self.shared.writer_mode {
-            WriterMode::Inline => None,
+            WriterMode::Inline | WriterMode::Stepped => None,
             WriterMode::Thread => tokio::runtime::Handle::try_current().ok(),
         };
         let Some(runtime) = runtime else {

@@ -48,6 +48,7 @@ impl Shared {
                 writer.catch_up();
                 Ok(())
             }
+            WriterMode::Stepped => self.queue.push(command),
             WriterMode::Thread => match self.try_in_place(command) {
                 Some(command) => self.queue.push(command),
                 None => Ok(()),
@@ -74,7 +75,7 @@ impl Shared {
     /// Lets the writer know that the committed op id or the holds have changed.
     pub(crate) fn nudge(&self) {
         match self.writer_mode {
-            WriterMode::Thread => self.queue.nudge(),
+            WriterMode::Thread | WriterMode::Stepped => self.queue.nudge(),
             WriterMode::Inline => {
                 let mut writer = lock(&self.writer);
                 writer.committed_inline();
@@ -86,9 +87,28 @@ impl Shared {
     /// Ends the writer after what was already asked for, without waiting.
     pub(crate) fn stop(&self) {
         self.queue.close();
-        if self.writer_mode == WriterMode::Inline {
-            lock(&self.writer).close();
+        match self.writer_mode {
+            WriterMode::Thread => {}
+            WriterMode::Inline => lock(&self.writer).close(),
+            WriterMode::Stepped => {
+                self.step();
+                lock(&self.writer).close();
+            }
         }
+    }
+
+    /// Does what waits, as the writer's thread would if it woke now.
+    pub(crate) fn step(&self) {
+        let (commands, nudged) = self.queue.take_now();
+        let bytes = commands.iter().map(Command::memory).sum();
+        let mut writer = lock(&self.writer);
+        writer.run(commands);
+        if nudged {
+            writer.committed_inline();
+            writer.catch_up();
+        }
+        drop(writer);
+        self.queue.release(bytes);
     }
 }
 

@@ -1,5 +1,6 @@
-//! How long a member's disk takes to make things durable. The store writes at once; what is slow is its answer, so that
-//! the order of answers is kept and everything that waits for them waits in virtual time.
+//! How long a member's disk takes to make things durable. What the engine asks the store for waits until then, and is written
+//! and synced together with what was asked for meanwhile: so the engine goes on before its log is written, as with the
+//! writer's thread of the product, and a cut of the power finds what was never written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,16 +8,29 @@ use std::time::Duration;
 
 /// Clones are the same disk's.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct DiskPace(Arc<AtomicU64>);
+pub(crate) struct DiskPace {
+    /// What the disk takes when nothing is wrong with it.
+    usual: Duration,
+    /// What it takes besides now, in microseconds.
+    slower_by: Arc<AtomicU64>,
+}
 
 impl DiskPace {
-    /// From now on every answer takes this long.
+    /// A disk that takes this long when nothing is wrong with it.
+    pub(crate) fn new(usual: Duration) -> Self {
+        Self {
+            usual,
+            slower_by: Arc::default(),
+        }
+    }
+
+    /// From now on every sync takes this much longer.
     pub(crate) fn set(&self, delay: Duration) {
         let micros = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
-        self.0.store(micros, Ordering::Relaxed);
+        self.slower_by.store(micros, Ordering::Relaxed);
     }
 
     pub(super) fn delay(&self) -> Duration {
-        Duration::from_micros(self.0.load(Ordering::Relaxed))
+        self.usual + Duration::from_micros(self.slower_by.load(Ordering::Relaxed))
     }
 }

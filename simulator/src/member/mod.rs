@@ -5,9 +5,11 @@ mod broken_mover;
 mod clients;
 mod clock;
 mod disk_pace;
+mod disk_work;
 mod found;
 mod process;
 mod seat;
+mod unsynced_meta;
 mod watched_log;
 mod watched_starts;
 

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use binlog_store::{BinlogStore, Durability, LogHandle, OpenError, StoreOptions, WriterMode};
+use binlog_store::{
+    BinlogStore, Durability, LogHandle, MetaStore, OpenError, StoreOptions, WriterMode,
+};
 use consensus::matching::Matching;
 use consensus::{AppliedFloor, Fault, Leadership, Member, MemberConfig, StartError};
 use openraft::RaftLogReader;
@@ -17,8 +19,10 @@ use tokio::time::Instant;
 use super::broken_mover;
 use super::clients;
 use super::clock::Clock;
+use super::disk_work::DiskWork;
 use super::found::Found;
 use super::seat::Seat;
+use super::unsynced_meta::UnsyncedMeta;
 use super::watched_log::{Watch, WatchedLog};
 use super::watched_starts::WatchedStarts;
 use crate::event::{Damage, Event};
@@ -143,7 +147,7 @@ impl Process {
             false => failure,
         };
         let options = StoreOptions {
-            writer: WriterMode::Inline,
+            writer: WriterMode::Stepped,
             cache_bytes: seat.log.cache_bytes,
             read_batch_bytes: seat.log.read_batch_bytes,
             disk_reserve_bytes: 0,
@@ -153,7 +157,11 @@ impl Process {
             },
             ..StoreOptions::new(DATA_DIR, seat.ring)
         };
-        let opened = BinlogStore::open(options, seat.disk.file_system(), seat.disk.meta());
+        let meta: Arc<dyn MetaStore> = match seat.mutation {
+            Some(Mutation::SkipTheMetadataSync) => Arc::new(UnsyncedMeta(seat.disk.meta())),
+            _ => seat.disk.meta(),
+        };
+        let opened = BinlogStore::open(options, seat.disk.file_system(), meta);
         let (mut store, report) = opened.map_err(|error| off_or(open_failure(&error)))?;
         record.note(&format!("member {} opens its log: {report}", seat.id));
         let log = store.handle();
@@ -186,12 +194,14 @@ impl Process {
             membership,
         };
         let calls = Arc::new(port.clone());
+        let work = DiskWork::new(log.clone(), seat.pace.clone());
         let starts = Arc::new(WatchedStarts::new(
             log.clone(),
             watch.clone(),
+            work.clone(),
             seat.mutation,
         ));
-        let watched = WatchedLog::new(store, watch, seat.pace.clone());
+        let watched = WatchedLog::new(store, watch, work, seat.mutation);
         let member = match seat.searches_itself {
             true => {
                 let network = Matching::new(network, own.clone(), &seat.timers);

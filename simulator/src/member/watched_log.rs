@@ -1,5 +1,5 @@
-//! The store between the engine and the checkers: everything passes through unchanged, is told to the record, and takes as
-//! long as the disk's pace says. What the store did after its disk was cut off is not told: the process was gone by then.
+//! The store between the engine and the checkers: everything passes through unchanged, is told to the record, and is
+//! done when the disk has taken its time. What the store did after its disk was cut off is not told: the process was gone by then.
 
 use std::io;
 
@@ -9,10 +9,10 @@ use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
 use raft_types::{Entry, LogId, MemberId, OpId, TypeConfig, Vote};
 use testkit::disk::FaultyDisk;
-use tokio::time::Instant;
 
-use super::disk_pace::DiskPace;
+use super::disk_work::DiskWork;
 use crate::event::Event;
+use crate::mutation::Mutation;
 use crate::record::Record;
 use crate::seen::Seen;
 
@@ -20,9 +20,8 @@ use crate::seen::Seen;
 pub(super) struct WatchedLog {
     store: BinlogStore,
     watch: Watch,
-    pace: DiskPace,
-    /// When the last answer on its way is due; later ones are not earlier.
-    last_due: Instant,
+    work: DiskWork,
+    mutation: Option<Mutation>,
 }
 
 /// Tells the record what one store did.
@@ -54,20 +53,17 @@ impl Watch {
 }
 
 impl WatchedLog {
-    pub(super) fn new(store: BinlogStore, watch: Watch, pace: DiskPace) -> Self {
+    pub(super) fn new(
+        store: BinlogStore,
+        watch: Watch,
+        work: DiskWork,
+        mutation: Option<Mutation>,
+    ) -> Self {
         Self {
             store,
             watch,
-            pace,
-            last_due: Instant::now(),
-        }
-    }
-
-    /// Waits for what is on its way, and as long as the disk takes.
-    async fn wait(&mut self) {
-        self.last_due = self.last_due.max(Instant::now() + self.pace.delay());
-        if self.last_due > Instant::now() {
-            tokio::time::sleep_until(self.last_due).await;
+            work,
+            mutation,
         }
     }
 }
@@ -84,7 +80,7 @@ impl RaftLogStorage<TypeConfig> for WatchedLog {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
-        self.wait().await;
+        self.work.soon();
         self.store.save_vote(vote).await?;
         let vote = *vote;
         self.watch.saw(|member| Event::Voted { member, vote });
@@ -111,7 +107,7 @@ impl RaftLogStorage<TypeConfig> for WatchedLog {
         let entries: Vec<Entry> = entries.into_iter().collect();
         let seen: Vec<Seen> = entries.iter().map(Seen::of).collect();
         let upto = seen.last().map(|last| last.op_id);
-        let (signal, mut flushed) = TypeConfig::oneshot();
+        let (signal, flushed) = TypeConfig::oneshot();
         // Told before: where the disk is cut off on the way, some of it may be there afterwards.
         self.watch.saw(|member| Event::Appended {
             member,
@@ -120,32 +116,29 @@ impl RaftLogStorage<TypeConfig> for WatchedLog {
         self.store
             .append(entries, IOFlushed::signal(signal))
             .await?;
-        // Without a thread the store has answered already.
-        let result = flushed
-            .try_recv()
-            .unwrap_or_else(|_| Err(io::Error::other("the store gave no answer")));
-        self.last_due = self.last_due.max(Instant::now() + self.pace.delay());
-        let (due, watch) = (self.last_due, self.watch.clone());
-        if due <= Instant::now() {
-            watch.answer(result, upto, callback);
-        } else {
-            tokio::spawn(async move {
-                tokio::time::sleep_until(due).await;
-                watch.answer(result, upto, callback);
-            });
+        self.work.soon();
+        if self.mutation == Some(Mutation::AnswerBeforeTheFlush) {
+            self.watch.answer(Ok(()), upto, callback);
+            return Ok(());
         }
+        let watch = self.watch.clone();
+        tokio::spawn(async move {
+            let gone = |_| Err(io::Error::other("the store gave no answer"));
+            let result = flushed.await.unwrap_or_else(gone);
+            watch.answer(result, upto, callback);
+        });
         Ok(())
     }
 
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
-        self.wait().await;
+        self.work.soon();
         let keep = last_log_id.map(OpId::from);
         self.watch.saw(|member| Event::Truncated { member, keep });
         self.store.truncate_after(last_log_id).await
     }
 
     async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
-        self.wait().await;
+        self.work.soon();
         self.store.purge(log_id).await
     }
 }

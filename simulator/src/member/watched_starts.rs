@@ -6,6 +6,7 @@ use std::sync::Arc;
 use binlog_store::LogHandle;
 use raft_types::{DoubtedTail, FileStart, FileStartAnswer, FileStarts, OpId};
 
+use super::disk_work::DiskWork;
 use super::watched_log::Watch;
 use crate::event::Event;
 use crate::mutation::Mutation;
@@ -14,14 +15,21 @@ use crate::mutation::Mutation;
 pub(super) struct WatchedStarts {
     log: LogHandle,
     watch: Watch,
+    work: DiskWork,
     mutation: Option<Mutation>,
 }
 
 impl WatchedStarts {
-    pub(super) fn new(log: LogHandle, watch: Watch, mutation: Option<Mutation>) -> Self {
+    pub(super) fn new(
+        log: LogHandle,
+        watch: Watch,
+        work: DiskWork,
+        mutation: Option<Mutation>,
+    ) -> Self {
         Self {
             log,
             watch,
+            work,
             mutation,
         }
     }
@@ -48,6 +56,7 @@ impl FileStarts for WatchedStarts {
             before: start.before,
             membership,
         });
+        self.work.soon();
         self.log.begin_at(start)
     }
 
@@ -59,6 +68,7 @@ impl FileStarts for WatchedStarts {
     }
 
     fn settle_tail(&self, from: OpId) -> FileStartAnswer<'_, bool> {
+        self.work.soon();
         self.log.settle_tail(from)
     }
 }

@@ -8,8 +8,9 @@ use consensus::Inbound;
 use consensus::matching::{Answered, Asked};
 use futures::StreamExt;
 use futures::stream;
+use openraft::raft::VoteRequest;
 use proxy::ProxyRequest;
-use raft_types::{LogReport, MemberId, OwnLog, Vote};
+use raft_types::{LogReport, MemberId, OpId, OwnLog, TypeConfig, Vote};
 use tokio::sync::mpsc;
 
 use crate::mutation::Mutation;
@@ -123,11 +124,11 @@ impl Reception {
         let stopped = |fault: consensus::Fault| Reply::Unreachable(fault.to_string());
         let reply = match call {
             Call::Vote(request) => {
-                let answer = self.inbound.vote(request).await;
+                let answer = self.inbound.vote(self.taken_in(request)).await;
                 answer.map_or_else(stopped, Reply::Vote)
             }
             Call::PreVote(request) => {
-                let answer = self.inbound.pre_vote(request).await;
+                let answer = self.inbound.pre_vote(self.taken_in(request)).await;
                 answer.map_or_else(stopped, Reply::Vote)
             }
             Call::Heartbeat(request) => {
@@ -145,6 +146,17 @@ impl Reception {
             Call::Ask(question) => Reply::Ask(self.inbound.answer(from, question).await),
         };
         self.desk.send(from, Body::Reply(id, reply));
+    }
+
+    /// A request for a vote as the engine gets it.
+    fn taken_in(&self, request: VoteRequest<TypeConfig>) -> VoteRequest<TypeConfig> {
+        match self.mutation {
+            Some(Mutation::VoteWithoutTheLogCheck) => VoteRequest {
+                last_log_id: Some(OpId::new(u64::MAX, u64::MAX).into()),
+                ..request
+            },
+            _ => request,
+        }
     }
 
     async fn append(self, from: MemberId, stream: CallId, mut requests: mpsc::Receiver<Asked>) {

@@ -19,6 +19,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use raft_types::{MemberId, Region, RingId};
 
+use crate::dice::pick;
 use crate::faults::{self, Intensity, Stress, View};
 use crate::member::{DiskPace, Process, Seat};
 use crate::mutation::Mutation;
@@ -90,6 +91,8 @@ impl World {
         let links = Links::new(regions.collect(), shape.distances);
         let post = Post::new(links, dice.fork(), record.clone());
         let ring = RingId::random();
+        let usual = Duration::from_micros(*pick(&mut dice, &[0, 300, 2_000, 8_000, 20_000]));
+        record.note(&format!("a sync takes {usual:?}"));
         let slots = shape.members.iter().map(|(&id, member)| {
             let disk = testkit::disk::FaultyDisk::new();
             disk.stop_recording();
@@ -103,7 +106,7 @@ impl World {
                 proxies: shape.proxies.clone(),
                 rate: member.rate,
                 disk,
-                pace: DiskPace::default(),
+                pace: DiskPace::new(usual),
                 log: member.log,
                 workload: workload.clone(),
                 mutation,

@@ -357,7 +357,7 @@ fn start(
 
     let writer = Arc::new(Mutex::new(writer));
     let thread = match options.writer {
-        WriterMode::Inline => None,
+        WriterMode::Inline | WriterMode::Stepped => None,
         WriterMode::Thread => {
             let (writer, queue) = (writer.clone(), queue.clone());
             let thread = std::thread::Builder::new().name("binlog-writer".to_owned());

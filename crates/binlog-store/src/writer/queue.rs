@@ -167,6 +167,14 @@ impl CommandQueue {
         }
     }
 
+    /// Everything that waits, without blocking, and whether there may be something else to do.
+    pub(crate) fn take_now(&self) -> (Vec<Command>, bool) {
+        let mut state = self.lock();
+        state.busy = true;
+        let commands = std::mem::take(&mut state.commands);
+        (commands, std::mem::take(&mut state.nudged))
+    }
+
     /// The writer's thread has done what it took, which had this many bytes.
     pub(crate) fn release(&self, bytes: u64) {
         let mut state = self.lock();
