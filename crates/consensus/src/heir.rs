@@ -1,15 +1,20 @@
-//! Who takes the leadership over from a witness: a decision about one view of the ring.
+//! Who takes the leadership over: one decision about one view of the ring and what its mysqlds are.
 
 use std::time::Duration;
 
 use raft_types::{MemberId, MemberKind};
 
+use crate::candidacy::{DatabaseStates, Fitness, SOON_THERE};
 use crate::quorum::{QuorumPlan, RingRules, is_near, plan};
 use crate::standing::{RingView, Standing};
 
-/// Chooses the heir: a voting database member that answers, is caught up, and in whose region commits are possible. Those in
-/// `failed` come last, and members of priority 0; then the own region comes first, then the operator's order of regions,
-/// the higher priority, the smaller lag, the lower number.
+/// Chooses the heir: a voting database member that answers, whose log is caught up, and in whose region commits are possible.
+/// Those in `failed` come last, then those whose mysqld could not be the primary, and members of priority 0; then the own region
+/// comes first, then the operator's order of regions. Among those of a region, a mysqld that would keep clients waiting comes behind
+/// one that would not; then the higher priority, the mysqld that lacks less, the smaller lag of the log, the lower number.
+///
+/// One that is unfit, or did not say, is chosen where there is no other: a leadership without a primary is worth more than
+/// none, since commits that wait can still be settled.
 ///
 /// # Errors
 /// What keeps all of them from leading, in words.
@@ -18,6 +23,7 @@ pub(crate) fn choose(
     rules: &RingRules,
     lease: Duration,
     failed: &[MemberId],
+    databases_say: &DatabaseStates,
 ) -> Result<MemberId, String> {
     let own_region = view.member(view.own).map(|own| &own.record.region);
     let databases: Vec<&Standing> = view
@@ -35,13 +41,18 @@ pub(crate) fn choose(
         .filter(|standing| obstacle(view, rules, lease, standing).is_none());
     let heir = fit.min_by_key(|standing| {
         let record = &standing.record;
+        let state = databases_say.get(&standing.id);
+        let lacks = state.and_then(|state| state.behind).unwrap_or(0);
         (
             failed.contains(&standing.id),
+            Fitness::of(state),
             record.priority == 0,
             own_region != Some(&record.region),
             rules.rank(&record.region),
             &record.region,
+            lacks > SOON_THERE,
             std::cmp::Reverse(record.priority),
+            lacks,
             standing.behind,
             standing.id,
         )
@@ -115,11 +126,109 @@ mod tests {
     use raft_types::Region;
 
     use super::*;
+    use crate::candidacy::DatabaseState;
     use crate::standing::tests::{LEASE, Ring};
 
     fn chosen(ring: &Ring, rules: &RingRules, failed: &[u64]) -> Result<u64, String> {
         let failed: Vec<MemberId> = failed.iter().copied().map(MemberId).collect();
-        choose(&ring.view(), rules, LEASE, &failed).map(|heir| heir.0)
+        choose(&ring.view(), rules, LEASE, &failed, &DatabaseStates::new()).map(|heir| heir.0)
+    }
+
+    fn fit(behind: u64) -> DatabaseState {
+        DatabaseState {
+            behind: Some(behind),
+            ..DatabaseState::default()
+        }
+    }
+
+    fn unfit() -> DatabaseState {
+        DatabaseState {
+            unfit: Some("stopped: table d.t is not there".to_owned()),
+            ..DatabaseState::default()
+        }
+    }
+
+    /// What was seen: the mysqld of member 2 had been killed seconds before and lacked 1,663 transactions, that of 3 was level.
+    #[test]
+    fn the_state_of_each_mysqld_is_part_of_the_choice() {
+        let five = Ring::new("a: 1d 2d 3d 4w 5w").with_sets(&[&[1, 2, 3, 4, 5]]);
+        let behind_log = five.with(3, |standing| standing.behind = Some(4));
+        let prefers_2 = five.with(2, |standing| standing.record.priority = 101);
+        let never_3 = five.with(3, |standing| standing.record.priority = 0);
+        let two_regions = Ring::new("a: 1d 2d 4w | b: 3d 5w 6w").with_sets(&[&[1, 2, 4]]);
+        let table = [
+            (
+                "far behind, and level",
+                &five,
+                vec![(2, fit(1_663)), (3, fit(0))],
+                3,
+            ),
+            (
+                "its log is a little behind",
+                &behind_log,
+                vec![(2, fit(1_663)), (3, fit(0))],
+                3,
+            ),
+            (
+                "both soon there: the one that lacks less",
+                &five,
+                vec![(2, fit(90)), (3, fit(3))],
+                3,
+            ),
+            (
+                "both soon there: the operator's preference",
+                &prefers_2,
+                vec![(2, fit(90)), (3, fit(3))],
+                2,
+            ),
+            (
+                "preferred, and far behind",
+                &prefers_2,
+                vec![(2, fit(1_663)), (3, fit(3))],
+                3,
+            ),
+            ("stopped", &five, vec![(2, unfit()), (3, fit(1_663))], 3),
+            (
+                "stopped, and the other did not say",
+                &five,
+                vec![(2, unfit())],
+                3,
+            ),
+            (
+                "did not say, and the other is fit",
+                &five,
+                vec![(3, fit(0))],
+                3,
+            ),
+            ("nobody said", &five, vec![], 2),
+            ("both stopped", &five, vec![(2, unfit()), (3, unfit())], 2),
+            (
+                "stopped, and the other one is the last resort",
+                &never_3,
+                vec![(2, unfit()), (3, fit(0))],
+                3,
+            ),
+            (
+                "far behind here, level in another region",
+                &two_regions,
+                vec![(2, fit(1_663)), (3, fit(0))],
+                2,
+            ),
+            (
+                "stopped here, level in another region",
+                &two_regions,
+                vec![(2, unfit()), (3, fit(0))],
+                3,
+            ),
+        ];
+        for (what, ring, states, expected) in table {
+            let said = states
+                .into_iter()
+                .map(|(id, state)| (MemberId(id), state))
+                .collect();
+            let heir = choose(&ring.view(), &RingRules::default(), LEASE, &[], &said);
+            assert_eq!(heir, Ok(MemberId(expected)), "{what}");
+        }
     }
 
     /// Member 2, a witness of region a, leads; the database members are 1 in a, 4 in b, 7 and 8 in c.

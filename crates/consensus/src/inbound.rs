@@ -305,6 +305,10 @@ impl Inbound {
                 let reason = "this member does not serve as the leader".to_owned();
                 Ok(Answer::PurgeFloor(floor.ok_or(CallError(reason))?))
             }
+            Question::Database { primary } => match self.seat.database.state(primary).await {
+                Some(state) => Ok(Answer::Database(state)),
+                None => Err(CallError("this member looks after no mysqld".to_owned())),
+            },
             Question::Committed => {
                 let committed = self.seat.committed_now();
                 let reason = "this member does not serve as the leader".to_owned();

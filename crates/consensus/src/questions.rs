@@ -8,6 +8,7 @@ use raft_types::{MemberId, MemberRecord, OpId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::candidacy::DatabaseState;
 use crate::doubted_tail::LogEnd;
 use crate::leadership::Term;
 use crate::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
@@ -40,6 +41,11 @@ pub enum Question {
     Committed,
     /// From a member that may have lost the end of its log: how far does yours go?
     LogEnd,
+    /// To a database member, from a leader that is to give the leadership away: what would a promotion cost?
+    Database {
+        /// The version of the mysqld beside the leader, which is the primary, if it has one.
+        primary: Option<String>,
+    },
 }
 
 /// The answer to a [`Question`]; each has its own.
@@ -65,6 +71,8 @@ pub enum Answer {
     },
     /// How far the log goes.
     LogEnd(LogEnd),
+    /// What a promotion would cost.
+    Database(DatabaseState),
 }
 
 /// Asks other members. The transport implements it.

@@ -10,6 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
 use crate::campaigning::Campaigning;
+use crate::candidacy::DatabaseSlot;
 use crate::contacts::Contacts;
 use crate::engine::{self, Engine, RoleSnapshot};
 use crate::fault::Fault;
@@ -54,6 +55,7 @@ pub(crate) struct Seat {
     /// Wakes the observer when a transfer starts.
     pub(crate) transfer_started: Notify,
     pub(crate) writer: WriterSlot,
+    pub(crate) database: DatabaseSlot,
 }
 
 impl Seat {
@@ -81,6 +83,7 @@ impl Seat {
             started_transfer: Mutex::new(None),
             transfer_started: Notify::new(),
             writer: WriterSlot::default(),
+            database: DatabaseSlot::default(),
         }
     }
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::candidacy::{self, DatabaseStates};
 use crate::heir;
 use crate::leadership::Leadership;
 use crate::pause;
@@ -61,12 +62,13 @@ pub(crate) enum Course {
     Wait(String),
 }
 
-/// What the leader of this view should do. Heirs in `failed` come last.
+/// What the leader of this view should do, with what the databases say of themselves. Heirs in `failed` come last.
 pub(crate) fn decide(
     view: &RingView,
     rules: &RingRules,
     lease: Duration,
     failed: &[MemberId],
+    said: &DatabaseStates,
     now: UnixSeconds,
 ) -> Course {
     let Some(own) = view.member(view.own).filter(|_| view.leads) else {
@@ -87,10 +89,10 @@ pub(crate) fn decide(
         },
     };
     // While another one's place is kept, a database member takes care of the ring as a witness does.
-    if own.record.kind == MemberKind::Database && !view.keeps_a_place(own.id) {
+    if !gives_away(view) {
         return settle(Course::Stay);
     }
-    let heir = match heir::choose(view, rules, lease, failed) {
+    let heir = match heir::choose(view, rules, lease, failed, said) {
         Ok(heir) => heir,
         Err(why) => return settle(Course::Wait(why)),
     };
@@ -107,6 +109,49 @@ pub(crate) fn decide(
                 Err(refusal) => Course::Wait(refusal.to_string()),
             }
         }
+    }
+}
+
+/// Whether the leader of this view gives the leadership to a database member as soon as it can.
+fn gives_away(view: &RingView) -> bool {
+    let own = view.member(view.own);
+    view.leads
+        && own
+            .is_some_and(|own| own.record.kind == MemberKind::Witness || view.keeps_a_place(own.id))
+}
+
+/// What the databases said last, and when: a leader that waits for something does not ask them without a pause.
+#[derive(Debug, Default)]
+struct Said {
+    at: Option<Instant>,
+    states: DatabaseStates,
+}
+
+impl Said {
+    /// Asks again, if what was said is old. A leader that was just elected knows of nobody that it is there before the first
+    /// heartbeats are answered; whoever has said how its mysqld is will answer them, and is waited for, so that the first one to answer
+    /// is not chosen for that.
+    async fn renew(&mut self, seat: &Seat, calls: &Arc<dyn MemberCalls>) {
+        let pause = seat.timers.heartbeat / 2;
+        let is_new = self.at.is_some_and(|at| at.elapsed() < pause);
+        if is_new || !gives_away(&seat.ring_view()) {
+            return;
+        }
+        self.states = candidacy::ask(seat, calls, &seat.ring_view()).await;
+        let until = Instant::now() + pause;
+        let answers = |view: &RingView, id| {
+            let standing = view.member(id);
+            standing.is_some_and(|standing| standing.answers(seat.timers.lease))
+        };
+        loop {
+            let view = seat.ring_view();
+            let all_answer = self.states.keys().all(|id| answers(&view, *id));
+            if all_answer || !view.leads || Instant::now() >= until {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        self.at = Some(Instant::now());
     }
 }
 
@@ -140,12 +185,14 @@ async fn look_after(
     let mut progress = seat.raft.data_metrics();
     let mut roles = seat.raft.server_metrics();
     let mut failed: Vec<MemberId> = Vec::new();
+    let mut said = Said::default();
     while leadership.borrow_and_update().leading_term().is_some() {
+        said.renew(seat, calls).await;
         // A promotion or a change of members is under way: what it leaves behind is looked at after it.
         let course_lock = seat.course.lock().await;
         let (view, lease) = (seat.ring_view(), seat.timers.lease);
         let rules = seat.rules();
-        match decide(&view, &rules, lease, &failed, pause::now()) {
+        match decide(&view, &rules, lease, &failed, &said.states, pause::now()) {
             Course::Stay => {
                 drop(course_lock);
                 publish(state, None);
@@ -282,7 +329,14 @@ mod tests {
     const NOW: UnixSeconds = UnixSeconds(1_000);
 
     fn course(ring: &Ring) -> Course {
-        decide(&ring.view(), &RingRules::default(), LEASE, &[], NOW)
+        decide(
+            &ring.view(),
+            &RingRules::default(),
+            LEASE,
+            &[],
+            &DatabaseStates::new(),
+            NOW,
+        )
     }
 
     fn sets(of: &[&[u64]]) -> VoterSets {

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::Member;
 use crate::amendment::{self, Amendment, RecordWish, RulesWish};
+use crate::candidacy::{self, Database, DatabaseState};
 use crate::handover::Writer;
 use crate::heir;
 use crate::kept_place::RingPause;
@@ -56,7 +57,7 @@ impl Member {
     /// # Errors
     /// [`PromotionError`] when nobody is fit, or it did not come to its end.
     pub async fn give_leadership_away(&self) -> Result<Promoted, PromotionError> {
-        let heir = self.heir(&[]).map_err(PromotionRefusal::NoHeir)?;
+        let (heir, _) = self.heir().await.map_err(PromotionRefusal::NoHeir)?;
         self.promote(heir, watch::Sender::default()).await
     }
 
@@ -77,14 +78,22 @@ impl Member {
         pause::resume(&self.0.seat).await
     }
 
-    /// Who should get the leadership if this member gives it away; those in `last` only if there is
-    /// nobody else.
+    /// What a promotion of this member would cost, as far as its mysqld goes. Said once.
+    pub fn set_database(&self, database: Arc<dyn Database>) {
+        self.0.seat.database.set(database);
+    }
+
+    /// Who should get the leadership if this member gives it away, and what that one says of its mysqld. All of them are asked
+    /// first, at once.
     ///
     /// # Errors
     /// What keeps everybody from leading, in words.
-    pub fn heir(&self, last: &[MemberId]) -> Result<MemberId, String> {
+    pub async fn heir(&self) -> Result<(MemberId, Option<DatabaseState>), String> {
         let seat = &self.0.seat;
-        heir::choose(&seat.ring_view(), &seat.rules(), seat.timers.lease, last)
+        let mut said = candidacy::ask(seat, &self.0.calls, &seat.ring_view()).await;
+        let view = seat.ring_view();
+        let heir = heir::choose(&view, &seat.rules(), seat.timers.lease, &[], &said)?;
+        Ok((heir, said.remove(&heir)))
     }
 
     /// Asks a member whether its voters would elect it now. Changes nothing.

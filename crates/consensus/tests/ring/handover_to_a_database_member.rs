@@ -1,8 +1,10 @@
 //! A witness that leads hands over to a database member, and says why while it cannot.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::StewardState;
+use consensus::{Database as Mysqld, DatabaseState, StewardState};
+use futures::future::BoxFuture;
 use raft_types::MemberId;
 use raft_types::MemberKind::{Database, Witness};
 
@@ -82,4 +84,65 @@ async fn a_witness_hands_over_when_the_heir_has_its_log_and_not_before() {
     .await;
     let handed_over = ring.serving().await.1;
     assert_eq!(handed_over.0, term.0 + 1, "somebody else led in between");
+}
+
+/// A mysqld that lacks so many transactions, or does not do at all.
+struct Says(Result<u64, &'static str>);
+
+impl Mysqld for Says {
+    fn version(&self) -> Option<String> {
+        None
+    }
+
+    fn state(&self, _: Option<String>) -> BoxFuture<'_, DatabaseState> {
+        let state = match self.0 {
+            Ok(behind) => DatabaseState {
+                behind: Some(behind),
+                ..DatabaseState::default()
+            },
+            Err(why) => DatabaseState {
+                unfit: Some(why.to_owned()),
+                ..DatabaseState::default()
+            },
+        };
+        Box::pin(std::future::ready(state))
+    }
+}
+
+fn says(ring: &Ring, id: u64, state: Result<u64, &'static str>) {
+    ring.member(MemberId(id))
+        .set_database(Arc::new(Says(state)));
+}
+
+/// Tried with processes: the leadership went to the member whose mysqld had been killed seconds before.
+#[tokio::test]
+async fn a_leader_that_stops_gives_the_leadership_to_the_member_whose_mysqld_is_level() {
+    let ring = Ring::started(&[Database, Database, Database, Witness, Witness]).await;
+    says(&ring, 2, Ok(1_663));
+    says(&ring, 3, Ok(0));
+    ring.bootstrap().await;
+    ring.commit("one").await;
+    assert_eq!(ring.serving().await.0, MemberId(1));
+    let promoted = ring.member(MemberId(1)).give_leadership_away().await;
+    assert_eq!(promoted.unwrap().leader, MemberId(3));
+}
+
+#[tokio::test]
+async fn a_witness_that_was_elected_gives_the_leadership_to_the_member_whose_mysqld_is_fit() {
+    let ring = Ring::started(&[Witness, Witness, Database, Database, Database]).await;
+    says(&ring, 3, Err("stopped: table d.t is not there"));
+    says(&ring, 4, Ok(1_663));
+    says(&ring, 5, Ok(2));
+    ring.bootstrap().await;
+    let served = within("a database member leads", async {
+        loop {
+            let (leader, _) = ring.serving().await;
+            if leader.0 > 2 {
+                return leader;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert_eq!(served, MemberId(5));
 }

@@ -6,15 +6,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use consensus::{Member, Term};
+use consensus::{DatabaseState, Member, SOON_THERE, Term};
 use raft_types::MemberId;
 use tokio::sync::watch;
-use transport::{AdminClient, TlsMaterial, TransportConfig};
 
 use super::desk::Desk;
 use super::mysql::PrimaryHealth;
-use super::promotion_fitness::fitness;
-use crate::status::MemberView;
 
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(50);
@@ -22,8 +19,6 @@ const TICK: Duration = Duration::from_millis(50);
 const RETRY: Duration = Duration::from_secs(5);
 /// From a leadership that was given away to the next one that may be.
 const AGAIN_AFTER: Duration = Duration::from_secs(300);
-/// How long a candidate may take to say how its mysqld is.
-const ASKING: Duration = Duration::from_secs(2);
 
 /// What the decision depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +40,8 @@ enum Verdict {
     Wait { why: String, left: Duration },
     /// Give the leadership away.
     GiveWay { why: String },
+    /// Give it to a member whose mysqld is level, if there is one: a promotion is shorter than what this one has to catch up.
+    Offer { why: String },
 }
 
 /// Remembers what the decision needs.
@@ -96,6 +93,12 @@ impl GivingWay {
             .map_or(due, |not_before| due.max(not_before));
         match due.saturating_duration_since(now) {
             Duration::ZERO => Verdict::GiveWay { why },
+            _ if behind > SOON_THERE
+                && behind != u64::MAX
+                && self.not_before.is_none_or(|not_before| now >= not_before) =>
+            {
+                Verdict::Offer { why }
+            }
             left => Verdict::Wait { why, left },
         }
     }
@@ -115,8 +118,6 @@ pub(crate) struct GivingWayTask {
     pub(crate) health: Box<dyn Fn() -> Option<PrimaryHealth> + Send + Sync>,
     /// Where is told what it is about to do.
     pub(crate) desk: Arc<Desk>,
-    pub(crate) tls: Option<TlsMaterial>,
-    pub(crate) transport: TransportConfig,
 }
 
 impl GivingWayTask {
@@ -132,7 +133,11 @@ impl GivingWayTask {
                     left.as_secs()
                 ))),
                 Verdict::GiveWay { why } => {
-                    let given_away = self.give_way(&why).await;
+                    let given_away = self.give_way(&why, u64::MAX).await;
+                    giving_way.attempted(given_away, Instant::now());
+                }
+                Verdict::Offer { why } => {
+                    let given_away = self.give_way(&why, SOON_THERE).await;
                     giving_way.attempted(given_away, Instant::now());
                 }
             }
@@ -150,10 +155,11 @@ impl GivingWayTask {
         }
     }
 
-    /// Whether it was given away.
-    async fn give_way(&self, why: &str) -> bool {
+    /// Gives it to whose mysqld lacks at most so many transactions. Whether it was given away.
+    async fn give_way(&self, why: &str, at_most: u64) -> bool {
         let heir = match self.heir().await {
-            Ok(heir) => heir,
+            Ok((_, state)) if state.behind.is_some_and(|behind| behind > at_most) => return false,
+            Ok((heir, _)) => heir,
             Err(nobody) => {
                 self.tell(Some(format!(
                     "its mysqld cannot be the primary ({why}), and nobody else's can: {nobody}"
@@ -177,42 +183,14 @@ impl GivingWayTask {
         }
     }
 
-    /// Who could lead and has a mysqld that follows closely.
-    async fn heir(&self) -> Result<MemberId, String> {
-        let mut unfit = Vec::new();
-        let mut reasons = Vec::new();
-        loop {
-            let heir = match self.member.heir(&unfit) {
-                Ok(heir) if unfit.contains(&heir) => return Err(reasons.join("; ")),
-                Ok(heir) => heir,
-                Err(why) if reasons.is_empty() => return Err(why),
-                Err(_) => return Err(reasons.join("; ")),
-            };
-            match self.ask(heir).await {
-                Ok(()) => return Ok(heir),
-                Err(why) => {
-                    unfit.push(heir);
-                    reasons.push(why);
-                }
-            }
-        }
-    }
-
-    async fn ask(&self, heir: MemberId) -> Result<(), String> {
-        let others = self.member.others();
-        let silent = || format!("member {heir} does not say how its mysqld is");
-        let record = others.get(&heir).ok_or_else(silent)?;
-        let client = AdminClient::new(&record.address, self.tls.as_ref(), self.transport);
-        let client = client.map_err(|error| error.to_string())?;
-        let answer = tokio::time::timeout(ASKING, client.status()).await;
-        let answer = answer.ok().and_then(Result::ok).ok_or_else(silent)?;
-        let view: MemberView = serde_json::from_slice(&answer).map_err(|_| silent())?;
-        match view.mysql.as_ref().filter(|mysqld| mysqld.applies) {
-            Some(mysqld) => fitness(&record.name, Some(mysqld)).map_err(|unfit| unfit.what),
-            None => Err(format!(
-                "nothing is applied to the mysqld beside `{}`",
-                record.name
-            )),
+    /// Who could lead, and has a mysqld that could be the primary: of all of them that are asked, the best.
+    async fn heir(&self) -> Result<(MemberId, DatabaseState), String> {
+        match self.member.heir().await? {
+            (heir, None) => Err(format!("member {heir} does not say how its mysqld is")),
+            (heir, Some(state)) => match state.unfit {
+                Some(why) => Err(format!("the best of them is member {heir}, and {why}")),
+                None => Ok((heir, state)),
+            },
         }
     }
 
@@ -243,7 +221,7 @@ mod tests {
         PrimaryHealth::Down("killed".to_owned())
     }
 
-    /// `.` stays, `w` waits, `!` gives way; one a second.
+    /// `.` stays, `w` waits, `o` offers, `!` gives way; one a second.
     fn verdicts(giving_way: &mut GivingWay, begin: Instant, seconds: &[(u64, Seen)]) -> String {
         let verdict = |(second, seen): &(u64, Seen)| match giving_way
             .decide(seen, begin + Duration::from_secs(*second))
@@ -251,6 +229,7 @@ mod tests {
             Verdict::Stay => '.',
             Verdict::Wait { .. } => 'w',
             Verdict::GiveWay { .. } => '!',
+            Verdict::Offer { .. } => 'o',
         };
         seconds.iter().map(verdict).collect()
     }
@@ -331,7 +310,7 @@ mod tests {
                     (58, seen(3, behind(100))),
                     (87, seen(3, behind(1))),
                 ],
-                "wwww",
+                "owww",
             ),
             (
                 "does not catch up, now and then unseen",
@@ -341,7 +320,7 @@ mod tests {
                     (20, seen(3, behind(900))),
                     (30, seen(3, behind(901))),
                 ],
-                "www!",
+                "owo!",
             ),
         ];
         for (what, seconds, expected) in table {

@@ -7,7 +7,7 @@ use crate::status::MysqlView;
 use crate::terminal::Exit;
 
 /// A mysqld that is this far behind keeps clients waiting for about as long.
-const MOST_BEHIND: Duration = Duration::from_secs(5);
+pub(super) const MOST_BEHIND: Duration = Duration::from_secs(5);
 
 /// Whether a mysqld could be the primary soon.
 pub(super) fn fitness(name: &str, mysqld: Option<&MysqlView>) -> Result<(), Refusal> {

@@ -269,6 +269,7 @@ impl Node {
             source,
         })?;
         ring.member.set_writer(steering.clone());
+        ring.member.set_database(steering.clone());
         self.desk.has_steering(steering.clone());
         if let Some(patience) = settings.give_way_after {
             let watching = GivingWayTask {
@@ -276,8 +277,6 @@ impl Node {
                 patience,
                 health: Box::new(move || steering.health()),
                 desk: self.desk.clone(),
-                tls: self.tls.clone(),
-                transport: self.transport,
             };
             self.spawn(watching.run());
         }

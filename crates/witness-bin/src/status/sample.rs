@@ -55,6 +55,7 @@ pub(crate) fn database_leader() -> MemberView {
         acknowledged_total: 7,
         acks_total: 5,
         giving_way: None,
+        promotion: None,
         trouble: None,
         role: "primary".into(),
         applies: true,

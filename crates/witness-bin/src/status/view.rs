@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use consensus::Explanation;
 use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
+use consensus::{DatabaseState, Explanation};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 use serde::{Deserialize, Serialize};
 
@@ -273,6 +273,10 @@ pub struct MysqlView {
     pub acknowledged_total: u64,
     /// Acknowledgements sent to it; one may stand for many transactions.
     pub acks_total: u64,
+    /// What a promotion of this member would cost: why its mysqld could not be the primary soon, or how many committed transactions
+    /// it has not executed. A few seconds old at most; nothing before the first look.
+    #[serde(default)]
+    pub promotion: Option<DatabaseState>,
     /// What the member does about a mysqld that should be the primary and cannot; nothing when it can.
     #[serde(default)]
     pub giving_way: Option<String>,

@@ -5,6 +5,8 @@ use crate::status::MysqlView;
 
 /// From which lag on it is said.
 const LAG_MS: u64 = 1_000;
+/// From how many transactions on it is said that they are lacking.
+const LACKS: u64 = 100;
 
 /// The cell of the table.
 pub(super) fn cell(mysql: &MysqlView) -> String {
@@ -20,13 +22,22 @@ pub(super) fn cell(mysql: &MysqlView) -> String {
     match (mysql.state.as_str(), mysql.writable, mysql.following, lag) {
         ("running", true, ..) if mysql.protected => "primary".to_owned(),
         ("running", true, ..) => "primary, not protected".to_owned(),
-        ("running", false, true, None) => "following".to_owned(),
+        ("running", false, true, None) => match lacks(mysql) {
+            Some(lacks) => format!("following, {lacks} transactions behind"),
+            None => "following".to_owned(),
+        },
         ("running", false, true, Some(lag)) => {
             format!("following, {} behind", span(lag as f64 / 1e3))
         }
         ("running", false, false, _) => of_a_role(),
         (state, ..) => state.to_owned(),
     }
+}
+
+/// Committed transactions that it has not executed, where that would keep clients waiting behind a promotion.
+fn lacks(mysql: &MysqlView) -> Option<u64> {
+    let behind = mysql.promotion.as_ref()?.behind?;
+    Some(behind).filter(|behind| *behind >= LACKS)
 }
 
 /// What it waits for, where it does.
@@ -54,6 +65,13 @@ mod tests {
             lag_ms,
             ..with_role("following")
         };
+        let lacking = |behind| MysqlView {
+            promotion: Some(consensus::DatabaseState {
+                behind: Some(behind),
+                ..consensus::DatabaseState::default()
+            }),
+            ..following(None)
+        };
         let starting = MysqlView {
             state: "starting".to_owned(),
             ..with_role("unknown")
@@ -72,6 +90,8 @@ mod tests {
             (with_role("primary"), "to be opened"),
             (following(None), "following"),
             (following(Some(999)), "following"),
+            (lacking(99), "following"),
+            (lacking(1_663), "following, 1663 transactions behind"),
             (following(Some(75_000)), "following, 1m15s behind"),
             (starting, "starting"),
             (

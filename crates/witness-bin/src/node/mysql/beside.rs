@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use binlog_format::gtid::GtidSet;
+use consensus::DatabaseState;
 use mysql_link::ConnectOptions;
 use mysql_role::ReplicationSource;
 use mysql_role::events::EventScheduler;
@@ -21,6 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::candidacy::Candidacy;
 use super::connection::supervisor_options;
 use super::primary_health::{PrimaryHealth, primary_health};
 use super::writer::PrimaryWriter;
@@ -46,6 +48,9 @@ pub(crate) struct Beside {
     _readiness: watch::Sender<Readiness>,
     handing_over: Arc<watch::Sender<bool>>,
     connect: ConnectOptions,
+    candidacy: Arc<Candidacy>,
+    /// Asks now and then what a promotion would cost.
+    costing: Running,
 }
 
 /// What the member knows of mysqld and of its ring before it acts.
@@ -85,6 +90,7 @@ struct Parts {
     fence: watch::Receiver<FenceStatus>,
     role: Option<watch::Receiver<RoleStatus>>,
     supervisor: Option<watch::Receiver<SupervisorStatus>>,
+    promotion: watch::Receiver<Option<DatabaseState>>,
 }
 
 /// A task with its end.
@@ -188,12 +194,26 @@ impl Beside {
         let (role, role_status) = role.unzip();
         let fencing = FenceInputs {
             reports: reports.clone(),
-            readiness: may_lead,
+            readiness: may_lead.clone(),
             role: role_status.clone(),
         };
         let (fence, fence_status) =
             FenceTask::new(ring.clone(), connect.clone(), settings.fence_after, fencing);
         let account = connect.clone();
+        let candidacy = Arc::new(Candidacy {
+            ring: ring.clone(),
+            connect: ConnectOptions {
+                program_name: "witness-candidacy".to_owned(),
+                ..connect.clone()
+            },
+            reports: reports.clone(),
+            readiness: may_lead,
+            role: role_status.clone(),
+            supervisor: supervisor
+                .as_ref()
+                .map(|supervised| supervised.handle.status()),
+        });
+        let (told, promotion) = watch::channel(None);
         let provisioner = Arc::new(Provisioner {
             own: config.own.id,
             member_dir: config.data_dir.clone(),
@@ -221,6 +241,7 @@ impl Beside {
                 supervisor: supervisor
                     .as_ref()
                     .map(|supervised| supervised.handle.status()),
+                promotion,
             },
             supervisor,
             ingest: Running::start(|stop| ingest.run(stop)),
@@ -241,6 +262,22 @@ impl Beside {
             _readiness: readiness,
             handing_over: Arc::new(handing_over),
             connect: account,
+            costing: Running::start(|stop| {
+                let candidacy = Arc::clone(&candidacy);
+                async move {
+                    loop {
+                        tokio::select! {
+                            () = stop.cancelled() => return,
+                            state = candidacy.state(None) => drop(told.send_replace(Some(state))),
+                        }
+                        tokio::select! {
+                            () = stop.cancelled() => return,
+                            () = tokio::time::sleep(COSTS_EVERY) => {}
+                        }
+                    }
+                }
+            }),
+            candidacy,
         }
     }
 
@@ -268,6 +305,11 @@ impl Beside {
         }
     }
 
+    /// Says what a promotion would cost.
+    pub(super) fn candidacy(&self) -> Arc<Candidacy> {
+        Arc::clone(&self.candidacy)
+    }
+
     /// Who is paused before the leadership is given away.
     pub(crate) fn writer(&self) -> Arc<PrimaryWriter> {
         Arc::new(PrimaryWriter {
@@ -281,6 +323,7 @@ impl Beside {
     /// acknowledged while mysqld stops.
     pub(crate) async fn end(self, child: Child) {
         self.provisioning.end().await;
+        self.costing.end().await;
         if let Some(role) = self.role {
             role.end().await;
         }
@@ -343,6 +386,7 @@ impl Parts {
             acknowledged_total: figures.committed_total,
             acks_total: figures.acks_total,
             giving_way: None,
+            promotion: self.promotion.borrow().clone(),
             trouble: trouble(supervisor.as_ref(), &ingest, &report, &gate, role.as_ref())
                 .or_else(|| self.supervisor.as_ref()?.borrow().warning.clone()),
         }
@@ -362,6 +406,9 @@ pub(super) fn mode_words(mode: MysqlMode) -> &'static str {
         MysqlMode::Attach => "attach",
     }
 }
+
+/// Between two looks at what a promotion would cost, for the status.
+const COSTS_EVERY: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// The watch looks every second; a verdict that is older than this says nothing of now.
 const LOOKED_AT_RECENTLY: std::time::Duration = std::time::Duration::from_secs(6);

@@ -1,6 +1,7 @@
 //! The mysqld beside a database member.
 
 mod beside;
+mod candidacy;
 mod committed_source;
 mod connection;
 mod primary_health;

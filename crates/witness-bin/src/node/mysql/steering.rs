@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
-use consensus::Writer;
+use consensus::{Database, DatabaseState, Writer};
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
 use mysql_role::ReplicationSource;
@@ -273,6 +273,29 @@ impl Steering {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Steered>> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A mysqld that is left alone could not become the primary.
+impl Database for Steering {
+    fn version(&self) -> Option<String> {
+        self.lock().as_ref()?.beside.candidacy().version()
+    }
+
+    fn state(&self, primary: Option<String>) -> BoxFuture<'_, DatabaseState> {
+        let candidacy = self
+            .lock()
+            .as_ref()
+            .map(|steered| steered.beside.candidacy());
+        Box::pin(async move {
+            match candidacy {
+                Some(candidacy) => candidacy.state(primary).await,
+                None => DatabaseState {
+                    unfit: Some("its mysqld is left alone".to_owned()),
+                    ..DatabaseState::default()
+                },
+            }
+        })
     }
 }
 
