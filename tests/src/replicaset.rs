@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{MysqlClient, TableChecksums};
 use testkit::ring::{ChildServer, ProcessRing, Profile, RingOptions, witness_binary};
@@ -53,11 +54,21 @@ impl Replicaset {
         databases: usize,
         adjust: impl FnOnce(RingOptions) -> RingOptions,
     ) -> Result<Self> {
+        Self::launch_in(vec![None; databases], adjust)
+    }
+
+    /// The same with a database member for each data directory: one that stays, or a temporary one.
+    ///
+    /// # Errors
+    /// As [`Replicaset::launch`].
+    pub fn launch_in(
+        data_dirs: Vec<Option<PathBuf>>,
+        adjust: impl FnOnce(RingOptions) -> RingOptions,
+    ) -> Result<Self> {
         let tree = MysqlTree::require();
         let mut prepared = Vec::new();
-        for index in 0..databases {
-            let server_id = u32::try_from(index)? + 1;
-            prepared.push(ChildServer::prepare(&tree, server_id, None)?);
+        for (data_dir, server_id) in data_dirs.into_iter().zip(1..) {
+            prepared.push(ChildServer::prepare(&tree, server_id, data_dir)?);
         }
         let mut beside = prepared.iter().map(ChildServer::beside);
         let first = beside.next().context("a replicaset has a database")?;
@@ -79,11 +90,12 @@ impl Replicaset {
         // Mostly the one that bootstrapped the ring. On a machine that is held up another one may lead by now, and what an
         // administrator writes to a replica is errant.
         let primary = set.primary(Duration::from_secs(90))?;
-        let primary = set.client(primary);
-        primary.sql(&format!(
+        let statements = format!(
             "CREATE USER {CLIENT} IDENTIFIED BY '{CLIENT_PASSWORD}'; GRANT ALL ON *.* TO {CLIENT}; \
              REVOKE SUPER, CONNECTION_ADMIN ON *.* FROM {CLIENT}; {MAKE_ROWS}"
-        ))?;
+        );
+        let made = set.client(primary).sql(&statements);
+        made.with_context(|| set.words())?;
         Ok(set)
     }
 
@@ -248,6 +260,14 @@ impl Replicaset {
     /// When it cannot be signalled.
     pub fn kill_mysqld(&self, member: usize) -> Result<()> {
         self.server(member).mysqld.kill()
+    }
+
+    /// Sends a signal to a database member's mysqld.
+    ///
+    /// # Errors
+    /// When it cannot be signalled.
+    pub fn signal_mysqld(&self, member: usize, signal: Signal) -> Result<()> {
+        self.server(member).mysqld.signal(signal).map(drop)
     }
 
     /// Waits until all mysqlds have executed the same transactions, and compares their tables.

@@ -12,6 +12,7 @@ pub mod haproxy;
 #[cfg(feature = "storage")]
 pub mod log_entries;
 pub mod loop_disk;
+mod mounts;
 pub mod mysql_tree;
 pub mod mysqlbinlog;
 pub mod mysqld;

@@ -7,19 +7,15 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
 
-use crate::bounded_run;
+use crate::mounts::{self, run, unmount};
 use crate::owner::Owner;
 
-const LIMIT: Duration = Duration::from_secs(30);
-const MOUNTS: &str = "/proc/self/mounts";
 const LOOPS: &str = "/sys/block";
 const IMAGE: &str = "img";
 /// What takes the room on a full one.
@@ -141,7 +137,7 @@ impl Drop for LoopDisk {
 
 /// Thaws and unmounts the disks of harnesses that are gone.
 fn remove_stale() -> Result<()> {
-    let mounts = fs::read_to_string(MOUNTS).context("cannot read what is mounted")?;
+    let mounts = mounts::all()?;
     for entry in fs::read_dir(LOOPS).into_iter().flatten().flatten() {
         let Ok(image) = fs::read_to_string(entry.path().join("loop/backing_file")) else {
             continue;
@@ -154,7 +150,8 @@ fn remove_stale() -> Result<()> {
             continue;
         }
         let device = Path::new("/dev").join(entry.file_name());
-        for folder in mounts_of(&mounts, &device) {
+        let of_device = |(source, _): &&(String, PathBuf)| Path::new(source) == device;
+        for (_, folder) in mounts.iter().filter(of_device) {
             // Another harness may be doing the same.
             let _ = thaw(folder);
             let _ = unmount(folder);
@@ -163,46 +160,17 @@ fn remove_stale() -> Result<()> {
     Ok(())
 }
 
-/// Where a device is mounted.
-fn mounts_of<'a>(mounts: &'a str, device: &Path) -> impl Iterator<Item = &'a Path> {
-    mounts.lines().filter_map(move |line| {
-        let mut words = line.split(' ');
-        (Path::new(words.next()?) == device).then_some(())?;
-        words.next().map(Path::new)
-    })
-}
-
 fn thaw(folder: &Path) -> Result<()> {
     run("fsfreeze", &[OsStr::new("-u"), folder.as_os_str()])
-}
-
-fn unmount(folder: &Path) -> Result<()> {
-    // Lazily: a program that was killed a moment ago may still have a file open. The loop device goes with the mount.
-    run("umount", &[OsStr::new("-l"), folder.as_os_str()])
-}
-
-fn run(program: &str, arguments: &[&OsStr]) -> Result<()> {
-    let mut command = Command::new(program);
-    command.args(arguments);
-    bounded_run::run(program, command, Vec::new(), LIMIT)?
-        .into_text(program)
-        .map(drop)
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
     use std::thread;
+    use std::time::Duration;
 
     use super::*;
-
-    #[test]
-    fn a_mount_is_found_by_its_device() {
-        let mounts = "/dev/loop1 /tmp/a ext4 rw 0 0\n/dev/loop10 /tmp/b ext4 rw 0 0\n";
-        let found = |device| mounts_of(mounts, Path::new(device)).collect::<Vec<_>>();
-        assert_eq!(found("/dev/loop1"), [Path::new("/tmp/a")]);
-        assert!(found("/dev/loop2").is_empty());
-    }
 
     #[test]
     fn a_frozen_disk_lets_writers_wait_and_a_full_one_refuses_them() {

@@ -2,22 +2,17 @@
 //! unmounted by the next one. It needs root.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use rustix::fs::statvfs;
 
-use crate::bounded_run;
+use crate::mounts::{self, run, unmount};
 use crate::owner::Owner;
 
-const LIMIT: Duration = Duration::from_secs(20);
 /// How often a disk that is written to is measured again.
 const MOST_TRIES: u32 = 100;
-const MOUNTS: &str = "/proc/self/mounts";
 
 /// See the module. It goes, with what is on it, when this is dropped.
 #[derive(Debug)]
@@ -81,45 +76,20 @@ impl Drop for SmallDisk {
 
 /// Unmounts the disks of harnesses that are gone.
 fn unmount_stale() -> Result<()> {
-    let mounts = fs::read_to_string(MOUNTS).context("cannot read what is mounted")?;
-    for (source, folder) in mounts.lines().filter_map(mount_of) {
-        if Owner::of(source).is_some_and(|owner| owner.is_gone()) {
+    for (source, folder) in mounts::all()? {
+        if Owner::of(&source).is_some_and(|owner| owner.is_gone()) {
             // Another harness may be doing the same.
-            let _ = unmount(Path::new(folder));
+            let _ = unmount(&folder);
         }
     }
     Ok(())
 }
 
-/// Source and folder of a line of what is mounted.
-fn mount_of(line: &str) -> Option<(&str, &str)> {
-    let mut words = line.split(' ');
-    Some((words.next()?, words.next()?))
-}
-
-fn unmount(folder: &Path) -> Result<()> {
-    // Lazily: a program that was killed a moment ago may still have a file open.
-    run("umount", &[OsStr::new("-l"), folder.as_os_str()])
-}
-
-fn run(program: &str, arguments: &[&OsStr]) -> Result<()> {
-    let mut command = Command::new(program);
-    command.args(arguments);
-    bounded_run::run(program, command, Vec::new(), LIMIT)?
-        .into_text(program)
-        .map(drop)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs;
 
-    #[test]
-    fn a_mount_names_its_source_first() {
-        let line = "witness-1-2-3 /tmp/x tmpfs rw,size=64k 0 0";
-        assert_eq!(mount_of(line), Some(("witness-1-2-3", "/tmp/x")));
-        assert_eq!(mount_of("nonsense"), None);
-    }
+    use super::*;
 
     #[test]
     fn nothing_more_fits_on_a_full_disk_until_it_grows() {

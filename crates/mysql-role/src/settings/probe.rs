@@ -10,6 +10,7 @@ use crate::settings::grants::Grants;
 use crate::settings::names::SemiSyncNames;
 use crate::settings::observed::{Depth, Observed, SemiSyncReplica};
 use crate::settings::plan::{Plan, Statement};
+use crate::watch::CommitLook;
 
 const VARIABLES: &[&str] = &[
     "binlog_checksum",
@@ -199,6 +200,49 @@ pub(crate) async fn semi_sync_clients(connection: &mut Connection) -> Result<u64
         .await?;
     let count = |row: &mysql_link::Row| row.text_at(1)?.parse::<u64>().ok();
     Ok(counts.rows.iter().filter_map(count).sum())
+}
+
+/// Sessions in their commit, those that have run longest first. Behind a standing disk all of them are, and some are enough.
+const COMMITTING: &str = "SELECT processlist_id AS id, processlist_time AS seconds FROM performance_schema.threads \
+     WHERE processlist_state = 'waiting for handler commit' ORDER BY processlist_time DESC LIMIT 20";
+
+/// Takes no lock that a commit holds while it writes: it answers also when no commit ends (tried with a frozen disk).
+const COMMITTED: &str = "SELECT @@GLOBAL.gtid_executed AS executed, (SELECT SUM(sum_number_of_bytes_write) \
+     FROM performance_schema.file_summary_by_event_name WHERE event_name IN \
+     ('wait/io/file/sql/binlog', 'wait/io/file/sql/binlog_cache', 'wait/io/file/sql/binlog_index')) AS bytes";
+
+/// How far the server's commits are; `None` where the account may not look. Without `performance_schema` nobody is seen in a
+/// commit.
+pub(crate) async fn commits(
+    connection: &mut Connection,
+    start: u64,
+) -> Result<Option<CommitLook>, LinkError> {
+    let Some(sessions) = unless_refused(connection.query(COMMITTING).await)? else {
+        return Ok(None);
+    };
+    let session = |row: &mysql_link::Row| {
+        let seconds = row.text("seconds")?.parse().ok()?;
+        Some((row.text("id")?.parse().ok()?, Duration::from_secs(seconds)))
+    };
+    let committing: Vec<_> = sessions.rows.iter().filter_map(session).collect();
+    let mut look = CommitLook {
+        start,
+        executed: String::new(),
+        binlog_bytes: 0,
+        committing,
+    };
+    if look.committing.is_empty() {
+        return Ok(Some(look));
+    }
+    let Some(committed) = unless_refused(connection.query(COMMITTED).await)? else {
+        return Ok(None);
+    };
+    if let Some(row) = committed.first() {
+        look.executed = row.text("executed").unwrap_or_default().to_owned();
+        let bytes = row.text("bytes").and_then(|bytes| bytes.parse().ok());
+        look.binlog_bytes = bytes.unwrap_or(0);
+    }
+    Ok(Some(look))
 }
 
 /// `None` where the account may not look.

@@ -36,6 +36,8 @@ pub struct Supervisor {
     pub(super) backoff: Backoff,
     pub(super) not_before: Option<Instant>,
     pub(super) stopping: Option<Stopping>,
+    /// Who was killed last.
+    pub(super) killed: Option<ProcessId>,
 }
 
 /// The one that runs.
@@ -85,6 +87,7 @@ impl Supervisor {
             backoff,
             not_before: None,
             stopping: None,
+            killed: None,
         };
         (
             supervisor,
@@ -334,7 +337,11 @@ impl Supervisor {
     }
 
     async fn kill(&mut self, id: ProcessId) {
-        warn!(pid = id.0, "mysqld is killed");
+        self.go(SupervisorState::Stopping { pid: id });
+        // Again and again, where its disk stands still: told once.
+        if self.killed.replace(id) != Some(id) {
+            warn!(pid = id.0, "mysqld is killed");
+        }
         let killed = match &self.options.external {
             Some(external) => external.kill().await,
             None => process::kill(id).map_err(|error| error.to_string()),

@@ -1,9 +1,12 @@
 //! A look at the primary every second, on a connection of its own: is a commit sure to wait for the
 //! ring? Drift is mended where that is ours to do, and told either way. The gate acts on it.
 
+mod commits;
 mod protection;
 mod starts;
 mod watcher;
 
+pub(crate) use commits::CommitLook;
+pub use commits::Standing;
 pub use protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
 pub use watcher::{WatchOptions, Watcher};

@@ -6,6 +6,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::settings::{Check, Finding, Observed, Requirements, Severity, preflight};
+use crate::watch::commits::Standing;
 
 /// Whether commits are sure to wait for the ring.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -113,6 +114,8 @@ pub struct WatchReport {
     pub looked_at: Instant,
     /// What the last look that succeeded saw; `None` before the first one.
     pub server: Option<ServerFacts>,
+    /// Its commits do not end, or it does not answer; nothing where they do, nobody commits, or nothing is known.
+    pub commits: Option<Standing>,
 }
 
 impl WatchReport {
@@ -126,6 +129,7 @@ impl WatchReport {
             since: now,
             looked_at: now,
             server: None,
+            commits: None,
         }
     }
 
@@ -135,6 +139,7 @@ impl WatchReport {
         &self,
         protection: Protection,
         server: Option<ServerFacts>,
+        commits: Option<Standing>,
         now: Instant,
     ) -> Self {
         let since = if self.protection.is_like(&protection) {
@@ -147,6 +152,7 @@ impl WatchReport {
             since,
             looked_at: now,
             server: server.or_else(|| self.server.clone()),
+            commits,
         }
     }
 }
@@ -186,15 +192,15 @@ mod tests {
             findings: vec![finding(check, found)],
         };
         let report = WatchReport::unknown(at(0));
-        let report = report.after(drift(Check::SemiSyncTimeout, "10 s"), None, at(1));
+        let report = report.after(drift(Check::SemiSyncTimeout, "10 s"), None, None, at(1));
         assert_eq!(report.since, at(1));
-        let report = report.after(drift(Check::SemiSyncTimeout, "20 s"), None, at(2));
+        let report = report.after(drift(Check::SemiSyncTimeout, "20 s"), None, None, at(2));
         assert_eq!((report.since, report.looked_at), (at(1), at(2)));
-        let report = report.after(drift(Check::SyncBinlog, "0"), None, at(3));
+        let report = report.after(drift(Check::SyncBinlog, "0"), None, None, at(3));
         assert_eq!(report.since, at(3));
-        let report = report.after(Protection::Protected, None, at(4));
+        let report = report.after(Protection::Protected, None, None, at(4));
         assert_eq!(report.since, at(4));
-        let report = report.after(Protection::Protected, None, at(9));
+        let report = report.after(Protection::Protected, None, None, at(9));
         assert_eq!((report.since, report.looked_at), (at(4), at(9)));
     }
 }

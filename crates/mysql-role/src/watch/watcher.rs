@@ -2,6 +2,8 @@
 //! verdict unknown and costs the connection. Between looks a connection is kept only while ingest is
 //! attached.
 
+use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mysql_link::{ConnectOptions, Connection, LinkError};
@@ -10,12 +12,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::events::EventScheduler;
-use crate::ingest::IngestStatus;
+use crate::ingest::{IngestFigures, IngestStatus};
 use crate::role::Readiness;
 use crate::settings::{
-    Depth, Observed, Phase, Plan, Requirements, apply, binlog_filters, observe, semi_sync_clients,
-    server_clock,
+    Depth, Observed, Phase, Plan, Requirements, apply, binlog_filters, commits, observe,
+    semi_sync_clients, server_clock,
 };
+use crate::watch::commits::{CommitSight, CommitWatch, RingSide};
 use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
 use crate::watch::starts::{Sighting, Span, Starts};
 
@@ -33,6 +36,8 @@ pub struct WatchOptions {
     pub interval: Duration,
     /// What the server's scheduler of events was configured to; `None`: it is not looked at.
     pub events: Option<EventScheduler>,
+    /// What ingest takes in; `None`: whether commits come to their end is not looked at.
+    pub figures: Option<Arc<IngestFigures>>,
 }
 
 impl WatchOptions {
@@ -47,6 +52,7 @@ impl WatchOptions {
             requirements,
             interval: Duration::from_secs(1),
             events: None,
+            figures: None,
         }
     }
 }
@@ -55,8 +61,32 @@ impl WatchOptions {
 struct Look {
     protection: Protection,
     server: Option<ServerFacts>,
+    /// How far its commits are.
+    commits: CommitSight,
     /// Whether settings were mended behind what it saw.
     mended: bool,
+}
+
+/// Why a look came to nothing.
+struct Failed {
+    cause: String,
+    /// The server did not answer in time; it refused nothing.
+    silent: bool,
+}
+
+impl From<LinkError> for Failed {
+    fn from(error: LinkError) -> Self {
+        let silent = match &error {
+            LinkError::Timeout { .. } => true,
+            // Nobody takes from the queue of its socket any more, and it is full.
+            LinkError::Unreachable { source, .. } => source.kind() == io::ErrorKind::WouldBlock,
+            _ => false,
+        };
+        Self {
+            cause: error.to_string(),
+            silent,
+        }
+    }
 }
 
 /// Looks at a server again and again.
@@ -72,6 +102,7 @@ pub struct Watcher {
     starts: Starts,
     /// The binlog's filters, and in which start of mysqld they were seen.
     filters: Option<(u64, Vec<String>)>,
+    commits: CommitWatch,
 }
 
 impl Watcher {
@@ -90,6 +121,7 @@ impl Watcher {
             connection: None,
             starts: Starts::default(),
             filters: None,
+            commits: CommitWatch::default(),
         };
         (watcher, receiver)
     }
@@ -121,7 +153,7 @@ impl Watcher {
             // looked at in its turn.
             let closed = |server: &ServerFacts| server.read_only != ReadOnly::Off;
             again = !again && look.mended && look.server.as_ref().is_some_and(closed);
-            self.report(look.protection, look.server, began);
+            self.report(look, began);
         }
     }
 
@@ -136,19 +168,27 @@ impl Watcher {
         }
         match semi_sync_clients(connection).await {
             Ok(count) => count > 1,
-            // The look that follows finds out what it is.
-            Err(_) => true,
+            // The look that follows finds out what it is, on a connection that has not failed.
+            Err(_) => {
+                self.connection = None;
+                true
+            }
         }
     }
 
     async fn look(&mut self, began: Instant) -> Look {
         match self.look_and_mend(began).await {
             Ok(look) => look,
-            Err(cause) => {
+            Err(Failed { cause, silent }) => {
                 self.connection = None;
+                let commits = match silent {
+                    true => CommitSight::Silent(cause.clone()),
+                    false => CommitSight::Nothing,
+                };
                 Look {
                     protection: Protection::Unknown { cause },
                     server: None,
+                    commits,
                     mended: false,
                 }
             }
@@ -157,27 +197,25 @@ impl Watcher {
 
     /// What was drift at this look is told even if it is mended in the same moment: the next look tells
     /// that it is gone.
-    async fn look_and_mend(&mut self, began: Instant) -> Result<Look, String> {
+    async fn look_and_mend(&mut self, began: Instant) -> Result<Look, Failed> {
         // Before anything is asked: an attachment that comes about meanwhile is looked at once more.
         self.ingest.mark_unchanged();
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => Connection::open(&self.options.connect)
-                .await
-                .map_err(|error| error.to_string())?,
+            None => Connection::open(&self.options.connect).await?,
         };
-        let mut observed = observe(&mut connection, Depth::Watch)
-            .await
-            .map_err(|error| error.to_string())?;
-        let sighting = sight(&mut connection, &observed, began).await;
-        let sighting = sighting.map_err(|error| error.to_string())?;
+        let mut observed = observe(&mut connection, Depth::Watch).await?;
+        let sighting = sight(&mut connection, &observed, began).await?;
         let server = ServerFacts::of(&observed, self.starts.see(sighting));
         observed.binlog_filters = self.filters(&observed, server.incarnation).await;
         let follows = *self.readiness.borrow() == Readiness::Applying;
         if let Some(events) = &self.options.events {
-            let looked = events.look(&mut connection, follows).await;
-            looked.map_err(|error| error.to_string())?;
+            events.look(&mut connection, follows).await?;
         }
+        let commits = match &self.options.figures {
+            Some(_) if !follows => commits(&mut connection, server.incarnation).await?,
+            _ => None,
+        };
         let requirements = &self.options.requirements;
         let protection = judge(&observed, requirements);
         let attached = self.ingest.borrow().is_attached();
@@ -187,7 +225,10 @@ impl Watcher {
             if !plan.is_empty() {
                 apply(&mut connection, &plan, observed.is_super_read_only())
                     .await
-                    .map_err(|error| format!("the drift could not be mended: {error}"))?;
+                    .map_err(|error| Failed {
+                        cause: format!("the drift could not be mended: {error}"),
+                        silent: false,
+                    })?;
                 mended = true;
             }
         }
@@ -200,6 +241,7 @@ impl Watcher {
         Ok(Look {
             protection,
             server: Some(server),
+            commits: commits.map_or(CommitSight::Nothing, CommitSight::Answered),
             mended,
         })
     }
@@ -221,15 +263,41 @@ impl Watcher {
         filters
     }
 
-    fn report(&self, protection: Protection, server: Option<ServerFacts>, now: Instant) {
+    fn report(&mut self, look: Look, now: Instant) {
         let follows = *self.readiness.borrow() == Readiness::Applying;
+        let ring = self.ring_side(look.server.as_ref());
+        let standing = ring.and_then(|ring| self.commits.see(look.commits, ring, now));
         self.reports.send_modify(|report| {
-            let next = report.after(protection, server, now);
+            match (&report.commits, &standing) {
+                (None, Some(standing)) if !follows => {
+                    warn!("the primary stands still: {}", standing.why)
+                }
+                (Some(_), None) => info!("the primary does not stand still any more"),
+                _ => {}
+            }
+            let next = report.after(look.protection, look.server, standing, now);
             if next.since == now && next.protection != report.protection && !follows {
                 tell(&next.protection);
             }
             *report = next;
         });
+    }
+}
+
+impl Watcher {
+    /// What the ring does for the commits of a server that was seen so.
+    fn ring_side(&self, server: Option<&ServerFacts>) -> Option<RingSide> {
+        let figures = self.options.figures.as_ref()?.view(Instant::now());
+        let waits = match self.ingest.borrow().is_attached() {
+            true => figures.oldest_unacknowledged.is_some(),
+            // Nothing is taken in: whoever waits for an ACK waits for the ring.
+            false => server.is_some_and(|server| server.waiting_sessions > 0),
+        };
+        Some(RingSide {
+            waits,
+            progress: (figures.proposed_total, figures.acks_total),
+            received: figures.received_bytes_total,
+        })
     }
 }
 

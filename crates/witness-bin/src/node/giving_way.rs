@@ -50,6 +50,8 @@ struct GivingWay {
     patience: Duration,
     /// Since when nothing has got better, in which leadership, and how far behind mysqld was at best.
     stuck: Option<(Term, Instant, u64)>,
+    /// Since when mysqld has been fit without a break, in which leadership.
+    sound: Option<(Term, Instant)>,
     not_before: Option<Instant>,
 }
 
@@ -58,6 +60,7 @@ impl GivingWay {
         Self {
             patience,
             stuck: None,
+            sound: None,
             not_before: None,
         }
     }
@@ -69,7 +72,20 @@ impl GivingWay {
                 let why = format!("mysqld lacks {behind} transactions of the ring's log");
                 (*behind, Some(why))
             }
-            PrimaryHealth::Unable(why) | PrimaryHealth::Down(why) => (u64::MAX, Some(why.clone())),
+            PrimaryHealth::Stalled(why) | PrimaryHealth::Unable(why) | PrimaryHealth::Down(why) => {
+                (u64::MAX, Some(why.clone()))
+            }
+        };
+        self.sound = match (seen.leads, &seen.health, self.sound) {
+            (Some(term), PrimaryHealth::Fit, Some((then, since))) if then == term => {
+                // Whatever was broken is mended: this is not handed to and fro.
+                if now.saturating_duration_since(since) >= self.patience {
+                    self.not_before = None;
+                }
+                Some((then, since))
+            }
+            (Some(term), PrimaryHealth::Fit, _) => Some((term, now)),
+            _ => None,
         };
         let (Some(term), Some(why), false) = (seen.leads, why, seen.paused) else {
             self.stuck = None;
@@ -365,5 +381,25 @@ mod tests {
             (335, seen(5, unable())),
         ];
         assert_eq!(verdicts(&mut giving_way, begin, &back), "ww!");
+        // It came back, and mysqld was sound for a while, before that of another leadership broke.
+        giving_way.attempted(true, at(335));
+        let fit = PrimaryHealth::Fit;
+        let mended = [
+            (340, seen(7, fit.clone())),
+            (370, seen(7, fit.clone())),
+            (371, seen(7, unable())),
+            (401, seen(7, unable())),
+        ];
+        assert_eq!(verdicts(&mut giving_way, begin, &mended), "..w!");
+        giving_way.attempted(true, at(401));
+        let in_pieces = [
+            (410, seen(9, fit.clone())),
+            (420, seen(11, fit.clone())),
+            (445, seen(11, fit)),
+            (446, seen(11, unable())),
+            (480, seen(11, unable())),
+            (701, seen(11, unable())),
+        ];
+        assert_eq!(verdicts(&mut giving_way, begin, &in_pieces), "...ww!");
     }
 }

@@ -159,6 +159,7 @@ impl Beside {
         let events = Some(events).filter(|_| steers_events(settings));
         let watching = WatchOptions {
             events: events.clone(),
+            figures: Some(Arc::clone(&figures)),
             ..WatchOptions::new(connect.clone(), requirements)
         };
         let (watcher, reports) = Watcher::new(watching, ingest_status.clone(), may_lead.clone());
@@ -315,7 +316,11 @@ impl Beside {
         Arc::new(PrimaryWriter {
             handing_over: Arc::clone(&self.handing_over),
             gate: self.parts.gate.clone(),
-            supervisor: self.parts.supervisor.clone(),
+            reports: self.parts.reports.clone(),
+            supervisor: self
+                .supervisor
+                .as_ref()
+                .map(|supervised| supervised.handle.clone()),
         })
     }
 

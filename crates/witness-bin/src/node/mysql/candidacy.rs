@@ -105,6 +105,9 @@ fn unfit(
     if let Protection::Unknown { cause } = &report.protection {
         return Some(format!("mysqld does not answer: {cause}"));
     }
+    if let Some(standing) = &report.commits {
+        return Some(standing.why.clone());
+    }
     if matches!(readiness, Readiness::In(_)) {
         return None;
     }

@@ -11,6 +11,8 @@ pub(crate) enum PrimaryHealth {
     Fit,
     /// It applies what it lacks of the ring's log, and lacks so many transactions.
     Behind(u64),
+    /// It was the primary, and stands still: it answers and commits nothing, or does not answer; in words.
+    Stalled(String),
     /// It cannot be the primary, in words.
     Unable(String),
     /// Its process has ended, in words. Another one's may be the primary long before it has recovered.
@@ -28,6 +30,9 @@ pub(super) fn primary_health(
         Some(SupervisorState::Held { cause }) => return PrimaryHealth::Unable(cause.clone()),
         _ => {}
     }
+    if let Some(standing) = &report.commits {
+        return PrimaryHealth::Stalled(standing.why.clone());
+    }
     if let Protection::Unknown { cause } = &report.protection {
         return PrimaryHealth::Unable(format!("mysqld does not answer: {cause}"));
     }
@@ -44,6 +49,8 @@ pub(super) fn primary_health(
 
 #[cfg(test)]
 mod tests {
+    use mysql_role::watch::Standing;
+
     use super::*;
 
     fn words(health: PrimaryHealth) -> String {
@@ -51,6 +58,7 @@ mod tests {
             PrimaryHealth::Fit => "fit".to_owned(),
             PrimaryHealth::Behind(behind) => format!("{behind} behind"),
             PrimaryHealth::Unable(why) => why,
+            PrimaryHealth::Stalled(why) => format!("stalled: {why}"),
             PrimaryHealth::Down(why) => format!("down: {why}"),
         }
     }
@@ -69,8 +77,17 @@ mod tests {
                 cause: "connection refused".to_owned(),
             },
             server: None,
+            commits: None,
             looked_at: now,
             since: now,
+        };
+        let stalled = WatchReport {
+            protection: Protection::Protected,
+            commits: Some(Standing {
+                since: now,
+                why: "no commit ends".to_owned(),
+            }),
+            ..unseen.clone()
         };
         let seen = WatchReport {
             protection: Protection::Protected,
@@ -96,6 +113,18 @@ mod tests {
                 "mysqld does not answer: connection refused",
             ),
             (&running, &seen, &RoleState::Primary, "fit"),
+            (
+                &running,
+                &stalled,
+                &RoleState::Primary,
+                "stalled: no commit ends",
+            ),
+            (
+                &failed,
+                &stalled,
+                &RoleState::Primary,
+                "down: it did not start",
+            ),
             (&running, &seen, &behind, "7 behind"),
             (&running, &seen, &stopped, "table d.t is not there"),
         ];

@@ -1,5 +1,5 @@
 //! The primary as a writer of the member's log, which is paused before the leadership is given away: the gate closes, behind
-//! everything that commits.
+//! everything that commits. One that stands still and cannot be closed is killed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,17 +7,23 @@ use std::time::Duration;
 use consensus::Writer;
 use futures::future::BoxFuture;
 use mysql_role::gate::{GateState, GateStatus};
-use mysql_role::supervisor::{SupervisorState, SupervisorStatus};
+use mysql_role::supervisor::{SupervisorHandle, SupervisorState};
+use mysql_role::watch::WatchReport;
 use tokio::sync::watch;
 
 /// How long the gate may take. Closing waits behind statements that run for a second at most, and is tried once.
 const LIMIT: Duration = Duration::from_secs(4);
+/// A server that cannot be closed and has stood still for so long is killed. A planned switchover is no reason to kill one whose disk hiccups.
+const STOOD: Duration = Duration::from_secs(5);
+/// How long a kill may take to be sent.
+const KILLING: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(crate) struct PrimaryWriter {
     pub(super) handing_over: Arc<watch::Sender<bool>>,
     pub(super) gate: watch::Receiver<GateStatus>,
-    pub(super) supervisor: Option<watch::Receiver<SupervisorStatus>>,
+    pub(super) reports: watch::Receiver<WatchReport>,
+    pub(super) supervisor: Option<Arc<SupervisorHandle>>,
 }
 
 impl PrimaryWriter {
@@ -25,7 +31,53 @@ impl PrimaryWriter {
     fn is_down(&self) -> bool {
         let down = |state: &SupervisorState| matches!(state, SupervisorState::Failed { .. });
         let supervisor = self.supervisor.as_ref();
-        supervisor.is_some_and(|supervisor| down(&supervisor.borrow().state))
+        supervisor.is_some_and(|supervisor| down(&supervisor.status().borrow().state))
+    }
+
+    async fn close(&self) -> Result<(), String> {
+        let mut gate = self.gate.clone();
+        let open = |state: &GateState| matches!(state, GateState::Open);
+        let decided = gate.wait_for(|status| !open(&status.state));
+        match tokio::time::timeout(LIMIT, decided).await {
+            Err(_) => Err("the gate did not close in time".to_owned()),
+            // Without a gate there is no primary any more.
+            Ok(Err(_)) => Ok(()),
+            Ok(Ok(status)) => match &status.state {
+                GateState::NotClosed { cause, .. } => Err(cause.clone()),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// Why the server stands still, if it has for a while.
+    fn stalled(&self) -> Option<String> {
+        let report = self.reports.borrow();
+        let standing = report.commits.as_ref()?;
+        (standing.since.elapsed() >= STOOD).then(|| standing.why.clone())
+    }
+
+    /// Ends a server that cannot be closed and does not commit, without waiting for its end: where its disk stands still, the process
+    /// ends when that moves again.
+    ///
+    /// It is safe to give the leadership away then, as it is when a whole machine dies: what the ring has committed is in its log,
+    /// whoever leads; what waits in this server was answered to nobody, and gets no ACK from a member that leads no more; before its
+    /// next start the ring's next leader decides what of its binlog is cut off. The kill is for its readers: killed,
+    /// threads that do not wait for the disk end at once, and no session is answered any more. Where nobody can kill it, ordinary
+    /// accounts are kept off by `offline_mode` as soon as another member leads, provided that it answers.
+    async fn fence(&self, why: &str) {
+        let Some(supervisor) = &self.supervisor else {
+            tracing::warn!(
+                "mysqld stands still and cannot be killed by this member, which does not run it; end it: {why}"
+            );
+            return;
+        };
+        tracing::warn!("mysqld is killed, because it stands still and cannot be closed: {why}");
+        let mut status = supervisor.status();
+        supervisor.kill_and_restart();
+        let killed =
+            status.wait_for(|status| !matches!(status.state, SupervisorState::Running { .. }));
+        // Whether it was or not, nobody gets an answer to a commit from here on.
+        let _ = tokio::time::timeout(KILLING, killed).await;
     }
 }
 
@@ -36,17 +88,15 @@ impl Writer for PrimaryWriter {
             if self.is_down() {
                 return Ok(());
             }
-            let mut gate = self.gate.clone();
-            let open = |state: &GateState| matches!(state, GateState::Open);
-            let decided = gate.wait_for(|status| !open(&status.state));
-            match tokio::time::timeout(LIMIT, decided).await {
-                Err(_) => Err("the gate did not close in time".to_owned()),
-                // Without a gate there is no primary any more.
-                Ok(Err(_)) => Ok(()),
-                Ok(Ok(status)) => match &status.state {
-                    GateState::NotClosed { cause, .. } => Err(cause.clone()),
-                    _ => Ok(()),
-                },
+            let closed = self.close().await;
+            // One that does not answer is not known to be open, and may be all the same.
+            let is_closed = matches!(self.gate.borrow().state, GateState::Closed { .. });
+            match self.stalled() {
+                Some(why) if !is_closed => {
+                    self.fence(&why).await;
+                    Ok(())
+                }
+                _ => closed,
             }
         })
     }

@@ -1,0 +1,311 @@
+//! Whether the commits of a primary come to their end, pure. A server whose disk stands still answers readers and commits
+//! nothing; one that was stopped does not even answer. Nothing is written to find that out: it is seen in sessions that are in
+//! their commit, so that a server in which nobody commits is never found to stand still.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+/// What comes in while nothing is written: heartbeats are smaller, pieces of a large transaction are not.
+const RECEIVED_IN_PASSING: u64 = 64 * 1024;
+/// By how much the server's seconds may fall short: they are cut off, and its clock is another one.
+const SECONDS_SHORT: Duration = Duration::from_secs(2);
+
+/// What one look saw of the server's commits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CommitLook {
+    /// Which start of mysqld.
+    pub(crate) start: u64,
+    /// `@@global.gtid_executed`.
+    pub(crate) executed: String,
+    /// Bytes that were written to binlog files since the start.
+    pub(crate) binlog_bytes: u64,
+    /// Sessions in their commit, and for how long their statement has run.
+    pub(crate) committing: Vec<(u64, Duration)>,
+}
+
+/// What came of one look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CommitSight {
+    /// The server said how its commits are.
+    Answered(CommitLook),
+    /// It did not answer in time, in words.
+    Silent(String),
+    /// Nothing is known: it refused, or was not asked.
+    Nothing,
+}
+
+/// What the member's own side says at the same moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct RingSide {
+    /// Commits wait for the ring, which is not mysqld's fault.
+    pub(crate) waits: bool,
+    /// Transactions taken in, and ACKs sent.
+    pub(crate) progress: (u64, u64),
+    /// Bytes that came from the server.
+    pub(crate) received: u64,
+}
+
+/// The server's commits do not come to their end, or it does not answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Standing {
+    /// When that was seen first.
+    #[serde(skip)]
+    pub since: Instant,
+    /// What was seen, in words.
+    pub why: String,
+}
+
+/// What was seen when it began to stand still.
+#[derive(Debug)]
+struct Begun {
+    since: Instant,
+    ring: RingSide,
+    /// Nothing where the server was silent from the first look on.
+    look: Option<CommitLook>,
+    /// Those that have been in the same commit ever since.
+    sessions: BTreeSet<u64>,
+}
+
+/// Compares each look with those before.
+#[derive(Debug, Default)]
+pub(crate) struct CommitWatch(Option<Begun>);
+
+impl CommitWatch {
+    /// What follows from one more look, which began at `now`.
+    ///
+    /// A server stands still while all of this is so from one look to the next: at least one session has been in one and the
+    /// same commit, no GTID was added to those executed, nothing was written to a binlog file (a large transaction is written
+    /// for long), no transaction came in, and the ring waits for none. The last two keep a missing quorum from being taken for
+    /// a broken disk; that it is the same commit keeps a session that writes without the binlog from being taken for one that
+    /// waits.
+    pub(crate) fn see(
+        &mut self,
+        sight: CommitSight,
+        ring: RingSide,
+        now: Instant,
+    ) -> Option<Standing> {
+        let before = self.0.take().filter(|begun| begun.goes_on_at(&ring));
+        let look = match sight {
+            CommitSight::Nothing => return None,
+            CommitSight::Silent(cause) => {
+                let is_new = before.is_none();
+                let begun = before.unwrap_or(Begun {
+                    since: now,
+                    ring,
+                    look: None,
+                    sessions: BTreeSet::new(),
+                });
+                let since = begun.since;
+                self.0 = Some(begun);
+                let why = format!("mysqld does not answer: {cause}");
+                return (!is_new).then_some(Standing { since, why });
+            }
+            CommitSight::Answered(look) => look,
+        };
+        if ring.waits || look.committing.is_empty() {
+            return None;
+        }
+        if let Some(mut begun) = before
+            && begun.look.as_ref().is_some_and(|then| then.is_like(&look))
+        {
+            let stood = now.saturating_duration_since(begun.since);
+            let stays = |(session, ran): &&(u64, Duration)| {
+                begun.sessions.contains(session) && *ran + SECONDS_SHORT >= stood
+            };
+            let staying: BTreeSet<u64> = look.committing.iter().filter(stays).map(first).collect();
+            if !staying.is_empty() {
+                let since = begun.since;
+                begun.sessions = staying;
+                self.0 = Some(begun);
+                let why = "mysqld answers, and commits do not end in it although the ring waits for none: is its disk full, or \
+                           does it stand still?";
+                return Some(Standing {
+                    since,
+                    why: why.to_owned(),
+                });
+            }
+        }
+        self.0 = Some(Begun {
+            since: now,
+            ring,
+            sessions: look.committing.iter().map(first).collect(),
+            look: Some(look),
+        });
+        None
+    }
+}
+
+fn first((session, _): &(u64, Duration)) -> u64 {
+    *session
+}
+
+impl Begun {
+    fn goes_on_at(&self, ring: &RingSide) -> bool {
+        let received = ring.received.saturating_sub(self.ring.received);
+        ring.progress == self.ring.progress && received < RECEIVED_IN_PASSING
+    }
+}
+
+impl CommitLook {
+    fn is_like(&self, later: &Self) -> bool {
+        self.start == later.start
+            && self.executed == later.executed
+            && self.binlog_bytes == later.binlog_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sessions as numbers, each with the seconds of its statement.
+    fn answered(executed: &str, binlog_bytes: u64, committing: &[(u64, u64)]) -> CommitSight {
+        let seconds = |(session, ran): &(u64, u64)| (*session, Duration::from_secs(*ran));
+        CommitSight::Answered(CommitLook {
+            start: 1,
+            executed: executed.to_owned(),
+            binlog_bytes,
+            committing: committing.iter().map(seconds).collect(),
+        })
+    }
+
+    fn silent() -> CommitSight {
+        CommitSight::Silent("no greeting".to_owned())
+    }
+
+    /// For each look, a second apart, since which second it has stood still.
+    fn course(looks: Vec<(CommitSight, RingSide)>) -> Vec<Option<u64>> {
+        let begin = Instant::now();
+        let mut watch = CommitWatch::default();
+        let looks = looks.into_iter().zip(0..);
+        let stands = looks.map(|((sight, ring), second)| {
+            let standing = watch.see(sight, ring, begin + Duration::from_secs(second))?;
+            Some((standing.since - begin).as_secs())
+        });
+        stands.collect()
+    }
+
+    #[test]
+    fn commits_that_do_not_end_are_seen_and_nothing_else_is_taken_for_them() {
+        let calm = RingSide::default();
+        let waits = RingSide {
+            waits: true,
+            ..calm
+        };
+        let acked = |acks| RingSide {
+            progress: (acks, acks),
+            ..calm
+        };
+        let received = |received| RingSide { received, ..calm };
+        let stuck = |second| answered("a:1-7", 100, &[(5, second), (6, second)]);
+        let table = [
+            (
+                "a stalled disk",
+                vec![(stuck(0), calm), (stuck(1), calm), (stuck(2), calm)],
+                vec![None, Some(0), Some(0)],
+            ),
+            (
+                "a quorum that is missing",
+                vec![(stuck(0), waits), (stuck(1), waits), (stuck(2), waits)],
+                vec![None, None, None],
+            ),
+            (
+                "a commit ends at each look",
+                vec![
+                    (answered("a:1-7", 100, &[(5, 0)]), calm),
+                    (answered("a:1-8", 200, &[(5, 0)]), calm),
+                    (answered("a:1-9", 300, &[(5, 0)]), calm),
+                ],
+                vec![None, None, None],
+            ),
+            (
+                "a large transaction is written to the binlog",
+                vec![
+                    (answered("a:1-7", 1 << 20, &[(5, 9)]), calm),
+                    (answered("a:1-7", 2 << 20, &[(5, 10)]), calm),
+                    (answered("a:1-7", 3 << 20, &[(5, 11)]), calm),
+                ],
+                vec![None, None, None],
+            ),
+            (
+                "a large transaction comes in",
+                vec![
+                    (stuck(0), received(0)),
+                    (stuck(1), received(1 << 20)),
+                    (stuck(2), received(2 << 20)),
+                ],
+                vec![None, None, None],
+            ),
+            (
+                "heartbeats come in",
+                vec![(stuck(0), received(0)), (stuck(1), received(50))],
+                vec![None, Some(0)],
+            ),
+            (
+                "nobody commits",
+                vec![
+                    (answered("a:1-7", 100, &[]), calm),
+                    (answered("a:1-7", 100, &[]), calm),
+                ],
+                vec![None, None],
+            ),
+            (
+                "one session loads without the binlog",
+                (0..6)
+                    .map(|_| (answered("a:1-7", 100, &[(5, 0)]), calm))
+                    .collect(),
+                vec![None, Some(0), Some(0), None, Some(3), Some(3)],
+            ),
+            (
+                "others than before",
+                vec![
+                    (answered("a:1-7", 100, &[(5, 0)]), calm),
+                    (answered("a:1-7", 100, &[(6, 0)]), calm),
+                    (answered("a:1-7", 100, &[(6, 1)]), calm),
+                ],
+                vec![None, None, Some(1)],
+            ),
+            (
+                "the disk moves again",
+                vec![
+                    (stuck(0), calm),
+                    (stuck(1), calm),
+                    (answered("a:1-9", 300, &[]), acked(2)),
+                    (answered("a:1-9", 300, &[(5, 0)]), acked(2)),
+                ],
+                vec![None, Some(0), None, None],
+            ),
+            (
+                "a server that is stopped",
+                vec![
+                    (answered("a:1-7", 100, &[]), calm),
+                    (silent(), calm),
+                    (silent(), calm),
+                    (silent(), calm),
+                    (answered("a:1-7", 100, &[]), calm),
+                ],
+                vec![None, None, Some(1), Some(1), None],
+            ),
+            (
+                "too slow to answer, and commits",
+                vec![(silent(), acked(1)), (silent(), acked(2))],
+                vec![None, None],
+            ),
+            (
+                "stuck, then silent, too",
+                vec![(stuck(0), calm), (stuck(1), calm), (silent(), calm)],
+                vec![None, Some(0), Some(0)],
+            ),
+            (
+                "refuses us",
+                vec![(CommitSight::Nothing, calm), (CommitSight::Nothing, calm)],
+                vec![None, None],
+            ),
+        ];
+        for (what, looks, expected) in table {
+            assert_eq!(course(looks), expected, "{what}");
+        }
+    }
+}
