@@ -7,6 +7,7 @@
 pub mod client;
 mod endpoint;
 mod error;
+mod not_followed;
 mod proven;
 pub mod replication;
 mod server_version;
@@ -20,6 +21,7 @@ pub use client::{
 pub use endpoint::{Endpoint, EndpointParseError};
 pub use error::{LinkError, ProtocolError, ServerError, Step, server_code};
 
+pub use not_followed::not_followed;
 pub use proven::{
     CRASH_SAFE_XA, GTIDS_IN_INNODB, Mechanism, PROVEN, Product, Proof, Standing, cannot_apply,
     foreign, product, standing,

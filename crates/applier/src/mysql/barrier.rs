@@ -1,12 +1,13 @@
-//! A barrier: everything that is not just rows, with the session of its events. One statement at a time, since it has the
-//! server to itself and its outcome decides what follows.
+//! A barrier: everything that is not just rows, with the session of its events. One statement of the log at a time, since its
+//! outcome decides what follows. What is ours goes in one packet before it and one behind it: nothing else is applied while a
+//! barrier is, and on a busy machine each answer that is waited for may take as long as a commit.
 
 use std::borrow::Cow;
 
 use binlog_format::event::{EventRef, EventType};
 use binlog_format::events::{IntVar, Query, Rand, SessionContext, StatementKind, UserVar};
 use bytes::Bytes;
-use mysql_link::{LinkError, ServerError};
+use mysql_link::{LinkError, Ran, ServerError, not_followed};
 
 use super::outcome::{Failing, code, failing, link_error, refused_by_us, write_error};
 use super::preparation::{FOR_STATEMENTS, again};
@@ -29,11 +30,11 @@ impl MysqlSession {
     ) -> Result<(), WriteError> {
         let done = self.run_steps(transaction, barrier).await;
         let done = match done {
-            Ok(()) => self.gtid_is_taken(transaction).await,
+            Ok(()) => self.end(transaction, barrier).await,
             Err(error) => Err(error),
         };
         match done {
-            Ok(()) => self.put_back(barrier).await,
+            Ok(()) => Ok(()),
             Err(WriteError::Lost(words)) => Err(WriteError::Lost(words)),
             Err(error) => {
                 self.take_back(barrier).await?;
@@ -56,19 +57,29 @@ impl MysqlSession {
             prepare.push(b"SET sql_log_bin=1".to_vec());
         }
         prepare.extend(before_all(contexts(barrier)));
-        self.run(prepare).await?;
         // A question behind SET gtid_next would use the GTID up where no BEGIN follows.
-        self.learn_collations(barrier).await?;
-        self.run([begin(transaction)]).await?;
+        let unknown = self.unknown_collations(barrier)?;
+        if !unknown.is_empty() {
+            self.run(prepare.drain(..)).await?;
+            self.learn_collations(unknown).await?;
+        }
+        prepare.push(begin(transaction));
         if matches!(barrier.end, BarrierEnd::Commit | BarrierEnd::Rollback) {
-            self.run(["BEGIN"]).await?;
+            prepare.push(b"BEGIN".to_vec());
         }
         for step in &barrier.steps {
             match step {
-                Step::Rows(events) => self.rows_of_barrier(events).await?,
-                Step::Statement(statement) => self.statement(statement).await?,
+                Step::Rows(events) => {
+                    self.run(prepare.drain(..)).await?;
+                    self.rows_of_barrier(events).await?;
+                }
+                Step::Statement(statement) => {
+                    let before = std::mem::take(&mut prepare);
+                    self.statement(before, statement).await?;
+                }
             }
         }
+        self.run(prepare).await?;
         match &barrier.end {
             BarrierEnd::Commit => self.run(["COMMIT"]).await,
             BarrierEnd::Rollback => self.run(["ROLLBACK"]).await,
@@ -86,8 +97,12 @@ impl MysqlSession {
         Ok(())
     }
 
-    /// A statement with what it needs. One that failed on the source must fail here in the same way.
-    async fn statement(&mut self, statement: &Statement) -> Result<(), WriteError> {
+    /// A statement with what it needs, behind statements of ours. One that failed on the source must fail here in the same way.
+    async fn statement(
+        &mut self,
+        mut before: Vec<Vec<u8>>,
+        statement: &Statement,
+    ) -> Result<(), WriteError> {
         let event = EventRef::new(&statement.query).map_err(unreadable)?;
         let query = Query::decode(event).map_err(unreadable)?;
         let context = SessionContext::decode(&query.status_variables).map_err(unreadable)?;
@@ -99,19 +114,23 @@ impl MysqlSession {
         }
         // The context is in UTF-8, whatever the statement before was in. (Nothing may stand between a CREATE TABLE …
         // START TRANSACTION and its rows, so that this is not done behind one.)
-        self.run(["SET NAMES utf8mb4"]).await?;
-        if let Some(use_schema) = use_statement(event.header(), &query) {
-            match self.run([use_schema]).await {
-                // The source's session may have stood in a schema that is gone, and not have needed it.
-                Err(WriteError::Refused(refusal)) if refusal.code == code::UNKNOWN_SCHEMA => {}
-                other => other?,
-            }
-        }
+        before.push(b"SET NAMES utf8mb4".to_vec());
+        let use_schema = use_statement(event.header(), &query);
+        let at_use = use_schema.is_some().then_some(before.len());
+        before.extend(use_schema);
         for variable in &statement.variables {
-            self.variable(variable).await?;
+            before.push(self.variable(variable)?);
         }
-        self.run([context_statement(event.header(), &query, &context)])
-            .await?;
+        before.push(context_statement(event.header(), &query, &context));
+        let ran = self.run_as_far(&before).await?;
+        if let Some(error) = ran.error {
+            // The source's session may have stood in a schema that is gone, and not have needed it.
+            if at_use != Some(ran.done) || error.code != code::UNKNOWN_SCHEMA {
+                return Err(write_error(&error));
+            }
+            self.run(before.get(ran.done + 1..).unwrap_or_default())
+                .await?;
+        }
 
         let limit = self.options.statement_limit;
         let ended = self.connection.query_within(&query.statement, limit).await;
@@ -134,9 +153,10 @@ impl MysqlSession {
         }
     }
 
-    async fn variable(&mut self, event: &Bytes) -> Result<(), WriteError> {
+    /// The assignment that a variable's event stands for.
+    fn variable(&self, event: &Bytes) -> Result<Vec<u8>, WriteError> {
         let event = EventRef::new(event).map_err(unreadable)?;
-        let set = match event.event_type() {
+        Ok(match event.event_type() {
             EventType::IntVar => int_var_statement(&IntVar::decode(event).map_err(unreadable)?),
             EventType::Rand => rand_statement(&Rand::decode(event).map_err(unreadable)?),
             _ => {
@@ -155,13 +175,12 @@ impl MysqlSession {
                 })?;
                 set
             }
-        };
-        self.run([set]).await
+        })
     }
 
-    /// Asks for the names of the collations that the barrier's user variables have. They are the same as long as the
-    /// server runs.
-    async fn learn_collations(&mut self, barrier: &Barrier) -> Result<(), WriteError> {
+    /// The collations of the barrier's user variables whose names were not asked for yet.
+    fn unknown_collations(&self, barrier: &Barrier) -> Result<Vec<u32>, WriteError> {
+        let mut unknown = Vec::new();
         for event in statements(barrier).flat_map(|statement| &statement.variables) {
             let event = EventRef::new(event).map_err(unreadable)?;
             if event.event_type() != EventType::UserVar {
@@ -172,9 +191,17 @@ impl MysqlSession {
                 continue;
             };
             if !self.collations.contains_key(&number) {
-                let names = self.collation(number).await?;
-                self.collations.insert(number, names);
+                unknown.push(number);
             }
+        }
+        Ok(unknown)
+    }
+
+    /// Asks for the names of collations. They are the same as long as the server runs.
+    async fn learn_collations(&mut self, numbers: Vec<u32>) -> Result<(), WriteError> {
+        for number in numbers {
+            let names = self.collation(number).await?;
+            self.collations.insert(number, names);
         }
         Ok(())
     }
@@ -190,17 +217,34 @@ impl MysqlSession {
             .and_then(|row| Some((row.text_at(0)?.to_owned(), row.text_at(1)?.to_owned()))))
     }
 
-    /// Makes sure that the transaction's GTID is executed. A statement that committed nothing still has it; `XA ROLLBACK`
-    /// and `ROLLBACK` give it back unused.
-    async fn gtid_is_taken(&mut self, transaction: &Transaction) -> Result<(), WriteError> {
-        const RELEASE: &str = "SET gtid_next='AUTOMATIC'";
-        match self.run([RELEASE]).await {
-            Err(WriteError::Refused(_)) => self.run(["COMMIT", RELEASE]).await?,
-            other => other?,
-        }
+    /// Makes sure that the transaction's GTID is executed, and puts the session back. A statement that committed nothing still
+    /// has the GTID; `XA ROLLBACK` and `ROLLBACK` give it back unused.
+    async fn end(
+        &mut self,
+        transaction: &Transaction,
+        barrier: &Barrier,
+    ) -> Result<(), WriteError> {
+        const RELEASE: &[u8] = b"SET gtid_next='AUTOMATIC'";
         // An empty transaction, which the server skips when it has the GTID.
-        self.run([begin(transaction), b"COMMIT".to_vec(), RELEASE.into()])
-            .await
+        let mut all = vec![
+            RELEASE.to_vec(),
+            begin(transaction),
+            b"COMMIT".to_vec(),
+            RELEASE.to_vec(),
+        ];
+        let taken = all.len();
+        all.extend(self.as_before(barrier).into_iter().map(String::into_bytes));
+        let mut ran = self.run_as_far(&all).await?;
+        if ran.done == 0 && ran.error.is_some() {
+            self.run([b"COMMIT"]).await?;
+            ran = self.run_as_far(&all).await?;
+        }
+        match ran.error {
+            None => Ok(()),
+            // The transaction is there, and the session of no use.
+            Some(error) if ran.done >= taken => Err(WriteError::Lost(error.to_string())),
+            Some(error) => Err(write_error(&error)),
+        }
     }
 
     /// Takes back what a barrier has done that failed, as far as it can be.
@@ -223,14 +267,19 @@ impl MysqlSession {
     }
 
     async fn put_back(&mut self, barrier: &Barrier) -> Result<(), WriteError> {
+        self.run(self.as_before(barrier))
+            .await
+            .map_err(|error| WriteError::Lost(error.to_string()))
+    }
+
+    /// What makes the session again what it was before the barrier.
+    fn as_before(&self, barrier: &Barrier) -> Vec<String> {
         let mut all = vec!["SET gtid_next='AUTOMATIC'".to_owned()];
         if is_xa(barrier) && !self.options.target_binlog {
             all.push("SET sql_log_bin=0".to_owned());
         }
         all.extend(again(self.connection.version(), self.connection.id()));
-        self.run(all)
-            .await
-            .map_err(|error| WriteError::Lost(error.to_string()))
+        all
     }
 
     /// Runs statements of ours.
@@ -238,14 +287,29 @@ impl MysqlSession {
         &mut self,
         statements: impl IntoIterator<Item = S>,
     ) -> Result<(), WriteError> {
+        match self.run_as_far(statements).await?.error {
+            None => Ok(()),
+            Some(error) => Err(write_error(&error)),
+        }
+    }
+
+    /// Runs statements of ours in one packet, up to the first that fails.
+    async fn run_as_far<S: AsRef<[u8]>>(
+        &mut self,
+        statements: impl IntoIterator<Item = S>,
+    ) -> Result<Ran, WriteError> {
         self.script.clear();
         for sql in statements {
             self.script.statements.push(sql);
         }
-        match self.run_script().await?.error {
-            None => Ok(()),
-            Some(error) => Err(write_error(&error)),
+        if self.script.statements.is_empty() {
+            let nothing = Ran {
+                done: 0,
+                error: None,
+            };
+            return Ok(nothing);
         }
+        self.run_script().await
     }
 }
 
@@ -313,7 +377,13 @@ fn of_statement(error: &ServerError, query: &Query<'_>) -> WriteError {
     let text = query.statement.get(..SHOWN).unwrap_or(&query.statement);
     let mut refused = write_error(error);
     if let WriteError::Refused(refusal) = &mut refused {
-        refusal.words = format!("{}; the statement: {}", refusal.words, text.escape_ascii());
+        let sentence = not_followed(error.code).map(|sentence| format!(". {sentence}"));
+        refusal.words = format!(
+            "{}; the statement: {}{}",
+            refusal.words,
+            text.escape_ascii(),
+            sentence.unwrap_or_default()
+        );
     }
     refused
 }

@@ -191,9 +191,13 @@ fn judge(threads: &[Thread]) -> Threads {
         .into_iter()
         .find_map(failed);
     if let Some(thread) = cause {
+        let sentence = thread.code.parse().ok().and_then(mysql_link::not_followed);
+        let sentence = sentence.map(|sentence| format!(". {sentence}"));
         return Threads::Ended(format!(
-            "mysqld's replica threads stopped: {} (MySQL error {})",
-            thread.message, thread.code
+            "mysqld's replica threads stopped: {} (MySQL error {}){}",
+            thread.message,
+            thread.code,
+            sentence.unwrap_or_default()
         ));
     }
     let of = |what: &'static str| threads.iter().filter(move |thread| thread.what == what);
@@ -251,6 +255,11 @@ mod tests {
         assert!(
             matches!(&ended, Threads::Ended(why) if why.contains("worker 1032")),
             "{ended:?}"
+        );
+        let import = judge(&[on("receiver"), thread("worker", "OFF", "1812", None)]);
+        assert!(
+            matches!(&import, Threads::Ended(why) if why.contains("(MySQL error 1812). ALTER TABLE … IMPORT TABLESPACE")),
+            "{import:?}"
         );
         let refused = judge(&[thread("receiver", "OFF", "13114", None), on("worker")]);
         assert!(
