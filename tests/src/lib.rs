@@ -7,6 +7,7 @@ mod applied;
 mod client_writers;
 mod replicaset;
 mod scene;
+mod server_contents;
 mod stock_replica;
 mod written_rows;
 
@@ -16,5 +17,6 @@ pub use applied::Pair;
 pub use client_writers::ClientWriters;
 pub use replicaset::{CLIENT, CLIENT_PASSWORD, Replicaset};
 pub use scene::Scene;
+pub use server_contents::{ServerContents, difference, server_contents};
 pub use stock_replica::StockReplica;
 pub use written_rows::{Commit, WrittenRows};

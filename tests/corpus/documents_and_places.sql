@@ -1,0 +1,8 @@
+-- JSON, spatial data, full text.
+CREATE DATABASE documents; USE documents;
+CREATE TABLE j (id INT PRIMARY KEY, d JSON, n INT AS (d->'$.n'), KEY m ((CAST(d->'$.a' AS UNSIGNED ARRAY)))); INSERT INTO j (id, d) VALUES (1, JSON_OBJECT('n', 1, 'a', JSON_ARRAY(1, 2), 'long', REPEAT('x', 5000))), (2, '{"n": 2, "a": []}');
+SET binlog_row_value_options = PARTIAL_JSON; UPDATE j SET d = JSON_SET(d, '$.n', 7), d = JSON_REMOVE(d, '$.a[0]') WHERE id = 1; UPDATE j SET d = JSON_REPLACE(d, '$.long', 'short') WHERE id = 1; SET binlog_row_image = MINIMAL; UPDATE j SET d = JSON_SET(d, '$.z', CAST('[1]' AS JSON)); UPDATE j SET d = NULL WHERE id = 2;
+SET binlog_row_image = NOBLOB; INSERT INTO j (id, d) VALUES (3, '[]'); UPDATE j SET d = '[1]' WHERE id = 3; DELETE FROM j WHERE id = 2; SET binlog_row_image = FULL, binlog_row_value_options = '';
+CREATE TABLE places (id INT PRIMARY KEY, p POINT NOT NULL SRID 4326, g GEOMETRY, SPATIAL INDEX (p)); INSERT INTO places VALUES (1, ST_SRID(POINT(1, 2), 4326), ST_GeomFromText('POLYGON((0 0,0 1,1 1,0 0))')), (2, ST_SRID(POINT(3, 4), 4326), NULL); UPDATE places SET p = ST_SRID(POINT(5, 6), 4326) WHERE id = 1; DELETE FROM places WHERE id = 2;
+CREATE TABLE words (id INT PRIMARY KEY, t TEXT, u VARCHAR(99), FULLTEXT (t), FULLTEXT n (u) WITH PARSER ngram); INSERT INTO words VALUES (1, 'a first text', '中文字'), (2, 'another one', 'x'); UPDATE words SET t = 'changed' WHERE id = 1; DELETE FROM words WHERE id = 2; ALTER TABLE words DROP INDEX n;
+CREATE TABLE own_doc_ids (FTS_DOC_ID BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, t TEXT, FULLTEXT (t)); INSERT INTO own_doc_ids (t) VALUES ('a b'), ('c d'); INSERT INTO own_doc_ids VALUES (50, 'zz'); DELETE FROM own_doc_ids WHERE FTS_DOC_ID = 2; INSERT INTO own_doc_ids VALUES (70, 'zz');

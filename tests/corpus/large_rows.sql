@@ -1,0 +1,1 @@
+CREATE DATABASE large; USE large; CREATE TABLE t (id INT PRIMARY KEY, b LONGBLOB); INSERT INTO t VALUES (1, REPEAT('a', 60 << 20)), (2, 'b'); UPDATE t SET id = 3 WHERE id = 2; SET binlog_row_image = MINIMAL; DELETE FROM t WHERE id = 3;
