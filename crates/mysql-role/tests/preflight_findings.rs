@@ -73,6 +73,7 @@ fn perfect(version: ServerVersion) -> Observed {
             connection_id: 9,
             uuid: Some(OURS),
         }]),
+        may_shut_down: Some(Vec::new()),
         grants: Some(Grants::parse(
             "w@%",
             ["GRANT ALL PRIVILEGES ON *.* TO `w`@`%`"],
@@ -516,4 +517,24 @@ fn nothing_is_set_where_settings_are_not_managed() {
             ["SET GLOBAL sync_binlog = 1"]
         );
     }
+}
+
+#[test]
+fn who_may_shut_the_server_down_is_named() {
+    let mut observed = perfect(NEW);
+    observed.may_shut_down = Some(vec![
+        "'root'@'localhost'".to_owned(),
+        "'ops'@'%'".to_owned(),
+    ]);
+    let findings = preflight(&observed, &requirements());
+    let finding = only(&findings);
+    assert_eq!(
+        (finding.check, finding.severity),
+        (Check::ShutdownPrivilege, Severity::Advice)
+    );
+    assert!(
+        finding
+            .to_string()
+            .contains("'root'@'localhost', 'ops'@'%' may run SHUTDOWN")
+    );
 }

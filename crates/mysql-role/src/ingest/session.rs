@@ -169,7 +169,10 @@ async fn set_up(
     let observed = observe(control, Depth::Preflight).await?;
     let mut findings = preflight(&observed, requirements);
     for finding in &findings {
-        if finding.check == Check::BinlogEncryption {
+        if matches!(
+            finding.check,
+            Check::BinlogEncryption | Check::ShutdownPrivilege
+        ) {
             warn!("{finding}");
         }
     }

@@ -54,6 +54,8 @@ pub enum Check {
     ForeignAcker,
     /// The privileges of our account.
     Grants,
+    /// Who else may shut the server down.
+    ShutdownPrivilege,
 }
 
 /// How bad a finding is.

@@ -40,6 +40,8 @@ pub struct Observed {
     pub semi_sync_replicas: Option<Vec<SemiSyncReplica>>,
     /// The privileges of our account; `None` unless looked at.
     pub grants: Option<Grants>,
+    /// Other accounts and roles that may run `SHUTDOWN` and `RESTART`; `None` unless looked at.
+    pub may_shut_down: Option<Vec<String>>,
     /// `binlog-do-db` and `binlog-ignore-db`; empty when there are none, `None` unless looked at.
     pub binlog_filters: Option<Vec<String>>,
 }

@@ -23,6 +23,7 @@ pub fn preflight(observed: &Observed, requirements: &Requirements) -> Vec<Findin
         None => findings.no_semi_sync(),
     }
     findings.grants(requirements);
+    findings.shutdowns();
     let mut list = findings.list;
     list.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     list
@@ -273,8 +274,30 @@ impl Findings<'_> {
     }
 }
 
+impl Findings<'_> {
+    fn shutdowns(&mut self) {
+        let Some(others) = &self.observed.may_shut_down else {
+            return;
+        };
+        if others.is_empty() {
+            return;
+        }
+        let found = format!("{} may run SHUTDOWN and RESTART", others.join(", "));
+        self.add(
+            Check::ShutdownPrivilege,
+            Severity::Advice,
+            found,
+            "mysqld lets commits that wait for the ring through when it is shut down by SQL, and tells their clients that they \
+             succeeded, unless the member kills it in time",
+            Fix::Manual(
+                "stop the member instead, and revoke SHUTDOWN from whoever does not need it".to_owned(),
+            ),
+        );
+    }
+}
+
 /// `user@host` with both parts in quotes.
-fn quoted_account(account: &str) -> String {
+pub(super) fn quoted_account(account: &str) -> String {
     match account.rsplit_once('@') {
         Some((user, host)) => format!("'{user}'@'{host}'"),
         None => format!("'{account}'"),

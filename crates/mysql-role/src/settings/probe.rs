@@ -10,6 +10,7 @@ use crate::settings::grants::Grants;
 use crate::settings::names::SemiSyncNames;
 use crate::settings::observed::{Depth, Observed, SemiSyncReplica};
 use crate::settings::plan::{Plan, Statement};
+use crate::settings::preflight::quoted_account;
 use crate::watch::CommitLook;
 
 const VARIABLES: &[&str] = &[
@@ -73,6 +74,7 @@ pub async fn observe(connection: &mut Connection, depth: Depth) -> Result<Observ
         status,
         semi_sync_replicas: None,
         grants: None,
+        may_shut_down: None,
         binlog_filters: None,
     };
     let clients = observed
@@ -84,7 +86,10 @@ pub async fn observe(connection: &mut Connection, depth: Depth) -> Result<Observ
         None => None,
     };
     if depth == Depth::Preflight {
-        observed.grants = Some(grants(connection).await?);
+        let own = grants(connection).await?;
+        observed.may_shut_down =
+            Some(may_shut_down(connection, &quoted_account(own.account())).await?);
+        observed.grants = Some(own);
     }
     Ok(observed)
 }
@@ -132,6 +137,21 @@ async fn grants(connection: &mut Connection) -> Result<Grants, LinkError> {
         &account,
         lines.rows.iter().filter_map(|row| row.text_at(0)),
     ))
+}
+
+/// Accounts and roles with the privilege SHUTDOWN but our own and mysqld's, which nobody can log in with.
+async fn may_shut_down(connection: &mut Connection, own: &str) -> Result<Vec<String>, LinkError> {
+    let grantees = connection
+        .query(
+            "SELECT grantee FROM information_schema.user_privileges WHERE privilege_type = 'SHUTDOWN' \
+             AND grantee NOT LIKE '''mysql.%' ORDER BY grantee",
+        )
+        .await?;
+    let names = grantees.rows.iter().filter_map(|row| row.text_at(0));
+    Ok(names
+        .filter(|name| *name != own)
+        .map(str::to_owned)
+        .collect())
 }
 
 /// `binlog-do-db` and `binlog-ignore-db` of the server; `None` where the account may not look. Takes

@@ -116,6 +116,8 @@ pub struct WatchReport {
     pub server: Option<ServerFacts>,
     /// Its commits do not end, or it does not answer; nothing where they do, nobody commits, or nothing is known.
     pub commits: Option<Standing>,
+    /// Since when it has ended its sessions and lets nobody in, as in a stop.
+    pub ending: Option<Instant>,
 }
 
 impl WatchReport {
@@ -130,6 +132,7 @@ impl WatchReport {
             looked_at: now,
             server: None,
             commits: None,
+            ending: None,
         }
     }
 
@@ -153,6 +156,7 @@ impl WatchReport {
             looked_at: now,
             server: server.or_else(|| self.server.clone()),
             commits,
+            ending: None,
         }
     }
 }

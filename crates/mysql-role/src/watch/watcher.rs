@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mysql_link::{ConnectOptions, Connection, LinkError};
+use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -72,6 +72,8 @@ struct Failed {
     cause: String,
     /// The server did not answer in time; it refused nothing.
     silent: bool,
+    /// The server ended the session, or listens no more.
+    gone: bool,
 }
 
 impl From<LinkError> for Failed {
@@ -82,9 +84,19 @@ impl From<LinkError> for Failed {
             LinkError::Unreachable { source, .. } => source.kind() == io::ErrorKind::WouldBlock,
             _ => false,
         };
+        let gone = match &error {
+            LinkError::Closed { .. } => true,
+            LinkError::Server(error) => error.code == server_code::SERVER_SHUTDOWN,
+            LinkError::Unreachable { source, .. } => matches!(
+                source.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            ),
+            _ => false,
+        };
         Self {
             cause: error.to_string(),
             silent,
+            gone,
         }
     }
 }
@@ -103,6 +115,26 @@ pub struct Watcher {
     /// The binlog's filters, and in which start of mysqld they were seen.
     filters: Option<(u64, Vec<String>)>,
     commits: CommitWatch,
+    ending: Ending,
+}
+
+/// A server that stops ends its sessions and lets nobody in, seconds before its process ends.
+#[derive(Debug, Default)]
+struct Ending {
+    /// A session that was kept from look to look was ended by the server.
+    session_ended: bool,
+    /// Since when nobody was let in behind that.
+    since: Option<Instant>,
+}
+
+impl Ending {
+    fn failed(&mut self, gone: bool, now: Instant) {
+        match (gone, self.session_ended) {
+            (true, true) => drop(self.since.get_or_insert(now)),
+            (true, false) => {}
+            (false, _) => *self = Self::default(),
+        }
+    }
 }
 
 impl Watcher {
@@ -122,6 +154,7 @@ impl Watcher {
             starts: Starts::default(),
             filters: None,
             commits: CommitWatch::default(),
+            ending: Ending::default(),
         };
         (watcher, receiver)
     }
@@ -169,17 +202,28 @@ impl Watcher {
         match semi_sync_clients(connection).await {
             Ok(count) => count > 1,
             // The look that follows finds out what it is, on a connection that has not failed.
-            Err(_) => {
+            Err(error) => {
                 self.connection = None;
+                self.ending.session_ended |= Failed::from(error).gone;
                 true
             }
         }
     }
 
     async fn look(&mut self, began: Instant) -> Look {
+        let kept = self.connection.is_some();
         match self.look_and_mend(began).await {
-            Ok(look) => look,
-            Err(Failed { cause, silent }) => {
+            Ok(look) => {
+                self.ending = Ending::default();
+                look
+            }
+            Err(Failed {
+                cause,
+                silent,
+                gone,
+            }) => {
+                self.ending.failed(gone, began);
+                self.ending.session_ended |= gone && kept;
                 self.connection = None;
                 let commits = match silent {
                     true => CommitSight::Silent(cause.clone()),
@@ -228,6 +272,7 @@ impl Watcher {
                     .map_err(|error| Failed {
                         cause: format!("the drift could not be mended: {error}"),
                         silent: false,
+                        gone: false,
                     })?;
                 mended = true;
             }
@@ -267,6 +312,7 @@ impl Watcher {
         let follows = *self.readiness.borrow() == Readiness::Applying;
         let ring = self.ring_side(look.server.as_ref());
         let standing = ring.and_then(|ring| self.commits.see(look.commits, ring, now));
+        let ending = self.ending.since;
         self.reports.send_modify(|report| {
             match (&report.commits, &standing) {
                 (None, Some(standing)) if !follows => {
@@ -275,7 +321,10 @@ impl Watcher {
                 (Some(_), None) => info!("the primary does not stand still any more"),
                 _ => {}
             }
-            let next = report.after(look.protection, look.server, standing, now);
+            let next = WatchReport {
+                ending,
+                ..report.after(look.protection, look.server, standing, now)
+            };
             if next.since == now && next.protection != report.protection && !follows {
                 tell(&next.protection);
             }
@@ -340,5 +389,33 @@ fn tell(protection: &Protection) {
         Protection::Unknown { cause } => {
             warn!("whether the primary is protected is not known: {cause}")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_ends_when_it_ended_a_session_and_lets_nobody_in() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        let ended = |session_ended, looks: &[bool]| {
+            let mut ending = Ending {
+                session_ended,
+                since: None,
+            };
+            for (gone, at) in looks.iter().zip([now, later]) {
+                ending.failed(*gone, at);
+            }
+            ending.since
+        };
+        assert_eq!(ended(true, &[true]), Some(now));
+        assert_eq!(ended(true, &[true, true]), Some(now));
+        // One that was never there, as before a start.
+        assert_eq!(ended(false, &[true, true]), None);
+        // One that refuses us, or is slow, lives.
+        assert_eq!(ended(true, &[true, false]), None);
+        assert_eq!(ended(true, &[false, true]), None);
     }
 }

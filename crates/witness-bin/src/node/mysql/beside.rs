@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::candidacy::Candidacy;
 use super::connection::supervisor_options;
 use super::primary_health::{PrimaryHealth, primary_health};
+use super::unasked_stop::UnaskedStop;
 use super::writer::PrimaryWriter;
 use crate::config::{Config, MysqlMode, MysqlSettings};
 use crate::node::copied_mysqld::CopiedMysqld;
@@ -51,6 +52,8 @@ pub(crate) struct Beside {
     candidacy: Arc<Candidacy>,
     /// Asks now and then what a promotion would cost.
     costing: Running,
+    /// Cuts a stop short that would tell clients what is not so.
+    unasked_stop: Option<Running>,
 }
 
 /// What the member knows of mysqld and of its ring before it acts.
@@ -200,6 +203,19 @@ impl Beside {
         };
         let (fence, fence_status) =
             FenceTask::new(ring.clone(), connect.clone(), settings.fence_after, fencing);
+        let unasked_stop = supervisor.as_ref().map(|supervised| {
+            let watching = UnaskedStop {
+                reports: reports.clone(),
+                figures: Arc::clone(&figures),
+                supervisor: Arc::clone(&supervised.handle),
+            };
+            Running::start(|stop| async move {
+                tokio::select! {
+                    () = watching.run() => {}
+                    () = stop.cancelled() => {}
+                }
+            })
+        });
         let account = connect.clone();
         let candidacy = Arc::new(Candidacy {
             ring: ring.clone(),
@@ -279,6 +295,7 @@ impl Beside {
                 }
             }),
             candidacy,
+            unasked_stop,
         }
     }
 
@@ -329,6 +346,9 @@ impl Beside {
     pub(crate) async fn end(self, child: Child) {
         self.provisioning.end().await;
         self.costing.end().await;
+        if let Some(unasked_stop) = self.unasked_stop {
+            unasked_stop.end().await;
+        }
         if let Some(role) = self.role {
             role.end().await;
         }

@@ -7,6 +7,7 @@ mod connection;
 mod primary_health;
 mod ring_bridge;
 mod steering;
+mod unasked_stop;
 mod writer;
 
 pub(crate) use beside::Child;

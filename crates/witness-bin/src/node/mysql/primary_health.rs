@@ -78,6 +78,7 @@ mod tests {
             },
             server: None,
             commits: None,
+            ending: None,
             looked_at: now,
             since: now,
         };

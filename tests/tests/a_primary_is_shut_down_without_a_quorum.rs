@@ -1,0 +1,86 @@
+//! `SHUTDOWN` by SQL at a primary whose ring has no quorum, while a commit waits: nobody is told that it succeeded.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError};
+use rustix::process::{Pid, Signal, kill_process};
+use testkit::ring::RingOptions;
+use witness_tests::{CLIENT, CLIENT_PASSWORD, Replicaset};
+
+const SOON: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_commit_that_waits_is_not_answered_by_a_shutdown() {
+    let set = Replicaset::launch_with(2, |options| RingOptions {
+        heartbeat: Duration::from_secs(1),
+        ..options
+    })
+    .unwrap();
+    if set.primary(SOON).unwrap() != 0 {
+        set.follows(0, SOON).unwrap();
+        set.promote("db-1", SOON).unwrap();
+    }
+    set.follows(3, SOON).unwrap();
+    for member in [1, 2, 3] {
+        signal(&set, member, Signal::STOP);
+    }
+    let began = Instant::now();
+    let waits = waiting_commit(set.socket(0));
+    let count = || set.client(0).status("Rpl_semi_sync_source_wait_sessions");
+    while count().unwrap() == "0" {
+        assert!(began.elapsed() < SOON, "no commit waits");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ordered = Instant::now();
+    set.client(0).sql("SHUTDOWN").unwrap();
+    let told = waits.join().unwrap();
+    println!(
+        "{:?} after SHUTDOWN the client was told {told:?}",
+        ordered.elapsed()
+    );
+    assert!(
+        told.is_err(),
+        "a commit that the ring does not have succeeded"
+    );
+    let said = set.ring.output(0);
+    assert!(
+        said.contains("mysqld stops, without the member's having asked for it"),
+        "{said}"
+    );
+
+    for member in [1, 2, 3] {
+        signal(&set, member, Signal::CONT);
+    }
+    set.equal("acked", SOON).unwrap();
+    let insert = "INSERT INTO acked.rows VALUES (2, 0, 'after')";
+    let primary = set.primary(SOON).unwrap();
+    set.client(primary).sql(insert).unwrap();
+    set.equal("acked", SOON).unwrap();
+}
+
+fn waiting_commit(socket: PathBuf) -> JoinHandle<Result<(), String>> {
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let mut session = open(&socket).await.unwrap();
+            let insert = "INSERT INTO acked.rows VALUES (1, 0, 'waits')";
+            let told = session.execute(insert).await.map(drop);
+            told.map_err(|error| error.to_string())
+        })
+    })
+}
+
+async fn open(socket: &Path) -> Result<Connection, LinkError> {
+    let mut options = ConnectOptions::new(Endpoint::unix(socket), CLIENT, CLIENT_PASSWORD);
+    options.timeouts.statement = SOON;
+    Connection::open(&options).await
+}
+
+fn signal(set: &Replicaset, member: usize, signal: Signal) {
+    let id = i32::try_from(set.ring.process_id(member).unwrap()).unwrap();
+    kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
+}
