@@ -5,6 +5,7 @@
 use clap::ValueEnum;
 
 use crate::faults::Stress;
+use crate::scenario::Scenario;
 
 /// What is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -26,6 +27,8 @@ pub(crate) enum Mutation {
     VoteWithoutTheLogCheck,
     /// A member that cut bytes off its log which it may have acknowledged votes and campaigns at once.
     TrustACutTail,
+    /// Whoever proposes or sends entries does not ask whether disks have room for them.
+    ProposeWithoutRoom,
     /// A proxy puts back what its log has at the index, whatever term it is of.
     ProxyIgnoresTheTerm,
     /// A member writes a membership that it gets in its own words, in place of the bytes that were proposed.
@@ -51,6 +54,16 @@ impl Mutation {
             Self::ProxyIgnoresTheTerm => Some(false),
             _ => None,
         }
+    }
+
+    /// Whether a property of the ring is what breaks; else it is that members stay and the ring comes back.
+    pub(crate) fn breaks_a_property(self) -> bool {
+        self != Self::ProposeWithoutRoom
+    }
+
+    /// What has to be played for it to show.
+    pub(crate) fn scenario(self) -> Option<Scenario> {
+        (self == Self::ProposeWithoutRoom).then_some(Scenario::FullDisks)
     }
 
     /// Whether there must be proxies for it to show.

@@ -7,4 +7,6 @@ use clap::ValueEnum;
 pub(crate) enum Scenario {
     /// Leaders and proxies die one after the other; payloads go through proxies again each time.
     Failovers,
+    /// The disks of all members fill together, a leader dies meanwhile, then there is room again.
+    FullDisks,
 }

@@ -102,6 +102,7 @@ impl MemberShape {
             log: LogOptions {
                 cache_bytes: *pick(dice, &[1, 4 << 10, 1 << 20]),
                 read_batch_bytes: *pick(dice, &[600, 4 << 10, 1 << 20]),
+                disk_reserve_bytes: 0,
             },
         }
     }

@@ -1,8 +1,25 @@
 //! How much the log may still write. Pure: whoever writes tells what it wrote, and asks the file
 //! system for the free space when it is told to.
+//!
+//! ```text
+//!   used by the log │ transactions │            reserve             │
+//!                   │              │ what was proposed │ the ring's │
+//!                   └ left ────────┤   before it ended │ own entries│
+//!                   └ left_in_all ─┴───────────────────┤            │
+//! ```
+//!
+//! Nothing that the engine gives to the log is refused here: an entry cannot be skipped, and a log that refuses one
+//! stops its member. So it is the proposers that stop at `left`, with what they have under way still fitting into the
+//! reserve, and the streams of entries that wait at `left_in_all`. What a new leader writes before it can lead (its blank
+//! entry), memberships and rotations take the rest: a ring whose disks are full together elects, rotates and
+//! purges, and so comes back.
 
 /// After this many bytes the free space is looked at again, because others write to the disk, too.
 const LOOK_EVERY_BYTES: u64 = 16 << 20;
+
+/// The part of the reserve that transactions never take is a quarter, at most this: more than the ring's own entries
+/// take in years without one transaction.
+const OWN_ENTRIES_BYTES: u64 = 16 << 20;
 
 /// The limits of a log and what is known of the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,12 +50,24 @@ impl DiskBudget {
         }
     }
 
-    /// Bytes that may still be written.
+    /// Bytes that may still be proposed.
     pub(crate) fn left(&self) -> u64 {
         let by_limit = self
             .limit
             .map_or(u64::MAX, |limit| limit.saturating_sub(self.log_bytes));
         by_limit.min(self.free_now().saturating_sub(self.reserve))
+    }
+
+    /// Bytes of transactions that may still be written, the reserve among them. The limit is one on what is proposed:
+    /// what others proposed may go beyond it by as much as the reserve.
+    pub(crate) fn left_in_all(&self) -> u64 {
+        let by_limit = self.limit.map_or(u64::MAX, |limit| {
+            limit
+                .saturating_add(self.reserve)
+                .saturating_sub(self.log_bytes)
+        });
+        let own_entries = (self.reserve / 4).min(OWN_ENTRIES_BYTES);
+        by_limit.min(self.free_now()).saturating_sub(own_entries)
     }
 
     /// Whether to look at the free space before writing this many bytes.
@@ -98,6 +127,30 @@ mod tests {
         assert_eq!(budget.left(), 300);
         budget.removed(400);
         assert_eq!(budget.left(), 700);
+    }
+
+    #[test]
+    fn what_was_proposed_fits_the_reserve_and_leaves_the_rings_own_part() {
+        // Limit, reserve, used, free: left, left in all.
+        for (limit, reserve, used, free, left, in_all) in [
+            (None, 0, 500, 300, 300, 300),
+            (None, 100, 500, 300, 200, 275),
+            (None, 100, 500, 100, 0, 75),
+            (None, 100, 500, 20, 0, 0),
+            (Some(600), 100, 500, 1_000, 100, 175),
+            (Some(600), 100, 600, 1_000, 0, 75),
+            (Some(600), 100, 690, 1_000, 0, 0),
+            (Some(600), 0, 600, 1_000, 0, 0),
+            (Some(600), 100, 600, 50, 0, 25),
+            (None, 1 << 30, 0, 1 << 30, 0, (1 << 30) - (16 << 20)),
+        ] {
+            let budget = DiskBudget::new(limit, reserve, 90, used, free);
+            assert_eq!(
+                (budget.left(), budget.left_in_all()),
+                (left, in_all),
+                "{budget:?}"
+            );
+        }
     }
 
     #[test]

@@ -25,17 +25,6 @@ pub enum StoreError {
         /// What the store was doing.
         doing: String,
     },
-    /// The disk budget is used up.
-    #[error(
-        "the log would take {needed_bytes} more bytes, but its disk budget leaves {left_bytes}; nothing acknowledged \
-         is lost. Purge old files of the log, raise the limit or add space, then start this member again"
-    )]
-    DiskBudget {
-        /// Bytes to be written.
-        needed_bytes: u64,
-        /// Bytes that the budget leaves.
-        left_bytes: u64,
-    },
     /// The disk or the hard state reported an error.
     #[error(
         "{doing} failed: {message}. The member stops writing, because what the disk has is no longer certain; \
@@ -100,7 +89,6 @@ impl From<StoreError> for io::Error {
             | StoreError::TruncateCommitted { .. }
             | StoreError::StartContradicts { .. } => io::ErrorKind::InvalidInput,
             StoreError::DiskFull { .. } => io::ErrorKind::StorageFull,
-            StoreError::DiskBudget { .. } => io::ErrorKind::QuotaExceeded,
             StoreError::Corrupt(_) => io::ErrorKind::InvalidData,
             StoreError::Closed => io::ErrorKind::BrokenPipe,
             StoreError::Io { kind, .. } => *kind,

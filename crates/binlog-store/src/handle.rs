@@ -7,7 +7,8 @@ use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use openraft::RaftLogReader;
 use raft_types::{
-    LogReport, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, StoredMembership, TermRun,
+    LogIntake, LogReport, LogRoom, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, StoredMembership,
+    TermRun, WaitingForLog,
 };
 use tokio::sync::watch;
 
@@ -222,5 +223,15 @@ impl OwnLog for LogHandle {
 
     fn appended(&self) -> watch::Receiver<u64> {
         self.shared.appended.subscribe()
+    }
+}
+
+impl LogIntake for LogHandle {
+    fn room(&self, needed: u64) -> LogRoom {
+        self.shared.space.room(needed, self.shared.queue.bytes())
+    }
+
+    fn queue_room(&self, bytes: u64) -> WaitingForLog<'_> {
+        Box::pin(self.shared.queue.wait_for_room(bytes))
     }
 }

@@ -10,6 +10,7 @@ mod cut_tail;
 mod directory;
 mod disk_budget;
 mod disk_file_system;
+mod disk_space;
 mod error;
 mod file_handles;
 mod file_starts;

@@ -87,7 +87,7 @@ pub struct StoreOptions {
     /// Bytes of recent entries that stay in memory for readers. Entries that are not yet written stay
     /// whatever this says.
     pub cache_bytes: u64,
-    /// Bytes of entries that may wait for the writer; appending waits beyond that. One entry always fits.
+    /// Bytes of entries that may wait for the writer: `LogIntake::queue_room` waits beyond that. One entry always fits.
     pub queue_bytes: u64,
     /// Bytes of entries that one limited read returns at most; one entry always fits.
     pub read_batch_bytes: u64,

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use raft_types::{OpId, RingId, StoredMembership};
 use tokio::sync::watch;
 
+use crate::disk_space::DiskSpace;
 use crate::error::StoreError;
 use crate::file_handles::FileHandles;
 use crate::log::SharedView;
@@ -21,6 +22,7 @@ pub(crate) struct Shared {
     pub(crate) view: Arc<SharedView>,
     pub(crate) handles: Arc<FileHandles>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) space: Arc<DiskSpace>,
     pub(crate) queue: Arc<CommandQueue>,
     pub(crate) writer_mode: WriterMode,
     pub(crate) durability: Durability,

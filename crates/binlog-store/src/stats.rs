@@ -47,7 +47,9 @@ pub struct StoreStats {
     pub log_bytes: u64,
     /// Bytes free on the log's file system when it was last asked.
     pub free_bytes: u64,
-    /// The disk budget is nearly used up: purge, or add space, before appends are refused.
+    /// Bytes that transactions may still take; none: they are refused, and only the ring's own entries are written.
+    pub left_bytes: u64,
+    /// The disk budget is nearly used up: purge, or add space, before transactions are refused.
     pub disk_alarm: bool,
 }
 
@@ -63,6 +65,7 @@ pub(crate) struct Counters {
     pub(crate) cache_misses: AtomicU64,
     pub(crate) log_bytes: AtomicU64,
     pub(crate) free_bytes: AtomicU64,
+    pub(crate) left_bytes: AtomicU64,
     pub(crate) disk_alarm: AtomicBool,
 }
 
@@ -102,6 +105,7 @@ impl Counters {
             cached_bytes,
             log_bytes: get(&self.log_bytes),
             free_bytes: get(&self.free_bytes),
+            left_bytes: get(&self.left_bytes),
             disk_alarm: self.disk_alarm.load(Ordering::Relaxed),
         }
     }

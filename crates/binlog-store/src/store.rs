@@ -17,6 +17,10 @@ use crate::handle::LogHandle;
 use crate::reader::LogReader;
 use crate::writer::{Command, CuttingBack, Done, can_keep};
 
+/// With so many bytes in front of the writer, a purge is not waited for: the engine's loop would stand still, and with it
+/// the heartbeats.
+const PURGED_LATER_FROM: u64 = 1 << 20;
+
 /// A member's log, opened by [`BinlogStore::open`]. It is handed to the engine; everything else takes
 /// a [`LogHandle`] from [`BinlogStore::handle`] before. When it is dropped, the writer makes durable
 /// what it was asked for and ends.
@@ -165,8 +169,7 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
         for entry in &entries {
             prepared.push(prepare(entry).map_err(StoreError::from)?);
         }
-        let memory = prepared.iter().map(|entry| entry.memory).sum();
-        self.shared.queue.wait_for_room(memory).await;
+        // Nothing is waited for: the engine's loop is here, and behind it are heartbeats and votes.
         {
             let mut view = self.shared.view.lock();
             for (entry, prepared) in entries.into_iter().zip(&prepared) {
@@ -199,6 +202,13 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
     async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
         self.check()?;
         let upto = OpId::from(log_id);
+        let within = self.shared.view.lock().last() >= Some(upto);
+        if within && self.shared.queue.bytes() >= PURGED_LATER_FROM {
+            // Until the writer comes to it, the log has more than it needs, which after a crash it may have anyway.
+            let (done, _) = oneshot::channel();
+            let submitted = self.shared.submit(Command::Purge { upto, done });
+            return submitted.map_err(|refused| refused.1.into());
+        }
         Ok(self.ask(|done| Command::Purge { upto, done }).await?)
     }
 }

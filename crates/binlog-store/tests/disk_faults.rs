@@ -8,11 +8,13 @@ mod workload;
 use std::io;
 
 use binlog_store::{StoreError, StoreOptions};
-use raft_types::OpId;
+use raft_types::{LogIntake, LogRoom, OpId};
 use testkit::disk::{CallFault, FaultyDisk, Survival};
-use testkit::log_entries::{rotate, transaction};
+use testkit::log_entries::{blank, membership, rotate, transaction};
 use workload::exploration::{Disturbance, Exploration};
-use workload::{append, open, open_with, options, read_all, save_vote, script, summary};
+use workload::{
+    append, open, open_with, options, purge, read_all, save_committed, save_vote, script, summary,
+};
 
 fn exploration(fault: CallFault) -> Exploration {
     Exploration {
@@ -112,40 +114,74 @@ fn a_failed_sync_is_never_tried_again_and_what_it_dropped_is_written_again_at_th
     );
 }
 
+/// Transactions until there is no room for another; how many bytes the last look left for them, and for all.
+fn filled(store: &mut binlog_store::BinlogStore, from: u64, bytes: usize) -> (u64, LogRoom) {
+    for index in from.. {
+        let room = store.room(bytes as u64 + 200);
+        if room.transactions < bytes as u64 + 200 {
+            return (index, room);
+        }
+        append(store, vec![transaction(id(0, index), bytes)]).unwrap();
+    }
+    unreachable!("a disk without an end")
+}
+
 #[test]
-fn the_disk_budget_raises_its_alarm_before_it_refuses() {
+fn the_disk_budget_raises_its_alarm_before_it_is_used_up() {
     let (_disk, mut store) = begun(StoreOptions {
         disk_limit_bytes: Some(12_000),
         ..options()
     });
     assert!(!store.stats().disk_alarm);
-    let mut alarmed_at = None;
-    for index in 5.. {
-        match append(&mut store, vec![transaction(id(0, index), 500)]) {
-            Ok(()) if store.stats().disk_alarm => {
-                alarmed_at.get_or_insert(index);
-            }
-            Ok(()) => {}
-            Err(error) => {
-                assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
-                assert!(error.to_string().contains("Purge"), "{error}");
-                assert!(
-                    alarmed_at.is_some_and(|alarmed| alarmed < index),
-                    "{alarmed_at:?} {index}"
-                );
-                break;
-            }
-        }
-        assert!(store.stats().log_bytes <= 12_000);
-    }
-    assert!(matches!(
-        store.failure(),
-        Some(StoreError::DiskBudget { .. })
-    ));
+    let (_, room) = filled(&mut store, 5, 500);
+    assert!(
+        store.stats().disk_alarm && room.transactions > 0,
+        "{room:?}"
+    );
+    assert!(store.stats().log_bytes <= 12_000);
+}
+
+/// Entries cannot be skipped: a log that refused one stopped its member, and a ring whose disks filled together had nobody
+/// left who could be elected.
+#[test]
+fn beyond_its_budget_a_log_takes_what_the_engine_gives_it() {
+    let (disk, mut store) = begun(StoreOptions {
+        disk_limit_bytes: Some(12_000),
+        disk_reserve_bytes: 8_000,
+        ..options()
+    });
+    let (index, room) = filled(&mut store, 5, 500);
+    assert_eq!(room.in_all, room.transactions + 8_000 - 2_000);
+    save_vote(&mut store, 7).unwrap();
+    let at = |back: u64| id(7, index + back);
+    append(
+        &mut store,
+        vec![
+            blank(at(0)),
+            membership(at(1), &[1, 2, 3]),
+            transaction(at(2), 700),
+        ],
+    )
+    .unwrap();
+    append(&mut store, vec![rotate(at(3)), blank(at(4))]).unwrap();
+    let room = store.room(1);
+    assert_eq!(room.transactions, 0);
+    assert!(room.in_all > 0 && room.in_all < 6_000, "{room:?}");
+    assert_eq!(store.failure(), None);
+
+    // The purge needs no restart, and makes room.
+    save_committed(&mut store, at(4)).unwrap();
+    purge(&mut store, at(3)).unwrap();
+    assert!(store.room(1).transactions > 10_000, "{:?}", store.room(1));
+    append(&mut store, vec![transaction(at(5), 700)]).unwrap();
+    drop(store);
+    disk.restart_process();
+    let (store, _) = open(&disk).unwrap();
+    assert_eq!(store.durable(), Some(at(5)));
 }
 
 #[test]
-fn the_reserve_stays_free() {
+fn the_reserve_stays_free_and_room_that_others_make_is_seen() {
     let disk = FaultyDisk::new();
     disk.set_capacity(Some(60_000));
     let options = StoreOptions {
@@ -153,16 +189,14 @@ fn the_reserve_stays_free() {
         ..options()
     };
     let (mut store, _) = open_with(&disk, options).unwrap();
-    let mut index = 0;
-    while append(&mut store, vec![transaction(id(0, index), 700)]).is_ok() {
-        index += 1;
-    }
-    assert!(matches!(
-        store.failure(),
-        Some(StoreError::DiskBudget { .. })
-    ));
+    filled(&mut store, 0, 700);
     let used: usize = workload::log_files(&disk).values().map(Vec::len).sum();
     assert!((15_000..=20_000).contains(&used), "{used}");
+    disk.set_capacity(Some(90_000));
+    assert!(
+        store.room(10_000).transactions > 29_000,
+        "without a restart"
+    );
 }
 
 #[test]

@@ -7,16 +7,16 @@ mod workload;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use binlog_store::{BinlogStore, Durability, FlushSample, StoreObserver, StoreOptions, WriterMode};
 use futures::executor::block_on;
 use openraft::RaftLogReader;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
-use raft_types::{Entry, LogId, OpId, TypeConfig};
+use raft_types::{Entry, LogId, LogIntake, OpId, TypeConfig};
 use testkit::disk::{CallFault, FaultyDisk, Survival};
-use testkit::log_entries::{rotate, transaction};
+use testkit::log_entries::{blank, rotate, transaction};
 use workload::{open, open_with, options, read_all, save_committed, save_vote, summary, vote};
 
 fn threaded() -> StoreOptions {
@@ -151,8 +151,10 @@ fn a_vote_is_stored_behind_the_entries_before_it_and_before_those_behind_it() {
     assert!(sync < put && calls[put + 1] == "meta flush", "{calls:?}");
 }
 
+/// The engine's loop appends: while it waited, its member answered no heartbeat and no vote. Who gives the engine entries
+/// waits instead.
 #[test]
-fn appending_waits_while_the_queue_is_full() {
+fn room_in_the_queue_is_waited_for_in_front_of_the_engine_and_never_in_an_append() {
     let disk = FaultyDisk::new();
     let (mut store, _) = open_with(
         &disk,
@@ -169,24 +171,70 @@ fn appending_waits_while_the_queue_is_full() {
         .unwrap();
     let handle = store.handle();
     let slow = disk.calls() + 2;
-    disk.fail_call(slow, CallFault::Slow(Duration::from_millis(200)));
+    disk.fail_call(slow, CallFault::Slow(SLOW));
     let most = runtime.block_on(async move {
         let (mut most, mut waiting) = (0, Vec::new());
+        let begun = Instant::now();
         for index in 0..200 {
-            waiting.push(
-                begin(&mut store, vec![transaction(id(index), 1_000)])
-                    .await
-                    .unwrap(),
+            handle.queue_room(1_300).await;
+            let appending = Instant::now();
+            let entry = transaction(id(index), 1_000);
+            waiting.push(begin(&mut store, vec![entry]).await.unwrap());
+            assert!(
+                appending.elapsed() < SLOW / 2,
+                "an append waited for the disk"
             );
             most = most.max(handle.stats().queued_bytes);
         }
+        assert!(begun.elapsed() >= SLOW / 2, "nobody waited for room");
         for flushed in waiting {
             flushed.await.unwrap();
         }
+
+        // What nobody waited for is taken, too, behind an entry that is being written.
+        disk.fail_call(disk.calls() + 2, CallFault::Slow(SLOW));
+        let appending = Instant::now();
+        let large = begin(&mut store, vec![transaction(id(200), 30_000)])
+            .await
+            .unwrap();
+        let small = begin(&mut store, vec![blank(id(201))]).await.unwrap();
+        assert!(
+            appending.elapsed() < SLOW / 2,
+            "an append waited for the disk"
+        );
+        assert!(handle.stats().queued_bytes > 30_000);
+        large.await.unwrap();
+        small.await.unwrap();
         most
     });
     assert!(most > 10_000 && most <= 20_000, "{most} bytes waited");
 }
+
+/// A purge of a leader, whose own log is behind the ring's.
+#[test]
+fn a_purge_does_not_wait_for_a_large_entry() {
+    let disk = FaultyDisk::new();
+    let (mut store, _) = open_with(&disk, threaded()).unwrap();
+    let entries = vec![
+        transaction(id(0), 10),
+        rotate(id(1)),
+        transaction(id(2), 10),
+    ];
+    block_on(async { begin(&mut store, entries).await?.await }).unwrap();
+    save_committed(&mut store, id(2)).unwrap();
+    disk.fail_call(disk.calls() + 3, CallFault::Slow(SLOW));
+    let large = block_on(begin(&mut store, vec![transaction(id(3), 2 << 20)])).unwrap();
+    let begun = Instant::now();
+    block_on(store.purge(LogId::from(id(1)))).unwrap();
+    assert!(begun.elapsed() < SLOW / 2, "{:?}", begun.elapsed());
+    block_on(large).unwrap();
+    // Behind everything that was asked for.
+    save_vote(&mut store, 1).unwrap();
+    assert_eq!(store.bounds().map(|(first, _)| first), Some(id(2)));
+}
+
+/// Far more than a busy machine takes for an append.
+const SLOW: Duration = Duration::from_millis(1_500);
 
 #[test]
 fn one_entry_larger_than_the_queue_is_taken() {

@@ -1,6 +1,7 @@
 //! What a member does with the calls of other members, after they were admitted. The transport's
 //! server calls this. The engine gives every answer but one: see [`Inbound::heartbeat`].
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use futures::future::{Either, ready, select};
@@ -13,12 +14,14 @@ use openraft::raft::{
 };
 use raft_types::{FileStart, FileStarts, LogId, MemberId, MemberRecord, OpId, TypeConfig, Vote};
 use thiserror::Error;
+use tokio::sync::oneshot;
 
 use crate::canvass;
 use crate::contradiction::refuse_contradiction;
 use crate::doubted_tail;
 use crate::engine;
 use crate::fault::Fault;
+use crate::intake;
 use crate::leadership::Term;
 use crate::questions::{Answer, CallError, MemberCalls, Question};
 use crate::rejoin;
@@ -61,16 +64,22 @@ impl Inbound {
                 let seat = seat.clone();
                 async move {
                     let agrees = refuse_contradiction(&seat, &request).await;
-                    agrees.ok().map(|()| request)
+                    agrees.ok()?;
+                    intake::wait_for_room(seat.rooms.own(), &request).await;
+                    Some(request)
                 }
             })
             .take_while(|request| ready(request.is_some()))
             .filter_map(ready);
+        // Who waits for room stops waiting when nobody waits for the answers any more.
+        let (listening, deaf) = oneshot::channel::<Infallible>();
+        let agreeing = agreeing.take_until(deaf);
         let heard = self.seat.heard.clone();
         self.seat
             .raft
             .stream_append(agreeing.boxed())
             .inspect_ok(move |answer| {
+                let _ = &listening;
                 if answer.is_ok() {
                     heard.now();
                 }
@@ -309,6 +318,10 @@ impl Inbound {
                 Some(state) => Ok(Answer::Database(state)),
                 None => Err(CallError("this member looks after no mysqld".to_owned())),
             },
+            Question::Room => {
+                let end = engine::progress(&self.seat.raft).last_log;
+                Ok(self.seat.rooms.answer(end))
+            }
             Question::Committed => {
                 let committed = self.seat.committed_now();
                 let reason = "this member does not serve as the leader".to_owned();

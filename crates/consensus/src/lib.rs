@@ -24,6 +24,7 @@ mod identity;
 mod impose;
 mod inbound;
 mod inquiry;
+mod intake;
 mod kept_place;
 mod last_heard;
 mod leadership;
@@ -45,6 +46,7 @@ mod reign;
 mod rejoin;
 mod repair;
 mod retired_numbers;
+mod rooms;
 mod roster;
 mod seat;
 mod standing;
@@ -85,6 +87,7 @@ pub use rejoin::{Agreement, Recollection, Rejoin, judge as judge_rejoin};
 pub use repair::{
     MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, accept as accept_repair, plan_repair,
 };
+pub use rooms::NoRoom;
 pub use roster::RosterError;
 pub use standing::{RingView, Standing};
 pub use status::MemberStatus;

@@ -8,11 +8,11 @@ use openraft::RaftNetworkFactory;
 use openraft::network::NetSnapshot;
 use openraft::storage::RaftLogStorage;
 use raft_types::{
-    AppEntry, CommittedLeaderId, FileStarts, MAX_TRANSACTION_BYTES, MemberId, MemberRecord,
-    OfferedStart, OpId, ProposalResponder, TypeConfig,
+    AppEntry, CommittedLeaderId, FileStarts, LogIntake, MAX_TRANSACTION_BYTES, MemberId,
+    MemberRecord, OfferedStart, OpId, ProposalResponder, TypeConfig,
 };
 use thiserror::Error;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -38,6 +38,7 @@ use crate::observer;
 use crate::proposal::{InFlight, ProposalTicket, ProposeError, Refusal};
 use crate::questions::MemberCalls;
 use crate::quorum::{QuorumHealth, region_quorums};
+use crate::rooms;
 use crate::seat::Seat;
 use crate::standing::RingView;
 use crate::status::MemberStatus;
@@ -56,11 +57,13 @@ struct Running {
     starts: Arc<dyn FileStarts>,
     purge_goal: PurgeGoal,
     proposals: Arc<Semaphore>,
+    /// Held by whoever proposes until the engine has it, so that nobody overtakes who waits for room.
+    turn: AsyncMutex<()>,
     leadership: watch::Receiver<Leadership>,
     primacy: watch::Receiver<Leadership>,
     steward: watch::Receiver<Option<StewardState>>,
     fault: watch::Receiver<Option<Fault>>,
-    tasks: [AbortHandle; 5],
+    tasks: [AbortHandle; 6],
 }
 
 /// Why a member could not be started.
@@ -125,6 +128,7 @@ impl Member {
         let (publish_fault, fault) = watch::channel(None);
         let observer = tokio::spawn(observer::observe(seat.clone(), published));
         let supervisor = tokio::spawn(supervision::supervise(seat.clone(), publish_fault));
+        let asking = tokio::spawn(rooms::ask_around(seat.clone(), calls.clone()));
         let stewarding = tokio::spawn(steward::run(
             seat.clone(),
             calls.clone(),
@@ -135,6 +139,7 @@ impl Member {
         let settling = tokio::spawn(settling);
         Ok(Self(Arc::new(Running {
             proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
+            turn: AsyncMutex::default(),
             config,
             seat,
             calls,
@@ -150,13 +155,15 @@ impl Member {
                 stewarding.abort_handle(),
                 waking.abort_handle(),
                 settling.abort_handle(),
+                asking.abort_handle(),
             ],
         })))
     }
 
     /// Proposes an entry in the leadership of `term`; it is refused, on the ticket, when that is over.
     /// Calls that follow each other put their entries into the log in that order; nothing waits for
-    /// the commit of the one before. Waits while the proposals under way are at their bound.
+    /// the commit of the one before. Waits while the proposals under way are at their bound, and while this member's own log
+    /// has so much to write that there is no room for more in memory.
     ///
     /// # Errors
     /// [`ProposeError`] when the entry was not proposed at all.
@@ -179,13 +186,23 @@ impl Member {
                 self.0.leadership.clone(),
             ));
         }
+        let bytes = bytes_of(&entry);
+        let rooms = &self.0.seat.rooms;
+        let _turn = self.0.turn.lock().await;
+        if matches!(entry, AppEntry::Transaction(_)) {
+            let sets = || self.0.seat.role().voter_sets().to_vec();
+            rooms.check(self.0.config.id, term, sets, bytes)?;
+        }
+        if let Some(log) = rooms.own() {
+            log.queue_room(bytes).await;
+        }
         let share = self.0.proposals.clone().acquire_many_owned(share).await;
         // Closed by `shutdown` only.
         let share = share.map_err(|_| Fault::Stopped)?;
         let (in_flight, ticket) = InFlight::new(
             term,
             self.0.seat.mark.clone(),
-            share,
+            (share, rooms.propose(bytes)),
             self.0.leadership.clone(),
         );
         self.raft()
@@ -199,13 +216,10 @@ impl Member {
 
     /// The part of the bound on proposals that an entry takes.
     fn share_of(&self, entry: &AppEntry) -> Result<u32, ProposeError> {
-        let bytes = match entry {
-            AppEntry::Transaction(payload) => payload.bytes().len(),
-            AppEntry::Rotate(rotate) => rotate.format_description.len(),
-        };
-        if bytes as u64 > MAX_TRANSACTION_BYTES {
+        let bytes = bytes_of(entry);
+        if bytes > MAX_TRANSACTION_BYTES {
             return Err(ProposeError::TooLarge {
-                bytes: bytes as u64,
+                bytes,
                 limit: MAX_TRANSACTION_BYTES,
             });
         }
@@ -305,6 +319,21 @@ impl Member {
             .map(|why| why.to_string())
     }
 
+    /// From now on nothing is proposed, and no leader's entries are taken, that this log has no room for: said once, right
+    /// behind the start, of the log that the member was started over.
+    pub fn take_in_by(&self, log: Arc<dyn LogIntake>) {
+        self.0.seat.rooms.ask(log);
+    }
+
+    /// Whether this member's log has no room for transactions, while a majority of each voter set is not known to lack it: then
+    /// another one should lead.
+    pub fn is_full_alone(&self) -> bool {
+        let seat = &self.0.seat;
+        let role = seat.role();
+        let term = seat.assess(&role).serving_term();
+        term.is_some_and(|term| seat.rooms.only_here(seat.id, term, role.voter_sets()))
+    }
+
     /// The receiving end, for the transport's server.
     pub fn inbound(&self) -> Inbound {
         Inbound::new(
@@ -360,6 +389,13 @@ impl Member {
 async fn wake(seat: Arc<Seat>) {
     let turn = first_turn(&seat.role(), seat.id, &seat.timers);
     seat.campaigning.wake(&seat.raft, turn).await;
+}
+
+fn bytes_of(entry: &AppEntry) -> u64 {
+    match entry {
+        AppEntry::Transaction(payload) => payload.bytes().len() as u64,
+        AppEntry::Rotate(rotate) => rotate.format_description.len() as u64,
+    }
 }
 
 /// What the smallest entry takes of the bound on proposals: it costs more memory than its bytes.

@@ -11,6 +11,7 @@ use openraft::raft::ClientWriteResult;
 
 use crate::fault::Fault;
 use crate::leadership::{Leadership, Term};
+use crate::rooms::{NoRoom, UnderWay};
 use crate::watermark::CommitMark;
 
 /// What became of a proposal.
@@ -79,6 +80,9 @@ pub enum ProposeError {
         /// The bound, [`raft_types::MAX_TRANSACTION_BYTES`].
         limit: u64,
     },
+    /// There is no room for it on the disks of the ring.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
     /// The engine has stopped.
     #[error(transparent)]
     Stopped(#[from] Fault),
@@ -148,7 +152,7 @@ const LEADERSHIP_LOST: Outcome = Outcome::Unknown(Unknown::LeadershipLost);
 pub(crate) struct InFlight {
     answer: Option<oneshot::Sender<Outcome>>,
     mark: CommitMark,
-    _share: OwnedSemaphorePermit,
+    _share: (OwnedSemaphorePermit, UnderWay),
 }
 
 impl InFlight {
@@ -156,7 +160,7 @@ impl InFlight {
     pub(crate) fn new(
         term: Term,
         mark: CommitMark,
-        share: OwnedSemaphorePermit,
+        share: (OwnedSemaphorePermit, UnderWay),
         leadership: watch::Receiver<Leadership>,
     ) -> (Self, ProposalTicket) {
         let (sender, answer) = oneshot::channel();

@@ -46,6 +46,8 @@ pub enum Question {
         /// The version of the mysqld beside the leader, which is the primary, if it has one.
         primary: Option<String>,
     },
+    /// From the leader to a voter: how many bytes of transactions fit on the disk of your log?
+    Room,
 }
 
 /// The answer to a [`Question`]; each has its own.
@@ -73,6 +75,13 @@ pub enum Answer {
     LogEnd(LogEnd),
     /// What a promotion would cost.
     Database(DatabaseState),
+    /// What fits on the disk of the log.
+    Room {
+        /// In bytes, without the reserve; none where the log cannot say.
+        transactions: Option<u64>,
+        /// The last entry of the log, durable or not.
+        end: Option<OpId>,
+    },
 }
 
 /// Asks other members. The transport implements it.

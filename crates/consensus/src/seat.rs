@@ -23,6 +23,7 @@ use crate::mover::{self, MembershipStep, MoveError};
 use crate::quorum::{RingRules, VoterSets, logged_rules};
 use crate::region_watermarks::{PurgeFloor, purge_floor};
 use crate::reign::Reign;
+use crate::rooms::Rooms;
 use crate::standing::RingView;
 use crate::watermark::CommitMark;
 
@@ -56,6 +57,7 @@ pub(crate) struct Seat {
     pub(crate) transfer_started: Notify,
     pub(crate) writer: WriterSlot,
     pub(crate) database: DatabaseSlot,
+    pub(crate) rooms: Rooms,
 }
 
 impl Seat {
@@ -84,6 +86,7 @@ impl Seat {
             transfer_started: Notify::new(),
             writer: WriterSlot::default(),
             database: DatabaseSlot::default(),
+            rooms: Rooms::default(),
         }
     }
 

@@ -7,6 +7,7 @@ mod entry;
 mod extras;
 mod file_start;
 mod ids;
+mod log_intake;
 mod log_report;
 mod member_record;
 mod op_id;
@@ -21,6 +22,7 @@ pub use entry::{AppEntry, PayloadAssembly, PayloadChecksumError, Rotate, Transac
 pub use extras::Extras;
 pub use file_start::{FileStart, FileStartAnswer, FileStarts, OfferedStart};
 pub use ids::{Incarnation, MemberId, Region, RingId};
+pub use log_intake::{LogIntake, LogRoom, WaitingForLog, stored_bytes};
 pub use log_report::{LogReport, OwnLog, REPORTED_RUNS, ReadingEntries, TermRun};
 pub use member_record::{MemberKind, MemberRecord};
 pub use op_id::OpId;

@@ -16,8 +16,8 @@ pub struct TransportConfig {
     pub keepalive: Duration,
     /// How long it may take to say so before the connection is given up.
     pub keepalive_deadline: Duration,
-    /// How long entries may be under way without anything moving. A member that writes a large
-    /// transaction to a slow disk is silent for that long; a dead one is found by the keepalive.
+    /// How long entries may be under way without anything moving, beside the time in which a slow disk (2 MiB a second)
+    /// writes them: a member that writes a large transaction is silent for that long. A dead one is found by the keepalive.
     pub stall_deadline: Duration,
 }
 

@@ -150,7 +150,7 @@ impl Process {
             writer: WriterMode::Stepped,
             cache_bytes: seat.log.cache_bytes,
             read_batch_bytes: seat.log.read_batch_bytes,
-            disk_reserve_bytes: 0,
+            disk_reserve_bytes: seat.log.disk_reserve_bytes,
             durability: match seat.mutation {
                 Some(Mutation::AcknowledgeBeforeTheDisk) => Durability::Os,
                 _ => Durability::Fsync,
@@ -210,6 +210,9 @@ impl Process {
             false => Member::start(config, watched, network, calls, floor, starts).await,
         };
         let member = member.map_err(|error| off_or(start_failure(&error)))?;
+        if seat.mutation != Some(Mutation::ProposeWithoutRoom) {
+            member.take_in_by(Arc::new(log.clone()));
+        }
         let inbound = member.inbound();
         let relaying = Relaying {
             own: seat.id,

@@ -35,4 +35,5 @@ pub(crate) struct Seat {
 pub(crate) struct LogOptions {
     pub(crate) cache_bytes: u64,
     pub(crate) read_batch_bytes: u64,
+    pub(crate) disk_reserve_bytes: u64,
 }

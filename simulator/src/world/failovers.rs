@@ -56,7 +56,7 @@ impl World {
         Some(session.proxy)
     }
 
-    fn kill(&mut self, member: MemberId) {
+    pub(super) fn kill(&mut self, member: MemberId) {
         self.play(Fault::Crash {
             member,
             crash: Crash::Kill,
@@ -66,7 +66,7 @@ impl World {
     }
 
     /// Who serves clients, and in which term.
-    fn serving(&self) -> Option<(MemberId, Term)> {
+    pub(super) fn serving(&self) -> Option<(MemberId, Term)> {
         let serving = self.slots.iter().filter_map(|(id, slot)| {
             let term = slot.process()?.outline().leadership.serving_term()?;
             Some((*id, term))
@@ -75,7 +75,7 @@ impl World {
     }
 
     /// Until a later term than this one is served.
-    fn wait_for_leader(&mut self, before: Option<Term>) {
+    pub(super) fn wait_for_leader(&mut self, before: Option<Term>) {
         let (start, allowed) = (self.now, time_to_commit(&self.shape.timers));
         while self.goes_on() && self.serving().map(|(_, term)| term) <= before {
             if self.now - start > allowed {

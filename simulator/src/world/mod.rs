@@ -6,6 +6,7 @@
 
 mod damage;
 mod failovers;
+mod full_disks;
 mod healing;
 mod operator;
 mod playing;
@@ -64,12 +65,13 @@ impl World {
         scenario: Option<Scenario>,
         trace: Trace,
     ) -> Self {
+        let scenario = scenario.or(mutation.and_then(Mutation::scenario));
         let mut dice = Rng::with_seed(seed);
-        let record = Record::new(trace, mutation.is_some());
+        let record = Record::new(trace, mutation.is_some_and(Mutation::breaks_a_property));
         let mut intensity = Intensity::choose(&mut dice);
         let needed = mutation.and_then(Mutation::stress);
         // Regions in which several members vote.
-        let needed = needed.or(scenario.map(|Scenario::Failovers| Stress::Moves));
+        let needed = needed.or(scenario.map(|_| Stress::Moves));
         if let Some(stress) = needed {
             intensity = Intensity::of(stress, &mut dice);
         }
@@ -80,10 +82,14 @@ impl World {
         if mutation.is_some_and(Mutation::concerns_proxies) {
             shape.proxy(&mut dice);
         }
-        if scenario == Some(Scenario::Failovers) {
-            failovers::with_proxies(&mut shape);
+        match scenario {
+            Some(Scenario::Failovers) => failovers::with_proxies(&mut shape),
+            Some(Scenario::FullDisks) | None => {}
         }
-        let workload = Workload::choose(&mut dice);
+        let mut workload = Workload::choose(&mut dice);
+        if scenario == Some(Scenario::FullDisks) {
+            full_disks::with_reserves(&mut shape, &mut workload);
+        }
         record.note(&format!("seed {seed}: {shape:?}"));
         record.note(&format!("{workload:?} {intensity:?}"));
         let regions = shape.members.iter();
@@ -137,6 +143,7 @@ impl World {
         self.found();
         match self.scenario {
             Some(Scenario::Failovers) => self.failovers(),
+            Some(Scenario::FullDisks) => self.full_disks(),
             None => {
                 let chaos = Duration::from_millis(self.dice.u64(4_000..14_000));
                 self.go_wrong(chaos);

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use raft_types::{DoubtedTail, OpId};
 
 use crate::disk_budget::DiskBudget;
+use crate::disk_space::DiskSpace;
 use crate::error::{OpenError, StoreError};
 use crate::file_handles::FileHandles;
 use crate::file_system::FileSystem;
@@ -298,19 +299,23 @@ fn start(
         .free_space(&dir)
         .map_err(OpenError::io("asking for the free space of the log's disk"))?;
 
+    let counters = Arc::new(Counters::default());
+    let budget = DiskBudget::new(
+        options.disk_limit_bytes,
+        options.disk_reserve_bytes,
+        options.disk_alarm_percent,
+        log.files.bytes(),
+        free,
+    );
+    let space = DiskSpace::new(fs.clone(), dir.clone(), budget, counters.clone());
+    let space = Arc::new(space);
     let state = WriterState {
         file,
         header: current.header.clone(),
         end: current.end,
         last: current.last_or_before(),
         gtids: log.gtids.clone(),
-        budget: DiskBudget::new(
-            options.disk_limit_bytes,
-            options.disk_reserve_bytes,
-            options.disk_alarm_percent,
-            log.files.bytes(),
-            free,
-        ),
+        space: space.clone(),
         saved_committed: saved.committed,
         saved_mark: saved.durable,
     };
@@ -340,7 +345,6 @@ fn start(
     let at_open = (view.committed, view.committed_membership());
 
     let view = Arc::new(SharedView::new(view));
-    let counters = Arc::new(Counters::default());
     let handles = Arc::new(FileHandles::new(fs.clone(), dir));
     let queue = Arc::new(CommandQueue::new(options.queue_bytes));
     let mut writer = LogWriter::new(
@@ -370,6 +374,7 @@ fn start(
         view,
         handles,
         counters,
+        space,
         queue,
         writer_mode: options.writer,
         durability: options.durability,

@@ -12,7 +12,7 @@ use binlog_format::gtid::GtidSet;
 use openraft::storage::IOFlushed;
 use raft_types::{OpId, TypeConfig, Vote};
 
-use crate::disk_budget::DiskBudget;
+use crate::disk_space::DiskSpace;
 use crate::error::StoreError;
 use crate::file_handles::FileHandles;
 use crate::file_system::{FileSystem, StorageFile};
@@ -34,7 +34,7 @@ pub(crate) struct WriterState {
     pub(crate) last: Option<OpId>,
     /// All GTIDs up to the last entry.
     pub(crate) gtids: GtidSet,
-    pub(crate) budget: DiskBudget,
+    pub(crate) space: Arc<DiskSpace>,
     /// What the hard state has.
     pub(crate) saved_committed: Option<OpId>,
     pub(crate) saved_mark: Option<DurableMark>,
@@ -84,7 +84,7 @@ impl LogWriter {
         options: &StoreOptions,
         state: WriterState,
     ) -> Self {
-        let writer = Self {
+        Self {
             fs,
             data_dir: options.data_dir.clone(),
             dir: options.log_dir(),
@@ -105,9 +105,7 @@ impl LogWriter {
             removals: Vec::new(),
             last_hints: Instant::now(),
             inline_hints: 0,
-        };
-        writer.publish_budget();
-        writer
+        }
     }
 
     /// Performs commands in order; entries next to one another become durable together.
@@ -220,7 +218,6 @@ impl LogWriter {
             sync,
         };
         self.staged.clear();
-        self.publish_budget();
         self.counters.flushed(&sample);
         if let Some(observer) = &self.observer {
             observer.flushed(&sample);
@@ -274,21 +271,5 @@ impl LogWriter {
         view = self.view.lock();
         view.doubt = None;
         Ok(true)
-    }
-
-    pub(super) fn look_at_disk(&mut self) {
-        match self.fs.free_space(&self.dir) {
-            Ok(free) => self.state.budget.looked(free),
-            Err(error) => tracing::warn!(%error, "the free space of the log's disk is not known"),
-        }
-        self.publish_budget();
-    }
-
-    pub(super) fn publish_budget(&self) {
-        use std::sync::atomic::Ordering::Relaxed;
-        let budget = &self.state.budget;
-        self.counters.log_bytes.store(budget.log_bytes(), Relaxed);
-        self.counters.free_bytes.store(budget.free_now(), Relaxed);
-        self.counters.disk_alarm.store(budget.alarm(), Relaxed);
     }
 }

@@ -84,11 +84,10 @@ impl LogWriter {
         written.map_err(|error| StoreError::io("writing the index", &error))?;
         for _ in &drop {
             if let Some(file) = self.view.lock().files.pop_oldest() {
-                self.state.budget.removed(file.end);
+                self.state.space.removed(file.end);
             }
         }
         self.removals.extend(drop);
-        self.publish_budget();
         Ok(())
     }
 

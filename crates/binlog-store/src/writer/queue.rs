@@ -1,5 +1,7 @@
-//! The queue in front of the writer's thread, bounded in bytes.
+//! The queue in front of the writer's thread. It takes whatever it is given, because who gives it is the engine's one loop;
+//! it is bounded in bytes by those who ask [`CommandQueue::wait_for_room`] before they hand entries to the engine.
 
+use std::pin::pin;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -81,13 +83,16 @@ impl CommandQueue {
     /// Waits until this many bytes fit; anything fits into an empty queue.
     pub(crate) async fn wait_for_room(&self, bytes: u64) {
         loop {
+            // Before the look, so that what is written right behind it is not missed.
+            let mut released = pin!(self.room.notified());
+            released.as_mut().enable();
             {
                 let state = self.lock();
                 if state.closed || state.bytes == 0 || state.bytes + bytes <= self.limit {
                     return;
                 }
             }
-            self.room.notified().await;
+            released.await;
         }
     }
 
@@ -120,7 +125,7 @@ impl CommandQueue {
         let mut state = self.lock();
         state.closed = true;
         self.wake_writer(state);
-        self.room.notify_one();
+        self.room.notify_waiters();
     }
 
     fn wake_writer(&self, state: MutexGuard<'_, QueueState>) {
@@ -181,7 +186,7 @@ impl CommandQueue {
         state.bytes -= bytes;
         state.busy = false;
         drop(state);
-        self.room.notify_one();
+        self.room.notify_waiters();
     }
 
     /// Whether everything that was ever pushed is done.

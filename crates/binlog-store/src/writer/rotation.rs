@@ -108,11 +108,10 @@ impl LogWriter {
         }
         view.files.push(LogFile::begin(new.header.clone()));
         drop(view);
-        self.state.budget.wrote(new.header.end);
+        self.state.space.wrote(new.header.end);
         self.state.end = new.header.end;
         self.state.file = new.file;
         self.state.header = new.header;
-        self.publish_budget();
         Ok(())
     }
 }

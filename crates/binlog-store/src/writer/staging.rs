@@ -21,7 +21,7 @@ const DIRECT_EVENT_BYTES: usize = 1 << 20;
 impl LogWriter {
     /// Puts an entry's bytes into the buffer.
     pub(super) fn stage(&mut self, entry: &PreparedEntry) -> Result<(), StoreError> {
-        self.admit(entry)?;
+        self.count(entry);
         let offset = self.state.end;
         let out = &mut self.buffer;
         let mut end = encode_marker(
@@ -135,21 +135,10 @@ impl LogWriter {
         })
     }
 
-    /// Refuses an entry that the disk budget has no room for.
-    fn admit(&mut self, entry: &PreparedEntry) -> Result<(), StoreError> {
+    /// Counts an entry against the disk budget. It is written whether there is room or not: see [`crate::disk_budget`].
+    fn count(&self, entry: &PreparedEntry) {
         // Marker and, where there is one, rotate event and next header are small; this is above them.
         let needed = entry.marker.stored_payload_len() + entry.in_marker.len() as u64 + 128;
-        if self.state.budget.wants_look(needed) {
-            self.look_at_disk();
-        }
-        let left_bytes = self.state.budget.left();
-        if needed > left_bytes {
-            return Err(StoreError::DiskBudget {
-                needed_bytes: needed,
-                left_bytes,
-            });
-        }
-        self.state.budget.wrote(needed);
-        Ok(())
+        self.state.space.wrote(needed);
     }
 }

@@ -135,8 +135,8 @@ impl LogWriter {
         self.removals.clear();
 
         let state = &mut self.state;
-        state.budget.removed(state.budget.log_bytes());
-        state.budget.wrote(new.header.end);
+        state.space.removed(state.space.log_bytes());
+        state.space.wrote(new.header.end);
         state.file = new.file;
         state.end = new.header.end;
         state.last = Some(start.before);
@@ -144,7 +144,6 @@ impl LogWriter {
         state.header = new.header;
         state.saved_committed = Some(start.before);
         state.saved_mark = None;
-        self.publish_budget();
         tracing::warn!(
             before = %start.before,
             file = %self.state.header.number,

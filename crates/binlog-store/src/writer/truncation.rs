@@ -165,14 +165,14 @@ impl LogWriter {
             self.fs.sync_dir(&self.dir).map_err(doing())?;
             self.handles.forget(*number);
             if let Some(removed) = self.view.lock().files.pop_current() {
-                self.state.budget.removed(removed.end);
+                self.state.space.removed(removed.end);
             }
         }
         if plan.cut {
             let doing = || doing(format!("cutting {}", plan.keep));
             file.truncate(part.end).map_err(doing())?;
             file.sync_data().map_err(doing())?;
-            self.state.budget.removed(kept.end.saturating_sub(part.end));
+            self.state.space.removed(kept.end.saturating_sub(part.end));
         }
 
         let mut view = self.view.lock();
@@ -191,7 +191,6 @@ impl LogWriter {
         self.state.last = part.last.or(kept.header.before);
         self.state.gtids = part.gtids;
         self.state.header = kept.header;
-        self.publish_budget();
         Ok(())
     }
 

@@ -26,5 +26,6 @@ mod search_across_a_distance;
 mod search_answers;
 mod silent_leader;
 mod slow_disks;
+mod slow_writer;
 mod split_votes;
 mod transfers;

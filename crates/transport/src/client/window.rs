@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use futures::task::AtomicWaker;
 use raft_types::REPLICATION_WINDOW_BYTES;
 
+/// Bytes a second that the disk of a member writes at least, of entries whose stream is not given up meanwhile.
+const SLOWEST_DISK: usize = 2 << 20;
+
 /// One append stream's window, shared by its two ends.
 #[derive(Debug)]
 pub(crate) struct Window {
@@ -91,10 +94,12 @@ impl Window {
         !self.lock().unanswered.is_empty()
     }
 
-    /// Whether requests are under way and nothing has moved for `deadline`.
+    /// Whether requests are under way and nothing has moved for `deadline`, and for as long as a slow disk needs on top to write
+    /// what is under way: it is answered when it is durable.
     pub(crate) fn is_stalled(&self, deadline: Duration) -> bool {
         let state = self.lock();
-        !state.unanswered.is_empty() && state.moved.elapsed() >= deadline
+        let written = Duration::from_secs((state.bytes / SLOWEST_DISK) as u64);
+        !state.unanswered.is_empty() && state.moved.elapsed() >= deadline + written
     }
 
     /// The sender gives up.
@@ -143,5 +148,15 @@ mod tests {
         window.sent(Some(0));
         assert!(window.is_stalled(Duration::ZERO));
         assert!(!window.is_stalled(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_large_entry_may_take_as_long_as_a_slow_disk_writes_it() {
+        let window = Window::new();
+        window.sent(Some(REPLICATION_WINDOW_BYTES));
+        assert!(!window.is_stalled(Duration::ZERO));
+        window.sent(Some(0));
+        assert!(window.answered());
+        assert!(window.is_stalled(Duration::ZERO));
     }
 }

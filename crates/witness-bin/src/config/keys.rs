@@ -97,7 +97,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"64MiB\""),
         "",
-        "Memory for entries that wait to be written; the sender waits beyond it.",
+        "Memory for entries that wait to be written; proposals and other members' entries wait in front of it. One larger transaction is taken when nothing else waits.",
     ),
     key(
         "log.verify_at_start",
@@ -114,7 +114,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("0"),
         "\"200GiB\"",
-        "Bytes that the log's files may take together before entries are refused. 0: no limit.",
+        "Bytes that the log's files may take together before transactions are refused. What is under way by then, and what the ring itself writes, may go beyond it by `log.disk_reserve_bytes`. 0: no limit.",
     ),
     key(
         "log.disk_reserve_bytes",
@@ -124,7 +124,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"256MiB\""),
         "",
-        "Bytes that stay free on the log's disk; entries are refused rather than taking them.",
+        "Bytes of the log's disk that transactions do not get: they are refused until there is room again. Elections, rotations and purges take them, so that a ring whose disks are full comes back by itself. At least `raft.proposals_bytes` is best.",
     ),
     key(
         "log.keep_for",

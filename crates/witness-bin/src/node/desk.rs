@@ -180,6 +180,7 @@ impl Desk {
             durability,
             log_bytes: stats.log_bytes,
             disk_free_bytes: stats.free_bytes,
+            disk_left_bytes: stats.left_bytes,
             disk_alarm: stats.disk_alarm,
         };
         let activity = ActivityView {

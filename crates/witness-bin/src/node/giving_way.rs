@@ -1,5 +1,5 @@
 //! A leader whose mysqld cannot be the primary gives the leadership to a database member whose mysqld can: when its process has
-//! ended, or it has made no progress for the operator's patience; on the way of a promotion, and not again for a while, so that
+//! ended, when the member's log alone has no room on its disk, or when it has made no progress for the operator's patience; on the way of a promotion, and not again for a while, so that
 //! two members whose mysqlds are broken do not hand it to and fro. Not while failover is paused. [`GivingWay`] decides, the task
 //! acts.
 
@@ -72,9 +72,10 @@ impl GivingWay {
                 let why = format!("mysqld lacks {behind} transactions of the ring's log");
                 (*behind, Some(why))
             }
-            PrimaryHealth::Stalled(why) | PrimaryHealth::Unable(why) | PrimaryHealth::Down(why) => {
-                (u64::MAX, Some(why.clone()))
-            }
+            PrimaryHealth::Stalled(why)
+            | PrimaryHealth::Unable(why)
+            | PrimaryHealth::Full(why)
+            | PrimaryHealth::Down(why) => (u64::MAX, Some(why.clone())),
         };
         self.sound = match (seen.leads, &seen.health, self.sound) {
             (Some(term), PrimaryHealth::Fit, Some((then, since))) if then == term => {
@@ -97,9 +98,10 @@ impl GivingWay {
             _ => (now, behind),
         };
         self.stuck = Some((term, since, least));
-        // What has ended has to recover first, which takes longer than a promotion.
-        let is_down = matches!(seen.health, PrimaryHealth::Down(_));
-        let due = if is_down {
+        // What has ended has to recover first, which takes longer than a promotion. And on a full disk commits go on into the
+        // reserve, but not for long.
+        let at_once = matches!(seen.health, PrimaryHealth::Down(_) | PrimaryHealth::Full(_));
+        let due = if at_once {
             since
         } else {
             since + self.patience
@@ -231,6 +233,16 @@ mod tests {
 
     fn unable() -> PrimaryHealth {
         PrimaryHealth::Unable("no".to_owned())
+    }
+
+    #[test]
+    fn a_leader_whose_log_alone_has_no_room_gives_way_at_once() {
+        let mut giving_way = GivingWay::new(PATIENCE);
+        let seconds = [
+            (0, seen(3, PrimaryHealth::Fit)),
+            (1, seen(3, PrimaryHealth::full())),
+        ];
+        assert_eq!(verdicts(&mut giving_way, Instant::now(), &seconds), ".!");
     }
 
     fn down() -> PrimaryHealth {

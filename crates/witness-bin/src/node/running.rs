@@ -26,7 +26,7 @@ use super::joining::{Joined, Joining, record_of};
 use super::leaving::{Heir, give_leadership_away};
 use super::log_opening::origin_gtids;
 use super::log_reading::ReadableLog;
-use super::mysql::{Child, Steering, connect_options, native_source, requirements};
+use super::mysql::{Child, PrimaryHealth, Steering, connect_options, native_source, requirements};
 use super::purging::{Retention, purge_as_configured};
 use super::returning::come_back;
 use super::ring_handle::RingHandle;
@@ -169,6 +169,7 @@ impl Node {
         let floor = applied_floor(&log);
         let starts = Arc::new(log.clone());
         let member = Member::start(config, store, sent, calls, floor, starts).await?;
+        member.take_in_by(Arc::new(log.clone()));
         self.spawn(returning.campaign_when_known(member.clone()));
         let others_of = member.clone();
         self.spawn(async move { factory.keep_connected(|| others_of.others()).await });
@@ -272,10 +273,14 @@ impl Node {
         ring.member.set_database(steering.clone());
         self.desk.has_steering(steering.clone());
         if let Some(patience) = settings.give_way_after {
+            let full = ring.member.clone();
             let watching = GivingWayTask {
                 member: ring.member.clone(),
                 patience,
-                health: Box::new(move || steering.health()),
+                health: Box::new(move || match full.is_full_alone() {
+                    true => Some(PrimaryHealth::full()),
+                    false => steering.health(),
+                }),
                 desk: self.desk.clone(),
             };
             self.spawn(watching.run());

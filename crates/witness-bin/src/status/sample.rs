@@ -133,6 +133,7 @@ pub(crate) fn witness_follower() -> MemberView {
             durability: "fsync".into(),
             log_bytes: 4096,
             disk_free_bytes: 1 << 30,
+            disk_left_bytes: 3 << 28,
             disk_alarm: false,
         },
         activity: ActivityView {

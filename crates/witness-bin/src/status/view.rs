@@ -159,6 +159,9 @@ pub struct LogView {
     pub log_bytes: u64,
     /// Free space of the log's disk when it was last asked.
     pub disk_free_bytes: u64,
+    /// Bytes that transactions may still take of the disk; none left: they are refused.
+    #[serde(default)]
+    pub disk_left_bytes: u64,
     /// Whether the disk budget is nearly used up.
     pub disk_alarm: bool,
 }

@@ -165,7 +165,13 @@ fn notes(member: &MemberReport) -> Vec<String> {
     if let Some(why) = &view.stays_out_of_elections {
         notes.push(format!("takes part in no election: {why}"));
     }
-    if view.log.disk_alarm {
+    if view.log.disk_alarm && view.log.disk_left_bytes < NO_ROOM {
+        notes.push(
+            "its disk budget is used up, so that transactions are refused or wait until there is room: purge old files \
+             of the log, raise log.disk_limit_bytes, or add space"
+                .to_owned(),
+        );
+    } else if view.log.disk_alarm {
         notes.push(format!(
             "its disk budget is nearly used up, {} bytes are free",
             view.log.disk_free_bytes
@@ -188,6 +194,9 @@ fn notes(member: &MemberReport) -> Vec<String> {
     }
     notes
 }
+
+/// With less than this left, hardly a transaction fits.
+const NO_ROOM: u64 = 64 << 10;
 
 #[cfg(test)]
 mod tests {

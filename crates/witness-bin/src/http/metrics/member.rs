@@ -126,6 +126,12 @@ fn log(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
         "Free space of the log's disk",
         log.disk_free_bytes as f64,
     )?;
+    sheet.gauge(
+        "disk_left",
+        bytes,
+        "What the log's disk budget leaves for transactions",
+        log.disk_left_bytes as f64,
+    )?;
     sheet.yes(
         "disk_alarm",
         "Whether the disk budget is nearly used up",

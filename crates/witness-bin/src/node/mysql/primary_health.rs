@@ -15,8 +15,17 @@ pub(crate) enum PrimaryHealth {
     Stalled(String),
     /// It cannot be the primary, in words.
     Unable(String),
+    /// It can, but what it commits has no room on this member's disk, in words. Another member has room.
+    Full(String),
     /// Its process has ended, in words. Another one's may be the primary long before it has recovered.
     Down(String),
+}
+
+impl PrimaryHealth {
+    /// What the member says whose log alone has no room.
+    pub(crate) fn full() -> Self {
+        Self::Full("this member's log has no room on its disk for more transactions".to_owned())
+    }
 }
 
 /// From what the supervisor, the watch and the role say.
@@ -57,7 +66,7 @@ mod tests {
         match health {
             PrimaryHealth::Fit => "fit".to_owned(),
             PrimaryHealth::Behind(behind) => format!("{behind} behind"),
-            PrimaryHealth::Unable(why) => why,
+            PrimaryHealth::Unable(why) | PrimaryHealth::Full(why) => why,
             PrimaryHealth::Stalled(why) => format!("stalled: {why}"),
             PrimaryHealth::Down(why) => format!("down: {why}"),
         }

@@ -1,0 +1,121 @@
+//! What stands between a leader's stream of entries and the engine: a request waits here until the log can take it, so that
+//! the engine, which cannot refuse and does not wait, is never given more than that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::raft::AppendEntriesRequest;
+use raft_types::{AppEntry, EntryPayload, LogIntake, TypeConfig, stored_bytes};
+
+/// Between two looks at a full disk.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Bytes of the transactions in a request. The ring's own entries never wait for room on the disk.
+fn transactions(request: &AppendEntriesRequest<TypeConfig>) -> impl Iterator<Item = u64> + use<'_> {
+    let entries = request.entries.iter();
+    entries.filter_map(|entry| match &entry.payload {
+        EntryPayload::Normal(AppEntry::Transaction(payload)) => Some(payload.bytes().len() as u64),
+        _ => None,
+    })
+}
+
+/// Waits until a log can take a request: its disk has room for the transactions in it, and what waits to be
+/// written leaves room for it in memory. A stream that waits is a member that falls behind, and goes on by itself.
+pub(crate) async fn wait_for_room(
+    log: Option<Arc<dyn LogIntake>>,
+    request: &AppendEntriesRequest<TypeConfig>,
+) {
+    let (Some(log), bytes @ 1..) = (log, transactions(request).sum::<u64>()) else {
+        return;
+    };
+    let stored: u64 = transactions(request).map(stored_bytes).sum();
+    let mut told = false;
+    while log.room(stored).in_all < stored {
+        if !told {
+            tracing::warn!(
+                bytes = stored,
+                "no room for a leader's entries on the log's disk; they wait until there is: purge old files of the \
+                 log, or add space"
+            );
+            told = true;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    if told {
+        tracing::info!("there is room on the log's disk again; the leader's entries are taken");
+    }
+    log.queue_room(bytes).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use bytes::Bytes;
+    use futures::FutureExt;
+    use raft_types::{
+        Entry, LogId, LogRoom, MemberId, OpId, TransactionPayload, Vote, WaitingForLog,
+    };
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Disk {
+        free: AtomicU64,
+    }
+
+    impl LogIntake for Disk {
+        fn room(&self, _: u64) -> LogRoom {
+            LogRoom {
+                transactions: 0,
+                in_all: self.free.load(Ordering::Relaxed),
+            }
+        }
+
+        fn queue_room(&self, _: u64) -> WaitingForLog<'_> {
+            Box::pin(std::future::ready(()))
+        }
+    }
+
+    fn request(payloads: Vec<EntryPayload>) -> AppendEntriesRequest<TypeConfig> {
+        let entries = (0..).zip(payloads).map(|(index, payload)| Entry {
+            log_id: LogId::from(OpId::new(1, index)),
+            payload,
+        });
+        AppendEntriesRequest {
+            vote: Vote::new_committed(1, MemberId(1)),
+            prev_log_id: None,
+            entries: entries.collect(),
+            leader_commit: None,
+        }
+    }
+
+    fn transaction(bytes: usize) -> EntryPayload {
+        let payload = TransactionPayload::seal(Bytes::from(vec![1; bytes]));
+        EntryPayload::Normal(AppEntry::Transaction(payload))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn transactions_wait_for_the_disk_and_the_rings_own_entries_do_not() {
+        let disk = Arc::new(Disk::default());
+        let log: Option<Arc<dyn LogIntake>> = Some(disk.clone());
+        let own = request(vec![EntryPayload::Blank]);
+        assert!(wait_for_room(log.clone(), &own).now_or_never().is_some());
+
+        let request = request(vec![
+            EntryPayload::Blank,
+            transaction(700),
+            transaction(300),
+        ]);
+        let needed = stored_bytes(700) + stored_bytes(300);
+        disk.free.store(needed - 1, Ordering::Relaxed);
+        let waited = tokio::time::timeout(
+            Duration::from_secs(60),
+            wait_for_room(log.clone(), &request),
+        );
+        assert!(waited.await.is_err());
+        disk.free.store(needed, Ordering::Relaxed);
+        wait_for_room(log, &request).await;
+        wait_for_room(None, &request).await;
+    }
+}

@@ -1,0 +1,192 @@
+//! A leader whose own disk is slow, with its real log: what waits for the disk waits in front of the engine, and not in its
+//! loop, where heartbeats would wait with it.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use binlog_store::{BinlogStore, FileSystem, StorageFile, StoreOptions};
+use consensus::matching::Matching;
+use consensus::{AppliedFloor, Bounds, Member, MemberConfig, Outcome};
+use raft_types::{AppEntry, LogId, MemberId, TransactionPayload};
+use testkit::disk::FaultyDisk;
+use testkit::log_entries::transaction_events;
+
+use crate::support::memory_log::MemoryDisk;
+use crate::support::ring::{Ring, TIMERS, within};
+
+const OWN: MemberId = MemberId(1);
+/// How long the disk takes to make something durable.
+const SLOW: Duration = Duration::from_secs(4);
+/// More than a busy machine keeps a leader from being heard, and far less than the disk takes.
+const SILENT: Duration = Duration::from_millis(2_000);
+
+/// Files of another file system whose syncs take a while.
+struct SlowFiles {
+    files: Arc<dyn FileSystem>,
+    millis: Arc<AtomicU64>,
+}
+
+struct SlowFile {
+    file: Arc<dyn StorageFile>,
+    millis: Arc<AtomicU64>,
+}
+
+impl SlowFiles {
+    fn slow(&self, file: io::Result<Arc<dyn StorageFile>>) -> io::Result<Arc<dyn StorageFile>> {
+        let millis = self.millis.clone();
+        Ok(Arc::new(SlowFile {
+            file: file?,
+            millis,
+        }))
+    }
+}
+
+impl FileSystem for SlowFiles {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.files.create_dir(dir)
+    }
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
+        self.slow(self.files.create(path))
+    }
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
+        self.slow(self.files.open(path))
+    }
+    fn open_read_only(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
+        self.files.open_read_only(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.files.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.files.remove(path)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.files.sync_dir(dir)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.files.list(dir)
+    }
+    fn free_space(&self, dir: &Path) -> io::Result<u64> {
+        self.files.free_space(dir)
+    }
+}
+
+impl StorageFile for SlowFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_at(bytes, offset)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        let millis = self.millis.load(Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(millis));
+        self.file.sync_data()
+    }
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.file.truncate(len)
+    }
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+}
+
+fn transaction(number: u64, bytes: usize) -> AppEntry {
+    AppEntry::Transaction(TransactionPayload::seal(transaction_events(number, bytes)))
+}
+
+/// Member 1 over a real log with a small queue; the others never campaign.
+async fn ring_with_a_real_log(millis: &Arc<AtomicU64>) -> Ring {
+    let policy = consensus::quorum::QuorumPolicy::Majority;
+    let mut ring = Ring::laid_out("home: 1d 2w 3w", policy);
+    for id in [MemberId(2), MemberId(3)] {
+        ring.start(id).await;
+        ring.member(id).set_campaigning(false);
+    }
+    let bounds = Bounds {
+        proposals_bytes: 1 << 20,
+        ..Bounds::default()
+    };
+    let config = MemberConfig {
+        timers: TIMERS,
+        bounds,
+        rules: ring.rules.clone(),
+        ..MemberConfig::new(ring.id, OWN, ring.records[&OWN].kind)
+    };
+    let disk = FaultyDisk::new();
+    let files = SlowFiles {
+        files: disk.file_system(),
+        millis: millis.clone(),
+    };
+    let options = StoreOptions {
+        queue_bytes: 1 << 20,
+        ..StoreOptions::new("/data", ring.id)
+    };
+    let (store, _) = BinlogStore::open(options, Arc::new(files), disk.meta()).unwrap();
+    let log = store.handle();
+    let port = ring.board.port(OWN);
+    let calls = Arc::new(port.clone());
+    let network = Matching::new(port, Arc::new(log.clone()), &TIMERS);
+    let (last_applied, membership) = log.applied_at_open();
+    let floor = AppliedFloor {
+        last_applied: last_applied.map(LogId::from),
+        membership,
+    };
+    let starts = Arc::new(log.clone());
+    let member = Member::start(config, store, network, calls, floor, starts).await;
+    let member = member.unwrap();
+    member.take_in_by(Arc::new(log));
+    // Nobody asks it for a report: it leads.
+    ring.board
+        .connect(OWN, member.inbound(), MemoryDisk::default());
+    ring.members.insert(OWN, member);
+    ring.bootstrap().await;
+    ring
+}
+
+/// A large transaction is committed by the others long before the leader's own disk has it, and the next one follows. While the
+/// engine waited for room in the queue of its disk, no heartbeat went out for as long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_is_heard_while_its_disk_writes_a_large_transaction() {
+    let millis = Arc::new(AtomicU64::new(0));
+    let ring = ring_with_a_real_log(&millis).await;
+    let (leader, term) = ring.serving().await;
+    assert_eq!(leader, OWN);
+    let member = ring.member(leader).clone();
+    let mut first = member.propose(transaction(1, 100), term).await.unwrap();
+    within("a commit", first.outcome()).await;
+
+    millis.store(SLOW.as_millis() as u64, Ordering::Relaxed);
+    let mut large = member.propose(transaction(2, 8 << 20), term).await.unwrap();
+    let outcome = within("a commit by the others", large.outcome()).await;
+    assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+
+    let begun = Instant::now();
+    let next = tokio::spawn({
+        let member = member.clone();
+        async move {
+            let mut next = member.propose(transaction(3, 100), term).await.unwrap();
+            next.outcome().await
+        }
+    });
+    let (mut silent_since, mut longest) = (None::<Instant>, Duration::ZERO);
+    while begun.elapsed() < SLOW {
+        if member.leadership_now().serving_term() == Some(term) {
+            silent_since = None;
+        } else {
+            let since = *silent_since.get_or_insert_with(Instant::now);
+            longest = longest.max(since.elapsed());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(
+        longest < SILENT,
+        "the leader was without a quorum for {longest:?} of the {SLOW:?} in which its disk wrote"
+    );
+    millis.store(0, Ordering::Relaxed);
+    let outcome = within("the next commit", next).await.unwrap();
+    assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+}

@@ -1,0 +1,32 @@
+//! The disks of all members fill together: nobody stops, a new leader can be elected, and commits go on once there is room.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::process::Command;
+
+fn run(seed: u64, more: &[&str]) -> serde_json::Value {
+    let mut simulator = Command::new(env!("CARGO_BIN_EXE_simulator"));
+    simulator.args(["--scenario", "full-disks", "--seed", &seed.to_string()]);
+    let output = simulator.args(more).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    serde_json::from_str(said.lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn a_ring_whose_disks_fill_together_elects_and_comes_back() {
+    for seed in 1..=5 {
+        let said = run(seed, &[]);
+        assert!(said["checker"].is_null(), "seed {seed}: {said}");
+        // A leader was killed, and nothing else went wrong.
+        assert_eq!(said["counts"]["faults"], 1, "seed {seed}: {said}");
+    }
+}
+
+#[test]
+fn whoever_proposes_without_asking_for_room_is_found() {
+    let found = (1..=2).filter(|seed| {
+        let said = run(*seed, &["--mutate", "propose-without-room"]);
+        !said["checker"].is_null()
+    });
+    assert_eq!(found.count(), 2);
+}
