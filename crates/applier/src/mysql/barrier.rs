@@ -1,6 +1,6 @@
 //! A barrier: everything that is not just rows, with the session of its events. One statement of the log at a time, since its
 //! outcome decides what follows. What is ours goes in one packet before it and one behind it: nothing else is applied while a
-//! barrier is, and on a busy machine each answer that is waited for may take as long as a commit.
+//! barrier is, and each answer that is waited for is a round trip.
 
 use std::borrow::Cow;
 
