@@ -31,6 +31,8 @@ const READY_LIMIT: Duration = Duration::from_secs(120);
 const WRITES_LIMIT: Duration = Duration::from_secs(60);
 /// Within which everybody has to have recovered.
 const SETTLE_LIMIT: Duration = Duration::from_secs(180);
+/// Within which an event that is to run each second runs at the primary.
+const EVENT_LIMIT: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(25);
 /// Faults between two checks of everything.
 const CYCLES_PER_AUDIT: usize = 10;
@@ -271,8 +273,8 @@ impl Campaign {
         }
     }
 
-    /// Waits until everybody has recovered.
-    fn settle(&mut self) -> Result<()> {
+    /// Waits until everybody has recovered; who is the primary then.
+    fn settle(&mut self) -> Result<usize> {
         let deadline = Instant::now() + SETTLE_LIMIT;
         loop {
             ensure_goes_on(&self.stop)?;
@@ -280,7 +282,10 @@ impl Campaign {
                 .look_after()
                 .with_context(|| self.stage.words())?;
             let why = match self.stage.standing() {
-                Ok(_) => break,
+                Ok(primary) => {
+                    self.calm = true;
+                    return Ok(primary);
+                }
                 Err(why) => why,
             };
             ensure!(
@@ -290,17 +295,21 @@ impl Campaign {
             );
             thread::sleep(LOOK * 8);
         }
-        self.calm = true;
-        Ok(())
     }
 
     /// Checks everything while the clients rest.
     fn audit(&mut self) -> Result<()> {
         self.log.show("everything is compared");
-        self.settle()?;
+        let primary = self.settle()?;
         self.clients.rest()?;
         let began = Instant::now();
+        self.stage
+            .event_runs(primary, EVENT_LIMIT)
+            .with_context(|| self.stage.words())?;
+        // It would go on writing.
+        self.stage.let_event_run(primary, false)?;
         audit(&mut self.stage, &self.ledger)?;
+        self.stage.let_event_run(primary, true)?;
         self.clients.go_on();
         self.objections()?;
         let count = self.ledger.count();

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -35,6 +36,7 @@ const WITH_A_DISK: [usize; 3] = [0, 4, 7];
 pub(crate) const DISK_BYTES: u64 = 4 << 30;
 /// The region whose mysqld applies by its own replica threads; the others' members apply row by row.
 const NATIVE: &str = "c";
+const EVENT_LOOK: Duration = Duration::from_millis(100);
 const VIEW_LIMIT: Duration = Duration::from_millis(1500);
 const COMMAND_LIMIT: Duration = Duration::from_secs(90);
 /// What a member across the longest distance may be behind under load.
@@ -121,6 +123,8 @@ impl Stage {
              CREATE TABLE children (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, parent BIGINT UNSIGNED NOT NULL, \
                 FOREIGN KEY (parent) REFERENCES parents (id) ON DELETE CASCADE); \
              CREATE TABLE xa_rows (id BIGINT UNSIGNED PRIMARY KEY); \
+             CREATE TABLE ticks (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, at TIMESTAMP(6) NOT NULL); \
+             CREATE EVENT tick ON SCHEDULE EVERY 1 SECOND DO INSERT INTO nemesis.ticks (at) VALUES (NOW(6)); \
              CREATE TABLE appended (id BIGINT UNSIGNED, client INT, note VARCHAR(64), KEY (id)); \
              CREATE TABLE increments (id BIGINT UNSIGNED PRIMARY KEY, counter INT); \
              CREATE TABLE counters (counter INT PRIMARY KEY, n BIGINT UNSIGNED); \
@@ -128,6 +132,33 @@ impl Stage {
              INSERT INTO counters VALUES {}; INSERT INTO pair VALUES (0, 0), (1, 0)",
             counters.join(", ")
         ))?;
+        Ok(())
+    }
+
+    /// Waits until the event has run at the primary.
+    pub(crate) fn event_runs(&self, primary: usize, limit: Duration) -> Result<()> {
+        let client = self.server(primary).client();
+        let ticks = || client.value("SELECT COUNT(*) FROM nemesis.ticks");
+        let (before, began) = (ticks()?, Instant::now());
+        while ticks()? == before {
+            ensure!(
+                began.elapsed() < limit,
+                "the event does not run at the primary for {limit:?}: {:?}",
+                client.sql("SELECT event_name, status, originator, @@event_scheduler FROM information_schema.events")
+            );
+            thread::sleep(EVENT_LOOK);
+        }
+        Ok(())
+    }
+
+    /// Lets the event run or not, through the primary.
+    pub(crate) fn let_event_run(&self, primary: usize, runs: bool) -> Result<()> {
+        let state = match runs {
+            true => "ENABLE",
+            false => "DISABLE",
+        };
+        let client = self.server(primary).client();
+        client.sql(&format!("ALTER EVENT nemesis.tick {state}"))?;
         Ok(())
     }
 
