@@ -217,6 +217,12 @@ impl Campaign {
             "{doing} {words}{met}{}",
             if calm { "" } else { " (unsettled)" }
         ))?;
+        // Before, its member or its mysqld may have been on the way to something else.
+        if let Some(member) = struck.cut_off.filter(|_| calm)
+            && let Some(place) = self.stage.databases().position(|index| index == member)
+        {
+            self.readers.cut_off(place);
+        }
         let mut recovery = None;
         if struck.quorum_stays {
             recovery = Some(
@@ -225,6 +231,7 @@ impl Campaign {
             );
         }
         last(began, fault, || ensure_goes_on(&self.stop))?;
+        self.readers.mended();
         cure(&mut self.stage, &struck).with_context(|| format!("{doing} {words}"))?;
         let cured = Instant::now();
         let after = self
@@ -333,6 +340,7 @@ impl Campaign {
             self.ledger.count(),
             self.readers.looks(),
             self.readers.fresh(),
+            self.readers.kept_off(),
         );
         if let Err(error) = &done {
             // Written down even when the log cannot be: the error is what counts.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// How long most faults stay.
 const SHORT: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(4));
-/// How long a file system takes nothing: long enough that somebody has to notice.
+/// How long a file system takes nothing, or a member reaches nobody: long enough that somebody has to notice.
 const STALL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(12));
 /// The least that is a long stop.
 const LONG: Duration = Duration::from_secs(10);
@@ -144,7 +144,7 @@ impl Iterator for Script {
         };
         let (least, most) = match kind {
             Kind::LongStop => (LONG.min(self.longest_stop), self.longest_stop),
-            Kind::FreezeDisk | Kind::FullMysqld => STALL,
+            Kind::FreezeDisk | Kind::FullMysqld | Kind::CutMember => STALL,
             _ => SHORT,
         };
         Some(Fault {
@@ -202,6 +202,7 @@ mod tests {
         };
         assert!(longest(&[Kind::StopMember, Kind::StopMysqld, Kind::CutRegion]) < SHORT.1);
         assert!(longest(&NEED_A_LOOP_DEVICE) < STALL.1);
+        assert!(longest(&[Kind::CutMember]) > SHORT.1);
         let stops = longest(&[Kind::LongStop]);
         assert!(stops > LONG && stops < LONGEST, "{stops:?}");
         let mut shortened = Script::new(1, vec![Kind::LongStop], Duration::from_secs(5));

@@ -1,8 +1,9 @@
 //! Readers of every server, followers and primary alike: each of their looks sees one state of the ring's log, and one at a
-//! server that was the primary all the while sees everything that was acknowledged before it began, or they say what they saw.
+//! server that was the primary all the while sees everything that was acknowledged before it began, or they say what they saw. A
+//! primary that was cut off answers none of them any more after a while.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -12,11 +13,13 @@ use mysql_link::{ConnectOptions, Connection, Endpoint};
 use crate::findings::Findings;
 use crate::guide::{Direction, Place, Yes};
 use crate::ledger::Ledger;
-use crate::stage::{CLIENT, CLIENT_PASSWORD};
+use crate::stage::{CLIENT, CLIENT_PASSWORD, FENCE_AFTER};
 
 const PACE: Duration = Duration::from_millis(40);
 const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
 const LIMIT: Duration = Duration::from_secs(5);
+/// From the cut of a primary to the end of its readers' sessions: one lease (0.75 s), `mysql.fence_after`, and what a busy machine takes.
+const KEPT_OFF_AFTER: Duration = Duration::from_secs(3).saturating_add(FENCE_AFTER);
 /// One statement, hence one state.
 const LOOK: &str = "SELECT (SELECT n FROM nemesis.pair WHERE half = 0), \
      (SELECT n FROM nemesis.pair WHERE half = 1), (SELECT SUM(n) FROM nemesis.counters)";
@@ -27,7 +30,23 @@ pub(crate) struct Readers {
     stop: Arc<AtomicBool>,
     looks: Arc<AtomicU64>,
     fresh: Arc<AtomicU64>,
+    kept_off: Arc<AtomicU64>,
+    cut: Arc<Mutex<Option<Cut>>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// A primary that reaches no other member, with its mysqld beside it: by its place, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cut {
+    place: usize,
+    since: Instant,
+}
+
+impl Cut {
+    /// Whether the readers of a place are kept off by `now`.
+    fn keeps_off(self, place: usize, now: Instant) -> bool {
+        self.place == place && now >= self.since + KEPT_OFF_AFTER
+    }
 }
 
 /// What one look saw: both halves of the pair, and the sum of the counters.
@@ -98,6 +117,16 @@ struct Shared {
     stop: Arc<AtomicBool>,
     looks: Arc<AtomicU64>,
     fresh: Arc<AtomicU64>,
+    kept_off: Arc<AtomicU64>,
+    cut: Arc<Mutex<Option<Cut>>>,
+}
+
+impl Shared {
+    /// The cut that keeps off the readers of a place at this moment, if one does.
+    fn kept_off(&self, place: usize) -> Option<Cut> {
+        let cut = *self.cut.lock().unwrap_or_else(PoisonError::into_inner);
+        cut.filter(|cut| cut.keeps_off(place, Instant::now()))
+    }
 }
 
 impl Readers {
@@ -114,6 +143,8 @@ impl Readers {
             stop: Arc::new(AtomicBool::new(false)),
             looks: Arc::new(AtomicU64::new(0)),
             fresh: Arc::new(AtomicU64::new(0)),
+            kept_off: Arc::new(AtomicU64::new(0)),
+            cut: Arc::default(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -136,6 +167,8 @@ impl Readers {
             stop: shared.stop,
             looks: shared.looks,
             fresh: shared.fresh,
+            kept_off: shared.kept_off,
+            cut: shared.cut,
             thread: Some(thread),
         })
     }
@@ -148,6 +181,26 @@ impl Readers {
     /// How many of them were at a server that was the primary all the while.
     pub(crate) fn fresh(&self) -> u64 {
         self.fresh.load(Ordering::Relaxed)
+    }
+
+    /// How often they were kept off a primary that was cut off, when they had to be.
+    pub(crate) fn kept_off(&self) -> u64 {
+        self.kept_off.load(Ordering::Relaxed)
+    }
+
+    /// The primary at a place is cut off from now on.
+    pub(crate) fn cut_off(&self, place: usize) {
+        let since = Instant::now();
+        self.note(Some(Cut { place, since }));
+    }
+
+    /// Nobody is cut off from now on, or will be in a moment.
+    pub(crate) fn mended(&self) {
+        self.note(None);
+    }
+
+    fn note(&self, cut: Option<Cut>) {
+        *self.cut.lock().unwrap_or_else(PoisonError::into_inner) = cut;
     }
 }
 
@@ -180,9 +233,13 @@ async fn read(index: usize, place: Place, shared: Shared) {
                 }
             }
         }
+        let kept_off = shared.kept_off(index);
         let Some(connected) = &mut connection else {
             connection = Connection::open(&options).await.ok();
             if connection.is_none() {
+                if kept_off.is_some() {
+                    shared.kept_off.fetch_add(1, Ordering::Relaxed);
+                }
                 tokio::time::sleep(RECONNECT_PAUSE).await;
             }
             continue;
@@ -191,6 +248,14 @@ async fn read(index: usize, place: Place, shared: Shared) {
         match look(connected).await {
             Some(seen) => {
                 shared.looks.fetch_add(1, Ordering::Relaxed);
+                // The same one is in force behind the look: nothing was mended in between.
+                if let Some(cut) = kept_off.filter(|_| kept_off == shared.kept_off(index)) {
+                    shared.findings.add(format!(
+                        "{} answers readers {:?} after it was the primary and was cut off",
+                        place.name,
+                        cut.since.elapsed()
+                    ));
+                }
                 if let Some(objection) = seen.objection(before) {
                     shared.findings.add(format!("{} {objection}", place.name));
                 }
@@ -247,6 +312,15 @@ mod tests {
         assert_eq!(look(9).judge(yes(3, 19)), Verdict::Open, "asked before");
         assert_eq!(look(9).judge(yes(4, 21)), Verdict::Unjudged);
         assert_eq!(look(9).judge(None), Verdict::Unjudged);
+    }
+
+    #[test]
+    fn readers_of_the_place_that_was_cut_off_are_kept_off_after_a_while() {
+        let since = Instant::now();
+        let cut = Cut { place: 1, since };
+        assert!(!cut.keeps_off(1, since + KEPT_OFF_AFTER / 2));
+        assert!(cut.keeps_off(1, since + KEPT_OFF_AFTER));
+        assert!(!cut.keeps_off(0, since + KEPT_OFF_AFTER));
     }
 
     #[test]

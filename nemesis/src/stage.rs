@@ -36,6 +36,8 @@ const WITH_A_DISK: [usize; 3] = [0, 4, 7];
 pub(crate) const DISK_BYTES: u64 = 4 << 30;
 /// The region whose mysqld applies by its own replica threads; the others' members apply row by row.
 const NATIVE: &str = "c";
+/// How long clients may go on at a primary whose member does not serve. Shorter than the default, so that cuts outlast it.
+pub(crate) const FENCE_AFTER: Duration = Duration::from_secs(3);
 const EVENT_LOOK: Duration = Duration::from_millis(100);
 const VIEW_LIMIT: Duration = Duration::from_millis(1500);
 const COMMAND_LIMIT: Duration = Duration::from_secs(90);
@@ -81,6 +83,7 @@ impl Stage {
             inside,
             across,
             toml: "[log]\ndisk_reserve_bytes = 0\n".to_owned(),
+            mysql: vec![format!("fence_after = \"{}s\"", FENCE_AFTER.as_secs())],
             folder: Some(folder.to_owned()),
         })?;
         let mut disks = Vec::new();

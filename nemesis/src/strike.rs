@@ -26,6 +26,8 @@ pub(crate) struct Struck {
     pub(crate) primary: bool,
     /// Whether commits have to go on while it lasts.
     pub(crate) quorum_stays: bool,
+    /// The primary, if it and its mysqld reach nobody any more.
+    pub(crate) cut_off: Option<usize>,
     cure: Cure,
 }
 
@@ -56,6 +58,7 @@ pub(crate) fn strike(
         words: name.clone(),
         primary: Some(victim) == primary,
         quorum_stays: calm,
+        cut_off: None,
         cure: Cure::Nothing,
     };
     match fault.kind {
@@ -117,6 +120,7 @@ pub(crate) fn strike(
         Kind::CutMember => {
             let others: Vec<usize> = all_but(stage, victim..victim + 1);
             cut(stage, &[victim], &others, true, true);
+            struck.cut_off = primary.filter(|primary| *primary == victim);
             struck.cure = Cure::Mend;
         }
         Kind::CutRegion => {

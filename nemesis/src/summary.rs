@@ -49,11 +49,19 @@ pub(crate) struct Summary {
     count: Count,
     looks: u64,
     fresh: u64,
+    kept_off: u64,
 }
 
 impl Summary {
-    /// `looks`: how many looks readers had; `fresh`: of how many it is known that they had to be up to date, and were.
-    pub(crate) fn of(cycles: &[Cycle], count: Count, looks: u64, fresh: u64) -> Self {
+    /// `looks`: how many looks readers had; `fresh`: of how many it is known that they had to be up to date, and were; `kept_off`:
+    /// how often readers were turned away by a primary that was cut off.
+    pub(crate) fn of(
+        cycles: &[Cycle],
+        count: Count,
+        looks: u64,
+        fresh: u64,
+        kept_off: u64,
+    ) -> Self {
         let mut groups: BTreeMap<(bool, Kind), Vec<Cycle>> = BTreeMap::new();
         for cycle in cycles {
             let group = groups.entry((!cycle.primary, cycle.kind)).or_default();
@@ -74,6 +82,7 @@ impl Summary {
             count,
             looks,
             fresh,
+            kept_off,
         }
     }
 
@@ -117,8 +126,14 @@ impl Summary {
         let count = self.count;
         let _ = write!(
             text,
-            "{} cycles; {} transactions acknowledged, {} refused, {} without an answer; {} looks of readers, {} of them at a primary and up to date",
-            self.total, count.acknowledged, count.failed, count.unknown, self.looks, self.fresh
+            "{} cycles; {} transactions acknowledged, {} refused, {} without an answer; {} looks of readers, {} of them at a primary and up to date; {} times they were kept off a primary that was cut off",
+            self.total,
+            count.acknowledged,
+            count.failed,
+            count.unknown,
+            self.looks,
+            self.fresh,
+            self.kept_off
         );
         text
     }
@@ -130,6 +145,7 @@ impl Summary {
         figures.set("unknown", self.count.unknown)?;
         figures.set("looks_of_readers", self.looks)?;
         figures.set("looks_at_a_primary", self.fresh)?;
+        figures.set("readers_kept_off", self.kept_off)?;
         figures.set("by_fault", &self.lines)
     }
 }
@@ -172,7 +188,7 @@ mod tests {
             recovery: Duration::from_millis(7),
             pause: Duration::from_millis(9),
         };
-        let summary = Summary::of(&[cycle(false), cycle(true)], Count::default(), 3, 2);
+        let summary = Summary::of(&[cycle(false), cycle(true)], Count::default(), 3, 2, 1);
         let table = summary.table();
         let lines: Vec<&str> = table.lines().collect();
         assert!(lines[2].starts_with("kill-host        primary"), "{table}");

@@ -43,6 +43,7 @@ impl Regions {
             inside: Duration::from_micros(100),
             across: Duration::from_millis(20),
             toml: String::new(),
+            mysql: Vec::new(),
             folder: None,
         })
         .unwrap();

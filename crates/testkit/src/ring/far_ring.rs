@@ -51,6 +51,8 @@ pub struct FarRingOptions {
     pub across: Duration,
     /// Further TOML of every member's file, whole sections.
     pub toml: String,
+    /// Further lines of the section `[mysql]`, of those who have one.
+    pub mysql: Vec<String>,
     /// Where the members' folders go and stay; `None`: a temporary folder.
     pub folder: Option<PathBuf>,
 }
@@ -160,6 +162,7 @@ impl FarRing {
         let member = &self.options.members[own];
         if let Some(beside) = &member.beside {
             let mut lines = beside.toml_lines();
+            lines.extend(self.options.mysql.iter().cloned());
             if member.native {
                 lines.push("apply = \"native\"".to_owned());
             }

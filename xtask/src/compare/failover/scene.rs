@@ -62,6 +62,7 @@ impl Scene {
                 "[raft]\nheartbeat = \"{heartbeat_ms}ms\"\n\n[log]\ndisk_reserve_bytes = 0\n\n{}",
                 databases.toml()
             ),
+            mysql: Vec::new(),
             folder: None,
         })?;
         let members = (0..ring.size()).filter(|index| ring.member(*index).database);
