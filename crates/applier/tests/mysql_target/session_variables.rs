@@ -58,3 +58,18 @@ async fn sessions_of_every_kind_are_followed_in_every_order() -> Result<()> {
     }
     pair.compare(&["d"]).await
 }
+
+/// What the source takes only without `innodb_strict_mode`: the variable is in no event.
+#[tokio::test]
+async fn a_table_that_was_made_without_strict_mode_is_followed() -> Result<()> {
+    let mut pair = Pair::new().await?;
+    pair.write(
+        "CREATE DATABASE d; SET innodb_strict_mode = OFF; \
+         CREATE TABLE d.t (id INT PRIMARY KEY, a VARCHAR(9)) ROW_FORMAT = COMPRESSED KEY_BLOCK_SIZE = 99; \
+         INSERT INTO d.t VALUES (1, 'a'); ALTER TABLE d.t ADD COLUMN b INT, KEY_BLOCK_SIZE = 98; INSERT INTO d.t VALUES (2, 'b', 2)",
+    )?;
+    if let Err(stop) = pair.follow(Way::Batches(4)).await? {
+        anyhow::bail!("{}: {}", stop.gtid, stop.error);
+    }
+    pair.compare(&["d"]).await
+}
