@@ -105,6 +105,100 @@ fn a_promotion_moves_the_primary_with_clients_connected() {
 }
 
 #[test]
+fn a_long_statement_holds_a_switchover_up_for_the_operators_limit_alone() {
+    const LIMIT: Duration = Duration::from_secs(6);
+    let set = Replicaset::launch_with(2, |options| {
+        let limit = format!("kill_statements_after = \"{}s\"", LIMIT.as_secs());
+        options.with("mysql", limit)
+    })
+    .unwrap();
+    let primary = set.primary(SOON).unwrap();
+    let other = 3 - primary;
+    let client = set.client(primary);
+    let rows: Vec<String> = (1..=60).map(|id| format!("({id}, 0)")).collect();
+    client
+        .sql(&format!(
+            "CREATE TABLE acked.long_one (id INT PRIMARY KEY, n INT); INSERT INTO acked.long_one VALUES {}; \
+             CREATE TABLE acked.locked LIKE acked.long_one",
+            rows.join(", ")
+        ))
+        .unwrap();
+    set.follows(other, SOON).unwrap();
+    // A second a row; a transaction that has locked a table; a reader, which holds nothing up.
+    let update = "BEGIN; UPDATE acked.long_one SET n = 1 WHERE id = 1; UPDATE acked.long_one SET n = 2 + 0 * SLEEP(1)";
+    let pending = [
+        update,
+        "LOCK TABLES acked.locked WRITE; SELECT SLEEP(90)",
+        "SELECT SLEEP(90)",
+    ]
+    .map(|statements| client.start_sql(statements).unwrap());
+    let asleep =
+        "SELECT COUNT(*) FROM performance_schema.threads WHERE processlist_state = 'User sleep'";
+    let deadline = Instant::now() + SOON;
+    while client.value(asleep).unwrap() != "3" {
+        assert!(Instant::now() < deadline, "they do not run");
+    }
+    std::thread::sleep(Duration::from_millis(1200));
+    let clients = ClientWriters::start(&set, 2, 1000);
+    clients.wait_for_more(10, SOON).unwrap();
+
+    let config = set.ring.config(1).display().to_string();
+    let name = if other == 0 { "db-1" } else { "db-2" };
+    let arguments = ["promote", name, "--yes", "--config", &config];
+    let mut acknowledged = Vec::new();
+    let (began, switchover, told) = std::thread::scope(|scope| {
+        let switchover = scope.spawn(|| {
+            let deadline = Instant::now() + SOON;
+            loop {
+                let began = Instant::now();
+                let done = set.ring.cli(&arguments).unwrap();
+                let told = String::from_utf8_lossy(&done.stderr).into_owned();
+                // On a busy machine it is refused for a moment: the target has not answered just now.
+                let for_good = told.contains("statement") || Instant::now() > deadline;
+                if done.status.success() || for_good {
+                    return (began, done, told);
+                }
+            }
+        });
+        while !switchover.is_finished() {
+            acknowledged.push((Instant::now(), clients.acknowledged()));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        switchover.join().unwrap()
+    });
+    let took = began.elapsed();
+    assert!(
+        switchover.status.success(),
+        "after {took:?}: {told}\n{}",
+        set.words()
+    );
+    let first_half = began..began + LIMIT / 2;
+    let mut first_half = acknowledged
+        .iter()
+        .filter(|(at, _)| first_half.contains(at));
+    let (_, before) = first_half.next().unwrap();
+    let during = first_half.next_back().unwrap().1 - before;
+    assert_eq!(set.primary(SOON).unwrap(), other);
+    println!("{took:?}; {during} commits in the first half of the limit");
+    assert!(took > LIMIT, "they were not waited for: {took:?}");
+    assert!(took < LIMIT * 3, "{took:?}");
+    assert!(during > 0, "writes did not go on meanwhile");
+    let [update, locker, reader] = pending;
+    for killed in [update, locker] {
+        let lost = killed.finish(SOON).unwrap_err().to_string();
+        assert!(lost.contains("2013") || lost.contains("1317"), "{lost}");
+    }
+    drop(reader);
+    clients.wait_for_more(20, SOON).unwrap();
+    let written = clients.finish().unwrap();
+    nothing_is_lost(&set, &written);
+    let changed = set
+        .client(other)
+        .value("SELECT COUNT(*) FROM acked.long_one WHERE n > 0");
+    assert_eq!(changed.unwrap(), "0", "the transaction was rolled back");
+}
+
+#[test]
 fn the_host_of_the_primary_dies_and_comes_back_by_itself() {
     let mut set = Replicaset::launch(2).unwrap();
     let mut written = WrittenRows::default();

@@ -13,6 +13,7 @@ pub mod fence;
 pub mod gate;
 pub mod ingest;
 mod leading;
+mod long_statements;
 pub mod provision;
 mod read_only;
 mod replication_source;

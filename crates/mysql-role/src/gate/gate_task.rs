@@ -18,6 +18,7 @@ use crate::gate::decision::{
 };
 use crate::ingest::IngestStatus;
 use crate::leading::{LeadingMemory, leadership_changes};
+use crate::long_statements;
 use crate::read_only;
 use crate::ring::{LeaderTerm, Ring};
 use crate::role::Readiness;
@@ -33,6 +34,9 @@ pub struct GateOptions {
     pub patience: Duration,
     /// How long closing may wait behind running statements. Whole seconds; new writes wait meanwhile.
     pub lock_wait: Duration,
+    /// How long statements may hold up the closing for a planned switchover before their sessions are killed; `None`: such a
+    /// switchover does not take place.
+    pub statement_patience: Option<Duration>,
     /// From a failure to the next attempt.
     pub retry: Duration,
     /// Who knows whether the primary is to run events; `None` leaves its scheduler as it is.
@@ -53,10 +57,16 @@ impl GateOptions {
             connect,
             patience: Duration::from_secs(10),
             lock_wait: Duration::from_secs(1),
+            statement_patience: None,
             retry: Duration::from_secs(3),
             events: None,
             protection_start: None,
         }
+    }
+
+    /// How long a planned switchover waits at most for statements with such a patience.
+    pub fn longest_wait_for_statements(patience: Option<Duration>) -> Duration {
+        patience.map_or(Duration::ZERO, long_statements::longest)
     }
 }
 
@@ -272,7 +282,17 @@ impl<R: Ring> Gate<R> {
     async fn close(&mut self, reason: CloseReason) {
         self.enabling.abort_all();
         let before = self.view().map(|view| view.read_only);
-        match read_only::close(&self.options.connect, self.options.lock_wait).await {
+        let (connect, lock_wait) = (&self.options.connect, self.options.lock_wait);
+        let closed = match reason {
+            CloseReason::HandingOver => {
+                let patience = self.options.statement_patience;
+                let wanted =
+                    || *self.handing_over.borrow() && self.ring.primary_elsewhere().is_none();
+                long_statements::close(connect, lock_wait, patience, wanted).await
+            }
+            _ => read_only::close(connect, lock_wait).await,
+        };
+        match closed {
             Ok(()) => {
                 info!(%reason, "the primary is closed for writes");
                 self.memory.closed_by_us = true;

@@ -504,6 +504,13 @@ pub const KEYS: &[Key] = &[
         "How long clients may go on at a primary whose member does not serve as the leader, counted from the end of its lease. Then it is closed for writes, and, where another member's mysqld could be the primary, for reads as well: `offline_mode` closes the sessions of ordinary accounts and refuses new ones until it is the primary or a replica again. Commits wait from the first moment, whatever this says. An election and a restart of the member should fit into it.",
     ),
     key(
+        "mysql.kill_statements_after",
+        Kind::Duration { min: 0, max: DAY },
+        Value("\"10s\""),
+        "",
+        "How long a planned switchover (`witness promote`, a member that is stopped, a primary that gives way) waits for statements that write and for `LOCK TABLES` at the primary. Then the sessions that hold it up are killed, and their transactions are rolled back; what is committing is not. Other clients go on until then. A rollback may take ten seconds more, or the primary stays where it is. `0s`: nothing is killed, and a primary at which such a statement runs for more than a second stays where it is.",
+    ),
+    key(
         "binlog_server.listen",
         Kind::HostPort,
         Value("\"\""),

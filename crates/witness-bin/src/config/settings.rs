@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use consensus::quorum::{QuorumPolicy, RingRules};
 use mysql_role::events::EventsWanted;
+use mysql_role::gate::GateOptions;
 use raft_types::{MemberId, MemberKind, Region};
 use uuid::Uuid;
 
@@ -198,6 +199,15 @@ pub struct MysqlSettings {
     pub give_way_after: Option<Duration>,
     /// How long clients may go on at a primary whose member does not serve.
     pub fence_after: Duration,
+    /// How long statements may hold a planned switchover up before their sessions are killed; `None`: none is.
+    pub kill_statements_after: Option<Duration>,
+}
+
+impl MysqlSettings {
+    /// How long a planned switchover waits at most for what runs at the primary.
+    pub fn longest_wait_for_statements(&self) -> Duration {
+        GateOptions::longest_wait_for_statements(self.kill_statements_after)
+    }
 }
 
 /// Who starts and stops mysqld.
@@ -401,6 +411,9 @@ fn mysql(values: &Values) -> Option<MysqlSettings> {
             .duration("mysql.give_way_after")
             .map(|patience| Some(patience).filter(|patience| !patience.is_zero()))?,
         fence_after: values.duration("mysql.fence_after")?,
+        kill_statements_after: values
+            .duration("mysql.kill_statements_after")
+            .map(|patience| Some(patience).filter(|patience| !patience.is_zero()))?,
         native: text("mysql.apply")? == "native",
         events: match text("mysql.event_scheduler")?.as_str() {
             "on" => EventsWanted::Yes,

@@ -22,13 +22,21 @@ pub(super) enum Heir {
     NowOrNever,
 }
 
-/// Gives the leadership away, if this member leads and somebody can take it.
-pub(super) async fn give_leadership_away(member: &Member, lease: Duration, heir: Heir) {
+/// Gives the leadership away, if this member leads and somebody can take it. An attempt waits for `statements` more where they
+/// run at the primary.
+pub(super) async fn give_leadership_away(
+    member: &Member,
+    lease: Duration,
+    statements: Duration,
+    heir: Heir,
+) {
     let patience = lease * PATIENCE_LEASES;
     let until = Instant::now() + patience;
     let mut waits = false;
     while member.leadership_now().serving_term().is_some() {
-        let error = match tokio::time::timeout(patience, member.give_leadership_away()).await {
+        let error = match tokio::time::timeout(patience + statements, member.give_leadership_away())
+            .await
+        {
             Ok(Ok(promoted)) => {
                 tracing::info!(leader = %promoted.leader, "gave the leadership away");
                 return;

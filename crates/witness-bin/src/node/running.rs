@@ -2,6 +2,7 @@
 //! comes to its ring, works, and stops in good order.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use binlog_store::{LogHandle, StoreError};
 use consensus::matching::Matching;
@@ -326,7 +327,10 @@ impl Node {
     async fn hand_over(&self, heir: Heir) {
         let member = self.lock_ring().as_ref().map(|ring| ring.member.clone());
         if let Some(member) = member {
-            give_leadership_away(&member, self.timers.lease, heir).await;
+            let mysql = self.config.mysql.as_ref();
+            let statements =
+                mysql.map_or(Duration::ZERO, |mysql| mysql.longest_wait_for_statements());
+            give_leadership_away(&member, self.timers.lease, statements, heir).await;
         }
     }
 

@@ -3,7 +3,7 @@
 //! reached, or that is not set up as it must be, is a state that is shown, and no end of the member.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use binlog_format::gtid::GtidSet;
 use consensus::DatabaseState;
@@ -48,6 +48,8 @@ pub(crate) struct Beside {
     /// Said to the gate; nobody else says more where nothing is applied.
     _readiness: watch::Sender<Readiness>,
     handing_over: Arc<watch::Sender<bool>>,
+    /// How long a planned switchover waits at most for long statements.
+    statements: Duration,
     connect: ConnectOptions,
     candidacy: Arc<Candidacy>,
     /// Asks now and then what a promotion would cost.
@@ -170,6 +172,7 @@ impl Beside {
             ring.clone(),
             GateOptions {
                 patience: settings.fence_after,
+                statement_patience: settings.kill_statements_after,
                 events,
                 protection_start,
                 ..GateOptions::new(connect.clone())
@@ -278,6 +281,7 @@ impl Beside {
             provisioner,
             _readiness: readiness,
             handing_over: Arc::new(handing_over),
+            statements: settings.longest_wait_for_statements(),
             connect: account,
             costing: Running::start(|stop| {
                 let candidacy = Arc::clone(&candidacy);
@@ -333,6 +337,7 @@ impl Beside {
         Arc::new(PrimaryWriter {
             handing_over: Arc::clone(&self.handing_over),
             gate: self.parts.gate.clone(),
+            statements: self.statements,
             reports: self.parts.reports.clone(),
             supervisor: self
                 .supervisor

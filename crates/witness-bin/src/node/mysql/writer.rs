@@ -11,7 +11,7 @@ use mysql_role::supervisor::{SupervisorHandle, SupervisorState};
 use mysql_role::watch::WatchReport;
 use tokio::sync::watch;
 
-/// How long the gate may take. Closing waits behind statements that run for a second at most, and is tried once.
+/// How long the gate may take, beside what it waits for long statements. The closing itself waits for a second at most.
 const LIMIT: Duration = Duration::from_secs(4);
 /// A server that cannot be closed and has stood still for so long is killed. A planned switchover is no reason to kill one whose disk hiccups.
 const STOOD: Duration = Duration::from_secs(5);
@@ -22,6 +22,8 @@ const KILLING: Duration = Duration::from_secs(1);
 pub(crate) struct PrimaryWriter {
     pub(super) handing_over: Arc<watch::Sender<bool>>,
     pub(super) gate: watch::Receiver<GateStatus>,
+    /// How long the gate waits at most for long statements.
+    pub(super) statements: Duration,
     pub(super) reports: watch::Receiver<WatchReport>,
     pub(super) supervisor: Option<Arc<SupervisorHandle>>,
 }
@@ -34,11 +36,11 @@ impl PrimaryWriter {
         supervisor.is_some_and(|supervisor| down(&supervisor.status().borrow().state))
     }
 
-    async fn close(&self) -> Result<(), String> {
+    async fn close(&self, limit: Duration) -> Result<(), String> {
         let mut gate = self.gate.clone();
         let open = |state: &GateState| matches!(state, GateState::Open);
         let decided = gate.wait_for(|status| !open(&status.state));
-        match tokio::time::timeout(LIMIT, decided).await {
+        match tokio::time::timeout(limit, decided).await {
             Err(_) => Err("the gate did not close in time".to_owned()),
             // Without a gate there is no primary any more.
             Ok(Err(_)) => Ok(()),
@@ -88,7 +90,12 @@ impl Writer for PrimaryWriter {
             if self.is_down() {
                 return Ok(());
             }
-            let closed = self.close().await;
+            // One that stands still does not get on with its statements either.
+            let limit = match self.stalled() {
+                Some(_) => LIMIT,
+                None => LIMIT + self.statements,
+            };
+            let closed = self.close(limit).await;
             // One that does not answer is not known to be open, and may be all the same.
             let is_closed = matches!(self.gate.borrow().state, GateState::Closed { .. });
             match self.stalled() {
