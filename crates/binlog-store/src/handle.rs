@@ -17,6 +17,7 @@ use crate::format::FileNumber;
 use crate::log::LogFile;
 use crate::options::Durability;
 use crate::purge::{PurgeCandidate, PurgeHold, PurgePlan, PurgePolicy, StillNeeded, plan_purge};
+use crate::read_faults::ReadFault;
 use crate::reader::LogReader;
 use crate::shared::Shared;
 use crate::stats::StoreStats;
@@ -123,15 +124,29 @@ impl LogHandle {
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         let cached_bytes = self.shared.view.lock().recent.bytes();
-        self.shared
-            .counters
-            .snapshot(self.shared.queue.bytes(), cached_bytes)
+        StoreStats {
+            read_failures: self.shared.read_faults.count(),
+            ..self
+                .shared
+                .counters
+                .snapshot(self.shared.queue.bytes(), cached_bytes)
+        }
     }
 
     /// Why the store does nothing more; `None` while it works.
     #[must_use]
     pub fn failure(&self) -> Option<StoreError> {
         self.shared.view.lock().failure.clone()
+    }
+
+    /// The files that could not be read when another member was to be sent what is in them. It waits until they can be read
+    /// again; nobody else does.
+    #[must_use]
+    pub fn read_faults(&self) -> Vec<ReadFault> {
+        let view = self.shared.view.lock();
+        let mut faults = self.shared.read_faults.now();
+        faults.retain(|fault| view.files.files().any(|file| file.number() == fault.file));
+        faults
     }
 
     /// A reader of its own.

@@ -22,6 +22,7 @@ mod log;
 mod meta_store;
 mod options;
 mod purge;
+mod read_faults;
 mod reader;
 mod recovery;
 mod scan;
@@ -52,6 +53,7 @@ pub use options::{
     WriterMode,
 };
 pub use purge::{PurgeHold, PurgeLimit, PurgePlan, PurgePolicy, StillNeeded};
+pub use read_faults::ReadFault;
 pub use reader::LogReader;
 pub use recovery::{
     INDEX_CASES, IndexCase, IndexState, MetaState, RECOVERY_CASES, RecoveryCase, RecoveryReport,

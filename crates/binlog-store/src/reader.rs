@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds, RangeInclusive};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use openraft::{OptionalSend, RaftLogReader};
@@ -12,10 +13,13 @@ use raft_types::{Entry, LogId, OpId, TypeConfig, Vote};
 use crate::error::StoreError;
 use crate::log::{DiskRead, Point, Points, ReadHint, ReadPlan};
 use crate::options::WriterMode;
+use crate::read_faults::ReadFault;
 use crate::scan::{Depth, EntryScanner, Window};
 use crate::shared::Shared;
 use crate::writer::{entry_offset, scan_failure};
 
+/// How long a follower waits before its entries are tried to be read again.
+const BEFORE_ANOTHER_TRY: Duration = Duration::from_secs(1);
 /// How often a read is planned anew because the log was truncated or purged under it.
 const ATTEMPTS: usize = 16;
 
@@ -24,6 +28,8 @@ const ATTEMPTS: usize = 16;
 pub struct LogReader {
     shared: Arc<Shared>,
     hint: Option<ReadHint>,
+    /// Reads for the engine, which stops for good at the first error.
+    of_the_engine: bool,
 }
 
 /// Entries that were all in the log at one moment.
@@ -43,7 +49,40 @@ struct DiskEntries {
 
 impl LogReader {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, hint: None }
+        Self {
+            shared,
+            hint: None,
+            of_the_engine: false,
+        }
+    }
+
+    /// A reader that tells of no failed read when entries are to be sent to another member: see [`Self::wait_and_see`].
+    pub(crate) fn of_the_engine(shared: Arc<Shared>) -> Self {
+        Self {
+            of_the_engine: true,
+            ..Self::new(shared)
+        }
+    }
+
+    /// What the engine is told in place of a failed read of entries that it wants to send: after a while, that there are none.
+    ///
+    /// Told of the error, it would stop the whole member, for what concerns one follower: everything that is read from files
+    /// here is old, and nothing that it decides depends on it. Told that there are none, it sends a request without entries,
+    /// which is true whatever the log has, and asks again. So it is that follower alone that waits.
+    /// The wait ends now and then, because only between two reads the engine notices that it leads no more.
+    async fn wait_and_see(&self, start: u64, error: StoreError) -> Vec<Entry> {
+        let file = self.shared.view.lock().files.locate(start);
+        if let Some(place) = file {
+            // Another file may have got its name.
+            self.shared.handles.forget(place.file);
+            self.shared.read_faults.failed(ReadFault {
+                file: place.file,
+                index: start,
+                error,
+            });
+        }
+        tokio::time::sleep(BEFORE_ANOTHER_TRY).await;
+        Vec::new()
     }
 
     /// The entries from `start` to before `end` that the log has: all of them, or the first ones that
@@ -82,6 +121,7 @@ impl LogReader {
                         file.points.get_or_insert(points);
                     }
                     drop(view);
+                    self.shared.read_faults.succeeded(read.place.file, start);
                     self.hint = Some(found.hint);
                     self.shared.counters.miss(found.entries.len());
                     return Ok(Piece {
@@ -260,10 +300,17 @@ impl RaftLogReader<TypeConfig> for LogReader {
         start: u64,
         end: u64,
     ) -> Result<Vec<Entry>, io::Error> {
-        Ok(self
-            .read(start, end, self.shared.read_batch_bytes)
-            .await?
-            .entries)
+        let read = self.read(start, end, self.shared.read_batch_bytes).await;
+        match read {
+            Ok(piece) => Ok(piece.entries),
+            Err(error) if self.of_the_engine => {
+                // What the writer could not do stops the member, and it is the one to say so.
+                let failed = self.shared.view.lock().failure.clone();
+                failed.map_or(Ok(()), Err)?;
+                Ok(self.wait_and_see(start, error).await)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn entries_stream<RB>(

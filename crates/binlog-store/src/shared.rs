@@ -11,6 +11,7 @@ use crate::error::StoreError;
 use crate::file_handles::FileHandles;
 use crate::log::SharedView;
 use crate::options::{Durability, WriterMode};
+use crate::read_faults::ReadFaults;
 use crate::stats::Counters;
 use crate::writer::{Command, CommandQueue, LogWriter};
 
@@ -23,6 +24,7 @@ pub(crate) struct Shared {
     pub(crate) handles: Arc<FileHandles>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) space: Arc<DiskSpace>,
+    pub(crate) read_faults: Arc<ReadFaults>,
     pub(crate) queue: Arc<CommandQueue>,
     pub(crate) writer_mode: WriterMode,
     pub(crate) durability: Durability,

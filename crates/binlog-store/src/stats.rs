@@ -39,6 +39,8 @@ pub struct StoreStats {
     pub cache_hits: u64,
     /// Entries that readers got from files.
     pub cache_misses: u64,
+    /// How often entries for another member could not be read.
+    pub read_failures: u64,
     /// Bytes of entries that wait for the writer.
     pub queued_bytes: u64,
     /// Bytes of entries in memory for readers.
@@ -101,6 +103,7 @@ impl Counters {
             votes: get(&self.votes),
             cache_hits: get(&self.cache_hits),
             cache_misses: get(&self.cache_misses),
+            read_failures: 0,
             queued_bytes,
             cached_bytes,
             log_bytes: get(&self.log_bytes),

@@ -120,7 +120,7 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
     }
 
     async fn get_log_reader(&mut self) -> LogReader {
-        self.reader()
+        LogReader::of_the_engine(self.shared.clone())
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {

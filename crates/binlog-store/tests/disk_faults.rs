@@ -8,6 +8,8 @@ mod workload;
 use std::io;
 
 use binlog_store::{StoreError, StoreOptions};
+use openraft::RaftLogReader;
+use openraft::storage::RaftLogStorage;
 use raft_types::{LogIntake, LogRoom, OpId};
 use testkit::disk::{CallFault, FaultyDisk, Survival};
 use testkit::log_entries::{blank, membership, rotate, transaction};
@@ -211,6 +213,39 @@ fn a_disk_that_fails_while_a_file_is_begun_does_not_take_back_what_was_acknowled
     let (store, report) = open(&disk).unwrap();
     assert_eq!(report.cases, ["rotated, next file missing"]);
     assert_eq!(summary(&read_all(&store).unwrap()), "7 entries 0.0..=0.6");
+}
+
+/// What the engine reads for another member; what everybody else reads, they hear the errors of.
+#[test]
+fn a_file_that_cannot_be_read_is_an_alarm_and_no_end() {
+    let (disk, mut store) = begun(StoreOptions {
+        cache_bytes: 10,
+        ..options()
+    });
+    append(&mut store, vec![rotate(id(0, 5)), transaction(id(0, 6), 10)]).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let mut engines = runtime.block_on(store.get_log_reader());
+    for call in 1..=100 {
+        disk.fail_call(disk.calls() + call, CallFault::Io);
+    }
+    let read = runtime.block_on(engines.limited_get_log_entries(1, 4));
+    assert_eq!(read.unwrap(), []);
+    let faults = store.read_faults();
+    let told: Vec<_> = faults.iter().map(|fault| (fault.file.name(), fault.index)).collect();
+    assert_eq!(told, [("binlog.000001".to_owned(), 1)]);
+    assert!(faults[0].error.to_string().contains("input/output error"), "{faults:?}");
+    assert_eq!((store.failure(), store.stats().read_failures), (None, 1));
+    let others = runtime.block_on(store.reader().limited_get_log_entries(1, 4));
+    assert!(others.is_err(), "{others:?}");
+
+    disk.forget_faults();
+    append(&mut store, vec![transaction(id(0, 7), 10)]).unwrap();
+    let read = runtime.block_on(engines.limited_get_log_entries(1, 4));
+    assert_eq!(summary(&read.unwrap()), "3 entries 0.1..=0.3");
+    assert_eq!(store.read_faults(), []);
 }
 
 #[test]

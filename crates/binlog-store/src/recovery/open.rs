@@ -375,6 +375,7 @@ fn start(
         handles,
         counters,
         space,
+        read_faults: Arc::default(),
         queue,
         writer_mode: options.writer,
         durability: options.durability,

@@ -1,13 +1,13 @@
-//! A leader whose own disk is slow, with its real log: what waits for the disk waits in front of the engine, and not in its
-//! loop, where heartbeats would wait with it.
+//! A leader with its real log, whose own disk is slow: what waits for the disk waits in front of the engine, and not in its
+//! loop, where heartbeats would wait with it. And one whose disk cannot read what a follower lacks: that follower waits.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use binlog_store::{BinlogStore, FileSystem, StorageFile, StoreOptions};
+use binlog_store::{BinlogStore, FileSystem, LogHandle, StorageFile, StoreOptions};
 use consensus::matching::Matching;
 use consensus::{AppliedFloor, Bounds, Member, MemberConfig, Outcome};
 use raft_types::{AppEntry, LogId, MemberId, TransactionPayload};
@@ -23,23 +23,32 @@ const SLOW: Duration = Duration::from_secs(4);
 /// More than a busy machine keeps a leader from being heard, and far less than the disk takes.
 const SILENT: Duration = Duration::from_millis(2_000);
 
-/// Files of another file system whose syncs take a while.
+/// What is wrong with a disk.
+#[derive(Clone, Default)]
+struct Trouble {
+    /// How long a sync takes.
+    millis: Arc<AtomicU64>,
+    /// Nothing can be read.
+    unreadable: Arc<AtomicBool>,
+}
+
+/// Files of another file system, with trouble.
 struct SlowFiles {
     files: Arc<dyn FileSystem>,
-    millis: Arc<AtomicU64>,
+    trouble: Trouble,
 }
 
 struct SlowFile {
     file: Arc<dyn StorageFile>,
-    millis: Arc<AtomicU64>,
+    trouble: Trouble,
 }
 
 impl SlowFiles {
     fn slow(&self, file: io::Result<Arc<dyn StorageFile>>) -> io::Result<Arc<dyn StorageFile>> {
-        let millis = self.millis.clone();
+        let trouble = self.trouble.clone();
         Ok(Arc::new(SlowFile {
             file: file?,
-            millis,
+            trouble,
         }))
     }
 }
@@ -55,7 +64,7 @@ impl FileSystem for SlowFiles {
         self.slow(self.files.open(path))
     }
     fn open_read_only(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
-        self.files.open_read_only(path)
+        self.slow(self.files.open_read_only(path))
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.files.rename(from, to)
@@ -76,13 +85,16 @@ impl FileSystem for SlowFiles {
 
 impl StorageFile for SlowFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(buffer, offset)
+        match self.trouble.unreadable.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("input/output error (injected)")),
+            false => self.file.read_at(buffer, offset),
+        }
     }
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_at(bytes, offset)
     }
     fn sync_data(&self) -> io::Result<()> {
-        let millis = self.millis.load(Ordering::Relaxed);
+        let millis = self.trouble.millis.load(Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(millis));
         self.file.sync_data()
     }
@@ -99,7 +111,7 @@ fn transaction(number: u64, bytes: usize) -> AppEntry {
 }
 
 /// Member 1 over a real log with a small queue; the others never campaign.
-async fn ring_with_a_real_log(millis: &Arc<AtomicU64>) -> Ring {
+async fn ring_with_a_real_log(trouble: &Trouble) -> (Ring, LogHandle) {
     let policy = consensus::quorum::QuorumPolicy::Majority;
     let mut ring = Ring::laid_out("home: 1d 2w 3w", policy);
     for id in [MemberId(2), MemberId(3)] {
@@ -119,10 +131,12 @@ async fn ring_with_a_real_log(millis: &Arc<AtomicU64>) -> Ring {
     let disk = FaultyDisk::new();
     let files = SlowFiles {
         files: disk.file_system(),
-        millis: millis.clone(),
+        trouble: trouble.clone(),
     };
     let options = StoreOptions {
         queue_bytes: 1 << 20,
+        cache_bytes: 4 << 10,
+        read_batch_bytes: 4 << 10,
         ..StoreOptions::new("/data", ring.id)
     };
     let (store, _) = BinlogStore::open(options, Arc::new(files), disk.meta()).unwrap();
@@ -138,21 +152,22 @@ async fn ring_with_a_real_log(millis: &Arc<AtomicU64>) -> Ring {
     let starts = Arc::new(log.clone());
     let member = Member::start(config, store, network, calls, floor, starts).await;
     let member = member.unwrap();
-    member.take_in_by(Arc::new(log));
+    member.take_in_by(Arc::new(log.clone()));
     // Nobody asks it for a report: it leads.
     ring.board
         .connect(OWN, member.inbound(), MemoryDisk::default());
     ring.members.insert(OWN, member);
     ring.bootstrap().await;
-    ring
+    (ring, log)
 }
 
 /// A large transaction is committed by the others long before the leader's own disk has it, and the next one follows. While the
 /// engine waited for room in the queue of its disk, no heartbeat went out for as long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_is_heard_while_its_disk_writes_a_large_transaction() {
-    let millis = Arc::new(AtomicU64::new(0));
-    let ring = ring_with_a_real_log(&millis).await;
+    let trouble = Trouble::default();
+    let millis = &trouble.millis;
+    let (ring, _) = ring_with_a_real_log(&trouble).await;
     let (leader, term) = ring.serving().await;
     assert_eq!(leader, OWN);
     let member = ring.member(leader).clone();
@@ -189,4 +204,48 @@ async fn a_leader_is_heard_while_its_disk_writes_a_large_transaction() {
     millis.store(0, Ordering::Relaxed);
     let outcome = within("the next commit", next).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+}
+
+/// The engine stops at the first read that fails, and the whole leader with it, for entries that one follower lacks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_waits_for_what_the_leaders_disk_cannot_read_and_nobody_else_does() {
+    let trouble = Trouble::default();
+    let (mut ring, log) = ring_with_a_real_log(&trouble).await;
+    let (leader, term) = ring.serving().await;
+    assert_eq!(leader, OWN);
+    let member = ring.member(leader).clone();
+    let commit = async |number: u64| {
+        let mut ticket = member.propose(transaction(number, 1_000), term).await.unwrap();
+        match within("a commit", ticket.outcome()).await {
+            Outcome::Committed(op_id) => op_id,
+            other => panic!("{other:?}"),
+        }
+    };
+    commit(1).await;
+    let away = MemberId(3);
+    ring.crash(away).await;
+    for number in 2..=30 {
+        commit(number).await;
+    }
+    trouble.unreadable.store(true, Ordering::Relaxed);
+    ring.start(away).await;
+    ring.member(away).set_campaigning(false);
+    let mut last = commit(31).await;
+    within("the alarm", async {
+        while log.read_faults().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert!(log.stats().read_failures > 0);
+    for number in 32..=40 {
+        last = commit(number).await;
+    }
+    assert_eq!(member.status().fault, None);
+    let behind = *ring.member(away).committed().borrow();
+    assert!(behind < Some(last), "{behind:?}");
+
+    trouble.unreadable.store(false, Ordering::Relaxed);
+    ring.committed_everywhere(last).await;
+    assert_eq!(log.read_faults(), []);
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use binlog_store::LogHandle;
+use binlog_store::{LogHandle, ReadFault};
 use consensus::{IdentityBook, LogOrigin, Member};
 use futures::future::BoxFuture;
 use raft_types::{RingId, UnixSeconds};
@@ -181,6 +181,7 @@ impl Desk {
             log_bytes: stats.log_bytes,
             disk_free_bytes: stats.free_bytes,
             disk_left_bytes: stats.left_bytes,
+            unreadable: log.read_faults().iter().map(unreadable).collect(),
             disk_alarm: stats.disk_alarm,
         };
         let activity = ActivityView {
@@ -192,6 +193,14 @@ impl Desk {
         };
         (view, activity)
     }
+}
+
+/// What an operator is told of a file that cannot be read.
+fn unreadable(fault: &ReadFault) -> String {
+    format!(
+        "{} cannot be read from entry {} on, so that a member that lacks it waits: {}",
+        fault.file, fault.index, fault.error
+    )
 }
 
 impl ViewSource for Desk {

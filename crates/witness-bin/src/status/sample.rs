@@ -134,6 +134,7 @@ pub(crate) fn witness_follower() -> MemberView {
             log_bytes: 4096,
             disk_free_bytes: 1 << 30,
             disk_left_bytes: 3 << 28,
+            unreadable: Vec::new(),
             disk_alarm: false,
         },
         activity: ActivityView {

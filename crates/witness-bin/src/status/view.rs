@@ -162,6 +162,9 @@ pub struct LogView {
     /// Bytes that transactions may still take of the disk; none left: they are refused.
     #[serde(default)]
     pub disk_left_bytes: u64,
+    /// What of the log cannot be read, so that another member waits for it, in words.
+    #[serde(default)]
+    pub unreadable: Vec<String>,
     /// Whether the disk budget is nearly used up.
     pub disk_alarm: bool,
 }

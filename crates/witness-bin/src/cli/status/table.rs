@@ -165,6 +165,7 @@ fn notes(member: &MemberReport) -> Vec<String> {
     if let Some(why) = &view.stays_out_of_elections {
         notes.push(format!("takes part in no election: {why}"));
     }
+    notes.extend(view.log.unreadable.iter().cloned());
     if view.log.disk_alarm && view.log.disk_left_bytes < NO_ROOM {
         notes.push(
             "its disk budget is used up, so that transactions are refused or wait until there is room: purge old files \

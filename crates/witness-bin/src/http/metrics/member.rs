@@ -132,6 +132,12 @@ fn log(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
         "What the log's disk budget leaves for transactions",
         log.disk_left_bytes as f64,
     )?;
+    sheet.gauge(
+        "log_unreadable_files",
+        None,
+        "Files of the log that cannot be read, so that another member waits for what is in them",
+        log.unreadable.len() as f64,
+    )?;
     sheet.yes(
         "disk_alarm",
         "Whether the disk budget is nearly used up",
