@@ -3,7 +3,8 @@
 
 use std::io;
 
-use raft_types::{DoubtedTail, FileStart, FileStartAnswer, FileStarts, OpId};
+use bytes::Bytes;
+use raft_types::{DoubtedTail, FilePart, FileStart, FileStartAnswer, FileStarts, OpId};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
@@ -98,6 +99,10 @@ impl FileStarts for LogHandle {
             let closed = || self.failure().unwrap_or(StoreError::Closed);
             Ok(answer.await.unwrap_or_else(|_| Err(closed()))?)
         })
+    }
+
+    fn part_of_file(&self, part: FilePart) -> FileStartAnswer<'_, Bytes> {
+        Box::pin(LogHandle::part_of_file(self, part))
     }
 
     fn first_start(&self, from: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>> {

@@ -1,5 +1,5 @@
 //! The typed records of the hard state: which ring's log this is, the vote, the committed op id, the
-//! purge floor, the durable mark, that bytes were cut off which may have been acknowledged, and the note that the log begins anew. Each value is a version byte, a CRC32C, and JSON.
+//! purge floor, the durable mark, that bytes were cut off which may have been acknowledged, which files were read back, and the note that the log begins anew. Each value is a version byte, a CRC32C, and JSON.
 
 use std::io;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ const FLOOR: &str = "purge-floor";
 const DURABLE: &str = "durable-mark";
 const START: &str = "new-start";
 const DOUBT: &str = "doubted-tail";
+const SCRUB: &str = "verified-files";
 
 /// How far the log had come into being.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +97,25 @@ pub(crate) struct DurableMark {
     pub(crate) end: u64,
 }
 
+/// A closed file by its number and its last entry: with the same last entry it is the same file, whatever the log went through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct VerifiedMark {
+    pub(crate) file: FileNumber,
+    pub(crate) last: OpId,
+}
+
+/// Which closed files were read back and found good, and how far the present turn of reading all of them is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ScrubRecord {
+    /// This file, and all before it that are there.
+    pub(crate) verified: Option<VerifiedMark>,
+    /// The last file of the present turn.
+    pub(crate) behind: Option<FileNumber>,
+    /// When the last turn ended, in seconds since the epoch.
+    pub(crate) completed_at: Option<u64>,
+}
+
 /// All records, as they were read at the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SavedState {
@@ -108,6 +128,7 @@ pub(crate) struct SavedState {
     pub(crate) start: Option<Bytes>,
     /// Bytes were cut off that may have been acknowledged, and that is not settled yet.
     pub(crate) doubt: Option<DoubtedTail>,
+    pub(crate) scrub: ScrubRecord,
 }
 
 /// The records in a [`MetaStore`]. A `put` is durable after the next [`HardState::flush`].
@@ -130,6 +151,7 @@ impl HardState {
             durable: self.get(DURABLE)?,
             start: self.get(START)?,
             doubt: self.get(DOUBT)?,
+            scrub: self.get(SCRUB)?.unwrap_or_default(),
         })
     }
 
@@ -175,6 +197,10 @@ impl HardState {
             Some(doubt) => self.put(DOUBT, doubt),
             None => self.meta.remove(DOUBT),
         }
+    }
+
+    pub(crate) fn put_scrub(&self, record: &ScrubRecord) -> io::Result<()> {
+        self.put(SCRUB, record)
     }
 
     pub(crate) fn flush(&self) -> io::Result<()> {

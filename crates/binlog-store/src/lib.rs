@@ -13,6 +13,7 @@ mod disk_file_system;
 mod disk_space;
 mod error;
 mod file_handles;
+mod file_repair;
 mod file_starts;
 mod file_system;
 mod format;
@@ -26,6 +27,7 @@ mod read_faults;
 mod reader;
 mod recovery;
 mod scan;
+mod scrub;
 mod shared;
 mod sled_meta;
 mod stats;
@@ -40,6 +42,7 @@ pub use directory::{
 };
 pub use disk_file_system::DiskFileSystem;
 pub use error::{CutBackError, OpenError, StoreError};
+pub use file_repair::FileRepair;
 pub use file_system::{FileSystem, StorageFile};
 pub use format::{
     FileHeader, FileNumber, IndexDamage, InvalidEntry, MARKER_BODY_LEN, MARKER_MAGIC,
@@ -60,6 +63,7 @@ pub use recovery::{
     TailCut, TailState, Verdict, judge,
 };
 pub use scan::{Corruption, Fault, FaultKind};
+pub use scrub::{ScrubProgress, ScrubStep};
 pub use sled_meta::SledMeta;
 pub use stats::{FlushSample, StoreObserver, StoreStats};
 pub use store::BinlogStore;

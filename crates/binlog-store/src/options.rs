@@ -54,6 +54,9 @@ pub enum VerifyAtStart {
     /// The headers of all files, and every byte from the file of the last committed entry on, at
     /// least the last two files. What is older is verified when it is read.
     Recent,
+    /// What [`Self::Recent`] reads, and before it the closed files that were never read back since they were written, as far
+    /// as they take no more than four gibibytes. The scrub reads the rest.
+    New,
 }
 
 /// How far verification at the start has come.

@@ -12,10 +12,26 @@ use crate::format::FileNumber;
 pub struct ReadFault {
     /// The file.
     pub file: FileNumber,
-    /// The first entry that was wanted of it.
-    pub index: u64,
-    /// What is wrong.
-    pub error: StoreError,
+    /// The first entry that was wanted of it; none where all of it was read back.
+    pub index: Option<u64>,
+    /// What is wrong, in words.
+    pub why: String,
+}
+
+impl ReadFault {
+    pub(crate) fn new(file: FileNumber, index: u64, error: &StoreError) -> Self {
+        // What is said of a log whose writer failed is not so of one that cannot be read.
+        let why = match error {
+            StoreError::Corrupt(corruption) => corruption.to_string(),
+            StoreError::Io { doing, message, .. } => format!("{doing} failed: {message}"),
+            other => other.to_string(),
+        };
+        Self {
+            file,
+            index: Some(index),
+            why,
+        }
+    }
 }
 
 /// See the module.
@@ -30,29 +46,39 @@ impl ReadFaults {
     pub(crate) fn failed(&self, fault: ReadFault) {
         self.failed.fetch_add(1, Ordering::Relaxed);
         let before = self.lock().insert(fault.file, fault.clone());
-        if before.is_none_or(|before| before.error != fault.error) {
+        if before.is_none_or(|before| before.why != fault.why) {
             tracing::error!(
                 file = %fault.file.name(),
                 entry = fault.index,
-                error = %fault.error,
-                "entries that another member lacks cannot be read here; it waits, everybody else is served. Look at this \
-                 machine's disk; the file can be copied from a stopped member that has it, or the leadership be given to one"
+                why = fault.why,
+                "a file of the log is damaged or cannot be read: look at this machine's disk. A member that lacks its entries \
+                 waits, nobody else does; the file is replaced by another member's as soon as one has it"
             );
         }
     }
 
-    /// A file could be read from this entry on.
+    /// Entries of a file from this one on could be read.
     pub(crate) fn succeeded(&self, file: FileNumber, index: u64) {
         let mut now = self.lock();
-        if now.get(&file).is_some_and(|fault| fault.index >= index) {
+        // The same read as the one that failed: one from elsewhere need not come to what is damaged.
+        if now
+            .get(&file)
+            .is_some_and(|fault| fault.index == Some(index))
+        {
             now.remove(&file);
             tracing::info!(file = %file.name(), "what could not be read of the log can be read again");
         }
     }
 
-    /// A file has gone.
+    /// A file has gone, or all of it reads well.
     pub(crate) fn forget(&self, file: FileNumber) {
-        self.lock().remove(&file);
+        if self.lock().remove(&file).is_some() {
+            tracing::info!(file = %file.name(), "what could not be read of the log is there again, or was purged");
+        }
+    }
+
+    pub(crate) fn has(&self, file: FileNumber) -> bool {
+        self.lock().contains_key(&file)
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -80,11 +106,9 @@ mod tests {
     fn a_fault_stays_until_what_failed_can_be_read() {
         let faults = ReadFaults::default();
         let file = FileNumber::FIRST;
-        let fault = ReadFault {
-            file,
-            index: 7,
-            error: StoreError::io("reading", &io::Error::other("no")),
-        };
+        let error = StoreError::io("reading", &io::Error::other("no"));
+        let fault = ReadFault::new(file, 7, &error);
+        assert_eq!(fault.why, "reading failed: no");
         faults.failed(fault.clone());
         faults.failed(fault.clone());
         faults.succeeded(file, 8);

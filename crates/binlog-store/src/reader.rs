@@ -75,11 +75,8 @@ impl LogReader {
         if let Some(place) = file {
             // Another file may have got its name.
             self.shared.handles.forget(place.file);
-            self.shared.read_faults.failed(ReadFault {
-                file: place.file,
-                index: start,
-                error,
-            });
+            let fault = ReadFault::new(place.file, start, &error);
+            self.shared.read_faults.failed(fault);
         }
         tokio::time::sleep(BEFORE_ANOTHER_TRY).await;
         Vec::new()

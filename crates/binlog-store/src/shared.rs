@@ -12,6 +12,7 @@ use crate::file_handles::FileHandles;
 use crate::log::SharedView;
 use crate::options::{Durability, WriterMode};
 use crate::read_faults::ReadFaults;
+use crate::scrub::Scrub;
 use crate::stats::Counters;
 use crate::writer::{Command, CommandQueue, LogWriter};
 
@@ -25,6 +26,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
     pub(crate) space: Arc<DiskSpace>,
     pub(crate) read_faults: Arc<ReadFaults>,
+    pub(crate) scrub: Scrub,
     pub(crate) queue: Arc<CommandQueue>,
     pub(crate) writer_mode: WriterMode,
     pub(crate) durability: Durability,

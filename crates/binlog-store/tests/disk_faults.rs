@@ -222,7 +222,11 @@ fn a_file_that_cannot_be_read_is_an_alarm_and_no_end() {
         cache_bytes: 10,
         ..options()
     });
-    append(&mut store, vec![rotate(id(0, 5)), transaction(id(0, 6), 10)]).unwrap();
+    append(
+        &mut store,
+        vec![rotate(id(0, 5)), transaction(id(0, 6), 10)],
+    )
+    .unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -234,9 +238,12 @@ fn a_file_that_cannot_be_read_is_an_alarm_and_no_end() {
     let read = runtime.block_on(engines.limited_get_log_entries(1, 4));
     assert_eq!(read.unwrap(), []);
     let faults = store.read_faults();
-    let told: Vec<_> = faults.iter().map(|fault| (fault.file.name(), fault.index)).collect();
-    assert_eq!(told, [("binlog.000001".to_owned(), 1)]);
-    assert!(faults[0].error.to_string().contains("input/output error"), "{faults:?}");
+    let told: Vec<_> = faults
+        .iter()
+        .map(|fault| (fault.file.name(), fault.index))
+        .collect();
+    assert_eq!(told, [("binlog.000001".to_owned(), Some(1))]);
+    assert!(faults[0].why.contains("input/output error"), "{faults:?}");
     assert_eq!((store.failure(), store.stats().read_failures), (None, 1));
     let others = runtime.block_on(store.reader().limited_get_log_entries(1, 4));
     assert!(others.is_err(), "{others:?}");

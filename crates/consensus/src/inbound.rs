@@ -23,7 +23,7 @@ use crate::engine;
 use crate::fault::Fault;
 use crate::intake;
 use crate::leadership::Term;
-use crate::questions::{Answer, CallError, MemberCalls, Question};
+use crate::questions::{Answer, CallError, FileBytes, MemberCalls, Question};
 use crate::rejoin;
 use crate::seat::Seat;
 
@@ -318,6 +318,11 @@ impl Inbound {
                 Some(state) => Ok(Answer::Database(state)),
                 None => Err(CallError("this member looks after no mysqld".to_owned())),
             },
+            Question::FilePart(part) => {
+                let bytes = self.starts.part_of_file(part).await;
+                let bytes = bytes.map_err(|error| CallError(error.to_string()))?;
+                Ok(Answer::FilePart(FileBytes(bytes)))
+            }
             Question::Room => {
                 let end = engine::progress(&self.seat.raft).last_log;
                 Ok(self.seat.rooms.answer(end))

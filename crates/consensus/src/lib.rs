@@ -79,7 +79,7 @@ pub use promotion::{
     Promoted, PromotionError, PromotionPhase, PromotionProgress, PromotionRefusal,
 };
 pub use proposal::{Outcome, ProposalTicket, ProposeError, Refusal, Unknown};
-pub use questions::{Answer, CallError, MemberCalls, Question};
+pub use questions::{Answer, CallError, FileBytes, MemberCalls, Question};
 pub use region_watermarks::{
     NeededBy, PurgeFloor, RegionWatermark, purge_floor, region_watermarks,
 };

@@ -3,9 +3,12 @@
 
 use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
 use futures::future::BoxFuture;
-use raft_types::{MemberId, MemberRecord, OpId};
-use serde::{Deserialize, Serialize};
+use raft_types::{FilePart, MemberId, MemberRecord, OpId};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::candidacy::DatabaseState;
@@ -46,6 +49,8 @@ pub enum Question {
         /// The version of the mysqld beside the leader, which is the primary, if it has one.
         primary: Option<String>,
     },
+    /// From a member whose file is damaged: give me this piece of yours.
+    FilePart(FilePart),
     /// From the leader to a voter: how many bytes of transactions fit on the disk of your log?
     Room,
 }
@@ -75,6 +80,8 @@ pub enum Answer {
     LogEnd(LogEnd),
     /// What a promotion would cost.
     Database(DatabaseState),
+    /// Bytes of the file.
+    FilePart(FileBytes),
     /// What fits on the disk of the log.
     Room {
         /// In bytes, without the reserve; none where the log cannot say.
@@ -82,6 +89,35 @@ pub enum Answer {
         /// The last entry of the log, durable or not.
         end: Option<OpId>,
     },
+}
+
+/// Bytes in a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileBytes(pub Bytes);
+
+impl Serialize for FileBytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // A field of its own: beside a tag there can be no bare text.
+        Encoded {
+            base64: BASE64_STANDARD.encode(&self.0),
+        }
+        .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for FileBytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let encoded = Encoded::deserialize(deserializer)?;
+        let bytes = BASE64_STANDARD.decode(encoded.base64);
+        bytes
+            .map(|bytes| Self(bytes.into()))
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Encoded {
+    base64: String,
 }
 
 /// Asks other members. The transport implements it.

@@ -10,6 +10,7 @@ use std::pin::Pin;
 use bytes::Bytes;
 use openraft::type_config::alias::SnapshotOf;
 use openraft::{Snapshot, SnapshotMeta};
+use serde::{Deserialize, Serialize};
 
 use crate::doubted_tail::DoubtedTail;
 use crate::op_id::OpId;
@@ -55,6 +56,19 @@ impl fmt::Debug for FileStart {
     }
 }
 
+/// A piece of a closed file of the log, for a member whose own copy is damaged. The entries around it say which file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilePart {
+    /// The number in the file's name.
+    pub file: u64,
+    /// The entry before the file.
+    pub before: Option<OpId>,
+    /// Its last entry.
+    pub last: OpId,
+    /// Where in it the piece begins.
+    pub offset: u64,
+}
+
 /// A log's answer that takes time.
 pub type FileStartAnswer<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
 
@@ -94,5 +108,14 @@ pub trait FileStarts: Send + Sync + 'static {
     /// It could not be stored.
     fn settle_tail(&self, _from: OpId) -> FileStartAnswer<'_, bool> {
         Box::pin(async { Ok(true) })
+    }
+
+    /// Bytes of a closed file whose entries are all committed, from an offset on; as many as are handy.
+    ///
+    /// # Errors
+    /// `NotFound` when the log does not have that very file; `Unsupported` when it has none; what the disk reports.
+    fn part_of_file(&self, part: FilePart) -> FileStartAnswer<'_, Bytes> {
+        let _ = part;
+        Box::pin(std::future::ready(Err(io::ErrorKind::Unsupported.into())))
     }
 }

@@ -20,7 +20,7 @@ pub use bounds::{MAX_MESSAGE_BYTES, MAX_TRANSACTION_BYTES, REPLICATION_WINDOW_BY
 pub use doubted_tail::DoubtedTail;
 pub use entry::{AppEntry, PayloadAssembly, PayloadChecksumError, Rotate, TransactionPayload};
 pub use extras::Extras;
-pub use file_start::{FileStart, FileStartAnswer, FileStarts, OfferedStart};
+pub use file_start::{FilePart, FileStart, FileStartAnswer, FileStarts, OfferedStart};
 pub use ids::{Incarnation, MemberId, Region, RingId};
 pub use log_intake::{LogIntake, LogRoom, WaitingForLog, stored_bytes};
 pub use log_report::{LogReport, OwnLog, REPORTED_RUNS, ReadingEntries, TermRun};

@@ -4,7 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use binlog_store::LogHandle;
-use raft_types::{DoubtedTail, FileStart, FileStartAnswer, FileStarts, OpId};
+use bytes::Bytes;
+use raft_types::{DoubtedTail, FilePart, FileStart, FileStartAnswer, FileStarts, OpId};
 
 use super::disk_work::DiskWork;
 use super::watched_log::Watch;
@@ -38,6 +39,10 @@ impl WatchedStarts {
 impl FileStarts for WatchedStarts {
     fn first_start(&self, from: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>> {
         self.log.first_start(from)
+    }
+
+    fn part_of_file(&self, part: FilePart) -> FileStartAnswer<'_, Bytes> {
+        FileStarts::part_of_file(&self.log, part)
     }
 
     fn check_start(&self, start: &FileStart) -> io::Result<()> {

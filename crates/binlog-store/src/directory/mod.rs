@@ -106,6 +106,11 @@ impl LogDirectory {
         Err(DirectoryError::NoLog(path.to_path_buf()))
     }
 
+    /// The log in this very directory.
+    pub(crate) fn of(fs: Arc<dyn FileSystem>, dir: PathBuf) -> Self {
+        Self { fs, dir }
+    }
+
     /// As [`Self::open`], on the machine's file system.
     ///
     /// # Errors
@@ -147,6 +152,15 @@ impl LogDirectory {
         Ok(self.open_file(number)?.header)
     }
 
+    /// What the header of a file says that stands elsewhere.
+    pub(crate) fn header_at(
+        &self,
+        number: FileNumber,
+        path: &Path,
+    ) -> Result<FileHeader, DirectoryError> {
+        Ok(self.open_file_at(number, path)?.header)
+    }
+
     /// Reads the whole of an entry that was found.
     ///
     /// # Errors
@@ -171,12 +185,15 @@ impl LogDirectory {
     }
 
     fn open_raw(&self, number: FileNumber) -> Result<(Arc<dyn StorageFile>, u64), DirectoryError> {
-        let path = self.path_of(number);
+        self.open_raw_at(&self.path_of(number))
+    }
+
+    fn open_raw_at(&self, path: &Path) -> Result<(Arc<dyn StorageFile>, u64), DirectoryError> {
         let file = self
             .fs
-            .open_read_only(&path)
+            .open_read_only(path)
             .map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => DirectoryError::Purged(path.clone()),
+                io::ErrorKind::NotFound => DirectoryError::Purged(path.to_path_buf()),
                 _ => self.io(format!("opening {}", path.display()))(error),
             })?;
         let size = file
@@ -186,7 +203,11 @@ impl LogDirectory {
     }
 
     fn open_file(&self, number: FileNumber) -> Result<OpenFile, DirectoryError> {
-        let (file, size) = self.open_raw(number)?;
+        self.open_file_at(number, &self.path_of(number))
+    }
+
+    fn open_file_at(&self, number: FileNumber, path: &Path) -> Result<OpenFile, DirectoryError> {
+        let (file, size) = self.open_raw_at(path)?;
         let header = scan_header(&mut Window::new(&file, size, Window::LOOKUP_BYTES), number);
         let header = header.map_err(|error| self.scan_error(number, error))?;
         Ok(OpenFile { file, header, size })

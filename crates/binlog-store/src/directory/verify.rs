@@ -1,8 +1,10 @@
 //! Verifies every byte of a log.
 
+use std::path::Path;
+
 use raft_types::OpId;
 
-use crate::format::{FileEnd, LoggedMembership};
+use crate::format::{FileEnd, FileNumber, LoggedMembership};
 use crate::options::VerifyProgress;
 use crate::scan::{
     Corruption, Depth, Fault, FaultKind, ScanError, ScannedContent, find_entry_after,
@@ -72,7 +74,10 @@ impl LogDirectory {
                 });
                 return Ok(report);
             }
-            let (file, fault) = self.verify_file(&open, before, &mut report)?;
+            let read = self.verify_file(&open, before, &mut report, &mut |_| true)?;
+            let Some((file, fault)) = read else {
+                return Ok(report);
+            };
             report.files += 1;
             if let Some(fault) = fault {
                 let kept = Corruption {
@@ -108,12 +113,63 @@ impl LogDirectory {
         Ok(report)
     }
 
+    /// Verifies a file that another one follows: every byte of it, and that the other one's header follows from it. `goes_on`
+    /// is told how many bytes were read, and ends the reading when it says no; then there is no answer. Else the last entry
+    /// and the end of the file.
+    pub(crate) fn verify_closed(
+        &self,
+        number: FileNumber,
+        goes_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<(OpId, u64)>, DirectoryError> {
+        self.verify_closed_at(number, &self.path_of(number), goes_on)
+    }
+
+    /// The same for one that stands elsewhere than it will.
+    pub(crate) fn verify_closed_at(
+        &self,
+        number: FileNumber,
+        path: &Path,
+        goes_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<(OpId, u64)>, DirectoryError> {
+        let open = self.open_file_at(number, path)?;
+        let corrupt = |file: FileNumber, fault: Fault| DirectoryError::Corrupt {
+            path: self.path_of(file),
+            corruption: Corruption { file, fault },
+        };
+        let read = self.verify_file(&open, None, &mut VerifyReport::default(), goes_on)?;
+        let Some((file, fault)) = read else {
+            return Ok(None);
+        };
+        if let Some(fault) = fault {
+            return Err(corrupt(number, fault));
+        }
+        let (end, last) = (file.end, file.last);
+        let Some(last) = last.filter(|_| file.rotate.is_some()) else {
+            let kind = FaultKind::NoRotate;
+            let (offset, entry_offset) = (end, end);
+            return Err(corrupt(
+                number,
+                Fault {
+                    offset,
+                    kind,
+                    entry_offset,
+                },
+            ));
+        };
+        let next = self.open_file(number.next())?;
+        match file.junction_fault(&next) {
+            Some(fault) => Err(corrupt(number.next(), fault)),
+            None => Ok(Some((last, end))),
+        }
+    }
+
     fn verify_file(
         &self,
         open: &OpenFile,
         before: Option<VerifiedFile>,
         report: &mut VerifyReport,
-    ) -> Result<(VerifiedFile, Option<Fault>), DirectoryError> {
+        goes_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<(VerifiedFile, Option<Fault>)>, DirectoryError> {
         let membership = before
             .and_then(|before| before.membership)
             .or_else(|| open.header.membership.clone());
@@ -133,6 +189,9 @@ impl LogDirectory {
                     report.last = Some(entry.op_id);
                     file.end = entry.end;
                     file.last = Some(entry.op_id);
+                    if !goes_on(entry.end) {
+                        return Ok(None);
+                    }
                     match entry.content {
                         ScannedContent::Membership(logged) => file.membership = Some(logged),
                         ScannedContent::Transaction { gtid: Some(gtid) } => {
@@ -148,7 +207,7 @@ impl LogDirectory {
             }
         };
         report.bytes += file.end;
-        Ok((file, fault))
+        Ok(Some((file, fault)))
     }
 
     fn is_unfinished(&self, open: &OpenFile, fault: &Fault) -> Result<bool, DirectoryError> {

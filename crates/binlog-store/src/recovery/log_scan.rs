@@ -10,6 +10,7 @@ use raft_types::{OpId, Rotate};
 use crate::error::OpenError;
 use crate::file_system::StorageFile;
 use crate::format::{FileEnd, FileHeader, FileNumber, wrong_part};
+use crate::hard_state::VerifiedMark;
 use crate::log::{FileIndex, LogFile, LogPlace, Memberships, Points, TermRuns, WrittenTail};
 use crate::options::{ProgressCallback, VerifyAtStart, VerifyProgress};
 use crate::scan::{
@@ -36,6 +37,8 @@ pub(super) struct ScannedLog {
     pub(super) tail_fault: Option<(FileNumber, Fault)>,
     pub(super) verified_entries: u64,
     pub(super) verified_bytes: u64,
+    /// This closed file and all before it were verified, now or before.
+    pub(super) verified: Option<VerifiedMark>,
 }
 
 impl ScannedLog {
@@ -69,9 +72,12 @@ pub(super) fn scan_log(
     verify: VerifyAtStart,
     progress: Option<&ProgressCallback>,
 ) -> Result<ScannedLog, OpenError> {
+    let unverified = first_unverified(&survey.files, survey.saved.scrub.verified);
+    let recent = first_recent(&survey.files, survey.saved.committed);
     let whole_from = match verify {
         VerifyAtStart::All => 0,
-        VerifyAtStart::Recent => first_recent(&survey.files, survey.saved.committed),
+        VerifyAtStart::Recent => recent,
+        VerifyAtStart::New => first_new(&survey.files, unverified, recent),
     };
     let total_bytes = survey
         .files
@@ -90,6 +96,7 @@ pub(super) fn scan_log(
         tail_fault: None,
         verified_entries: 0,
         verified_bytes: 0,
+        verified: None,
     };
     let floor = survey.saved.floor.as_ref().map(|floor| floor.op_id);
     let mut scan = LogScan {
@@ -112,7 +119,51 @@ pub(super) fn scan_log(
             (Err(fault), _) => scan.half_made(file.number, fault),
         }
     }
+    scan.log.verified = match whole_from <= unverified {
+        true => last_closed(&survey.files, survey.saved.committed),
+        false => survey.saved.scrub.verified.filter(|_| unverified > 0),
+    };
     Ok(scan.log)
+}
+
+/// Bytes that a start reads at most beside the recent files.
+const NEW_BYTES: u64 = 4 << 30;
+
+/// The first file that was not verified before. A mark that names another file than the one that is there, because the log
+/// was cut back or begins anew, says nothing.
+fn first_unverified(files: &[SurveyedFile], mark: Option<VerifiedMark>) -> usize {
+    let Some(mark) = mark else { return 0 };
+    let next = files.iter().position(|file| file.number > mark.file);
+    let before = |at: usize| files.get(at)?.header.as_ref().ok()?.before;
+    next.filter(|&next| next > 0 && before(next) == Some(mark.last))
+        .unwrap_or(0)
+}
+
+/// The first file that is read whole when recent ones and new ones are.
+fn first_new(files: &[SurveyedFile], unverified: usize, recent: usize) -> usize {
+    let (mut from, mut bytes) = (recent, 0);
+    while from > unverified {
+        bytes += files[from - 1].size;
+        if bytes > NEW_BYTES {
+            break;
+        }
+        from -= 1;
+    }
+    from
+}
+
+/// The last closed file whose entries are all committed.
+fn last_closed(files: &[SurveyedFile], committed: Option<OpId>) -> Option<VerifiedMark> {
+    let marks = files.windows(2).rev().filter_map(|pair| {
+        let last = pair[1].header.as_ref().ok()?.before?;
+        Some(VerifiedMark {
+            file: pair[0].number,
+            last,
+        })
+    });
+    let mut committed =
+        marks.filter(|mark| committed.is_some_and(|id| id.index >= mark.last.index));
+    committed.next()
 }
 
 /// The first file that is read whole when only recent ones are: that of the last committed entry, or

@@ -15,6 +15,7 @@ use crate::hard_state::{HardState, LogStage, SavedState};
 use crate::log::{LogFile, LogView, RecentEntries, SharedView};
 use crate::meta_store::MetaStore;
 use crate::options::{Durability, StoreOptions, WriterMode};
+use crate::scrub::Scrub;
 use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::store::BinlogStore;
@@ -251,7 +252,17 @@ fn finish(
 
     let index = survey.index.case();
     let rewrite = index.rewrite.unwrap_or_default() || made_file.is_some();
-    repair.tidy_directory(&log, rewrite, &survey.leftovers, survey.has_temporary_index)?;
+    repair.tidy_directory(
+        &log,
+        rewrite,
+        &survey.leftovers,
+        survey.has_temporary_index,
+        &survey.unfinished,
+    )?;
+    if saved.scrub.verified != log.verified {
+        saved.scrub.verified = log.verified;
+        repair.note_verified(&saved.scrub)?;
+    }
     repair.note_in_use(
         saved
             .log
@@ -345,6 +356,7 @@ fn start(
     let at_open = (view.committed, view.committed_membership());
 
     let view = Arc::new(SharedView::new(view));
+    let scrub = Scrub::new(fs.clone(), dir.clone(), hard.clone(), saved.scrub);
     let handles = Arc::new(FileHandles::new(fs.clone(), dir));
     let queue = Arc::new(CommandQueue::new(options.queue_bytes));
     let mut writer = LogWriter::new(
@@ -376,6 +388,7 @@ fn start(
         counters,
         space,
         read_faults: Arc::default(),
+        scrub,
         queue,
         writer_mode: options.writer,
         durability: options.durability,

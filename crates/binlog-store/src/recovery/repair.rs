@@ -12,7 +12,7 @@ use raft_types::{DoubtedTail, RingId};
 use crate::error::OpenError;
 use crate::file_system::{FileSystem, StorageFile};
 use crate::format::{FileNumber, HeaderSource, INDEX_TEMPORARY_NAME, encode_file_header};
-use crate::hard_state::{HardState, LogRecord, LogStage, PurgeFloor};
+use crate::hard_state::{HardState, LogRecord, LogStage, PurgeFloor, ScrubRecord};
 use crate::log::LogFile;
 use crate::scan::scan_noted_start;
 use crate::writer::{NewFile, begin_file, start_over, write_index};
@@ -177,6 +177,7 @@ impl Repair<'_> {
         rewrite_index: bool,
         leftovers: &[FileNumber],
         has_temporary_index: bool,
+        unfinished: &[String],
     ) -> Result<(), OpenError> {
         let tidy = || -> io::Result<()> {
             if rewrite_index {
@@ -187,10 +188,19 @@ impl Repair<'_> {
             for number in leftovers {
                 self.fs.remove(&self.dir.join(number.name()))?;
             }
+            for name in unfinished {
+                self.fs.remove(&self.dir.join(name))?;
+            }
             // Names that were there may not have been durable.
             self.fs.sync_dir(self.dir)
         };
         tidy().map_err(OpenError::io("tidying the log directory"))
+    }
+
+    /// Notes which files need not be verified again; durable with [`Self::note_in_use`].
+    pub(super) fn note_verified(&self, record: &ScrubRecord) -> Result<(), OpenError> {
+        let noted = self.hard.put_scrub(record);
+        noted.map_err(OpenError::io("storing which files were verified"))
     }
 
     /// From here on the log counts as used: its loss would be noticed.

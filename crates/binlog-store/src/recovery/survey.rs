@@ -7,6 +7,7 @@ use std::sync::Arc;
 use raft_types::{OpId, RingId};
 
 use crate::error::OpenError;
+use crate::file_repair::UNFINISHED;
 use crate::file_system::{FileSystem, StorageFile};
 use crate::format::{
     FileHeader, FileNumber, INDEX_NAME, INDEX_TEMPORARY_NAME, IndexDamage, parse_index,
@@ -36,6 +37,8 @@ pub(super) struct Survey {
     pub(super) leftovers: Vec<FileNumber>,
     pub(super) index: IndexState,
     pub(super) has_temporary_index: bool,
+    /// Names of files that were to repair others.
+    pub(super) unfinished: Vec<String>,
 }
 
 /// Looks at the hard state and at the log directory.
@@ -69,6 +72,7 @@ pub(super) fn survey(
             leftovers: Vec::new(),
             index: IndexState::Missing,
             has_temporary_index: false,
+            unfinished: Vec::new(),
         });
     }
     let mut numbers: Vec<FileNumber> = names
@@ -103,6 +107,10 @@ pub(super) fn survey(
         leftovers,
         index,
         has_temporary_index,
+        unfinished: names
+            .into_iter()
+            .filter(|name| name.ends_with(UNFINISHED))
+            .collect(),
     })
 }
 

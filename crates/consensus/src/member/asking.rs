@@ -1,6 +1,9 @@
 //! Asking the leader what only it knows.
 
-use raft_types::OpId;
+use std::time::Duration;
+
+use bytes::Bytes;
+use raft_types::{FilePart, MemberId, OpId};
 
 use super::Member;
 use crate::questions::{Answer, CallError, Question};
@@ -17,6 +20,29 @@ impl Member {
         }
         match self.ask_leader(Question::Committed).await? {
             Answer::Committed { up_to } => Ok(up_to),
+            other => Err(CallError(format!("it answers something else: {other:?}"))),
+        }
+    }
+
+    /// A piece of a closed file of another member's log.
+    ///
+    /// # Errors
+    /// [`CallError`] when it does not have that very file, or does not answer within `deadline`.
+    pub async fn part_of_file(
+        &self,
+        of: MemberId,
+        part: FilePart,
+        deadline: Duration,
+    ) -> Result<Bytes, CallError> {
+        let role = self.0.seat.role();
+        let record = role.membership.get_node(&of);
+        let record = record.ok_or_else(|| CallError(format!("member {of} is gone")))?;
+        let asked = self
+            .0
+            .calls
+            .ask(of, record, Question::FilePart(part), deadline);
+        match asked.await? {
+            Answer::FilePart(bytes) => Ok(bytes.0),
             other => Err(CallError(format!("it answers something else: {other:?}"))),
         }
     }

@@ -215,7 +215,10 @@ async fn a_follower_waits_for_what_the_leaders_disk_cannot_read_and_nobody_else_
     assert_eq!(leader, OWN);
     let member = ring.member(leader).clone();
     let commit = async |number: u64| {
-        let mut ticket = member.propose(transaction(number, 1_000), term).await.unwrap();
+        let mut ticket = member
+            .propose(transaction(number, 1_000), term)
+            .await
+            .unwrap();
         match within("a commit", ticket.outcome()).await {
             Outcome::Committed(op_id) => op_id,
             other => panic!("{other:?}"),

@@ -39,11 +39,26 @@ fn decode<T: DeserializeOwned>(what: &'static str, json: &[u8]) -> Result<T, Wir
 
 #[cfg(test)]
 mod tests {
+    use consensus::FileBytes;
     use raft_types::OpId;
 
     use super::*;
 
     /// An answer whose shape has no JSON form went out as nothing, and the asker asked for ever.
+    #[test]
+    fn pieces_of_files_have_a_form() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let said = Answer::FilePart(FileBytes(bytes.into()));
+        assert_eq!(answer_from(&answer(&said)).unwrap(), said);
+        let asked = Question::FilePart(raft_types::FilePart {
+            file: 7,
+            before: None,
+            last: OpId::new(2, 9),
+            offset: 4,
+        });
+        assert_eq!(question_from(&question(&asked)).unwrap(), asked);
+    }
+
     #[test]
     fn answers_about_the_committed_end_have_a_form() {
         for up_to in [None, Some(OpId::new(3, 7))] {

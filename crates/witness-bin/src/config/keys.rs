@@ -101,10 +101,20 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "log.verify_at_start",
-        Kind::Choice(&["all", "recent"]),
-        Value("\"all\""),
+        Kind::Choice(&["new", "recent", "all"]),
+        Value("\"new\""),
         "",
-        "How much of the log is read and verified before the member takes part: `all` of it, or the `recent` files with the older ones verified when they are read.",
+        "How much of the log is read and verified before the member takes part: the `recent` files; those and what is `new`, which is what was never read back since it was written (4 GiB at most); or `all`. Whatever is not, is verified when it is read, and by the scrub.",
+    ),
+    key(
+        "log.scrub_rate",
+        Kind::Bytes {
+            min: 0,
+            max: 64 * GIB,
+        },
+        Value("\"8MiB\""),
+        "",
+        "Bytes a second at which closed files are read back and verified while the member runs: new ones soon after they were closed, and all of them in turn, a day after the last turn has ended. 0: none are.",
     ),
     key(
         "log.disk_limit_bytes",

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use binlog_store::VerifyAtStart;
 use consensus::quorum::{QuorumPolicy, RingRules};
 use mysql_role::events::EventsWanted;
 use mysql_role::gate::GateOptions;
@@ -84,8 +85,10 @@ pub struct LogSettings {
     pub cache_bytes: u64,
     /// Memory for entries that wait to be written.
     pub queue_bytes: u64,
-    /// Whether older files are verified before the member takes part.
-    pub verify_all: bool,
+    /// How much is verified before the member takes part.
+    pub verify: VerifyAtStart,
+    /// Bytes a second that the scrub reads; `None` without one.
+    pub scrub_rate: Option<u64>,
     /// Bytes that the files may take together; `None` for no limit.
     pub disk_limit_bytes: Option<u64>,
     /// Bytes that stay free on the disk.
@@ -270,7 +273,14 @@ pub(crate) fn build(values: &Values, member_values: &[Values]) -> Option<Config>
             max_file_bytes: values.number("log.max_file_bytes")?,
             cache_bytes: values.number("log.cache_bytes")?,
             queue_bytes: values.number("log.queue_bytes")?,
-            verify_all: values.text("log.verify_at_start")? == "all",
+            verify: match values.text("log.verify_at_start")?.as_str() {
+                "all" => VerifyAtStart::All,
+                "recent" => VerifyAtStart::Recent,
+                _ => VerifyAtStart::New,
+            },
+            scrub_rate: values
+                .number("log.scrub_rate")
+                .map(|rate| Some(rate).filter(|rate| *rate != 0))?,
             disk_limit_bytes: values
                 .number("log.disk_limit_bytes")
                 .map(|limit| Some(limit).filter(|limit| *limit != 0))?,

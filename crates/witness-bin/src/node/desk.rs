@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use binlog_store::{LogHandle, ReadFault};
+use binlog_store::{LogHandle, ReadFault, ScrubProgress};
 use consensus::{IdentityBook, LogOrigin, Member};
 use futures::future::BoxFuture;
 use raft_types::{RingId, UnixSeconds};
@@ -18,7 +18,7 @@ use super::ring_handle::now_in_seconds;
 use crate::config::Config;
 use crate::hooks::HookFigures;
 use crate::status::{
-    ActivityView, ConsumerView, LogView, MemberView, MysqlView, TravelView, ViewSource,
+    ActivityView, ConsumerView, LogView, MemberView, MysqlView, ScrubView, TravelView, ViewSource,
 };
 
 /// An order to make a ring of the configured members.
@@ -182,6 +182,7 @@ impl Desk {
             disk_free_bytes: stats.free_bytes,
             disk_left_bytes: stats.left_bytes,
             unreadable: log.read_faults().iter().map(unreadable).collect(),
+            scrub: scrub_view(log.scrub_progress()),
             disk_alarm: stats.disk_alarm,
         };
         let activity = ActivityView {
@@ -195,11 +196,26 @@ impl Desk {
     }
 }
 
+fn scrub_view(progress: ScrubProgress) -> ScrubView {
+    ScrubView {
+        read_bytes_total: progress.read_bytes,
+        damaged_total: progress.damaged,
+        repaired_total: progress.repaired,
+        turn_bytes: progress.turn_bytes,
+        closed_bytes: progress.closed_bytes,
+        unverified_bytes: progress.unverified_bytes,
+        completed_at: progress.completed_at,
+    }
+}
+
 /// What an operator is told of a file that cannot be read.
 fn unreadable(fault: &ReadFault) -> String {
+    let from = fault.index.map(|index| format!(" from entry {index} on"));
     format!(
-        "{} cannot be read from entry {} on, so that a member that lacks it waits: {}",
-        fault.file, fault.index, fault.error
+        "{} is damaged or cannot be read{}; a member that lacks its entries waits until another one's file has replaced it: {}",
+        fault.file,
+        from.unwrap_or_default(),
+        fault.why
     )
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use binlog_format::gtid::GtidSet;
 use binlog_store::{
     BinlogStore, DiskFileSystem, FlushSample, ProgressCallback, SledMeta, StoreObserver,
-    StoreOptions, VerifyAtStart,
+    StoreOptions,
 };
 use consensus::LogOrigin;
 use raft_types::RingId;
@@ -78,10 +78,7 @@ fn options(config: &Config, ring: RingId, flushes: FlushMetrics) -> StoreOptions
             Durability::Fsync => binlog_store::Durability::Fsync,
             Durability::Os => binlog_store::Durability::Os,
         },
-        verify_at_start: match log.verify_all {
-            true => VerifyAtStart::All,
-            false => VerifyAtStart::Recent,
-        },
+        verify_at_start: log.verify,
         cache_bytes: log.cache_bytes,
         queue_bytes: log.queue_bytes,
         disk_limit_bytes: log.disk_limit_bytes,

@@ -27,6 +27,7 @@ mod returning;
 mod ring_handle;
 mod rotation;
 mod running;
+mod scrubbing;
 mod teller;
 
 pub use directory_lock::{DirectoryLock, LockError};

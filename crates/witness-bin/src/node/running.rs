@@ -32,6 +32,7 @@ use super::purging::{Retention, purge_as_configured};
 use super::returning::come_back;
 use super::ring_handle::RingHandle;
 use super::rotation::keep_files_within;
+use super::scrubbing::scrub;
 use crate::config::{Config, PasswordSource};
 use crate::hooks;
 use crate::http::{Endpoints, FlushMetrics, OrderDesk, registry};
@@ -231,6 +232,8 @@ impl Node {
                 hooks::run(config.hooks.clone(), config.mysql.as_ref(), desk, figures).await;
             });
         }
+        let (region, rate) = (self.config.own.region.clone(), self.config.log.scrub_rate);
+        self.spawn(scrub(ring.clone(), region, rate));
         let retention = Retention::of(&self.config.log);
         let Some(settings) = &self.config.mysql else {
             self.spawn(keep_files_within(

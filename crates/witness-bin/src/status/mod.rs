@@ -22,5 +22,5 @@ pub use ring_report::{MemberReport, RingReport};
 pub use travel::{FallbackView, LinkView, RelayedView, SentView, TravelView};
 pub use view::{
     ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
-    RosterView, ViewSource,
+    RosterView, ScrubView, ViewSource,
 };

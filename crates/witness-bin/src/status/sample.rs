@@ -7,7 +7,7 @@ use super::consumers::ConsumerView;
 use super::travel::{FallbackView, LinkView, SentView, TravelView};
 use super::view::{
     ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
-    RosterView,
+    RosterView, ScrubView,
 };
 use crate::hooks::HooksView;
 
@@ -135,6 +135,7 @@ pub(crate) fn witness_follower() -> MemberView {
             disk_free_bytes: 1 << 30,
             disk_left_bytes: 3 << 28,
             unreadable: Vec::new(),
+            scrub: ScrubView::default(),
             disk_alarm: false,
         },
         activity: ActivityView {

@@ -165,8 +165,30 @@ pub struct LogView {
     /// What of the log cannot be read, so that another member waits for it, in words.
     #[serde(default)]
     pub unreadable: Vec<String>,
+    /// How the reading back of closed files is getting on.
+    #[serde(default)]
+    pub scrub: ScrubView,
     /// Whether the disk budget is nearly used up.
     pub disk_alarm: bool,
+}
+
+/// The scrub of a member's log: closed files are read back and verified.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubView {
+    /// Bytes that were read back since the process started.
+    pub read_bytes_total: u64,
+    /// How often a file was found damaged since then.
+    pub damaged_total: u64,
+    /// Files that were replaced by another member's since then.
+    pub repaired_total: u64,
+    /// Bytes of closed files that the present turn has behind it.
+    pub turn_bytes: u64,
+    /// Bytes of all closed files.
+    pub closed_bytes: u64,
+    /// Bytes of closed files that were never read back since they were written.
+    pub unverified_bytes: u64,
+    /// When the last turn over all of them ended, in seconds since 1970.
+    pub completed_at: Option<u64>,
 }
 
 /// What a member did since its process started; numbers only grow.

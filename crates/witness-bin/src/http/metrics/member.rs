@@ -6,7 +6,7 @@ use prometheus_client::registry::Unit;
 use raft_types::OpId;
 
 use crate::openmetrics::Sheet;
-use crate::status::{MemberView, Role};
+use crate::status::{MemberView, Role, ScrubView};
 
 /// Writes them.
 pub(super) fn write(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
@@ -92,6 +92,52 @@ fn ring(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
     )
 }
 
+fn scrub(sheet: &mut Sheet<'_, '_>, scrub: &ScrubView) -> Result<(), Error> {
+    let bytes = Some(&Unit::Bytes);
+    sheet.gauge(
+        "log_closed",
+        bytes,
+        "Closed files of the log",
+        scrub.closed_bytes as f64,
+    )?;
+    sheet.gauge(
+        "log_unverified",
+        bytes,
+        "Closed files of the log that were never read back since they were written",
+        scrub.unverified_bytes as f64,
+    )?;
+    sheet.gauge(
+        "scrub_turn",
+        bytes,
+        "Closed files of the log that the present turn of reading all of them back has behind it",
+        scrub.turn_bytes as f64,
+    )?;
+    sheet.gauge(
+        "scrub_completed_timestamp",
+        Some(&Unit::Seconds),
+        "When the last turn of reading all closed files back ended, since 1970; 0 before the first",
+        scrub.completed_at.unwrap_or_default() as f64,
+    )?;
+    sheet.counter(
+        "scrub_read",
+        bytes,
+        "Bytes of closed files that were read back",
+        scrub.read_bytes_total,
+    )?;
+    sheet.counter(
+        "scrub_damaged_files",
+        None,
+        "How often a closed file was found damaged",
+        scrub.damaged_total,
+    )?;
+    sheet.counter(
+        "scrub_repaired_files",
+        None,
+        "Damaged files that were replaced by another member's",
+        scrub.repaired_total,
+    )
+}
+
 fn log(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
     let index = |op_id: Option<OpId>| op_id.map_or(-1.0, |op_id| op_id.index as f64);
     sheet.gauge(
@@ -138,6 +184,7 @@ fn log(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
         "Files of the log that cannot be read, so that another member waits for what is in them",
         log.unreadable.len() as f64,
     )?;
+    scrub(sheet, &log.scrub)?;
     sheet.yes(
         "disk_alarm",
         "Whether the disk budget is nearly used up",
