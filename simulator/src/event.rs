@@ -19,6 +19,17 @@ pub(crate) enum Damage {
     Closed,
 }
 
+/// A repair of a lost quorum, as its plan says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Repair {
+    /// The end of the log of the member that goes on.
+    pub(crate) after: Option<OpId>,
+    /// The term in which it does.
+    pub(crate) term: u64,
+    /// The operator was told that what was acknowledged behind that end may be lost, and accepted it.
+    pub(crate) loss: bool,
+}
+
 /// One thing that happened.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
@@ -34,6 +45,13 @@ pub(crate) enum Event {
         member: MemberId,
         keep: Option<OpId>,
     },
+    /// A member comes back to a ring that went on without the end of its log, and cuts it off.
+    CutBack {
+        member: MemberId,
+        keep: Option<OpId>,
+    },
+    /// An operator orders the repair of a lost quorum.
+    Repaired(Repair),
     /// A member's store is told to begin behind an entry whose predecessors are purged elsewhere.
     Began {
         member: MemberId,
@@ -110,6 +128,14 @@ impl fmt::Display for Event {
             Self::Truncated { member, keep } => {
                 write!(f, "member {member} takes back all behind {}", op_id(keep))
             }
+            Self::CutBack { member, keep } => {
+                write!(
+                    f,
+                    "member {member} comes back and cuts off all behind {}",
+                    op_id(keep)
+                )
+            }
+            Self::Repaired(repair) => write!(f, "the quorum is repaired: {repair:?}"),
             Self::Began { member, before, .. } => {
                 write!(f, "the log of member {member} begins behind {before}")
             }

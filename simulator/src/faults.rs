@@ -141,6 +141,8 @@ pub(crate) enum Stress {
     Moves,
     /// Power cuts, slow disks, and one that rots at its end.
     Disks,
+    /// A quorum is lost for good and repaired, and those that were lost come back.
+    Lost,
 }
 
 /// How much goes wrong in this run.
@@ -159,6 +161,7 @@ impl Intensity {
             0..=3 => Stress::Everything,
             4 => Stress::Disks,
             5..=6 => Stress::Leaders,
+            // `Lost` has a scenario of its own.
             _ => Stress::Moves,
         };
         Self::of(stress, dice)
@@ -170,7 +173,7 @@ impl Intensity {
             Stress::Everything | Stress::Leaders | Stress::Disks => {
                 ([60, 200, 700], [300, 1000, 3000])
             }
-            Stress::Moves => ([300, 700, 1500], [300, 1000, 2500]),
+            Stress::Moves | Stress::Lost => ([300, 700, 1500], [300, 1000, 2500]),
         };
         Self {
             stress,
@@ -224,6 +227,8 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
             &[0, 10, 25, 35, 36, 36, 65, 82, 82, 95, 95, 100, 100, 100],
         ),
         Stress::Disks => *pick(dice, &[0, 0, 0, 0, 25, 35, 65, 65, 65, 81, 81, 100]),
+        // No links are cut: who was lost must not come back where it cannot reach who went on.
+        Stress::Lost => *pick(dice, &[0, 0, 55, 65, 82, 85, 85, 85, 85, 100]),
         // Mostly promotions.
         Stress::Moves => *pick(
             dice,
@@ -342,7 +347,7 @@ pub(crate) fn ambush(
     let chance = match intensity.stress {
         Stress::Everything | Stress::Disks => 20,
         Stress::Leaders => 8,
-        Stress::Moves => 3,
+        Stress::Moves | Stress::Lost => 3,
     };
     if dice.u32(0..chance) > 0 {
         return None;

@@ -40,7 +40,7 @@ struct Arguments {
     /// Break something on purpose
     #[arg(long, value_enum)]
     mutate: Option<Mutation>,
-    /// Do this, and let nothing else go wrong
+    /// Do this, whatever the seed draws
     #[arg(long, value_enum)]
     scenario: Option<Scenario>,
     /// Print everything that happens, every message among it

@@ -29,6 +29,8 @@ pub(crate) enum Mutation {
     TrustACutTail,
     /// Whoever proposes or sends entries does not ask whether disks have room for them.
     ProposeWithoutRoom,
+    /// An operator takes all answers of one set of a joint quorum for a proof that nothing is lost.
+    BelieveAnySet,
     /// A proxy puts back what its log has at the index, whatever term it is of.
     ProxyIgnoresTheTerm,
     /// A member writes a membership that it gets in its own words, in place of the bytes that were proposed.
@@ -42,6 +44,7 @@ impl Mutation {
             Self::NarrowWithoutTheBarrier => Some(Stress::Moves),
             Self::ProxyIgnoresTheTerm => Some(Stress::Leaders),
             Self::TrustACutTail => Some(Stress::Disks),
+            Self::BelieveAnySet => Some(Stress::Lost),
             _ => None,
         }
     }

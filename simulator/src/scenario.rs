@@ -1,4 +1,4 @@
-//! Runs that do what they are told to instead of what the seed draws.
+//! Runs that do what they are told to, instead of what the seed draws or before all else.
 
 use clap::ValueEnum;
 
@@ -9,4 +9,6 @@ pub(crate) enum Scenario {
     Failovers,
     /// The disks of all members fill together, a leader dies meanwhile, then there is room again.
     FullDisks,
+    /// A quorum is lost for good, an operator repairs it, and those that were lost come back; the seed draws the rest.
+    LostQuorum,
 }

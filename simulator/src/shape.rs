@@ -36,6 +36,8 @@ pub(crate) struct Shape {
     /// The search for the matching point is answered on the sending side.
     pub(crate) searches_itself: bool,
     pub(crate) proxies: ProxyOptions,
+    /// Members that start ask the others first whether the ring went on without them, as the product's do.
+    pub(crate) returns: bool,
 }
 
 impl Shape {
@@ -43,6 +45,9 @@ impl Shape {
         let regions: Vec<usize> = match dice.u32(0..10) {
             0..=6 if stress == Stress::Moves => vec![3, 3],
             _ if stress == Stress::Moves => vec![3, 3, 3],
+            0..=2 if stress == Stress::Lost => vec![3],
+            3..=7 if stress == Stress::Lost => vec![3, 3],
+            _ if stress == Stress::Lost => vec![3, 2, 1],
             0..=4 => vec![3],
             5 => vec![5],
             6 => vec![1, 1, 1],
@@ -82,6 +87,7 @@ impl Shape {
             timers: Timers::from_heartbeat(heartbeat),
             rules,
             searches_itself,
+            returns: stress == Stress::Lost,
         }
     }
 

@@ -1,4 +1,5 @@
-//! When a member takes part in elections. Three things keep it from them: the end of its log may be in doubt (`election_gate`), whoever looks after the member may not want it to campaign for
+//! When a member takes part in elections. Four things keep it from them: the end of its log may be in doubt, it may have come back to a
+//! ring that has committed more than it has (both `election_gate`), whoever looks after the member may not want it to campaign for
 //! a while, and a member that was just started may have granted a lease that it does not remember.
 //!
 //! # The forgotten lease
@@ -18,7 +19,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use raft_types::{MemberId, MemberKind};
+use raft_types::{MemberId, MemberKind, OpId};
 use tokio::time::Instant;
 
 use crate::election_gate::ElectionGate;
@@ -79,6 +80,18 @@ impl Campaigning {
     /// The end of the log is not in doubt any more.
     pub(crate) fn settle(&self, raft: &Engine) {
         self.gate.settled();
+        self.tell(&self.lock(), raft);
+    }
+
+    /// Others have committed this: no election of somebody that lacks it.
+    pub(crate) fn told(&self, committed: OpId, raft: &Engine) {
+        self.gate.told(committed);
+        self.tell(&self.lock(), raft);
+    }
+
+    /// The own log goes this far.
+    pub(crate) fn goes_to(&self, end: Option<OpId>, raft: &Engine) {
+        self.gate.goes_to(end);
         self.tell(&self.lock(), raft);
     }
 

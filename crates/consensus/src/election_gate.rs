@@ -1,6 +1,13 @@
 //! For whom this member may vote. The end of its log may be in doubt (`doubted_tail`): until its log is known to have all that
-//! it may have acknowledged, it votes for members only that have that, and does not campaign (`campaigning`). Asked where votes
-//! come in (`inbound`).
+//! it may have acknowledged, it votes for members only that have that, and does not campaign (`campaigning`). And it may have come
+//! back to a ring that has committed more than its log has (`returning`). Asked where votes come in (`inbound`).
+//!
+//! # What others have committed
+//!
+//! In a ring that nobody repaired this keeps nobody from anything: a log that lacks what is committed wins no election.
+//! Behind the repair of a lost quorum it does. Those that were lost are a quorum of the membership in their own logs; two of them
+//! that came back, were told how far the ring has come, and lost sight of it before they had its entries, would elect one of
+//! themselves, and the ring would be two.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +19,8 @@ use thiserror::Error;
 pub(crate) struct ElectionGate {
     /// From this end on a log is known to have all that this member may have acknowledged; `None`: its own has.
     needed: Mutex<Option<OpId>>,
+    /// What is committed elsewhere, and was not here when that was told; `None`: nothing.
+    committed: Mutex<Option<OpId>>,
 }
 
 /// Why a vote is not granted, or why this member does not campaign.
@@ -26,6 +35,14 @@ pub(crate) enum Withheld {
         /// The end that a log must have.
         needed: OpId,
     },
+    /// Others have committed what the log lacks.
+    #[error(
+        "it came back to a ring that has committed {committed}, and elects nobody whose log does not go that far"
+    )]
+    Behind {
+        /// The end that a log must have.
+        committed: OpId,
+    },
 }
 
 impl ElectionGate {
@@ -33,40 +50,61 @@ impl ElectionGate {
     pub(crate) fn new(doubt: Option<&DoubtedTail>) -> Self {
         Self {
             needed: Mutex::new(doubt.map(DoubtedTail::settled_from)),
+            committed: Mutex::new(None),
         }
     }
 
     /// Why a candidate whose log ends there gets no vote; `None`: ask the engine.
     pub(crate) fn withholds(&self, candidate: Option<OpId>) -> Option<Withheld> {
-        let needed = self.needed()?;
-        (candidate < Some(needed)).then_some(Withheld::DoubtedTail { needed })
+        let lacks = |end: &OpId| candidate < Some(*end);
+        let doubt = self.needed().filter(lacks);
+        let doubt = doubt.map(|needed| Withheld::DoubtedTail { needed });
+        let behind = self.committed().filter(lacks);
+        doubt.or(behind.map(|committed| Withheld::Behind { committed }))
     }
 
     /// Why this member must not campaign, whoever asks it to.
     pub(crate) fn stays_out(&self) -> Option<Withheld> {
-        self.needed().map(|needed| Withheld::DoubtedTail { needed })
+        self.withholds(None)
+    }
+
+    /// This is committed elsewhere.
+    pub(crate) fn told(&self, committed: OpId) {
+        let mut told = lock(&self.committed);
+        *told = (*told).max(Some(committed));
+    }
+
+    /// The own log goes this far.
+    pub(crate) fn goes_to(&self, end: Option<OpId>) {
+        let mut told = lock(&self.committed);
+        *told = told.filter(|committed| end < Some(*committed));
+    }
+
+    /// What is committed elsewhere, and was not here when that was told.
+    pub(crate) fn committed(&self) -> Option<OpId> {
+        *lock(&self.committed)
     }
 
     /// From this end on a log has all that may be lost here. Each such end is enough by itself, so the lowest counts.
     pub(crate) fn enough(&self, end: OpId) {
-        let mut needed = self.lock();
+        let mut needed = lock(&self.needed);
         *needed = needed.map(|needed| needed.min(end));
     }
 
     /// The end that a log must have; `None` when nothing is in doubt.
     pub(crate) fn needed(&self) -> Option<OpId> {
-        *self.lock()
+        *lock(&self.needed)
     }
 
     /// The own log has all that was in doubt.
     pub(crate) fn settled(&self) {
-        *self.lock() = None;
+        *lock(&self.needed) = None;
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Option<OpId>> {
-        // The value is replaced as a whole, so a panic elsewhere cannot have left half of one.
-        self.needed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(end: &Mutex<Option<OpId>>) -> MutexGuard<'_, Option<OpId>> {
+    // The value is replaced as a whole, so a panic elsewhere cannot have left half of one.
+    end.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -91,6 +129,28 @@ mod tests {
         assert_eq!((gate.withholds(None), gate.stays_out()), (None, None));
         gate.enough(id(3, 20));
         assert_eq!(gate.withholds(None), None, "an answer that comes late");
+    }
+
+    #[test]
+    fn a_member_that_came_back_votes_for_those_that_have_what_the_ring_has_committed() {
+        let gate = ElectionGate::new(None);
+        let id = OpId::new;
+        gate.told(id(1003, 41));
+        gate.told(id(1003, 40));
+        let behind = Some(Withheld::Behind {
+            committed: id(1003, 41),
+        });
+        assert_eq!(
+            gate.withholds(Some(id(4, 900))),
+            behind,
+            "another that came back"
+        );
+        assert_eq!(gate.withholds(Some(id(1003, 41))), None);
+        assert_eq!(gate.stays_out(), behind);
+        gate.goes_to(Some(id(1003, 40)));
+        assert_eq!(gate.stays_out(), behind);
+        gate.goes_to(Some(id(1004, 30)));
+        assert_eq!((gate.withholds(None), gate.stays_out()), (None, None));
     }
 
     #[test]

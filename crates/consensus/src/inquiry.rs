@@ -10,7 +10,7 @@ use crate::questions::{Answer, CallError, MemberCalls, Question};
 use crate::rejoin::{Agreement, Recollection};
 
 /// Asks all other members at once; an error where one did not answer in time.
-pub async fn ask_for_agreement(
+pub(crate) async fn ask_for_agreement(
     calls: &dyn MemberCalls,
     others: &BTreeMap<MemberId, MemberRecord>,
     own: &Recollection,

@@ -46,6 +46,7 @@ mod reign;
 mod rejoin;
 mod repair;
 mod retired_numbers;
+mod returning;
 mod rooms;
 mod roster;
 mod seat;
@@ -66,7 +67,6 @@ pub use fault::Fault;
 pub use handover::Writer;
 pub use identity::{Identity, IdentityBook, IdentityError, IdentityFile, RingState};
 pub use inbound::{AppendAnswers, Inbound, InstallRefusal};
-pub use inquiry::ask_for_agreement;
 pub use kept_place::RingPause;
 pub use leadership::{Leadership, NotServing, Term};
 pub use log_origin::LogOrigin;
@@ -83,10 +83,11 @@ pub use questions::{Answer, CallError, FileBytes, MemberCalls, Question};
 pub use region_watermarks::{
     NeededBy, PurgeFloor, RegionWatermark, purge_floor, region_watermarks,
 };
-pub use rejoin::{Agreement, Recollection, Rejoin, judge as judge_rejoin};
+pub use rejoin::{Agreement, Recollection, Rejoin};
 pub use repair::{
     MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, accept as accept_repair, plan_repair,
 };
+pub use returning::Returning;
 pub use rooms::NoRoom;
 pub use roster::RosterError;
 pub use standing::{RingView, Standing};

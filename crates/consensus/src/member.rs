@@ -309,6 +309,25 @@ impl Member {
         self.0.seat.campaigning.allow(self.raft(), allowed);
     }
 
+    /// Others have committed this: whoever this member votes for must have it, and it campaigns when it has it itself.
+    pub(crate) fn elects_from(&self, committed: OpId) {
+        self.0.seat.campaigning.told(committed, self.raft());
+    }
+
+    /// Waits until the own log has what others had committed, and takes part in elections again.
+    pub(crate) async fn has_what_it_was_told(&self) {
+        let seat = &self.0.seat;
+        while seat.campaigning.gate.committed().is_some() {
+            let end = doubted_tail::log_end(&seat.raft, seat.id).await;
+            let Some(end) = end else {
+                // The engine has stopped.
+                return;
+            };
+            seat.campaigning.goes_to(end.last, &seat.raft);
+            tokio::time::sleep(seat.timers.heartbeat / 2).await;
+        }
+    }
+
     /// Why this member takes part in no election at the moment, in words.
     pub fn stays_out_of_elections(&self) -> Option<String> {
         self.0

@@ -18,7 +18,8 @@ pub struct Recollection {
 }
 
 impl Recollection {
-    fn last(&self) -> Option<OpId> {
+    /// The end of the log.
+    pub(crate) fn last(&self) -> Option<OpId> {
         self.runs.last().map(|run| OpId::new(run.term, run.last))
     }
 }
@@ -89,7 +90,7 @@ pub enum Rejoin {
 
 /// Judges the answers. Two logs that hold different entries as committed are not of one history: an operator has repaired
 /// the quorum in between, and the later term is the one that goes on.
-pub fn judge(own: &Recollection, answers: impl IntoIterator<Item = Agreement>) -> Rejoin {
+pub(crate) fn judge(own: &Recollection, answers: impl IntoIterator<Item = Agreement>) -> Rejoin {
     let after = |op_id: Option<OpId>, common: Option<OpId>| {
         op_id.map(|op_id| op_id.index) > common.map(|common| common.index)
     };

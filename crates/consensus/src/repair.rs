@@ -66,7 +66,7 @@ impl MemberEvidence {
     /// The evidence of a running member; `leader` is one that it has heard lately.
     pub(crate) async fn of(seat: &Seat, leader: Option<MemberId>) -> Self {
         let raft = &seat.raft;
-        let doubted_tail = seat.campaigning.gate.stays_out().is_some();
+        let doubted_tail = seat.campaigning.gate.needed().is_some();
         // The engine's own word for it: a membership has another behind it only when it is committed.
         let settled = raft.with_raft_state(|state| (**state.membership_state.committed()).clone());
         // An engine that has stopped says nothing of it; its log is evidence all the same.
@@ -204,7 +204,7 @@ fn may_have_more(missing: &BTreeSet<MemberId>, in_doubt: &BTreeSet<MemberId>) ->
 }
 
 /// How far the term of a repair lies beyond the latest that was seen: members that did not answer may have seen later ones.
-const TERM_LEAP: u64 = 1000;
+pub(crate) const TERM_LEAP: u64 = 1000;
 
 /// Makes the plan from the evidence.
 ///

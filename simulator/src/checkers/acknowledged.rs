@@ -1,11 +1,12 @@
 //! Nothing acknowledged is lost: what a client was told to be committed is in the ring's log under that op id, for good.
-//! And the other way round: what a client was told not to be taken is never committed.
+//! But for what an operator gave up in a repair. And the other way round: what a client was told not to be taken is never committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use raft_types::{MemberId, OpId};
 
 use super::Checker;
+use super::repairs::Repairs;
 use crate::event::Event;
 use crate::seen::{Content, Digest, Seen};
 use crate::tick::Tick;
@@ -16,6 +17,7 @@ pub(super) struct NothingAcknowledgedIsLost {
     acknowledged: BTreeMap<u64, Acknowledged>,
     committed: BTreeMap<u64, Seen>,
     refused: BTreeSet<Digest>,
+    repairs: Repairs,
 }
 
 #[derive(Clone)]
@@ -26,8 +28,11 @@ struct Acknowledged {
 }
 
 impl Acknowledged {
-    fn compare(&self, committed: &Seen) -> Result<(), String> {
-        if self.op_id == committed.op_id && self.content == committed.content {
+    fn compare(&self, committed: &Seen, repairs: &Repairs) -> Result<(), String> {
+        let (mine, theirs) = (self.op_id, committed.op_id);
+        // Who acknowledges in the ring that goes on may do so before anybody's commit mark says it.
+        let given_up = repairs.replaced(mine, theirs) || repairs.replaced(theirs, mine);
+        if given_up || self.op_id == committed.op_id && self.content == committed.content {
             return Ok(());
         }
         Err(format!(
@@ -42,6 +47,7 @@ impl NothingAcknowledgedIsLost {
         let index = acknowledged.op_id.index;
         if let Some(earlier) = self.acknowledged.get(&index)
             && (earlier.op_id, &earlier.content) != (acknowledged.op_id, &acknowledged.content)
+            && !self.repairs.replaced(earlier.op_id, acknowledged.op_id)
         {
             return Err(format!(
                 "members {} and {} acknowledged different transactions, {} and {}, at index {index}",
@@ -50,14 +56,18 @@ impl NothingAcknowledgedIsLost {
         }
         self.acknowledged.insert(index, acknowledged.clone());
         match self.committed.get(&index) {
-            Some(committed) => acknowledged.compare(committed),
+            Some(committed) => acknowledged.compare(committed, &self.repairs),
             None => Ok(()),
         }
     }
 
     fn committed(&mut self, entry: &Seen) -> Result<(), String> {
         let index = entry.op_id.index;
-        self.committed.entry(index).or_insert_with(|| entry.clone());
+        let first = self.committed.entry(index);
+        let first = first.or_insert_with(|| entry.clone());
+        if self.repairs.replaced(first.op_id, entry.op_id) {
+            *first = entry.clone();
+        }
         if let Content::Transaction(digest) = &entry.content
             && self.refused.contains(digest)
         {
@@ -66,7 +76,7 @@ impl NothingAcknowledgedIsLost {
             ));
         }
         match self.acknowledged.get(&index) {
-            Some(acknowledged) => acknowledged.compare(entry),
+            Some(acknowledged) => acknowledged.compare(entry, &self.repairs),
             None => Ok(()),
         }
     }
@@ -76,6 +86,7 @@ impl NothingAcknowledgedIsLost {
         match self
             .acknowledged
             .iter()
+            .filter(|(_, acknowledged)| !self.repairs.gave_up(acknowledged.op_id))
             .find(|(index, _)| !self.committed.contains_key(index))
         {
             Some((_, lost)) => Err(format!(
@@ -93,6 +104,7 @@ impl Checker for NothingAcknowledgedIsLost {
     }
 
     fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
+        self.repairs.saw(event);
         match event {
             Event::Acknowledged {
                 member,

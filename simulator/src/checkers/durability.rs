@@ -111,7 +111,7 @@ impl Checker for DurableSurvives {
                     store.durable = store.durable.max(Some(*upto));
                 }
             }
-            Event::Truncated { member, keep } => {
+            Event::Truncated { member, keep } | Event::CutBack { member, keep } => {
                 self.stores.entry(*member).or_default().truncated(*keep);
             }
             Event::Began { member, before, .. } => {

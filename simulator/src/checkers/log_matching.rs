@@ -96,7 +96,7 @@ impl Checker for LogsMatch {
             Event::Appended { member, entries } => entries
                 .iter()
                 .try_for_each(|entry| self.appended(*member, entry)),
-            Event::Truncated { member, keep } => {
+            Event::Truncated { member, keep } | Event::CutBack { member, keep } => {
                 self.logs.entry(*member).or_default().truncate(*keep);
                 Ok(())
             }

@@ -11,6 +11,7 @@ mod panics;
 mod progress;
 mod quorums;
 mod refusals;
+mod repairs;
 mod served;
 
 use crate::event::Event;

@@ -1,5 +1,5 @@
 //! Consecutive quorums intersect: in every log, any quorum of a membership has a member in common with any quorum of the
-//! membership before it. Computed exactly, over all subsets of the voters.
+//! membership before it, but for the one with which an operator repairs a lost quorum. Computed exactly, over all subsets of the voters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use raft_types::{MemberId, OpId};
 
 use super::Checker;
+use super::repairs::Repairs;
 use crate::event::Event;
 use crate::seen::{Content, Seen, VoterSets, words};
 use crate::tick::Tick;
@@ -15,6 +16,7 @@ use crate::tick::Tick;
 pub(super) struct ConsecutiveQuorumsIntersect {
     /// Of each member's log, the memberships in their order.
     memberships: BTreeMap<MemberId, Vec<(OpId, Arc<VoterSets>)>>,
+    repairs: Repairs,
 }
 
 impl ConsecutiveQuorumsIntersect {
@@ -28,6 +30,7 @@ impl ConsecutiveQuorumsIntersect {
             log.push((entry.op_id, sets.clone()));
             if let Some((op_id, before)) = before
                 && before != *sets
+                && !self.repairs.imposed(entry.op_id)
                 && let Some((one, other)) = disjoint_quorums(&before, sets)
             {
                 return Err(format!(
@@ -51,9 +54,10 @@ impl Checker for ConsecutiveQuorumsIntersect {
     }
 
     fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
+        self.repairs.saw(event);
         match event {
             Event::Appended { member, entries } => self.take(*member, entries),
-            Event::Truncated { member, keep } => {
+            Event::Truncated { member, keep } | Event::CutBack { member, keep } => {
                 if let Some(log) = self.memberships.get_mut(member) {
                     log.retain(|(op_id, _)| keep.is_some_and(|keep| op_id.index <= keep.index));
                 }

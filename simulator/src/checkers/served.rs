@@ -1,13 +1,14 @@
 //! Nothing un-committed is ever served, and nothing stale: a member that says that it serves answers a read with its
 //! commit mark. What stands at that mark is committed for good, and the mark covers everything that any client had been
-//! told to be committed before the read began.
+//! told to be committed before the read began. But for what an operator gave up in a repair.
 
 use std::collections::BTreeMap;
 
 use raft_types::{MemberId, OpId};
 
 use super::Checker;
-use crate::event::Event;
+use super::repairs::Repairs;
+use crate::event::{Event, Repair};
 use crate::tick::Tick;
 
 #[derive(Default)]
@@ -19,6 +20,7 @@ pub(super) struct NothingUncommittedIsServed {
     /// What reads saw, by index.
     served: BTreeMap<u64, (OpId, MemberId)>,
     committed: BTreeMap<u64, OpId>,
+    repairs: Repairs,
 }
 
 impl NothingUncommittedIsServed {
@@ -58,11 +60,24 @@ impl NothingUncommittedIsServed {
 
     fn compare(&self, index: u64) -> Result<(), String> {
         match (self.served.get(&index), self.committed.get(&index)) {
-            (Some((served, by)), Some(committed)) if served != committed => Err(format!(
-                "member {by} served a read at {served}, but committed at that index is {committed}"
-            )),
+            (Some((served, by)), Some(committed))
+                if served != committed
+                    && !self.repairs.replaced(*served, *committed)
+                    && !self.repairs.replaced(*committed, *served) =>
+            {
+                Err(format!(
+                    "member {by} served a read at {served}, but committed at that index is {committed}"
+                ))
+            }
             _ => Ok(()),
         }
+    }
+
+    /// What was acknowledged behind the end that goes on is not asked for any more.
+    fn given_up(&mut self, after: Option<OpId>) {
+        let end = after.map_or(0, |after| after.index);
+        self.acknowledged_before = self.acknowledged_before.min(end);
+        self.acknowledged_now.1 = self.acknowledged_now.1.min(end);
     }
 }
 
@@ -72,7 +87,14 @@ impl Checker for NothingUncommittedIsServed {
     }
 
     fn saw(&mut self, at: Tick, event: &Event) -> Result<(), String> {
+        self.repairs.saw(event);
         match event {
+            Event::Repaired(Repair {
+                after, loss: true, ..
+            }) => {
+                self.given_up(*after);
+                Ok(())
+            }
             Event::Acknowledged { op_id, .. } => {
                 self.acknowledged(at, *op_id);
                 Ok(())
@@ -80,9 +102,11 @@ impl Checker for NothingUncommittedIsServed {
             Event::Read { member, mark } => self.read(at, *member, *mark),
             Event::Committed { entries, .. } => {
                 for entry in entries {
-                    self.committed
-                        .entry(entry.op_id.index)
-                        .or_insert(entry.op_id);
+                    let first = self.committed.entry(entry.op_id.index);
+                    let first = first.or_insert(entry.op_id);
+                    if self.repairs.replaced(*first, entry.op_id) {
+                        *first = entry.op_id;
+                    }
                     self.compare(entry.op_id.index)?;
                 }
                 Ok(())
@@ -90,6 +114,7 @@ impl Checker for NothingUncommittedIsServed {
             Event::Finished => match self
                 .served
                 .iter()
+                .filter(|(_, (served, _))| !self.repairs.gave_up(*served))
                 .find(|(index, _)| !self.committed.contains_key(index))
             {
                 Some((_, (served, by))) => Err(format!(

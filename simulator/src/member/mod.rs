@@ -1,6 +1,7 @@
 //! One member of the simulated ring: a whole one (consensus, store, network) in a process of its own, that is, in a
 //! runtime with a clock of its own, over a disk that fails on purpose.
 
+mod asking;
 mod broken_mover;
 mod clients;
 mod clock;
@@ -13,7 +14,8 @@ mod unsynced_meta;
 mod watched_log;
 mod watched_starts;
 
+pub(crate) use asking::Asking;
 pub(crate) use clock::ClockRate;
 pub(crate) use disk_pace::DiskPace;
-pub(crate) use process::{OpenFailure, Process};
+pub(crate) use process::{OpenFailure, Process, Started};
 pub(crate) use seat::{LogOptions, Seat};

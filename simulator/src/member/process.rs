@@ -8,7 +8,7 @@ use binlog_store::{
     BinlogStore, Durability, LogHandle, MetaStore, OpenError, StoreOptions, WriterMode,
 };
 use consensus::matching::Matching;
-use consensus::{AppliedFloor, Fault, Leadership, Member, MemberConfig, StartError};
+use consensus::{AppliedFloor, Fault, Leadership, Member, MemberConfig, Returning, StartError};
 use openraft::RaftLogReader;
 use proxy::{Board, Counted, Proxying};
 use raft_types::{LogId, MemberId, OpId, OwnLog};
@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::asking::{self, Asking};
 use super::broken_mover;
 use super::clients;
 use super::clock::Clock;
@@ -54,6 +55,22 @@ pub(crate) struct Outline {
 #[derive(Debug, Clone)]
 pub(crate) struct Stopped(pub(crate) Fault);
 
+/// A process that was started.
+pub(crate) enum Started {
+    /// It takes part.
+    Up(Process),
+    /// It asks the others first.
+    Asking(Asking),
+}
+
+/// What a process is made of once its member takes part.
+pub(super) struct Parts {
+    member: Member,
+    log: LogHandle,
+    reception: Reception,
+    returning: Option<Returning>,
+}
+
 /// A running process.
 pub(crate) struct Process {
     runtime: Runtime,
@@ -81,14 +98,14 @@ impl Process {
         record: &Record,
         now: Tick,
         damage: Damage,
-    ) -> Result<Self, OpenFailure> {
+    ) -> Result<Started, OpenFailure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
             .build()
             .map_err(|error| OpenFailure::Disk(error.to_string()))?;
-        let opened = runtime.block_on(Self::open(seat, post, record));
-        let (member, log, reception, found) = opened.inspect_err(|failure| {
+        let opened = runtime.block_on(Self::open(seat, record));
+        let (store, found) = opened.inspect_err(|failure| {
             if let OpenFailure::Refused(why) = failure {
                 record.saw(&Event::RefusedToOpen {
                     member: seat.id,
@@ -102,6 +119,7 @@ impl Process {
             entries,
             vote,
         } = found;
+        let has_a_log = floor.is_some() || !entries.is_empty();
         record.saw(&Event::Opened {
             member: seat.id,
             floor,
@@ -109,10 +127,38 @@ impl Process {
             vote,
             damage,
         });
+        let desk = Desk::new(seat.id, post.clone(), seat.disk.clone());
+        let taking_part = Self::take_part(seat.clone(), store, desk.clone(), record.clone());
+        if seat.returns && has_a_log {
+            let asking = Asking::new(seat, record, runtime, now, desk, taking_part);
+            return Ok(Started::Asking(asking));
+        }
+        let parts = runtime.block_on(taking_part)?;
         let origin = runtime.block_on(async { Instant::now() });
+        let clock = Clock::new(seat.rate, now, origin);
+        Ok(Started::Up(Self::up(seat, record, runtime, clock, parts)))
+    }
+
+    /// The process of a member that takes part.
+    pub(super) fn up(
+        seat: &Seat,
+        record: &Record,
+        runtime: Runtime,
+        clock: Clock,
+        parts: Parts,
+    ) -> Self {
+        let Parts {
+            member,
+            log,
+            reception,
+            returning,
+        } = parts;
         let fault = runtime.block_on(watch_fault(member.clone()));
+        if let Some(returning) = returning {
+            runtime.spawn(returning.campaign_when_known(member.clone()));
+        }
         let process = Self {
-            clock: Clock::new(seat.rate, now, origin),
+            clock,
             commits: member.committed(),
             member,
             log,
@@ -134,18 +180,12 @@ impl Process {
             process.log.clone(),
             record.clone(),
         ));
-        Ok(process)
+        process
     }
 
-    async fn open(
-        seat: &Seat,
-        post: &Post,
-        record: &Record,
-    ) -> Result<(Member, LogHandle, Reception, Found), OpenFailure> {
-        let off_or = |failure: OpenFailure| match seat.disk.is_off() {
-            true => OpenFailure::Off,
-            false => failure,
-        };
+    /// Opens the log and reads all of it back.
+    async fn open(seat: &Seat, record: &Record) -> Result<(BinlogStore, Found), OpenFailure> {
+        let off_or = |failure| off_or(seat, failure);
         let options = StoreOptions {
             writer: WriterMode::Stepped,
             cache_bytes: seat.log.cache_bytes,
@@ -164,11 +204,20 @@ impl Process {
         let opened = BinlogStore::open(options, seat.disk.file_system(), meta);
         let (mut store, report) = opened.map_err(|error| off_or(open_failure(&error)))?;
         record.note(&format!("member {} opens its log: {report}", seat.id));
-        let log = store.handle();
         let found = Found::read(&mut store).await;
         let found = found.map_err(|error| off_or(OpenFailure::Refused(error.to_string())))?;
+        Ok((store, found))
+    }
 
-        let desk = Desk::new(seat.id, post.clone(), seat.disk.clone());
+    /// Starts the member over its log, once it knows that the ring goes on from there.
+    async fn take_part(
+        seat: Seat,
+        mut store: BinlogStore,
+        desk: Desk,
+        record: Record,
+    ) -> Result<Parts, OpenFailure> {
+        let off_or = |failure| off_or(&seat, failure);
+        let log = store.handle();
         let port = Port::new(desk.clone(), &seat.timers, seat.mutation);
         let board = Board::new(
             seat.id,
@@ -185,15 +234,22 @@ impl Process {
         };
         let watch = Watch {
             member: seat.id,
-            record: record.clone(),
+            record,
             disk: seat.disk.clone(),
+        };
+        let calls = Arc::new(port.clone());
+        let returning = match seat.returns {
+            true => {
+                let back = asking::come_back(&mut store, calls.clone(), &watch).await;
+                Some(back.map_err(|error| off_or(OpenFailure::Disk(error.to_string())))?)
+            }
+            false => None,
         };
         let (last_applied, membership) = log.applied_at_open();
         let floor = AppliedFloor {
             last_applied: last_applied.map(LogId::from),
             membership,
         };
-        let calls = Arc::new(port.clone());
         let work = DiskWork::new(log.clone(), seat.pace.clone());
         let starts = Arc::new(WatchedStarts::new(
             log.clone(),
@@ -232,7 +288,12 @@ impl Process {
             relaying,
             mutation: seat.mutation,
         };
-        Ok((member, log, reception, found))
+        Ok(Parts {
+            member,
+            log,
+            reception,
+            returning,
+        })
     }
 
     /// Runs until a moment of the world.
@@ -350,6 +411,14 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.record.carried(&self.traffic());
+    }
+}
+
+/// The power was cut meanwhile, or this is what went wrong.
+fn off_or(seat: &Seat, failure: OpenFailure) -> OpenFailure {
+    match seat.disk.is_off() {
+        true => OpenFailure::Off,
+        false => failure,
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct Seat {
     /// The search for the matching point is answered on the sending side.
     pub(crate) searches_itself: bool,
     pub(crate) proxies: ProxyOptions,
+    /// It asks the others whether the ring went on without it, before it takes part.
+    pub(crate) returns: bool,
     pub(crate) rate: ClockRate,
     pub(crate) disk: FaultyDisk,
     pub(crate) pace: DiskPace,

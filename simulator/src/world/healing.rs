@@ -24,6 +24,10 @@ pub(super) fn time_to_commit(timers: &Timers) -> Duration {
 /// The longest pause of the engine before it calls an unreachable member again.
 const LONGEST_RECONNECT: Duration = Duration::from_millis(500);
 
+/// How long a member that comes back waits for the others' answers before it campaigns all the same, with the second that it asks
+/// before it takes part.
+const LONGEST_QUESTION: Duration = Duration::from_secs(11);
+
 /// How long everybody may take after that to have what the first commit has.
 const TIME_TO_CATCH_UP: Duration = Duration::from_secs(20);
 
@@ -54,7 +58,12 @@ impl World {
 
     fn wait_for_commit(&mut self) {
         let before = self.record.counts().acknowledged;
-        let (start, allowed) = (self.now, time_to_commit(&self.shape.timers));
+        let known = match self.shape.returns {
+            true => LONGEST_QUESTION,
+            false => Duration::ZERO,
+        };
+        let allowed = time_to_commit(&self.shape.timers) + known;
+        let start = self.now;
         while self.goes_on() && self.record.counts().acknowledged == before {
             if self.now - start > allowed {
                 let words = format!(

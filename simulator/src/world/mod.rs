@@ -8,6 +8,7 @@ mod damage;
 mod failovers;
 mod full_disks;
 mod healing;
+mod lost_quorum;
 mod operator;
 mod playing;
 mod siege;
@@ -54,6 +55,10 @@ pub(crate) struct World {
     /// An operator has removed a member. No disk rots in such a run: a member that is let go while another one dies may
     /// take the majority with it, and no ring can know.
     removals: bool,
+    /// A quorum was lost; it is done once.
+    quorum_was_lost: bool,
+    /// Who went on alone by an operator's order.
+    survivor: Option<MemberId>,
     scenario: Option<Scenario>,
 }
 
@@ -71,7 +76,10 @@ impl World {
         let mut intensity = Intensity::choose(&mut dice);
         let needed = mutation.and_then(Mutation::stress);
         // Regions in which several members vote.
-        let needed = needed.or(scenario.map(|_| Stress::Moves));
+        let needed = needed.or(scenario.map(|scenario| match scenario {
+            Scenario::Failovers | Scenario::FullDisks => Stress::Moves,
+            Scenario::LostQuorum => Stress::Lost,
+        }));
         if let Some(stress) = needed {
             intensity = Intensity::of(stress, &mut dice);
         }
@@ -84,7 +92,7 @@ impl World {
         }
         match scenario {
             Some(Scenario::Failovers) => failovers::with_proxies(&mut shape),
-            Some(Scenario::FullDisks) | None => {}
+            Some(Scenario::FullDisks | Scenario::LostQuorum) | None => {}
         }
         let mut workload = Workload::choose(&mut dice);
         if scenario == Some(Scenario::FullDisks) {
@@ -110,6 +118,7 @@ impl World {
                 rules: shape.rules.clone(),
                 searches_itself: shape.searches_itself,
                 proxies: shape.proxies.clone(),
+                returns: shape.returns,
                 rate: member.rate,
                 disk,
                 pace: DiskPace::new(usual),
@@ -134,6 +143,8 @@ impl World {
             removed: Arc::default(),
             siege: None,
             removals: false,
+            quorum_was_lost: false,
+            survivor: None,
             scenario,
         }
     }
@@ -144,7 +155,7 @@ impl World {
         match self.scenario {
             Some(Scenario::Failovers) => self.failovers(),
             Some(Scenario::FullDisks) => self.full_disks(),
-            None => {
+            Some(Scenario::LostQuorum) | None => {
                 let chaos = Duration::from_millis(self.dice.u64(4_000..14_000));
                 self.go_wrong(chaos);
             }
@@ -186,6 +197,7 @@ impl World {
 
     fn go_wrong(&mut self, chaos: Duration) {
         self.record.take_news();
+        self.plan_the_loss();
         let end = self.now.after(chaos);
         let chance = STEP.as_secs_f64() / self.intensity.pause.as_secs_f64();
         while self.now < end && self.goes_on() {

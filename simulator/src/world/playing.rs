@@ -1,10 +1,12 @@
 //! Plays faults, and ends those that end by themselves.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use raft_types::MemberId;
 
 use super::World;
+use super::lost_quorum::Given;
 use crate::faults::{Crash, Fault};
 use crate::network::Weather;
 use crate::tick::Tick;
@@ -24,6 +26,16 @@ pub(super) enum Undo {
     CutOff(MemberId),
     /// A crash that waited for calls to the disk comes now.
     CrashNow(MemberId),
+    /// The leader and a majority of its voters are to be lost.
+    LoseQuorum,
+    /// They lose their power.
+    Lose(BTreeSet<MemberId>),
+    /// The operator looks whether a quorum has to be repaired, this often at most.
+    Look(u32),
+    /// The operator has the members' evidence.
+    Decide(Given, u32),
+    /// Members that were lost are there again.
+    BringBack(BTreeSet<MemberId>),
     /// A log rots at its end, and the leader dies.
     RotTail {
         member: MemberId,
@@ -196,7 +208,9 @@ impl World {
     }
 
     fn undo(&mut self, undo: Undo) {
-        self.record.note(&format!("ENDS {undo:?}"));
+        if !matches!(undo, Undo::Look(_) | Undo::Decide(..)) {
+            self.record.note(&format!("ENDS {undo:?}"));
+        }
         match undo {
             Undo::Mend(pairs) => self
                 .post
@@ -221,6 +235,11 @@ impl World {
                 }
             }
             Undo::CutOff(member) => self.cut_off(member),
+            Undo::LoseQuorum => self.lose_quorum(),
+            Undo::Lose(lost) => self.lose(&lost),
+            Undo::Look(looks) => self.look(looks),
+            Undo::Decide(given, looks) => self.decide(&given, looks),
+            Undo::BringBack(members) => self.bring_back(&members),
             Undo::RotTail {
                 member,
                 place,

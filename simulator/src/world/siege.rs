@@ -40,7 +40,7 @@ impl World {
             {
                 continue;
             }
-            if self.besiege(news) {
+            if self.loses_what_narrows(news) || self.besiege(news) {
                 continue;
             }
             let view = self.view();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::event::{Damage, Event};
 use crate::faults::Crash;
-use crate::member::{OpenFailure, Process, Seat};
+use crate::member::{Asking, OpenFailure, Process, Seat, Started};
 use crate::network::{Body, Message, Post, Reply, SessionPart};
 use crate::panics;
 use crate::record::Record;
@@ -28,6 +28,8 @@ pub(super) struct Slot {
     pub(super) settled: Option<u64>,
     /// Its disk was told to fail, so it may stop by itself.
     pub(super) disk_fails: bool,
+    /// The ring went on without what it has, by an operator's order: it may stop by itself.
+    pub(super) repaired: bool,
     /// One bit of its disk was turned around: another disk must not rot for the sake of the majority.
     pub(super) damaged: bool,
     /// What its log will find when it is opened next.
@@ -36,6 +38,8 @@ pub(super) struct Slot {
 
 enum State {
     Running(Process),
+    /// It asks the others before it takes part.
+    Asking(Asking),
     /// Stopped where it stands; it goes on later.
     Paused(Process),
     /// No process; the machine refuses calls, or is silent.
@@ -58,6 +62,7 @@ impl Slot {
             full: false,
             settled: None,
             disk_fails: false,
+            repaired: false,
             damaged: false,
             damage: Damage::None,
         }
@@ -75,7 +80,7 @@ impl Slot {
     pub(super) fn living(&self) -> Option<&Process> {
         match &self.state {
             State::Running(process) | State::Paused(process) => Some(process),
-            State::Down { .. } | State::Lost => None,
+            State::Asking(_) | State::Down { .. } | State::Lost => None,
         }
     }
 
@@ -99,14 +104,24 @@ impl Slot {
         self.disk_fails = self.full;
         let started = Process::start(&self.seat, post, record, now, self.damage);
         match started {
-            Ok(process) => {
-                self.state = State::Running(process);
+            Ok(started) => {
+                self.state = match started {
+                    Started::Up(process) => State::Running(process),
+                    Started::Asking(asking) => State::Asking(asking),
+                };
                 if self.damage == Damage::Tail {
                     self.damage = Damage::None;
                 }
                 true
             }
-            Err(OpenFailure::Off) => {
+            Err(failure) => self.did_not_start(failure, record),
+        }
+    }
+
+    /// Whether it may be left alone.
+    fn did_not_start(&mut self, failure: OpenFailure, record: &Record) -> bool {
+        match failure {
+            OpenFailure::Off => {
                 record.note(&format!(
                     "member {} is cut off while it starts",
                     self.seat.id
@@ -114,12 +129,12 @@ impl Slot {
                 self.fall();
                 false
             }
-            Err(OpenFailure::Disk(why)) => {
+            OpenFailure::Disk(why) => {
                 record.note(&format!("member {} does not start: {why}", self.seat.id));
                 self.seat.disk.restart_process();
                 false
             }
-            Err(OpenFailure::Refused(why)) => {
+            OpenFailure::Refused(why) => {
                 record.note(&format!("member {} is lost: {why}", self.seat.id));
                 self.state = State::Lost;
                 true
@@ -135,6 +150,7 @@ impl Slot {
     pub(super) fn deliver(&self, message: Message, post: &Post) {
         match &self.state {
             State::Running(process) => process.deliver(message),
+            State::Asking(asking) => asking.deliver(message, post),
             State::Down { refuses: true } => {
                 let why = "nothing listens there".to_owned();
                 let body = match message.body {
@@ -160,6 +176,21 @@ impl Slot {
 
     /// Runs the process until `now`; it ends when its disk was cut off, or its engine stopped.
     pub(super) fn run_until(&mut self, now: Tick, record: &Record) {
+        if let State::Asking(asking) = &mut self.state {
+            if !asking.run_until(now) && !self.seat.disk.is_off() {
+                return;
+            }
+            let before = std::mem::replace(&mut self.state, State::Down { refuses: true });
+            if let State::Asking(asking) = before {
+                match asking.end() {
+                    Ok(process) => self.state = State::Running(process),
+                    Err(failure) => {
+                        self.did_not_start(failure, record);
+                        return;
+                    }
+                }
+            }
+        }
         let State::Running(process) = &mut self.state else {
             return;
         };
@@ -177,7 +208,7 @@ impl Slot {
             record.saw(&Event::EngineStopped {
                 member: self.seat.id,
                 why: fault.0.to_string(),
-                excused: self.disk_fails,
+                excused: self.disk_fails || self.repaired,
             });
             self.crash = Some(Crash::Kill);
             self.fall();
@@ -201,6 +232,7 @@ impl Slot {
                 self.state = State::Lost;
                 return;
             }
+            (State::Asking(asking), _) => drop(asking),
             (State::Down { .. }, _) => {}
         }
         match crash {

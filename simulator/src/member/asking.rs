@@ -1,0 +1,136 @@
+//! A member that comes back, as the product's does: before it takes part it asks the others whether the ring went on without
+//! the end of its log, and cuts that off if it did. Whoever calls it meanwhile finds nobody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use binlog_store::{BinlogStore, CutBackError, LogHandle};
+use consensus::{MemberCalls, Recollection, Rejoin, Returning};
+use raft_types::MemberId;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::clock::Clock;
+use super::process::{OpenFailure, Parts, Process};
+use super::seat::Seat;
+use super::watched_log::Watch;
+use crate::event::Event;
+use crate::network::{Body, Desk, Message, Post, Reply};
+use crate::record::Record;
+use crate::tick::Tick;
+
+/// See the module.
+pub(crate) struct Asking {
+    seat: Seat,
+    record: Record,
+    runtime: Runtime,
+    clock: Clock,
+    desk: Desk,
+    parts: oneshot::Receiver<Result<Parts, OpenFailure>>,
+}
+
+impl Asking {
+    /// Of a process that takes part when this has ended.
+    pub(super) fn new(
+        seat: &Seat,
+        record: &Record,
+        runtime: Runtime,
+        now: Tick,
+        desk: Desk,
+        taking_part: impl Future<Output = Result<Parts, OpenFailure>> + Send + 'static,
+    ) -> Self {
+        let (done, parts) = oneshot::channel();
+        let origin = runtime.block_on(async { Instant::now() });
+        runtime.spawn(async move {
+            // Who waits for it is gone with the process.
+            let _ = done.send(taking_part.await);
+        });
+        Self {
+            clock: Clock::new(seat.rate, now, origin),
+            seat: seat.clone(),
+            record: record.clone(),
+            runtime,
+            desk,
+            parts,
+        }
+    }
+
+    /// Runs until a moment of the world. Whether it asks no more: see [`Asking::end`].
+    pub(crate) fn run_until(&mut self, now: Tick) -> bool {
+        let until = self.clock.at(now);
+        self.runtime
+            .block_on(async { tokio::time::sleep_until(until).await });
+        !self.parts.is_empty() || self.parts.is_terminated()
+    }
+
+    /// The process that takes part.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn end(mut self) -> Result<Process, OpenFailure> {
+        let gone = |_| Err(OpenFailure::Off);
+        let parts = self.parts.try_recv().unwrap_or_else(gone)?;
+        let Self {
+            seat,
+            record,
+            runtime,
+            clock,
+            ..
+        } = self;
+        Ok(Process::up(&seat, &record, runtime, clock, parts))
+    }
+
+    /// Takes answers in. Nothing listens yet for anything else.
+    pub(crate) fn deliver(&self, message: Message, post: &Post) {
+        let Message { from, to, body } = message;
+        match body {
+            Body::Reply(id, reply) => self.desk.replied(id, reply),
+            Body::Call(id, _) => {
+                let why = Reply::Unreachable("nothing listens there yet".to_owned());
+                let (from, to) = (to, from);
+                post.send(Message {
+                    from,
+                    to,
+                    body: Body::Reply(id, why),
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Asks, and cuts the log back where the ring went on without its end.
+pub(super) async fn come_back(
+    store: &mut BinlogStore,
+    calls: Arc<dyn MemberCalls>,
+    watch: &Watch,
+) -> Result<Returning, CutBackError> {
+    let log = store.handle();
+    let mut asking = returning(&log, watch.member, calls.clone());
+    let Rejoin::CutBack { to, .. } = asking.before_the_start().await else {
+        return Ok(asking);
+    };
+    // Told before: where the disk is cut off on the way, some of it may be there afterwards.
+    watch.saw(|member| Event::CutBack { member, keep: to });
+    let writing = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            log.write_waiting();
+        }
+    };
+    tokio::select! {
+        cut = store.cut_back(to, "the quorum was repaired without this member", 0) => { cut?; }
+        () = writing => {}
+    }
+    Ok(returning(&log, watch.member, calls))
+}
+
+fn returning(log: &LogHandle, own: MemberId, calls: Arc<dyn MemberCalls>) -> Returning {
+    let (committed, membership) = log.applied_at_open();
+    let recollection = Recollection {
+        runs: log.term_runs(),
+        committed,
+    };
+    Returning::new(own, recollection, &membership, calls)
+}

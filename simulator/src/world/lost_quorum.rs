@@ -1,0 +1,196 @@
+//! A quorum that is lost for good, and the operator who repairs it: the leader and a majority of its voters lose their power after
+//! they were alone for a while, so that they have acknowledged what nobody else has. The operator asks those that are left for
+//! evidence, and either accepts the plan or brings the missing ones back. Whoever was lost comes back some time behind the
+//! repair, as the product's members do ([`Asking`](crate::member::Asking)).
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use consensus::{MemberEvidence, RepairPlan, plan_repair};
+use raft_types::MemberId;
+use testkit::disk::Survival;
+
+use super::World;
+use super::playing::Undo;
+use super::slot::Slot;
+use crate::event::{Event, Repair};
+use crate::faults::{Crash, Stress};
+use crate::mutation::Mutation;
+use crate::record::News;
+
+/// What the members have said so far.
+pub(super) type Given = Arc<Mutex<Vec<MemberEvidence>>>;
+
+/// How long the operator waits for the members' evidence.
+const EVIDENCE: Duration = Duration::from_millis(50);
+/// How long he waits before he looks again.
+const AGAIN: Duration = Duration::from_millis(600);
+/// How often he looks.
+const LOOKS: u32 = 12;
+/// Longer than any run.
+const FOR_GOOD: Duration = Duration::from_secs(3_600);
+
+impl World {
+    /// In a run that is for it, the quorum is lost once, at some time.
+    pub(super) fn plan_the_loss(&mut self) {
+        if self.intensity.stress == Stress::Lost {
+            let at = Duration::from_millis(self.dice.u64(500..6_000));
+            self.later(at, Undo::LoseQuorum);
+        }
+    }
+
+    /// A quorum that narrows is lost at its worst moment: those left have seen the joint one last. Whether it is.
+    pub(super) fn loses_what_narrows(&mut self, news: News) -> bool {
+        let narrows = matches!(news, News::Narrows(_));
+        if self.intensity.stress != Stress::Lost || !narrows || self.dice.u32(0..3) > 0 {
+            return false;
+        }
+        self.lose_quorum();
+        true
+    }
+
+    /// The leader and a majority of the voters of its set are alone for a moment, then lose their power.
+    pub(super) fn lose_quorum(&mut self) {
+        let Some(leader) = self.leader().filter(|_| !self.quorum_was_lost) else {
+            return;
+        };
+        let process = self.slots.get(&leader).and_then(Slot::process);
+        let view = process.map(|process| process.with(|member| member.status().ring_view));
+        let sets = view.map(|view| view.voter_sets).unwrap_or_default();
+        let own = sets.iter().find(|set| set.contains(&leader));
+        let Some(set) = own.or(sets.first()) else {
+            return;
+        };
+        self.quorum_was_lost = true;
+        let mut others: Vec<MemberId> = set.iter().copied().filter(|id| *id != leader).collect();
+        self.dice.shuffle(&mut others);
+        let majority = set.len() / 2 + 1;
+        let lost = self.dice.usize(majority..=set.len());
+        let lost: BTreeSet<MemberId> = std::iter::once(leader).chain(others).take(lost).collect();
+        let left: Vec<MemberId> = self
+            .slots
+            .keys()
+            .copied()
+            .filter(|id| !lost.contains(id))
+            .collect();
+        let pairs: Vec<_> = lost
+            .iter()
+            .flat_map(|one| {
+                left.iter()
+                    .flat_map(|other| [(*one, *other), (*other, *one)])
+            })
+            .collect();
+        self.record
+            .fault(&format!("FAULT {lost:?} are alone, and will be lost"));
+        self.post
+            .links(|links| pairs.iter().for_each(|(from, to)| links.cut(*from, *to)));
+        let alone = Duration::from_millis(self.dice.u64(20..800));
+        self.later(alone, Undo::Mend(pairs));
+        self.later(alone, Undo::Lose(lost));
+    }
+
+    pub(super) fn lose(&mut self, lost: &BTreeSet<MemberId>) {
+        for id in lost {
+            let survival = match self.dice.bool() {
+                true => Survival::Everything,
+                false => Survival::Seeded(self.dice.u64(..)),
+            };
+            if let Some(slot) = self.slots.get_mut(id) {
+                slot.crash = Some(Crash::PowerCut(survival));
+                slot.down_for = Some(FOR_GOOD);
+                slot.start_at = None;
+                slot.fall();
+            }
+        }
+        let looks = Duration::from_millis(self.dice.u64(100..2_000));
+        self.later(looks, Undo::Look(LOOKS));
+    }
+
+    /// The operator asks everybody for evidence.
+    pub(super) fn look(&mut self, looks: u32) {
+        let given = Given::default();
+        for process in self.slots.values().filter_map(Slot::process) {
+            let given = given.clone();
+            process.spawn(|member| async move {
+                let evidence = member.evidence().await;
+                given
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(evidence);
+            });
+        }
+        self.later(EVIDENCE, Undo::Decide(given, looks));
+    }
+
+    /// The operator reads the plan.
+    pub(super) fn decide(&mut self, given: &Given, looks: u32) {
+        let given = given.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match plan_repair(&given) {
+            Ok(plan) => self.go_on_with(plan, &given),
+            Err(refusal) => self.record.note(&format!("no repair: {refusal}")),
+        }
+        if looks > 1 {
+            self.later(AGAIN, Undo::Look(looks - 1));
+        }
+    }
+
+    fn go_on_with(&mut self, mut plan: RepairPlan, given: &[MemberEvidence]) {
+        let answering: BTreeSet<MemberId> = given.iter().map(|one| one.member).collect();
+        // A second repair without the survivor of the first would have the same term, and the ring two histories of it: an
+        // operator brings that one back first (docs/regions.md).
+        if self
+            .survivor
+            .is_some_and(|first| !answering.contains(&first))
+        {
+            return;
+        }
+        self.survivor = Some(plan.survivor);
+        let survivor = self.slots.get(&plan.survivor);
+        let mutation = survivor.and_then(|slot| slot.seat.mutation);
+        if mutation == Some(Mutation::BelieveAnySet)
+            && plan.lost.iter().any(|set| set.is_subset(&answering))
+        {
+            plan.loss = None;
+        }
+        if plan.loss.is_some() && self.dice.u32(0..4) == 0 {
+            self.record
+                .note("the operator brings back those that are missing");
+            self.bring_back(&plan.missing);
+            return;
+        }
+        let repair = Repair {
+            after: plan.log_end,
+            term: plan.term.0,
+            loss: plan.loss.is_some(),
+        };
+        for slot in self.slots.values_mut() {
+            slot.repaired = true;
+        }
+        let back = Duration::from_millis(self.dice.u64(300..4_000));
+        self.later(back, Undo::BringBack(plan.missing.clone()));
+        let Some(process) = self.slots.get(&plan.survivor).and_then(Slot::process) else {
+            return;
+        };
+        let record = self.record.clone();
+        process.spawn(|member| async move {
+            record.saw(&Event::Repaired(repair));
+            let accepted = plan.loss.as_ref().and_then(|loss| loss.after);
+            let outcome = member.repair_quorum(&plan, accepted).await;
+            record.note(&format!(
+                "member {} repairs the quorum: {outcome:?}",
+                member.id()
+            ));
+        });
+    }
+
+    pub(super) fn bring_back(&mut self, missing: &BTreeSet<MemberId>) {
+        for id in missing {
+            if let Some(slot) = self.slots.get_mut(id)
+                && slot.is_down()
+            {
+                slot.start_at = Some(self.now);
+            }
+        }
+    }
+}
