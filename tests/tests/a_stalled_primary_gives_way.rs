@@ -45,7 +45,7 @@ fn a_primary_that_answers_and_does_not_commit_gives_way() {
         set.promote("db-1", SOON).unwrap();
     }
     set.follows(3, SOON).unwrap();
-    let writers = ClientWriters::start(&set, 4, 0);
+    let writers = ClientWriters::start(&set, 1, 0);
 
     moves(&set, &writers, "stopped", (0, 3), || {
         set.signal_mysqld(0, Signal::STOP).unwrap();
