@@ -331,8 +331,8 @@ mod tests {
                 "",
                 Some(
                     "it cannot be proven that member 3 has everything that was acknowledged: member 1, 2 may have more, and \
-                     does not answer. Bring one of them back, even if only for its log; or accept that entries after 3.1042 \
-                     may be lost, with `--accept-loss 3.1042`",
+                     does not answer. Bring back one that is missing, even if only for its log; or accept that entries after \
+                     3.1042 may be lost, with `--accept-loss 3.1042`",
                 ),
             ),
             (plan(true), "--accept-loss 3.1042", None),
