@@ -119,10 +119,13 @@ fn a_round_trip_takes_as_long_as_it_is_told_to() {
     let _echo = Echo::at(&network, 1);
     let to = network.address(B);
     for wanted in [100, 1_000, 10_000, 30_000, 60_000].map(Duration::from_micros) {
-        set_round_trip(&network, wanted);
         let tolerance = (wanted / 10).max(Duration::from_micros(150));
-        let mut medians = Vec::new();
-        for _ in 0..ATTEMPTS {
+        let mut tried = Vec::new();
+        let is_right = (0..ATTEMPTS).any(|_| {
+            // What the machine itself takes for it at this moment is not the network's.
+            set_round_trip(&network, Duration::ZERO);
+            let bare = round_trips(&network, to, EXCHANGES, Duration::from_secs(5))[EXCHANGES / 2];
+            set_round_trip(&network, wanted);
             let times = round_trips(&network, to, EXCHANGES, Duration::from_secs(5));
             assert_eq!(times.len(), EXCHANGES);
             let shortest = times[0];
@@ -130,14 +133,12 @@ fn a_round_trip_takes_as_long_as_it_is_told_to() {
                 shortest >= wanted,
                 "{shortest:?} is too short for {wanted:?}"
             );
-            medians.push(times[EXCHANGES / 2]);
-            if times[EXCHANGES / 2] - wanted <= tolerance {
-                break;
-            }
-        }
-        println!("wanted {wanted:?}: medians {medians:?}");
-        let last = medians[medians.len() - 1];
-        assert!(last - wanted <= tolerance, "{medians:?} for {wanted:?}");
+            let median = times[EXCHANGES / 2];
+            tried.push((bare, median));
+            median - wanted <= tolerance + bare
+        });
+        println!("wanted {wanted:?}, medians without and with it: {tried:?}");
+        assert!(is_right, "{tried:?} for {wanted:?}");
     }
 }
 
