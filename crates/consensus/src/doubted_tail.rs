@@ -6,9 +6,9 @@
 //! Let `e` be an entry that this member acknowledged and has lost, and that is committed, or will be by that
 //! acknowledgement. The ring must never elect a leader without it. To a member that votes for nobody, losing `e` is the same
 //! as being down, and Raft bears that. So all that is needed is an end `z` such that any log that ends at `z` or behind it has
-//! `e`; then a vote for such a log is safe, and so is everything once the own log ends there ([`ElectionGate`]). Let `T` be the
-//! term of the vote that was stored when the bytes were cut. A vote is stored before the entries that follow it, so the term
-//! of `e` is `T` at most. Three things give such a `z`:
+//! `e`; then a vote for such a log is safe, and so is everything once the own log ends there ([`crate::election_gate`]). Let
+//! `T` be the term of the vote that was stored when the bytes were cut. A vote is stored before the entries that follow it, so
+//! the term of `e` is `T` at most. Three things give such a `z`:
 //!
 //! 1. **An entry of a term after `T`.** Its leader was elected without a vote of this member that was not safe, so it had `e`
 //!    (leader completeness); who has an entry of that leader has all before it (log matching).
