@@ -8,7 +8,6 @@ use std::time::Duration;
 use raft_types::{MemberId, MemberRecord, OpId, Region};
 use serde::{Deserialize, Serialize};
 
-use crate::leadership::Leadership;
 use crate::quorum::{
     MoveObstacle, PolicyGap, QuorumPlan, QuorumPolicy, RingRules, VoterSets, logged_rules, plan,
     wanted_sets,
@@ -239,7 +238,7 @@ pub(crate) async fn update_member(
     let lease = seat.timers.lease;
     let decide = |view: &RingView| amended_record(view, &seat.rules(), id, wish, lease);
     if dry_run {
-        return decide(&leading_view(seat)?);
+        return decide(&roster::leading_view(seat)?);
     }
     let mut decided = None;
     let entry = roster::change(seat, |view, members| {
@@ -261,7 +260,7 @@ pub(crate) async fn set_rules(
     let lease = seat.timers.lease;
     let decide = |view: &RingView| amended_rules(view, &seat.rules(), wish, lease);
     if dry_run {
-        return decide(&leading_view(seat)?);
+        return decide(&roster::leading_view(seat)?);
     }
     let mut decided = None;
     let entry = roster::change(seat, |view, members| {
@@ -280,19 +279,6 @@ fn done<T>(decided: Option<Amendment<T>>, entry: OpId) -> Result<Amendment<T>, R
         entry: Some(entry),
         ..decided
     })
-}
-
-/// The ring as a serving leader sees it.
-fn leading_view(seat: &Seat) -> Result<RingView, RosterError> {
-    let view = seat.ring_view();
-    if !view.leads {
-        let leader = view.leader;
-        return Err(RosterError::NotLeader { leader });
-    }
-    if let Leadership::LeaderNotServing { why, .. } = seat.leadership() {
-        return Err(RosterError::NotServing(why.to_string()));
-    }
-    Ok(view)
 }
 
 #[cfg(test)]

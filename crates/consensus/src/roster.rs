@@ -267,6 +267,19 @@ pub(crate) async fn remove(seat: &Seat, id: MemberId) -> Result<OpId, RosterErro
     .await
 }
 
+/// The ring as a serving leader sees it.
+pub(crate) fn leading_view(seat: &Seat) -> Result<RingView, RosterError> {
+    let view = seat.ring_view();
+    if !view.leads {
+        let leader = view.leader;
+        return Err(RosterError::NotLeader { leader });
+    }
+    if let Leadership::LeaderNotServing { why, .. } = seat.leadership() {
+        return Err(RosterError::NotServing(why.to_string()));
+    }
+    Ok(view)
+}
+
 /// Changes the members by one entry, as `decide` has it, on a serving leader and while nothing else is under way.
 pub(crate) async fn change(
     seat: &Seat,
@@ -277,14 +290,7 @@ pub(crate) async fn change(
 ) -> Result<OpId, RosterError> {
     let course = tokio::time::timeout(seat.timers.lease, seat.course.lock());
     let _course = course.await.map_err(|_| RosterError::Busy)?;
-    let view = seat.ring_view();
-    if !view.leads {
-        let leader = view.leader;
-        return Err(RosterError::NotLeader { leader });
-    }
-    if let Leadership::LeaderNotServing { why, .. } = seat.leadership() {
-        return Err(RosterError::NotServing(why.to_string()));
-    }
+    let view = leading_view(seat)?;
     let role = seat.role();
     let mut members = seat.members_to_be(&role);
     let sets = decide(&view, &mut members)?;
