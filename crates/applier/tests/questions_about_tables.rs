@@ -1,14 +1,16 @@
-//! How often a target is asked how its tables look: a question takes as long as dozens of rows, and nothing is decoded meanwhile.
+//! How often a target is asked how its tables look, and when: a question takes as long as dozens of rows, and nothing is decoded
+//! meanwhile.
 
 #![allow(clippy::unwrap_used, reason = "all of this is test")]
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use applier::backend::{Backend, BackendError, Finished, SessionId};
 use applier::keys::Fold;
 use applier::memory::{MemoryBackend, MemoryOptions, MemorySession};
-use applier::run::{Ended, Options, Steering, apply};
+use applier::run::{Control, Ended, Options, Progress, StageName, Steering, apply};
 use applier::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
 use applier::source::{Source, SourceError};
 use binlog_format::canonical::CanonicalEvents;
@@ -29,6 +31,8 @@ struct Asked {
     questions: AtomicUsize,
     /// The last one.
     last: Mutex<Vec<String>>,
+    /// How long each takes to be answered.
+    answers_after: Duration,
 }
 
 impl Backend for Asked {
@@ -51,6 +55,7 @@ impl Backend for Asked {
         let mut asked: Vec<String> = names.iter().map(|name| name.table.to_string()).collect();
         asked.sort();
         *self.last.lock().unwrap() = asked;
+        tokio::time::sleep(self.answers_after).await;
         self.memory.tables(names).await
     }
 
@@ -139,8 +144,8 @@ impl Source for Whole {
     }
 }
 
-/// The questions that a log takes, and the tables of the last one.
-async fn questions(log: Log) -> (usize, Vec<String>) {
+/// The tables `t0` to `t7`; `t1` refers to `t0`.
+fn database(answers_after: Duration) -> Arc<Asked> {
     let memory = MemoryBackend::new(MemoryOptions::default());
     for number in 0..TABLES {
         let id = ColumnShape {
@@ -161,11 +166,17 @@ async fn questions(log: Log) -> (usize, Vec<String>) {
             ..TableShape::new(TableName::new("d", &format!("t{number}")), vec![id])
         });
     }
-    let asked = Arc::new(Asked {
+    Arc::new(Asked {
         memory,
         questions: AtomicUsize::new(0),
         last: Mutex::default(),
-    });
+        answers_after,
+    })
+}
+
+/// The questions that a log takes, and the tables of the last one.
+async fn questions(log: Log) -> (usize, Vec<String>) {
+    let asked = database(Duration::ZERO);
     let options = Options::default();
     let ended = apply(
         Whole(log.transactions.into_iter()),
@@ -222,4 +233,97 @@ async fn behind_a_statement_that_is_not_understood_all_tables_are_asked_for_with
     }
     let (count, last) = questions(log).await;
     assert_eq!((count, last.len()), (TABLES as usize + 10, TABLES as usize));
+}
+
+/// The machine is busy, or the target far away: an answer takes longer than the reader looks for more to read.
+#[tokio::test(start_paused = true)]
+async fn a_question_that_takes_long_is_asked_once() {
+    let mut log = Log::default();
+    log.load();
+    let asked = database(Duration::from_millis(250));
+    let options = Options::default();
+    let run = apply(
+        Whole(log.transactions.into_iter()),
+        Arc::clone(&asked),
+        &options,
+        Steering::unattended(),
+    );
+    let ended = tokio::time::timeout(Duration::from_secs(60), run).await;
+    let count = asked.questions.load(SeqCst);
+    assert!(ended.is_ok(), "{count} questions in a minute, and no row");
+    assert_eq!(count, TABLES as usize);
+}
+
+/// How much is read, and how many questions are asked, while nothing is applied.
+async fn read_ahead(log: Log) -> (u64, usize) {
+    let asked = database(Duration::ZERO);
+    let options = Options::default();
+    let (control, obeyed) = tokio::sync::watch::channel(Control {
+        paused: true,
+        ..Control::default()
+    });
+    let progress = Arc::new(Progress::new());
+    let steering = Steering {
+        control: obeyed,
+        progress: Arc::clone(&progress),
+        ..Steering::unattended()
+    };
+    let count = log.transactions.len() as u64;
+    let run = apply(
+        Whole(log.transactions.into_iter()),
+        Arc::clone(&asked),
+        &options,
+        steering,
+    );
+    let look = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let seen = (
+            progress.passed(StageName::Received).transactions,
+            asked.questions.load(SeqCst),
+        );
+        control.send(Control::default()).unwrap();
+        seen
+    };
+    let (ended, seen) = tokio::join!(run, look);
+    assert_eq!(ended.unwrap(), Ended::WithTheLog);
+    assert_eq!(progress.passed(StageName::Committed).transactions, count);
+    seen
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_barrier_leaves_alone_is_read_before_it_is_committed_and_nothing_else() {
+    let before = TABLES;
+    let log = |statements: &[&str]| {
+        let mut log = Log::default();
+        log.load();
+        for statement in statements {
+            log.statement(statement);
+        }
+        log.load();
+        log
+    };
+    let table: [(&[&str], u64); 5] = [
+        // All of it.
+        (&["XA COMMIT X'31',X'',1"], before + 1 + TABLES),
+        (
+            &["CREATE TABLE made (id INT PRIMARY KEY)", "DROP TABLE made"],
+            before + 2 + TABLES,
+        ),
+        // As far as the first row of the table, whose answer is to be of behind all of them.
+        (
+            &["ALTER TABLE t3 ADD KEY (id)", "XA COMMIT X'31',X'',1"],
+            before + 2 + 3,
+        ),
+        (&["ALTER TABLE t0 ADD KEY (id)"], before + 1),
+        // Whatever it does.
+        (&["/*!80000 ALTER TABLE t7 ADD KEY (id) */"], before + 1),
+    ];
+    for (statements, read) in table {
+        let (received, questions) = read_ahead(log(statements)).await;
+        assert_eq!(
+            (received, questions),
+            (read, TABLES as usize),
+            "{statements:?}"
+        );
+    }
 }

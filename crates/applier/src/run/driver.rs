@@ -102,6 +102,7 @@ impl<B: Backend> Driver<B> {
             progress: Arc::clone(&steering.progress),
             items: to_driver,
             drained: false,
+            barrier: None,
         };
         reader.spawn(reading.read());
         let mut tasks = JoinSet::new();

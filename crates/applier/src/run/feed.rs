@@ -12,22 +12,29 @@ use crate::run::error::ApplyError;
 use crate::run::progress::Progress;
 use crate::run::reach::reach;
 use crate::run::shapes::Shapes;
-use crate::schema::TableShape;
+use crate::schema::{TableName, TableShape};
 use crate::source::Source;
 use crate::transaction::{SchemaChange, Transaction};
 
 /// Where a run gets its transactions from.
 pub trait Feed: Send {
-    /// The next transaction that is not in `seen`, and puts it there; `None` at the end. A call that is dropped loses nothing.
+    /// Waits for the next transaction that is not in `seen`; false at the end. A call that is dropped loses nothing.
     ///
     /// # Errors
     /// Nothing more comes then; everything before is applied all the same.
-    fn next(
-        &mut self,
-        seen: &mut GtidSet,
-    ) -> impl Future<Output = Result<Option<Transaction>, ApplyError>> + Send;
+    fn wait(&mut self, seen: &GtidSet) -> impl Future<Output = Result<bool, ApplyError>> + Send;
 
-    /// Tables look different from now on.
+    /// Whether the target has to be asked about tables before what was waited for can be read.
+    fn has_to_ask(&self) -> bool;
+
+    /// What was waited for. The target is asked for what has to be known, so that every barrier before it must be committed
+    /// when [`Self::has_to_ask`]. Not to be dropped: a question that is asked anew whenever it takes long is never answered.
+    ///
+    /// # Errors
+    /// As for [`Self::wait`].
+    fn take(&mut self) -> impl Future<Output = Result<Option<Transaction>, ApplyError>> + Send;
+
+    /// Tables look different behind the transaction that was taken last.
     fn schema_changed(&mut self, change: &SchemaChange);
 
     /// Whether nothing more is there to be read at the moment.
@@ -65,26 +72,15 @@ impl<S: Source, B: Backend> DecodedSource<S, B> {
         }
     }
 
-    /// The next transaction that is not in `seen` goes to `parsed`; false at the end.
-    async fn parse_next(&mut self, seen: &GtidSet) -> Result<bool, ApplyError> {
-        while self.parsed.is_none() {
-            let Some(framed) = self.source.next().await? else {
-                return Ok(false);
-            };
-            if seen.contains(&framed.gtid) {
-                self.progress.skip();
-            } else {
-                self.parsed = Some(self.decoder.parse(&framed)?);
-            }
-        }
-        Ok(true)
+    /// What to ask the target for before the next transaction can be read.
+    fn missing(&self) -> Vec<TableName> {
+        let wanted = self.parsed.iter().flat_map(Parsed::tables);
+        self.shapes.missing(wanted)
     }
 
     /// Asks for the tables that are not known, with one question.
     async fn look_up(&mut self) -> Result<(), ApplyError> {
-        let missing = self
-            .shapes
-            .missing(self.parsed.iter().flat_map(Parsed::tables));
+        let missing = self.missing();
         if missing.is_empty() {
             return Ok(());
         }
@@ -106,16 +102,29 @@ impl<S: Source, B: Backend> DecodedSource<S, B> {
 }
 
 impl<S: Source, B: Backend> Feed for DecodedSource<S, B> {
-    async fn next(&mut self, seen: &mut GtidSet) -> Result<Option<Transaction>, ApplyError> {
-        if !self.parse_next(seen).await? {
-            return Ok(None);
+    async fn wait(&mut self, seen: &GtidSet) -> Result<bool, ApplyError> {
+        while self.parsed.is_none() {
+            let Some(framed) = self.source.next().await? else {
+                return Ok(false);
+            };
+            if seen.contains(&framed.gtid) {
+                self.progress.skip();
+            } else {
+                self.parsed = Some(self.decoder.parse(&framed)?);
+            }
         }
-        // It stays in `parsed` while the database is asked, so that a call that is dropped loses nothing.
+        Ok(true)
+    }
+
+    fn has_to_ask(&self) -> bool {
+        !self.missing().is_empty()
+    }
+
+    async fn take(&mut self) -> Result<Option<Transaction>, ApplyError> {
         self.look_up().await?;
         let Some(parsed) = self.parsed.take() else {
             return Ok(None);
         };
-        seen.add(parsed.gtid());
         let transaction = parsed.finish(|name| self.shapes.get(name))?;
         Ok(Some(transaction))
     }

@@ -1,5 +1,12 @@
 //! The task that reads ahead: takes transactions from the feed, numbers them, and hands them to the driver as far as there is
-//! room in the window. It stops at a barrier until that is committed: what is behind it may be decoded only then.
+//! room in the window.
+//!
+//! It reads on over a barrier, since what is behind one is mostly about tables that the barrier leaves alone. Two rules keep that
+//! right. What a barrier changes is forgotten as soon as it is handed over, so that nothing behind it is read with what was known
+//! of a table before; what is left of the shapes is true before the barrier and behind it alike (`shapes`). And the target is
+//! asked about a table only when every barrier that was handed over is committed, so that an answer is never of before one:
+//! barriers run alone and in the log's order (`scheduler`), so that the last one's commit is that of all. Rows behind the barrier
+//! that is being asked about are not handed over before the answer, so that no answer is of behind a later barrier either.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +31,7 @@ pub(super) enum Item {
     Transaction {
         transaction: Arc<Transaction>,
         place: Place,
-        /// To be told when it is committed, if the reader waits for that.
+        /// To be told when it is committed, if the reader may wait for that.
         done: Option<oneshot::Sender<()>>,
     },
     /// The feed has nothing more at the moment.
@@ -42,6 +49,8 @@ pub(super) struct Reader<F> {
     pub(super) progress: Arc<Progress>,
     pub(super) items: mpsc::Sender<Item>,
     pub(super) drained: bool,
+    /// Told when the last barrier that was handed over is committed.
+    pub(super) barrier: Option<oneshot::Receiver<()>>,
 }
 
 impl<F: Feed> Reader<F> {
@@ -54,14 +63,23 @@ impl<F: Feed> Reader<F> {
 
     async fn read_all(&mut self) -> Result<(), ApplyError> {
         loop {
-            let Ok(next) = timeout(IDLE, self.feed.next(&mut self.seen)).await else {
+            let Ok(found) = timeout(IDLE, self.feed.wait(&self.seen)).await else {
                 self.look_whether_drained().await;
                 continue;
             };
-            let Some(mut transaction) = next? else {
-                self.progress.set_drained(true);
+            if !found? {
+                break;
+            }
+            if self.feed.has_to_ask()
+                && let Some(committed) = self.barrier.take()
+                && committed.await.is_err()
+            {
                 return Ok(());
+            }
+            let Some(mut transaction) = self.feed.take().await? else {
+                break;
             };
+            self.seen.add(transaction.gtid);
             transaction.seq = self.next;
             self.next = self.next.next();
             self.progress.pass(StageName::Received, &transaction);
@@ -71,6 +89,8 @@ impl<F: Feed> Reader<F> {
             }
             self.look_whether_drained().await;
         }
+        self.progress.set_drained(true);
+        Ok(())
     }
 
     /// Tells when the feed has nothing more; the driver has everything before, then.
@@ -106,10 +126,8 @@ impl<F: Feed> Reader<F> {
             return false;
         }
         if let Some(change) = change {
-            if committed.await.is_err() {
-                return false;
-            }
             self.feed.schema_changed(&change);
+            self.barrier = Some(committed);
         }
         true
     }
