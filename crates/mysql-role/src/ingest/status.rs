@@ -57,6 +57,11 @@ impl IngestStatus {
         self.state == IngestState::Attached
     }
 
+    /// Whether the primary's transactions come in, those that it had before included: what waits there can be acknowledged.
+    pub fn takes_in(&self) -> bool {
+        matches!(self.state, IngestState::CatchingUp | IngestState::Attached)
+    }
+
     /// The status that follows.
     pub(crate) fn go(&mut self, state: IngestState, now: Instant) {
         if let IngestState::Failed { cause } = &state {

@@ -22,6 +22,7 @@ mod status;
 pub use catching_up::executed_gtids;
 pub use follower::FollowOptions;
 pub(crate) use handover::leave_following;
+pub use plan::LockoutPatience;
 pub use runner::{Role, RoleInputs};
 pub use standing::StandingFile;
 pub use status::{Hold, Readiness, RoleState, RoleStatus};

@@ -1,6 +1,6 @@
 //! What is to be done about the server now, pure.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::leading::Leading;
 use crate::ring::LeaderTerm;
@@ -33,6 +33,27 @@ pub enum Applier {
     Failed(Instant),
 }
 
+/// How long a mysqld that lets nobody log in is borne with, before it is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockoutPatience {
+    /// While another database member leads.
+    pub elsewhere: Duration,
+    /// While this member leads; `None`: for ever.
+    pub leading: Option<Duration>,
+}
+
+impl LockoutPatience {
+    /// That of a member which gives the leadership away behind `give_way_after`, if ever: somebody whose mysqld is fit gets it
+    /// before this one is killed.
+    pub fn new(give_way_after: Option<Duration>) -> Self {
+        let elsewhere = Duration::from_secs(10);
+        Self {
+            elsewhere,
+            leading: give_way_after.map(|patience| patience + elsewhere),
+        }
+    }
+}
+
 /// Everything that the decision depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation {
@@ -52,6 +73,13 @@ pub struct Situation {
     pub can_restart: bool,
     /// Whether the server's data are being replaced.
     pub held: bool,
+    /// For how long the server has greeted whoever came and let nobody in; `None` where it does, where it cannot be reached, and
+    /// while the applier applies.
+    pub locked_out: Option<Duration>,
+    /// Whether the server's transactions come in, so that what waits in it can be acknowledged.
+    pub takes_in: bool,
+    /// How long a server that lets nobody in is borne with.
+    pub patience: LockoutPatience,
 }
 
 /// What to do.
@@ -80,7 +108,7 @@ pub fn decide(situation: &Situation, now: Instant) -> Action {
     }
     let Some(server) = situation.server else {
         // The applier waits by itself for a server that is away for a moment.
-        return Action::Stay;
+        return unseen(situation);
     };
     if let Applier::On(started_on) = situation.applier
         && started_on != server
@@ -95,6 +123,35 @@ pub fn decide(situation: &Situation, now: Instant) -> Action {
             Action::Restart
         }
         Leading::Elsewhere(_) | Leading::No(_) => follow(situation, now),
+    }
+}
+
+/// A server that cannot be seen is left alone, but for one that lets nobody log in. In 9.7.4 that is what a statement about
+/// accounts does while it waits for its ACK: it holds the lock that every login takes. A member that has no dump then gets none,
+/// so that the ACK can never be sent, and sees no commit that waits, so that [`Door::Stuck`] does not come about: nothing but a
+/// kill ends it.
+///
+/// The kill is safe, whatever the reason for which nobody is let in. It is a crash. Nobody was told that what waits in the
+/// server is committed: an ACK comes from a leader's dump only, and here another member leads, or this one has no dump. What the
+/// ring has committed of it is recovered by the next start, and the rest is cut off before (decision 24), by what the ring says
+/// then. While no quorum answers this member, its dump may still run; while nobody is known to lead, nobody says what is
+/// committed, which the next start needs: then the server is left alone. A wrong verdict, as on a machine that is held up for the whole patience, costs one recovery of a server that
+/// neither takes writes for the ring nor follows it.
+fn unseen(situation: &Situation) -> Action {
+    let patience = match situation.leading {
+        Leading::Elsewhere(_) => Some(situation.patience.elsewhere),
+        Leading::Serving(_) if !situation.takes_in => situation.patience.leading,
+        Leading::Serving(_) | Leading::Silent(_) | Leading::No(_) => None,
+    };
+    let due = |patience| {
+        situation
+            .locked_out
+            .is_some_and(|so_far| so_far >= patience)
+    };
+    if situation.can_restart && patience.is_some_and(due) {
+        Action::Restart
+    } else {
+        Action::Stay
     }
 }
 
@@ -148,6 +205,76 @@ mod tests {
     use super::*;
 
     const TERM: LeaderTerm = LeaderTerm(3);
+    const PATIENCE: LockoutPatience = LockoutPatience {
+        elsewhere: Duration::from_secs(10),
+        leading: Some(Duration::from_secs(40)),
+    };
+    const LONG: Duration = Duration::from_secs(1000);
+
+    #[test]
+    fn a_server_that_lets_nobody_in_is_killed_where_nothing_else_helps() {
+        use Action::{Restart, Stay};
+        let serving = Leading::Serving(TERM);
+        let elsewhere = Leading::Elsewhere(MemberId(4));
+        let (silent, no) = (Leading::Silent(LONG), Leading::No(LONG));
+        let table = [
+            (elsewhere, Some(10), false, Restart),
+            (elsewhere, Some(9), false, Stay),
+            // It cannot be reached, or answers: it starts, or was stopped, or is seen.
+            (elsewhere, None, false, Stay),
+            // The leadership goes to somebody else first, if there is somebody.
+            (serving, Some(39), false, Stay),
+            (serving, Some(40), false, Restart),
+            // Its dump runs: the ACK that the statement waits for can come.
+            (serving, Some(1000), true, Stay),
+            (serving, None, false, Stay),
+            // Whoever leads next may attach, and acknowledge.
+            (silent, Some(1000), false, Stay),
+            (no, Some(1000), false, Stay),
+        ];
+        let now = Instant::now();
+        for (leading, seconds, takes_in, expected) in table {
+            for applier in [Applier::Off, Applier::On(1), Applier::Failed(now + LONG)] {
+                let situation = Situation {
+                    leading,
+                    door: Door::Unknown,
+                    server: None,
+                    applier,
+                    readiness: Readiness::Unknown,
+                    found_in: None,
+                    can_restart: true,
+                    held: false,
+                    locked_out: seconds.map(Duration::from_secs),
+                    takes_in,
+                    patience: PATIENCE,
+                };
+                assert_eq!(decide(&situation, now), expected, "{situation:?}");
+                let ours_to_leave_alone = [
+                    Situation {
+                        can_restart: false,
+                        ..situation
+                    },
+                    Situation {
+                        held: true,
+                        ..situation
+                    },
+                ];
+                for situation in ours_to_leave_alone {
+                    assert_ne!(decide(&situation, now), Restart, "{situation:?}");
+                }
+                let patient = Situation {
+                    patience: LockoutPatience {
+                        leading: None,
+                        ..PATIENCE
+                    },
+                    ..situation
+                };
+                if leading == serving {
+                    assert_eq!(decide(&patient, now), Stay, "{patient:?}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn what_to_do() {
@@ -329,6 +456,9 @@ mod tests {
                 found_in,
                 can_restart: true,
                 held: false,
+                locked_out: None,
+                takes_in: false,
+                patience: PATIENCE,
             };
             assert_eq!(decide(&situation, now), expected, "{situation:?}");
             let attached = Situation {
@@ -364,6 +494,9 @@ mod tests {
                             found_in: Some((1, TERM)),
                             can_restart: true,
                             held: false,
+                            locked_out: Some(LONG),
+                            takes_in: false,
+                            patience: PATIENCE,
                         };
                         assert_ne!(decide(&situation, now), Action::Follow, "{situation:?}");
                     }
@@ -401,6 +534,9 @@ mod tests {
                             found_in: None,
                             can_restart: true,
                             held: true,
+                            locked_out: Some(LONG),
+                            takes_in: false,
+                            patience: PATIENCE,
                         };
                         assert_eq!(decide(&situation, now), expected, "{situation:?}");
                     }

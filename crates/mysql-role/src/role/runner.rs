@@ -11,13 +11,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::gate::{GateState, GateStatus};
+use crate::ingest::IngestStatus;
 use crate::leading::{Leading, LeadingMemory, leadership_changes};
 use crate::ring::{CommittedLog, LeaderTerm, Ring};
 use crate::role::catching_up::{compare, lacks_of};
 use crate::role::errant::advice;
 use crate::role::follower::{FollowError, FollowOptions, Follower, Step};
 use crate::role::handover::{close_to_all, end_replication, leave_following};
-use crate::role::plan::{Action, Applier, Door, Incarnation, Situation, decide};
+use crate::role::plan::{Action, Applier, Door, Incarnation, LockoutPatience, Situation, decide};
 use crate::role::standing::{Standing, may_propose};
 use crate::role::status::{Hold, Readiness, RoleState, RoleStatus};
 use crate::supervisor::SupervisorHandle;
@@ -33,12 +34,16 @@ pub struct RoleInputs {
     pub reports: watch::Receiver<WatchReport>,
     /// What the gate did.
     pub gate: watch::Receiver<GateStatus>,
+    /// Whether its transactions come in.
+    pub ingest: watch::Receiver<IngestStatus>,
     /// Who can start mysqld anew, if anybody can.
     pub supervisor: Option<Arc<SupervisorHandle>>,
     /// Whether the server is to be left alone. Its sender has to outlive the role.
     pub hold: watch::Receiver<Option<Hold>>,
     /// The transactions that the ring's log begins behind.
     pub origin: GtidSet,
+    /// How long a mysqld that lets nobody log in is borne with.
+    pub patience: LockoutPatience,
 }
 
 /// Makes the server what it is to be.
@@ -61,6 +66,8 @@ pub struct Role<R> {
     followed: bool,
     /// Transactions of appliers that have ended.
     applied_before: u64,
+    /// When mysqld was killed last: what was seen before says nothing of the one that is there now.
+    killed_at: Option<Instant>,
 }
 
 impl<R: Ring + CommittedLog> Role<R> {
@@ -88,6 +95,7 @@ impl<R: Ring + CommittedLog> Role<R> {
             standing,
             followed: standing == Some(Standing::Following),
             applied_before: 0,
+            killed_at: None,
         };
         (role, receiver)
     }
@@ -125,6 +133,14 @@ impl<R: Ring + CommittedLog> Role<R> {
         let seen = !matches!(report.protection, Protection::Unknown { .. });
         let server = report.server.as_ref().filter(|_| seen);
         let server = server.map(|server| server.incarnation);
+        let applies =
+            |(_, follower): &(Incarnation, Follower)| *follower.step.borrow() == Step::Applying;
+        let locked_out = report
+            .locked_out
+            .filter(|_| !self.follower.as_ref().is_some_and(applies))
+            .map(|since| {
+                now.saturating_duration_since(self.killed_at.map_or(since, |at| at.max(since)))
+            });
         drop(report);
         Situation {
             leading: self.leading.look(&*self.ring, now),
@@ -139,6 +155,9 @@ impl<R: Ring + CommittedLog> Role<R> {
             found_in: self.found_in,
             can_restart: self.inputs.supervisor.is_some(),
             held: self.inputs.hold.borrow_and_update().is_some(),
+            locked_out,
+            takes_in: self.inputs.ingest.borrow().takes_in(),
+            patience: self.inputs.patience,
         }
     }
 
@@ -151,7 +170,7 @@ impl<R: Ring + CommittedLog> Role<R> {
             Action::Finish(term) => return self.finish(term, situation.server).await,
             Action::EndApplier => self.end_applier().await,
             Action::Hold => self.keep_off(),
-            Action::Restart => self.restart(situation.leading).await,
+            Action::Restart => self.restart(situation).await,
         }
         true
     }
@@ -388,8 +407,11 @@ impl<R: Ring + CommittedLog> Role<R> {
         }
     }
 
-    async fn restart(&mut self, leading: Leading) {
-        let why = match leading {
+    async fn restart(&mut self, situation: &Situation) {
+        let why = match situation.leading {
+            _ if situation.locked_out.is_some() => {
+                "nobody can log in, as while a statement about accounts waits for an ACK, and none can come"
+            }
             Leading::Serving(_) => {
                 "commits wait here for an ACK, and it is to catch up with the ring first"
             }
@@ -402,6 +424,7 @@ impl<R: Ring + CommittedLog> Role<R> {
         if let Some(supervisor) = &self.inputs.supervisor {
             supervisor.kill_and_restart();
         }
+        self.killed_at = Some(Instant::now());
         // The next look has to see the new start.
         let before = self.inputs.reports.borrow().looked_at;
         let seen = self

@@ -118,6 +118,8 @@ pub struct WatchReport {
     pub commits: Option<Standing>,
     /// Since when it has ended its sessions and lets nobody in, as in a stop.
     pub ending: Option<Instant>,
+    /// Since when it has greeted whoever comes and finished nobody's login, as while a statement about accounts waits for its ACK.
+    pub locked_out: Option<Instant>,
 }
 
 impl WatchReport {
@@ -133,6 +135,7 @@ impl WatchReport {
             server: None,
             commits: None,
             ending: None,
+            locked_out: None,
         }
     }
 
@@ -157,6 +160,7 @@ impl WatchReport {
             server: server.or_else(|| self.server.clone()),
             commits,
             ending: None,
+            locked_out: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
+use mysql_link::{ConnectOptions, Connection, LinkError, Step, server_code};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -74,6 +74,8 @@ struct Failed {
     silent: bool,
     /// The server ended the session, or listens no more.
     gone: bool,
+    /// The server greeted us, and did not finish our login in time: it lives, and refused nothing.
+    locked_out: bool,
 }
 
 impl From<LinkError> for Failed {
@@ -84,6 +86,13 @@ impl From<LinkError> for Failed {
             LinkError::Unreachable { source, .. } => source.kind() == io::ErrorKind::WouldBlock,
             _ => false,
         };
+        let locked_out = matches!(
+            error,
+            LinkError::Timeout {
+                step: Step::Authentication,
+                ..
+            }
+        );
         let gone = match &error {
             LinkError::Closed { .. } => true,
             LinkError::Server(error) => error.code == server_code::SERVER_SHUTDOWN,
@@ -97,6 +106,7 @@ impl From<LinkError> for Failed {
             cause: error.to_string(),
             silent,
             gone,
+            locked_out,
         }
     }
 }
@@ -116,6 +126,8 @@ pub struct Watcher {
     filters: Option<(u64, Vec<String>)>,
     commits: CommitWatch,
     ending: Ending,
+    /// Since when no login was finished, one look after the other.
+    locked_out: Option<Instant>,
 }
 
 /// A server that stops ends its sessions and lets nobody in, seconds before its process ends.
@@ -155,6 +167,7 @@ impl Watcher {
             filters: None,
             commits: CommitWatch::default(),
             ending: Ending::default(),
+            locked_out: None,
         };
         (watcher, receiver)
     }
@@ -215,13 +228,16 @@ impl Watcher {
         match self.look_and_mend(began).await {
             Ok(look) => {
                 self.ending = Ending::default();
+                self.locked_out = None;
                 look
             }
             Err(Failed {
                 cause,
                 silent,
                 gone,
+                locked_out,
             }) => {
+                self.locked_out = locked_out.then(|| self.locked_out.unwrap_or(began));
                 self.ending.failed(gone, began);
                 self.ending.session_ended |= gone && kept;
                 self.connection = None;
@@ -273,6 +289,7 @@ impl Watcher {
                         cause: format!("the drift could not be mended: {error}"),
                         silent: false,
                         gone: false,
+                        locked_out: false,
                     })?;
                 mended = true;
             }
@@ -312,7 +329,7 @@ impl Watcher {
         let follows = *self.readiness.borrow() == Readiness::Applying;
         let ring = self.ring_side(look.server.as_ref());
         let standing = ring.and_then(|ring| self.commits.see(look.commits, ring, now));
-        let ending = self.ending.since;
+        let (ending, locked_out) = (self.ending.since, self.locked_out);
         self.reports.send_modify(|report| {
             match (&report.commits, &standing) {
                 (None, Some(standing)) if !follows => {
@@ -323,6 +340,7 @@ impl Watcher {
             }
             let next = WatchReport {
                 ending,
+                locked_out,
                 ..report.after(look.protection, look.server, standing, now)
             };
             if next.since == now && next.protection != report.protection && !follows {

@@ -504,7 +504,7 @@ pub const KEYS: &[Key] = &[
         Kind::Duration { min: 0, max: DAY },
         Value("\"30s\""),
         "",
-        "How long the mysqld beside a leader may be unable to be the primary (it does not come up, is stopped by an error, does not catch up, or stands still: it answers and commits nothing, or does not answer) before the leadership goes to a member whose mysqld can; one whose process has ended is not waited for. One that stands still is killed on the way, unless the mode is `attach`. `0s`: for ever, in any case.",
+        "How long the mysqld beside a leader may be unable to be the primary (it does not come up, is stopped by an error, does not catch up, or stands still: it answers and commits nothing, or does not answer) before the leadership goes to a member whose mysqld can; one whose process has ended is not waited for. One that stands still is killed on the way, unless the mode is `attach`; one that lets nobody log in is killed 10 s later also where nobody else's can be the primary. `0s`: for ever, in any case.",
     ),
     key(
         "mysql.fence_after",

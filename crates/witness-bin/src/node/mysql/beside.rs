@@ -13,7 +13,9 @@ use mysql_role::events::EventScheduler;
 use mysql_role::fence::{self, FenceInputs, FenceReason, FenceStatus, FenceTask};
 use mysql_role::gate::{Gate, GateOptions, GateState, GateStatus};
 use mysql_role::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
-use mysql_role::role::{FollowOptions, Readiness, Role, RoleInputs, RoleState, RoleStatus};
+use mysql_role::role::{
+    FollowOptions, LockoutPatience, Readiness, Role, RoleInputs, RoleState, RoleStatus,
+};
 use mysql_role::settings::Requirements;
 use mysql_role::supervisor::{Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus};
 use mysql_role::tail_trim::{ProtectionStart, TailTrim, TailTrimOptions};
@@ -190,11 +192,13 @@ impl Beside {
             let inputs = RoleInputs {
                 reports: reports.clone(),
                 gate: gate_status.clone(),
+                ingest: ingest_status.clone(),
                 supervisor: supervisor
                     .as_ref()
                     .map(|supervised| supervised.handle.clone()),
                 hold: held,
                 origin,
+                patience: LockoutPatience::new(settings.give_way_after),
             };
             Role::new(ring.clone(), options, inputs, readiness.clone())
         });

@@ -88,6 +88,7 @@ mod tests {
             server: None,
             commits: None,
             ending: None,
+            locked_out: None,
             looked_at: now,
             since: now,
         };
