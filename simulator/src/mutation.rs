@@ -31,6 +31,8 @@ pub(crate) enum Mutation {
     ProposeWithoutRoom,
     /// An operator takes all answers of one set of a joint quorum for a proof that nothing is lost.
     BelieveAnySet,
+    /// Repairs get the least term that their plan allows, whenever they are made: two that do not know of each other get the same.
+    RepairWithoutAClock,
     /// A proxy puts back what its log has at the index, whatever term it is of.
     ProxyIgnoresTheTerm,
     /// A member writes a membership that it gets in its own words, in place of the bytes that were proposed.
@@ -44,7 +46,7 @@ impl Mutation {
             Self::NarrowWithoutTheBarrier => Some(Stress::Moves),
             Self::ProxyIgnoresTheTerm => Some(Stress::Leaders),
             Self::TrustACutTail => Some(Stress::Disks),
-            Self::BelieveAnySet => Some(Stress::Lost),
+            Self::BelieveAnySet | Self::RepairWithoutAClock => Some(Stress::Lost),
             _ => None,
         }
     }

@@ -26,6 +26,7 @@
 //! the rules for steps hold.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use raft_types::{MemberId, MemberKind, MemberRecord, Membership, OpId, StoredMembership};
 use serde::{Deserialize, Serialize};
@@ -103,7 +104,8 @@ pub struct RepairPlan {
     pub survivor: MemberId,
     /// The end of its log, after which the repair is written. If it is another by then, nothing is done.
     pub log_end: Option<OpId>,
-    /// The term of the repair, later than any that was seen.
+    /// The least term of the repair, later than any that was seen. Which one it is, the survivor's clock decides
+    /// ([`RepairPlan::term_at`]).
     pub term: Term,
     /// The voter sets that are lost.
     pub lost: VoterSets,
@@ -206,6 +208,39 @@ fn may_have_more(missing: &BTreeSet<MemberId>, in_doubt: &BTreeSet<MemberId>) ->
 /// How far the term of a repair lies beyond the latest that was seen: members that did not answer may have seen later ones.
 pub(crate) const TERM_LEAP: u64 = 1000;
 
+/// Times behind this one (the year 2255, in microseconds) are not believed: terms stay numbers that every reader of JSON can tell apart.
+const LATEST_CLOCK: u64 = 1 << 53;
+/// What of a clock that is behind the terms is still used: 2^40 microseconds, twelve days.
+const PART_OF_CLOCK: u64 = 1 << 40;
+
+impl RepairPlan {
+    /// The term of the repair, when it is carried out at this time by the survivor's clock: that time in microseconds.
+    ///
+    /// Two repairs may not know of each other, when the second is made while the survivor of the first is down. Entries are
+    /// told apart by term and index alone, so with one term for both the ring would have two histories that no member can tell
+    /// apart. With the time as the term,
+    ///
+    /// * they differ, but for two clocks that show the same microsecond, and
+    /// * the second one is later than the first and than all terms of those whom it led, which hold one election in a
+    ///   microsecond at the very most: whoever comes back from the first sees that the ring went on without it.
+    ///
+    /// **A clock that is wrong** costs the second of these alone: where the second survivor's is behind the first one's by more
+    /// than the time between them, the first history is the later one when both meet, as with any two repairs before.
+    /// Where a clock is behind the terms that were seen (it was set back, or an earlier repair's was ahead), the least term is
+    /// taken with a part of the clock on top, which still differs.
+    #[must_use]
+    pub fn term_at(&self, clock: SystemTime) -> Term {
+        let least = self.term.0;
+        let time = clock.duration_since(UNIX_EPOCH).ok();
+        let time = time.and_then(|time| u64::try_from(time.as_micros()).ok());
+        let time = time.filter(|time| *time < LATEST_CLOCK).unwrap_or(0);
+        Term(match time > least {
+            true => time,
+            false => least.saturating_add(time % PART_OF_CLOCK),
+        })
+    }
+}
+
 /// Makes the plan from the evidence.
 ///
 /// # Errors
@@ -259,7 +294,7 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
     Ok(RepairPlan {
         survivor: survivor.member,
         log_end: survivor.log_end,
-        term: Term(latest + TERM_LEAP),
+        term: Term(latest.saturating_add(TERM_LEAP)),
         missing: concerned
             .copied()
             .filter(|id| !answering.contains(id))
@@ -329,11 +364,12 @@ pub fn accept(plan: &RepairPlan, accepted: Option<OpId>) -> Result<(), RepairRef
     }
 }
 
-/// Carries the plan out on its survivor: it becomes the only voter and leads.
+/// Carries the plan out on its survivor, whose clock shows this: it becomes the only voter and leads.
 pub(crate) async fn carry_out(
     raft: &Engine,
     own: MemberId,
     plan: &RepairPlan,
+    clock: SystemTime,
 ) -> Result<OpId, RepairRefusal> {
     if plan.survivor != own {
         return Err(RepairRefusal::OtherSurvivor(plan.survivor));
@@ -350,8 +386,9 @@ pub(crate) async fn carry_out(
         .collect();
     let alone = vec![BTreeSet::from([own])];
     let membership = Membership::new(alone, members).map_err(|_| RepairRefusal::Changed(own))?;
-    tracing::warn!(?plan, "repairing the quorum: this member goes on alone");
-    impose(raft, membership, plan.log_end, plan.term.0)
+    let term = plan.term_at(clock);
+    tracing::warn!(?plan, %term, "repairing the quorum: this member goes on alone");
+    impose(raft, membership, plan.log_end, term.0)
         .await
         .map_err(|error| match error {
             ImposeError::Changed => RepairRefusal::Changed(own),
@@ -379,6 +416,8 @@ mod proof_tests;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use raft_types::LogId;
 
     use super::*;
@@ -595,6 +634,30 @@ mod tests {
         // Where all are there, they tell each other how far their logs go.
         let all: Vec<_> = (1..=9).map(|id| doubtful(id, (2, 90 + id))).collect();
         assert_eq!(plan_repair(&all), Err(RepairRefusal::NotLost));
+    }
+
+    #[test]
+    fn repairs_that_do_not_know_of_each_other_have_different_terms() {
+        let at = |micros| UNIX_EPOCH + Duration::from_micros(micros);
+        let term = |least, clock| {
+            let mut plan = plan_repair(&[member(3, (2, 100), A)]).unwrap();
+            plan.term = Term(least);
+            plan.term_at(clock).0
+        };
+        let now = 1_795_290_000_000_000;
+        // Of two members that have seen the same; the second one is later.
+        assert_eq!(term(1002, at(now)), now);
+        assert_eq!(term(1002, at(now + 700)), now + 700);
+        // A clock that began with the machine tells them apart as well.
+        assert_eq!(term(1002, at(300_000_000)), 300_000_000);
+        // One that is behind what was seen: later than that, and another each time.
+        let (once, again) = (term(now + 1000, at(now - 7)), term(now + 1000, at(now - 6)));
+        assert!(now + 1000 < once && once < again, "{once}, {again}");
+        assert!(term(now, at(now)) > now);
+        // No clock, or none to believe.
+        assert_eq!(term(1002, UNIX_EPOCH - Duration::from_secs(1)), 1002);
+        assert_eq!(term(1002, at(LATEST_CLOCK)), 1002);
+        assert_eq!(term(u64::MAX, at(now)), u64::MAX, "and no overflow");
     }
 
     #[test]

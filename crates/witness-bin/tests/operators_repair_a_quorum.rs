@@ -37,7 +37,7 @@ fn a_shattered_quorum_is_repaired_when_the_loss_is_accepted() {
     let run = refused();
     assert_eq!(run.code, 4, "{run}");
     assert!(
-        run.stdout.contains("Plan: `a-1` goes on alone in term "),
+        run.stdout.contains("Plan: `a-1` goes on alone, in term "),
         "{run}"
     );
     assert!(

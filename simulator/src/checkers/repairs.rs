@@ -1,5 +1,6 @@
 //! What repairs of a lost quorum took from the ring, with an operator's consent: entries behind the end of the log that went on.
-//! Where a plan said that nothing is lost, nothing is excused.
+//! Where a plan said that nothing is lost, nothing is excused, but what another repair had made of the ring, of which the plan knew
+//! nothing: its survivor has nothing of it.
 
 use raft_types::OpId;
 
@@ -19,20 +20,23 @@ impl Repairs {
     /// Whether an operator gave this entry up, if it was ever committed.
     pub(super) fn gave_up(&self, entry: OpId) -> bool {
         let mut repairs = self.0.iter();
-        repairs.any(|repair| takes(repair, entry))
+        repairs.any(|repair| self.takes(repair, entry))
     }
 
     /// Whether `newer` may stand where `older` was committed.
     pub(super) fn replaced(&self, older: OpId, newer: OpId) -> bool {
         let mut repairs = self.0.iter();
-        repairs.any(|repair| takes(repair, older) && newer.term >= repair.term)
+        repairs.any(|repair| self.takes(repair, older) && newer.term >= repair.term)
     }
 
     /// Whether what a member has at the place of this entry may go: it was given up, or the ring that went on has put this one
     /// there since.
     pub(super) fn frees(&self, entry: OpId) -> bool {
         let mut repairs = self.0.iter();
-        let since = repairs.any(|repair| repair.loss && entry.term >= repair.term);
+        let since = repairs.any(|repair| {
+            let loses = repair.loss || self.unknown_to(repair).next().is_some();
+            loses && entry.term >= repair.term
+        });
         since || self.gave_up(entry)
     }
 
@@ -40,11 +44,21 @@ impl Repairs {
     pub(super) fn imposed(&self, entry: OpId) -> bool {
         self.0.iter().any(|repair| repair.term == entry.term)
     }
-}
 
-fn takes(repair: &Repair, entry: OpId) -> bool {
-    // By term, then by index: a later leader may have replaced what the survivor has, unseen.
-    repair.loss && Some(entry) > repair.after && entry.term < repair.term
+    /// Earlier repairs of which the log that went on by this one has nothing.
+    fn unknown_to(&self, repair: &Repair) -> impl Iterator<Item = &Repair> {
+        let known = repair.after.map_or(0, |after| after.term);
+        let before = repair.term;
+        let repairs = self.0.iter();
+        repairs.filter(move |other| known < other.term && other.term < before)
+    }
+
+    fn takes(&self, repair: &Repair, entry: OpId) -> bool {
+        // By term, then by index: a later leader may have replaced what the survivor has, unseen.
+        let is_behind = Some(entry) > repair.after && entry.term < repair.term;
+        let mut unknown = self.unknown_to(repair);
+        is_behind && (repair.loss || unknown.any(|other| entry.term >= other.term))
+    }
 }
 
 #[cfg(test)]
@@ -79,9 +93,15 @@ mod tests {
         );
         assert!(lossy.frees(id(4, 21)) && lossy.frees(id(1005, 21)) && !lossy.frees(id(4, 20)));
         assert!(lossy.imposed(id(1004, 21)) && !lossy.imposed(id(1005, 22)));
-        let lossless = repair(false);
+        let mut lossless = repair(false);
         assert!(!lossless.replaced(id(4, 21), id(1004, 21)));
         assert!(!lossless.gave_up(id(4, 21)) && !lossless.frees(id(4, 21)));
         assert!(lossless.imposed(id(1004, 21)));
+        // One more, without the survivor of the first.
+        let (after, term, loss) = (Some(id(4, 19)), 9004, false);
+        lossless.saw(&Event::Repaired(Repair { after, term, loss }));
+        assert!(lossless.replaced(id(1005, 21), id(9004, 20)));
+        assert!(lossless.gave_up(id(1004, 20)) && lossless.frees(id(9005, 21)));
+        assert!(!lossless.gave_up(id(4, 20)), "that was said not to be lost");
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use consensus::{MemberEvidence, RepairPlan, plan_repair};
 use raft_types::MemberId;
@@ -137,15 +137,6 @@ impl World {
 
     fn go_on_with(&mut self, mut plan: RepairPlan, given: &[MemberEvidence]) {
         let answering: BTreeSet<MemberId> = given.iter().map(|one| one.member).collect();
-        // A second repair without the survivor of the first would have the same term, and the ring two histories of it: an
-        // operator brings that one back first (docs/regions.md).
-        if self
-            .survivor
-            .is_some_and(|first| !answering.contains(&first))
-        {
-            return;
-        }
-        self.survivor = Some(plan.survivor);
         let survivor = self.slots.get(&plan.survivor);
         let mutation = survivor.and_then(|slot| slot.seat.mutation);
         if mutation == Some(Mutation::BelieveAnySet)
@@ -159,9 +150,14 @@ impl World {
             self.bring_back(&plan.missing);
             return;
         }
+        // All clocks of the world show the same when an operator looks at them.
+        let clock = match mutation {
+            Some(Mutation::RepairWithoutAClock) => UNIX_EPOCH,
+            _ => UNIX_EPOCH + self.now.elapsed(),
+        };
         let repair = Repair {
             after: plan.log_end,
-            term: plan.term.0,
+            term: plan.term_at(clock).0,
             loss: plan.loss.is_some(),
         };
         for slot in self.slots.values_mut() {
@@ -176,7 +172,7 @@ impl World {
         process.spawn(|member| async move {
             record.saw(&Event::Repaired(repair));
             let accepted = plan.loss.as_ref().and_then(|loss| loss.after);
-            let outcome = member.repair_quorum(&plan, accepted).await;
+            let outcome = member.repair_quorum(&plan, accepted, clock).await;
             record.note(&format!(
                 "member {} repairs the quorum: {outcome:?}",
                 member.id()

@@ -57,8 +57,6 @@ pub(crate) struct World {
     removals: bool,
     /// A quorum was lost; it is done once.
     quorum_was_lost: bool,
-    /// Who went on alone by an operator's order.
-    survivor: Option<MemberId>,
     scenario: Option<Scenario>,
 }
 
@@ -144,7 +142,6 @@ impl World {
             siege: None,
             removals: false,
             quorum_was_lost: false,
-            survivor: None,
             scenario,
         }
     }

@@ -1,6 +1,7 @@
 //! What operators order of a member, and what they ask it before they do.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use raft_types::{MemberId, MemberRecord, OpId};
 use tokio::sync::watch;
@@ -180,7 +181,8 @@ impl Member {
     }
 
     /// Carries out the repair of a lost quorum, of which this member is the survivor: it goes on alone, and its steward
-    /// restores the policy. `accepted` names the last entry after which a loss is accepted.
+    /// restores the policy. `accepted` names the last entry after which a loss is accepted; `clock` is what the clock of
+    /// this machine shows, from which the repair gets its term.
     ///
     /// # Errors
     /// [`RepairRefusal`]; nothing is changed then.
@@ -188,6 +190,7 @@ impl Member {
         &self,
         plan: &RepairPlan,
         accepted: Option<OpId>,
+        clock: SystemTime,
     ) -> Result<OpId, RepairRefusal> {
         repair::accept(plan, accepted)?;
         if let Some(leader) = self.evidence().await.leader {
@@ -196,6 +199,6 @@ impl Member {
         }
         // It campaigns next, and does not know yet who leads if it was just started.
         self.0.seat.campaigning.promise_is_over().await;
-        repair::carry_out(self.raft(), self.id(), plan).await
+        repair::carry_out(self.raft(), self.id(), plan, clock).await
     }
 }

@@ -1,7 +1,7 @@
 //! A quorum that is lost for good is repaired by an operator's order, and those that come back cannot go on with what the
 //! ring has given up.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use consensus::quorum::QuorumPolicy;
 use consensus::{Fault, MemberEvidence, RepairPlan, RepairRefusal, accept_repair, plan_repair};
@@ -36,7 +36,9 @@ async fn plan(ring: &Ring) -> RepairPlan {
 async fn repair(ring: &Ring, plan: &RepairPlan) -> OpId {
     let survivor = ring.member(plan.survivor);
     let accepted = plan.loss.as_ref().and_then(|loss| loss.after);
-    let repaired = survivor.repair_quorum(plan, accepted).await;
+    let repaired = survivor
+        .repair_quorum(plan, accepted, SystemTime::now())
+        .await;
     within("the database member of region b", async {
         while ring.serving().await.0 != MemberId(4) {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -62,7 +64,8 @@ async fn two_of_three_are_gone_for_good_and_the_ring_goes_on() {
     ring.crash(MemberId(2)).await;
     let plan = plan(&ring).await;
     assert!(plan.loss.is_some(), "{plan:?}");
-    let refused = ring.member(plan.survivor).repair_quorum(&plan, None).await;
+    let survivor = ring.member(plan.survivor);
+    let refused = survivor.repair_quorum(&plan, None, SystemTime::now()).await;
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("it cannot be proven"), "{refused}");
     let other = ring
@@ -71,7 +74,7 @@ async fn two_of_three_are_gone_for_good_and_the_ring_goes_on() {
         .find(|id| *id != plan.survivor && id.0 > 2);
     let misled = ring
         .member(other.unwrap())
-        .repair_quorum(&plan, plan.log_end)
+        .repair_quorum(&plan, plan.log_end, SystemTime::now())
         .await;
     assert_eq!(misled, Err(RepairRefusal::OtherSurvivor(plan.survivor)));
 

@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use consensus::{Member, Party, PromotionPhase, PromotionProgress, RepairPlan};
@@ -422,7 +423,9 @@ async fn repair(
     plan: &RepairPlan,
     accepted_loss: Option<OpId>,
 ) -> Result<OpId, Refusal> {
-    Ok(member.repair_quorum(plan, accepted_loss).await?)
+    Ok(member
+        .repair_quorum(plan, accepted_loss, SystemTime::now())
+        .await?)
 }
 
 /// What was told of a promotion already.

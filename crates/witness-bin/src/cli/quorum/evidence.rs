@@ -93,7 +93,7 @@ fn describe(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
         .log_end
         .map_or_else(|| "is empty".to_owned(), |end| format!("ends at {end}"));
     let mut lines = vec![format!(
-        "Plan: {} goes on alone in term {}. Its log {end}, the longest of those that answer.",
+        "Plan: {} goes on alone, in term {} or later. Its log {end}, the longest of those that answer.",
         directory.name(plan.survivor),
         plan.term
     )];
@@ -186,7 +186,7 @@ Id  Name  Region  Answers  Term  Log_end  Committed  Leader
  3  w-3   north   yes         3   3.1042     3.1040       -
 w-1: no answer within 2s
 
-Plan: member 3 goes on alone in term 1003. Its log ends at 3.1042, the longest of those that answer.
+Plan: member 3 goes on alone, in term 1003 or later. Its log ends at 3.1042, the longest of those that answer.
 Lost: the quorum of member 1, member 2, member 3.
 Missing: member 1, member 2. Make sure that they do not run where they cannot reach member 3.
 In doubt: member 5. The ends of their logs were damaged, and may have been acknowledged: they count as if they did not answer.
