@@ -36,6 +36,9 @@ pub(crate) struct Options {
     /// `dev` has the engine's own assertions, `release` is what is shipped
     #[arg(long, value_enum, default_value_t = Build::Dev)]
     build: Build,
+    /// Play this, whatever the seeds draw: `failovers`, `full-disks`, `lost-quorum`
+    #[arg(long)]
+    scenario: Option<String>,
     /// Break something on purpose; then a seed has to fail. `cargo xtask sim --mutate help` names what can be broken
     #[arg(long)]
     mutate: Option<String>,
@@ -71,6 +74,7 @@ pub(crate) struct Seeds {
     pub(crate) range: Range<u64>,
     pub(crate) jobs: usize,
     pub(crate) build: Build,
+    pub(crate) scenario: Option<String>,
     pub(crate) mutation: Option<String>,
 }
 
@@ -115,6 +119,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         range: options.from..options.from.saturating_add(options.seeds),
         jobs: options.jobs.max(1),
         build: options.build,
+        scenario: options.scenario.clone(),
         mutation: options.mutate.clone(),
     };
     run_seeds(&simulator, &seeds)
@@ -181,6 +186,9 @@ fn replay(seed: u64, seeds: &Seeds) -> String {
     if seeds.build != Build::Dev {
         command += &format!(" --build {}", seeds.build.name());
     }
+    if let Some(scenario) = &seeds.scenario {
+        command += &format!(" --scenario {scenario}");
+    }
     if let Some(mutation) = &seeds.mutation {
         command += &format!(" --mutate {mutation}");
     }
@@ -211,9 +219,12 @@ fn build(build: Build) -> Result<PathBuf> {
     Ok(binary(build))
 }
 
-fn command(simulator: &Path, seed: u64, mutation: Option<&str>) -> Command {
+fn command(simulator: &Path, seed: u64, scenario: Option<&str>, mutation: Option<&str>) -> Command {
     let mut command = Command::new(simulator);
     command.arg("--seed").arg(seed.to_string());
+    if let Some(scenario) = scenario {
+        command.arg("--scenario").arg(scenario);
+    }
     if let Some(mutation) = mutation {
         command.arg("--mutate").arg(mutation);
     }
@@ -222,7 +233,8 @@ fn command(simulator: &Path, seed: u64, mutation: Option<&str>) -> Command {
 
 /// One seed, with everything that it prints.
 fn show(simulator: &Path, seed: u64, options: &Options) -> Result<()> {
-    let mut command = command(simulator, seed, options.mutate.as_deref());
+    let (scenario, mutation) = (options.scenario.as_deref(), options.mutate.as_deref());
+    let mut command = command(simulator, seed, scenario, mutation);
     if options.trace {
         command.arg("--trace");
     }
@@ -253,7 +265,7 @@ fn run_all(simulator: &Path, seeds: &Seeds) -> Result<(Sum, Option<Failure>)> {
                     if seed >= seeds.range.end {
                         return;
                     }
-                    let done = run_one(simulator, seed, seeds.mutation.as_deref());
+                    let done = run_one(simulator, seed, seeds);
                     if report.send(done).is_err() {
                         return;
                     }
@@ -294,8 +306,9 @@ fn run_all(simulator: &Path, seeds: &Seeds) -> Result<(Sum, Option<Failure>)> {
 }
 
 /// One seed: what it said, or how it failed. An error when it could not be run.
-fn run_one(simulator: &Path, seed: u64, mutation: Option<&str>) -> Result<Result<Said, Failure>> {
-    let command = command(simulator, seed, mutation);
+fn run_one(simulator: &Path, seed: u64, seeds: &Seeds) -> Result<Result<Said, Failure>> {
+    let (scenario, mutation) = (seeds.scenario.as_deref(), seeds.mutation.as_deref());
+    let command = command(simulator, seed, scenario, mutation);
     let finished = match bounded_run::run(format!("seed {seed}"), command, Vec::new(), LONGEST_RUN)
     {
         Ok(finished) => finished,
@@ -339,6 +352,7 @@ mod tests {
             range: 1..301,
             jobs: 2,
             build: Build::Dev,
+            scenario: None,
             mutation: None,
         };
         assert_eq!(replay(7, &seeds), "cargo xtask sim --seed 7 --trace");
@@ -348,6 +362,8 @@ mod tests {
             replay(7, &seeds),
             "cargo xtask sim --seed 7 --trace --build release --mutate commit-on-a-minority"
         );
+        seeds.scenario = Some("lost-quorum".to_owned());
+        assert!(replay(7, &seeds).contains(" --scenario lost-quorum --mutate "));
     }
 
     #[test]

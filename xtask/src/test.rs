@@ -5,6 +5,7 @@
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,8 @@ use crate::sim::{self, Build, Seeds};
 
 /// How many seeds of the simulator a change has to pass, and within how many something broken has to be found.
 const SEEDS: u64 = 300;
+/// How many in which a quorum is lost and repaired.
+const LOST_QUORUMS: u64 = 20;
 
 /// The package of the whole-system tests, which all use a mysqld.
 const WHOLE_SYSTEM: &str = "witness-tests";
@@ -49,8 +52,12 @@ enum Action {
     },
     /// Finds or unpacks a mysqld.
     Mysql,
-    /// Runs seeds of the simulator that the tests have built; with something broken on purpose, one of them has to fail.
-    Simulate { mutation: Option<&'static str> },
+    /// Runs these seeds of the simulator that the tests have built; with something broken on purpose, one of them has to fail.
+    Simulate {
+        seeds: Range<u64>,
+        scenario: Option<&'static str>,
+        mutation: Option<&'static str>,
+    },
     /// Does a few faults to a ring with real mysqlds.
     Nemesis,
 }
@@ -150,20 +157,31 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
             action: Action::Tests { again },
         });
     }
-    for (name, mutation) in [
-        ("simulator", None),
-        ("broken barrier", Some("narrow-without-the-barrier")),
-        ("broken majority", Some("commit-on-a-minority")),
-        ("broken disk", Some("acknowledge-before-the-disk")),
-        ("broken recovery", Some("trust-a-cut-tail")),
-        ("broken flush", Some("answer-before-the-flush")),
-        ("broken hard state", Some("skip-the-metadata-sync")),
-        ("broken vote", Some("vote-without-the-log-check")),
-        ("broken proxy", Some("proxy-ignores-the-term")),
-        ("broken bytes", Some("reword-memberships")),
+    let simulate = |name, seeds, scenario, mutation| Step {
+        name,
+        action: Action::Simulate {
+            seeds,
+            scenario,
+            mutation,
+        },
+    };
+    steps.push(simulate("simulator", 1..1 + SEEDS, None, None));
+    let lost = Some("lost-quorum");
+    steps.push(simulate("lost quorum", 1..1 + LOST_QUORUMS, lost, None));
+    // From the first seed on that finds it, where that is far.
+    for (name, first, mutation) in [
+        ("broken barrier", 1, "narrow-without-the-barrier"),
+        ("broken majority", 1, "commit-on-a-minority"),
+        ("broken disk", 1, "acknowledge-before-the-disk"),
+        ("broken recovery", 1, "trust-a-cut-tail"),
+        ("broken flush", 1, "answer-before-the-flush"),
+        ("broken hard state", 1, "skip-the-metadata-sync"),
+        ("broken vote", 1, "vote-without-the-log-check"),
+        ("broken proxy", 1, "proxy-ignores-the-term"),
+        ("broken bytes", 1, "reword-memberships"),
+        ("broken term", 38, "repair-without-a-clock"),
     ] {
-        let action = Action::Simulate { mutation };
-        steps.push(Step { name, action });
+        steps.push(simulate(name, first..first + SEEDS, None, Some(mutation)));
     }
     if !quick {
         steps.push(Step {
@@ -207,12 +225,17 @@ fn perform(action: &Action) -> Result<Vec<Failure>> {
                 Err(error) => eprintln!("warning: {error:#}"),
             }
         }
-        Action::Simulate { mutation } => sim::run_seeds(
+        Action::Simulate {
+            seeds,
+            scenario,
+            mutation,
+        } => sim::run_seeds(
             &sim::binary(Build::Dev),
             &Seeds {
-                range: 1..1 + SEEDS,
+                range: seeds.clone(),
                 jobs: 2,
                 build: Build::Dev,
+                scenario: scenario.map(str::to_owned),
                 mutation: mutation.map(str::to_owned),
             },
         )?,
@@ -316,6 +339,7 @@ mod tests {
                 "mysql",
                 "tests",
                 "simulator",
+                "lost quorum",
                 "broken barrier",
                 "broken majority",
                 "broken disk",
@@ -325,6 +349,7 @@ mod tests {
                 "broken vote",
                 "broken proxy",
                 "broken bytes",
+                "broken term",
                 "nemesis",
                 "documentation"
             ]
