@@ -79,6 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         home.path(),
         Duration::from_secs_f64(arguments.inside_ms / 1e3),
         Duration::from_secs_f64(arguments.across_ms / 1e3),
+        arguments.mutate,
     )?;
     let log_path = log.path().to_owned();
     let done = Campaign::open(stage, stop, log).and_then(|mut campaign| {

@@ -24,8 +24,8 @@ const CLIENTS: [(Work, Duration); 7] = [
     (Work::Append, PACE),
     (Work::Increment, PACE),
     (Work::Family, Duration::from_millis(60)),
-    // Seldom: followers apply nothing beside these. On a machine with a load of 20 to 40, one each in 1.5 s left a `rows` follower
-    // 32 s behind after three minutes, and a `native` one less than one second.
+    // Seldom: followers apply nothing beside these. On a machine with a load of 20 to 32, one each in 1.5 s left a `rows` follower
+    // 10 to 16 s behind after three minutes, mostly for the force of each commit; a `native` one shares these.
     (Work::Make, Duration::from_secs(5)),
     (Work::Xa, Duration::from_secs(3)),
 ];

@@ -43,12 +43,22 @@ struct Arguments {
     /// The longest SIGSTOP, in seconds
     #[arg(long, default_value_t = 60.0)]
     longest_stop: f64,
+    /// Break something on purpose; then the run has to fail
+    #[arg(long, value_enum)]
+    mutate: Option<Mutation>,
     /// One way, between two members of a region, in milliseconds
     #[arg(long, default_value_t = 0.1)]
     inside_ms: f64,
     /// One way, between two regions, in milliseconds
     #[arg(long, default_value_t = 30.0)]
     across_ms: f64,
+}
+
+/// What can be broken, to see that it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Mutation {
+    /// A primary that was cut off goes on answering readers: `mysql.fence_after` is a day
+    NoFence,
 }
 
 fn main() -> ExitCode {

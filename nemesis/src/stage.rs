@@ -17,6 +17,7 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::ring::{ChildServer, FarMember, FarRing, FarRingOptions, http_get_within};
 use testkit::small_disk::SmallDisk;
 
+use crate::Mutation;
 use crate::guide::Place;
 
 /// The account of clients, without any right to write where `read_only` is on.
@@ -38,6 +39,8 @@ pub(crate) const DISK_BYTES: u64 = 4 << 30;
 const NATIVE: &str = "c";
 /// How long clients may go on at a primary whose member does not serve. Shorter than the default, so that cuts outlast it.
 pub(crate) const FENCE_AFTER: Duration = Duration::from_secs(3);
+/// In place of it, where the fence is taken away: longer than any run.
+const NEVER: Duration = Duration::from_secs(86_400);
 const EVENT_LOOK: Duration = Duration::from_millis(100);
 const VIEW_LIMIT: Duration = Duration::from_millis(1500);
 const COMMAND_LIMIT: Duration = Duration::from_secs(90);
@@ -67,7 +70,12 @@ impl Stage {
         folder: &Path,
         inside: Duration,
         across: Duration,
+        mutation: Option<Mutation>,
     ) -> Result<Self> {
+        let fence_after = match mutation {
+            Some(Mutation::NoFence) => NEVER,
+            None => FENCE_AFTER,
+        };
         let tree = MysqlTree::require();
         let (loop_disks, without_loops) = match loop_disks(folder) {
             Ok(disks) => (disks, None),
@@ -83,7 +91,7 @@ impl Stage {
             inside,
             across,
             toml: "[log]\ndisk_reserve_bytes = 0\n".to_owned(),
-            mysql: vec![format!("fence_after = \"{}s\"", FENCE_AFTER.as_secs())],
+            mysql: vec![format!("fence_after = \"{}s\"", fence_after.as_secs())],
             folder: Some(folder.to_owned()),
         })?;
         let mut disks = Vec::new();

@@ -28,6 +28,9 @@ pub(crate) struct Options {
     /// The longest SIGSTOP, in seconds
     #[arg(long, default_value_t = 60.0)]
     longest_stop: f64,
+    /// Break something on purpose; then the run has to fail. `no-fence`: a primary that was cut off goes on answering readers
+    #[arg(long)]
+    mutate: Option<String>,
     /// `dev` has the engine's own assertions, `release` is what is shipped
     #[arg(long, value_enum, default_value_t = Build::Dev)]
     build: Build,
@@ -40,6 +43,7 @@ const SHORT: Options = Options {
     seed: 1,
     only: Vec::new(),
     longest_stop: 12.0,
+    mutate: None,
     build: Build::Dev,
 };
 
@@ -84,6 +88,8 @@ fn arguments(options: &Options, witness: PathBuf) -> Vec<String> {
     );
     arguments.extend(options.cycles.map(|cycles| format!("--cycles={cycles}")));
     arguments.extend(options.only.iter().map(|kind| format!("--only={kind}")));
+    let mutate = options.mutate.iter();
+    arguments.extend(mutate.map(|what| format!("--mutate={what}")));
     arguments
 }
 
@@ -99,6 +105,7 @@ mod tests {
             seed: 7,
             only: vec!["restart".to_owned(), "promote".to_owned()],
             longest_stop: 30.0,
+            mutate: Some("no-fence".to_owned()),
             build: Build::Dev,
         };
         assert_eq!(
@@ -110,7 +117,8 @@ mod tests {
                 "--minutes=1.5",
                 "--cycles=3",
                 "--only=restart",
-                "--only=promote"
+                "--only=promote",
+                "--mutate=no-fence"
             ]
         );
         assert_eq!(
