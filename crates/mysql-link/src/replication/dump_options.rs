@@ -18,6 +18,9 @@ pub struct DumpOptions {
     pub have: GtidSet,
     /// Whether to be a semi-sync replica, whose ACKs count.
     pub semi_sync: bool,
+    /// Whether `SHOW REPLICAS` is to show us. Nothing else depends on it, and it takes the server's lock on accounts where ours
+    /// has no more than single privileges (9.7.4).
+    pub register: bool,
     /// How often the source shall send a sign of life while it has nothing else to send.
     pub heartbeat: Duration,
     /// Silence after which the source is given up; several heartbeats.
@@ -40,6 +43,7 @@ impl DumpOptions {
             uuid,
             have,
             semi_sync: true,
+            register: true,
             heartbeat: Duration::from_secs(1),
             silence_limit: Duration::from_secs(5),
             start_limit: Duration::from_secs(30),

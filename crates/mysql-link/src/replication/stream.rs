@@ -42,7 +42,7 @@ pub struct ReplicationStream {
 }
 
 impl ReplicationStream {
-    /// Registers as a replica and asks for everything that `options.have` lacks. Returns when the
+    /// Registers as a replica, unless it is not to, and asks for everything that `options.have` lacks. Returns when the
     /// source has sent the first event, so that refusals are found here.
     ///
     /// # Errors
@@ -55,9 +55,11 @@ impl ReplicationStream {
         connection
             .execute(&request::session_statement(options))
             .await?;
-        connection
-            .command(&request::register_command(options))
-            .await?;
+        if options.register {
+            connection
+                .command(&request::register_command(options))
+                .await?;
+        }
         connection
             .send_only(&request::dump_command(options)?)
             .await?;

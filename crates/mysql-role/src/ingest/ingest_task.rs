@@ -11,6 +11,7 @@ use tracing::{debug, info, warn};
 use crate::backoff::Backoff;
 use crate::ingest::error::IngestError;
 use crate::ingest::options::IngestOptions;
+use crate::ingest::reserve::Reserve;
 use crate::ingest::session::Session;
 use crate::ingest::status::{IngestFigures, IngestState, IngestStatus};
 use crate::ring::{LeaderTerm, Ring, Ticket};
@@ -72,20 +73,22 @@ impl<R: Ring> Ingest<R> {
                 () = self.ring.leadership_over(term) => continue,
                 ready = readiness.wait_for(|now| now.allows(term)) => if ready.is_err() { return },
             }
-            self.lead(term).await;
+            let mut reserve = Reserve::default();
+            self.lead(term, &mut reserve).await;
+            reserve.end().await;
             self.go(IngestState::Idle);
         }
     }
 
     /// Attaches again and again until the leadership is over.
-    async fn lead(&self, term: LeaderTerm) {
+    async fn lead(&self, term: LeaderTerm, reserve: &mut Reserve) {
         let mut backoff = Backoff::new(self.options.retry.0, self.options.retry.1);
         let mut undecided = Vec::new();
         loop {
             let attempt = tokio::select! {
                 biased;
                 () = self.ring.leadership_over(term) => return,
-                attempt = self.attach(std::mem::take(&mut undecided)) => attempt,
+                attempt = self.attach(std::mem::take(&mut undecided), reserve) => attempt,
             };
             let error = match attempt {
                 Err(error) => error,
@@ -97,7 +100,14 @@ impl<R: Ring> Ingest<R> {
                     backoff.reset();
                     let caught_up = || self.go(IngestState::Attached);
                     let (error, tickets) = session
-                        .run(&*self.ring, term, &self.options, &self.figures, caught_up)
+                        .run(
+                            &*self.ring,
+                            term,
+                            &self.options,
+                            &self.figures,
+                            caught_up,
+                            reserve,
+                        )
                         .await;
                     undecided = tickets;
                     error
@@ -117,7 +127,11 @@ impl<R: Ring> Ingest<R> {
 
     /// Proposals that are still under way may yet enter the log. Until they are decided, the log does
     /// not tell what it will hold, and a transaction could be proposed twice.
-    async fn attach(&self, undecided: Vec<R::Ticket>) -> Result<Session, IngestError> {
+    async fn attach(
+        &self,
+        undecided: Vec<R::Ticket>,
+        reserve: &mut Reserve,
+    ) -> Result<Session, IngestError> {
         let count = undecided.len();
         for mut ticket in undecided {
             if ticket.resolved_now().is_none() {
@@ -126,7 +140,7 @@ impl<R: Ring> Ingest<R> {
             }
         }
         self.go(IngestState::Attaching);
-        Session::open(&*self.ring, &self.options).await
+        Session::open(&*self.ring, &self.options, reserve).await
     }
 
     fn fail(&self, cause: String, wait: Duration) {

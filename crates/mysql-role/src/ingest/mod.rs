@@ -8,6 +8,7 @@ mod error;
 mod ingest_task;
 mod options;
 mod reading;
+mod reserve;
 mod rotation;
 mod session;
 mod status;

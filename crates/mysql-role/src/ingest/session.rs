@@ -6,7 +6,7 @@ use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::framing::TransactionFramer;
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
-use mysql_link::{Connection, DumpOptions, ReplicationStream};
+use mysql_link::{ConnectOptions, Connection, DumpOptions, ReplicationStream};
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -16,10 +16,12 @@ use crate::ingest::attachment::{Attachment, PrimaryGtids, attach};
 use crate::ingest::error::IngestError;
 use crate::ingest::options::IngestOptions;
 use crate::ingest::reading::{Reading, Shared};
+use crate::ingest::reserve::{Reserve, checksum, quick_look};
 use crate::ingest::status::IngestFigures;
 use crate::ring::{LeaderTerm, Ring, RingLog};
 use crate::settings::{
-    Check, Depth, Observed, Phase, Plan, Severity, apply, observe, parse_gtid_owned, preflight,
+    Check, Depth, Observed, Phase, Plan, SemiSyncNames, Severity, apply, observe, parse_gtid_owned,
+    preflight,
 };
 
 /// How many entries may wait between the two sides; their bytes are bounded apart.
@@ -39,23 +41,76 @@ impl Session {
     /// Connects, sets the primary up as far as that makes no commit wait, compares it with the ring,
     /// and starts the dump. All on one connection: when clients have taken all others, one more is
     /// what a privileged account gets.
+    ///
+    /// Where that comes to no end, as while a statement about accounts waits for its ACK, the session in reserve becomes the
+    /// dump, without the questions that would hang. What they would tell was so when this start of mysqld was attached to;
+    /// whether it still is, the watch tells from its next look on, as it does for an attachment that goes on, and the gate opens
+    /// nothing before. That commits wait is asked for here.
     pub(super) async fn open<R: Ring>(
         ring: &R,
         options: &IngestOptions,
+        reserve: &mut Reserve,
     ) -> Result<Self, IngestError> {
-        let mut connection = Connection::open(&options.connect).await?;
+        match Self::log_in(ring, options, reserve).await {
+            Err(failure) => match reserve.after(&failure) {
+                Some((session, names)) => Self::take(ring, options, session, names).await,
+                None => Err(failure),
+            },
+            opened => opened,
+        }
+    }
+
+    async fn take<R: Ring>(
+        ring: &R,
+        options: &IngestOptions,
+        mut session: Connection,
+        names: SemiSyncNames,
+    ) -> Result<Self, IngestError> {
+        let seen = quick_look(&mut session, names).await?;
+        if !seen.commits_wait {
+            return Err(IngestError::Unreadable {
+                what: "semi-sync setting",
+                reason: "commits are not made to wait any more, and it cannot be set now"
+                    .to_owned(),
+            });
+        }
+        let mut dump = dump_options(options);
+        dump.register = false;
+        Self::begin(ring, dump, session, seen.checksum, true).await
+    }
+
+    async fn log_in<R: Ring>(
+        ring: &R,
+        options: &IngestOptions,
+        reserve: &mut Reserve,
+    ) -> Result<Self, IngestError> {
+        let connect = ConnectOptions {
+            timeouts: reserve.patience(options.connect.timeouts),
+            ..options.connect.clone()
+        };
+        let mut connection = Connection::open(&connect).await?;
         let observed = set_up(&mut connection, options).await?;
+        let names = observed.semi_sync();
+        let waits_already = names.is_some_and(|names| observed.is_on(&names.enabled()));
+        let checksum = checksum(observed.variable("binlog_checksum"));
+        let dump = dump_options(options);
+        let session = Self::begin(ring, dump, connection, checksum, waits_already).await?;
+        reserve.attached(names);
+        Ok(session)
+    }
+
+    /// Compares, and begins the dump.
+    async fn begin<R: Ring>(
+        ring: &R,
+        mut dump: DumpOptions,
+        mut connection: Connection,
+        checksum: ChecksumAlgorithm,
+        waits_already: bool,
+    ) -> Result<Self, IngestError> {
         let log = ring.log().await?;
         let attachment = attach(&primary_gtids(&mut connection).await?, &log.gtids)?;
-        let stream =
-            ReplicationStream::start(connection, &dump_options(options, &attachment)).await?;
-        let checksum = match observed.variable("binlog_checksum") {
-            Some("NONE") => ChecksumAlgorithm::None,
-            _ => ChecksumAlgorithm::Crc32,
-        };
-        let waits_already = observed
-            .semi_sync()
-            .is_some_and(|names| observed.is_on(&names.enabled()));
+        dump.have.clone_from(&attachment.have);
+        let stream = ReplicationStream::start(connection, &dump).await?;
         Ok(Self {
             stream,
             log,
@@ -86,6 +141,7 @@ impl Session {
         options: &IngestOptions,
         figures: &IngestFigures,
         caught_up: impl Fn(),
+        reserve: &mut Reserve,
     ) -> (IngestError, Vec<R::Ticket>) {
         let waits_already = self.waits_already;
         let (events, acker) = self.stream.split();
@@ -132,6 +188,7 @@ impl Session {
             Err(error) = waiting.run(acker, ring.committed(), &shared) => error,
             Err(error) = reading.run() => error,
             Err(error) = catching_up => error,
+            never = reserve.keep(&options.connect) => match never {},
         };
         figures.detached();
         (end, waiting.into_tickets())
@@ -216,7 +273,7 @@ async fn text(control: &mut Connection, what: &'static str) -> Result<String, In
     })
 }
 
-fn dump_options(options: &IngestOptions, attachment: &Attachment) -> DumpOptions {
+fn dump_options(options: &IngestOptions) -> DumpOptions {
     let requirements = &options.requirements;
     DumpOptions {
         heartbeat: options.heartbeat,
@@ -225,7 +282,7 @@ fn dump_options(options: &IngestOptions, attachment: &Attachment) -> DumpOptions
         ..DumpOptions::new(
             requirements.replica_server_id,
             requirements.replica_uuid,
-            attachment.have.clone(),
+            GtidSet::default(),
         )
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use binlog_format::gtid::{Gtid, GtidSet};
 use mysql_link::{Connection, server_code};
 use mysql_role::LeaderTerm;
@@ -393,5 +393,63 @@ async fn the_past_of_a_mysqld_comes_in_before_its_commits_wait() -> Result<()> {
     assert_eq!(client.variable("rpl_semi_sync_source_enabled")?, "1");
     finish(client.start_sql("INSERT INTO d.t VALUES (101, '')")?).await?;
     assert_eq!(ring.gtids(), client.gtid_executed()?);
+    ingest.stop().await
+}
+
+/// Nobody can log in while `CREATE USER` waits: a dump that breaks then is begun again by a session that was there before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dump_that_breaks_while_nobody_can_log_in_comes_back() -> Result<()> {
+    let server = launch(&[])?;
+    // An account with no more than is asked for finds more statements hang than one with all privileges.
+    server.client().sql(
+        "CREATE USER w IDENTIFIED BY 'w'; GRANT REPLICATION SLAVE, REPLICATION CLIENT, SYSTEM_VARIABLES_ADMIN, \
+         CONNECTION_ADMIN ON *.* TO w; GRANT SELECT ON performance_schema.* TO w",
+    )?;
+    let ring = MemoryRing::new();
+    ring.set_leadership(Leadership::Serving(TERM));
+    let mut options = ingest_options(&server);
+    options.connect.user = "w".to_owned();
+    options.connect.password = "w".into();
+    let mut ingest = Running::start(&ring, options);
+    ingest.attached().await?;
+    let sessions = |like: &str| {
+        format!(
+            "SELECT t.processlist_id FROM performance_schema.session_connect_attrs a JOIN performance_schema.threads t \
+             ON t.processlist_id = a.processlist_id WHERE attr_name = 'program_name' AND attr_value = '{like}'"
+        )
+    };
+    eventually("a session is kept in reserve", || {
+        Ok(server.client().value(&sessions("witness-reserve")).is_ok())
+    })
+    .await?;
+    let dump = server.client().value(&sessions("witness-ingest"))?;
+    let mut early = Connection::open(&connect(&server.socket())).await?;
+
+    ring.set_commits_at_once(false);
+    let before = ring.last_index().expect("entries");
+    let waiting = server.client().start_sql("CREATE USER late")?;
+    eventually("it is proposed", || {
+        Ok(ring.last_index() == Some(before + 1))
+    })
+    .await?;
+    let broke = Instant::now();
+    early.execute(&format!("KILL {dump}")).await?;
+    ingest.failed().await?;
+    ring.set_commits_at_once(true);
+    let ended = finish(waiting).await;
+    ended.with_context(|| format!("{:?}", *ingest.status.borrow()))?;
+    println!(
+        "the statement ended {:?} after the dump broke",
+        broke.elapsed()
+    );
+    ingest.attached().await?;
+    assert_eq!(ingest.figures.view(Instant::now()).attachments_total, 2);
+    finish(
+        server
+            .client()
+            .start_sql("INSERT INTO d.t VALUES (1, '')")?,
+    )
+    .await?;
+    assert_eq!(ring.gtids(), server.client().gtid_executed()?);
     ingest.stop().await
 }

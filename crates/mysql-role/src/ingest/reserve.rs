@@ -1,0 +1,150 @@
+//! A session in reserve beside a running dump. While a statement about accounts waits for its ACK, mysqld lets nobody log in: a
+//! dump that breaks then can only be begun again by a session that is there already.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use binlog_format::checksum::ChecksumAlgorithm;
+use mysql_link::{ConnectOptions, Connection, LinkError, Timeouts};
+use tracing::info;
+
+use crate::ingest::error::IngestError;
+use crate::settings::{ApplyError, SemiSyncNames};
+
+/// From one sign of life to the next; well below any sensible `wait_timeout`.
+const ALIVE_EVERY: Duration = Duration::from_secs(3);
+/// How long an ordinary attachment may take where a reserve waits for its turn.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A session of the mysqld that was attached to last, if there is one. A session ends with its mysqld, so that whatever was
+/// seen of that start is so as long as the session answers.
+#[derive(Debug, Default)]
+pub(super) struct Reserve {
+    session: Option<Connection>,
+    /// What the semi-sync plugin of that mysqld is called.
+    names: Option<SemiSyncNames>,
+}
+
+/// What has to be known before a dump begins, asked for without a lock that a statement about accounts holds.
+pub(super) struct Quick {
+    /// Whether commits wait for an ACK.
+    pub(super) commits_wait: bool,
+    /// How events are checked.
+    pub(super) checksum: ChecksumAlgorithm,
+}
+
+impl Reserve {
+    /// Notes what the server is like that was attached to.
+    pub(super) fn attached(&mut self, names: Option<SemiSyncNames>) {
+        self.names = names;
+    }
+
+    /// Keeps a session open: opens one where there is none, and another one behind one that the server ended.
+    pub(super) async fn keep(&mut self, connect: &ConnectOptions) -> Infallible {
+        let connect = ConnectOptions {
+            program_name: "witness-reserve".to_owned(),
+            ..connect.clone()
+        };
+        loop {
+            if let Some(session) = &mut self.session
+                && session.ping().await.is_err()
+            {
+                self.session = None;
+            }
+            if self.session.is_none() {
+                // That there is none costs nothing before it is needed, and then the dump is begun in the ordinary way.
+                self.session = opened(&connect).await.unwrap_or(None);
+            }
+            tokio::time::sleep(ALIVE_EVERY).await;
+        }
+    }
+
+    /// How long the ordinary way may take at each step.
+    pub(super) fn patience(&self, ordinary: Timeouts) -> Timeouts {
+        if self.session.is_none() {
+            return ordinary;
+        }
+        Timeouts {
+            connect: ordinary.connect.min(PATIENCE),
+            statement: ordinary.statement.min(PATIENCE),
+        }
+    }
+
+    /// The session to attach by, where an attachment in the ordinary way failed so.
+    pub(super) fn after(&mut self, failure: &IngestError) -> Option<(Connection, SemiSyncNames)> {
+        let names = self.names.filter(|_| timed_out(failure))?;
+        let session = self.session.take().filter(Connection::is_usable)?;
+        info!("the dump is begun by the session in reserve: {failure}");
+        Some((session, names))
+    }
+
+    /// Ends it.
+    pub(super) async fn end(self) {
+        if let Some(session) = self.session {
+            session.close().await;
+        }
+    }
+}
+
+/// A session that leaves the connection beyond `max_connections`, of which there is one for administrators, to those who need
+/// one now.
+async fn opened(connect: &ConnectOptions) -> Result<Option<Connection>, LinkError> {
+    let mut session = Connection::open(connect).await?;
+    let limit = number(&mut session, "SELECT @@GLOBAL.max_connections", 0).await?;
+    let count = number(
+        &mut session,
+        "SHOW GLOBAL STATUS LIKE 'Threads_connected'",
+        1,
+    )
+    .await?;
+    if matches!((count, limit), (Some(count), Some(limit)) if count <= limit) {
+        return Ok(Some(session));
+    }
+    session.close().await;
+    Ok(None)
+}
+
+async fn number(
+    session: &mut Connection,
+    query: &str,
+    column: usize,
+) -> Result<Option<u64>, LinkError> {
+    let answer = session.query(query).await?;
+    let text = answer.first().and_then(|row| row.text_at(column));
+    Ok(text.and_then(|text| text.parse().ok()))
+}
+
+/// Asks for what a dump needs to know.
+pub(super) async fn quick_look(
+    session: &mut Connection,
+    names: SemiSyncNames,
+) -> Result<Quick, LinkError> {
+    let enabled = names.enabled();
+    let query = format!("SELECT @@GLOBAL.{enabled}, @@GLOBAL.binlog_checksum");
+    let answer = session.query(query).await?;
+    let text = |column| answer.first().and_then(|row| row.text_at(column));
+    Ok(Quick {
+        commits_wait: text(0).is_some_and(crate::settings::says_on),
+        checksum: checksum(text(1)),
+    })
+}
+
+/// What the server's `binlog_checksum` says.
+pub(super) fn checksum(variable: Option<&str>) -> ChecksumAlgorithm {
+    match variable {
+        Some("NONE") => ChecksumAlgorithm::None,
+        _ => ChecksumAlgorithm::Crc32,
+    }
+}
+
+/// Whether the server lives and did not come to an answer.
+fn timed_out(failure: &IngestError) -> bool {
+    matches!(
+        failure,
+        IngestError::Link(LinkError::Timeout { .. })
+            | IngestError::Apply(ApplyError {
+                source: LinkError::Timeout { .. },
+                ..
+            })
+    )
+}
