@@ -1,4 +1,4 @@
-//! `SHUTDOWN` by SQL at a primary whose ring has no quorum, while a commit waits: nobody is told that it succeeded.
+//! `SHUTDOWN` and `RESTART` by SQL at a primary whose ring has no quorum, while a commit waits: nobody is told that it succeeded.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -35,6 +35,11 @@ fn a_commit_that_waits_is_not_answered_by_a_shutdown() {
         assert!(began.elapsed() < SOON, "no commit waits");
         std::thread::sleep(Duration::from_millis(20));
     }
+    // A mysqld that its member started is managed by nobody that it knows of.
+    let refused = set.client(0).sql("RESTART").unwrap_err().to_string();
+    assert!(refused.contains("3707"), "{refused}");
+    assert_eq!(count().unwrap(), "1", "the commit waits as before");
+    assert!(!waits.is_finished());
     let ordered = Instant::now();
     set.client(0).sql("SHUTDOWN").unwrap();
     let told = waits.join().unwrap();

@@ -289,6 +289,10 @@ fn what_an_administrator_wrote_to_a_follower_never_enters_the_ring() {
         assert_ne!(role, "primary", "{}", set.words());
         if view["serving"] == true && role.starts_with("stopped") {
             assert!(role.contains(&errant), "{role}");
+            // In a list of its own, too, and found again behind the restart of both.
+            let list = &view["mysql"]["not_the_rings"];
+            assert_eq!(list["transactions"], 1, "{list}");
+            assert_eq!(list["gtids"], errant.as_str(), "{list}");
             break;
         }
         assert!(started.elapsed() < SOON, "{}", set.words());

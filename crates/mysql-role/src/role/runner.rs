@@ -66,6 +66,8 @@ pub struct Role<R> {
     followed: bool,
     /// Transactions of appliers that have ended.
     applied_before: u64,
+    /// What mysqld has beyond the ring, as the last comparison found it.
+    not_the_rings: GtidSet,
     /// When mysqld was killed last: what was seen before says nothing of the one that is there now.
     killed_at: Option<Instant>,
 }
@@ -95,6 +97,7 @@ impl<R: Ring + CommittedLog> Role<R> {
             standing,
             followed: standing == Some(Standing::Following),
             applied_before: 0,
+            not_the_rings: GtidSet::default(),
             killed_at: None,
         };
         (role, receiver)
@@ -223,6 +226,7 @@ impl<R: Ring + CommittedLog> Role<R> {
             // What a server has that was the primary before, the ring takes in. What a follower has, nobody knows.
             Ok(compared) if !compared.beyond.is_empty() && !self.may_propose(&compared.log) => {
                 let cause = advice(&compared.beyond);
+                self.not_the_rings = compared.beyond;
                 warn!("this member leads, and its mysqld stays closed: {cause}");
                 self.set(Readiness::Lacks, found);
                 self.retry_at = Some(Instant::now() + self.options.retry);
@@ -250,6 +254,7 @@ impl<R: Ring + CommittedLog> Role<R> {
                     "mysqld has all of the ring's log and may be the primary"
                 );
                 self.followed = false;
+                self.not_the_rings = GtidSet::default();
                 self.set(Readiness::In(term), found);
                 true
             }
@@ -373,6 +378,9 @@ impl<R: Ring + CommittedLog> Role<R> {
     fn applier_failed(&mut self, failure: FollowError) {
         let shown = self.status.borrow().state.clone();
         let cause = failure.to_string();
+        if let FollowError::Errant(gtids) = failure {
+            self.not_the_rings = gtids;
+        }
         if !matches!(&shown, RoleState::Stopped { cause: before } if *before == cause) {
             warn!("mysqld does not follow the ring: {cause}");
         }
@@ -444,7 +452,7 @@ impl<R: Ring + CommittedLog> Role<R> {
     }
 
     /// Tells what is so while nothing is to be done.
-    fn show(&self, situation: &Situation) {
+    fn show(&mut self, situation: &Situation) {
         let hold = self.inputs.hold.borrow().clone();
         if let (Some(hold), None) = (hold, &self.follower) {
             return self.go(hold.into());
@@ -471,6 +479,10 @@ impl<R: Ring + CommittedLog> Role<R> {
                 _ => RoleState::Unknown,
             },
         };
+        if state == RoleState::Following {
+            // It was compared before it began.
+            self.not_the_rings = GtidSet::default();
+        }
         self.go(state);
     }
 
@@ -487,7 +499,11 @@ impl<R: Ring + CommittedLog> Role<R> {
             }
             let figures = (status.lag_ms, status.applied_total) != (lag_ms, applied_total);
             (status.lag_ms, status.applied_total) = (lag_ms, applied_total);
-            changed || figures
+            let beyond = status.not_the_rings != self.not_the_rings;
+            if beyond {
+                status.not_the_rings = self.not_the_rings.clone();
+            }
+            changed || figures || beyond
         });
     }
 }

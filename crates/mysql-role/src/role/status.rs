@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use binlog_format::gtid::GtidSet;
 use serde::Serialize;
 
 use crate::ring::LeaderTerm;
@@ -99,6 +100,10 @@ pub struct RoleStatus {
     pub lag_ms: Option<u64>,
     /// Transactions that were applied since this member began.
     pub applied_total: u64,
+    /// What mysqld has executed and the ring has not committed, as the last comparison found it; empty where it found nothing.
+    /// Clients may have been told that these succeeded. It needs no memory of the member's: mysqld's own tables hold it, and each
+    /// comparison finds it again, also behind a restart of both, until the data are replaced.
+    pub not_the_rings: GtidSet,
 }
 
 impl RoleStatus {
@@ -108,6 +113,7 @@ impl RoleStatus {
             since: now,
             lag_ms: None,
             applied_total: 0,
+            not_the_rings: GtidSet::default(),
         }
     }
 }

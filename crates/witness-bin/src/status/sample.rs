@@ -61,6 +61,7 @@ pub(crate) fn database_leader() -> MemberView {
         applies: true,
         following: false,
         lag_ms: None,
+        not_the_rings: None,
         applied_total: 0,
     });
     view.travel = Some(TravelView {

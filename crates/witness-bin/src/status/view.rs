@@ -295,6 +295,10 @@ pub struct MysqlView {
     /// Transactions of the ring's log that were applied to it since the process started.
     #[serde(default)]
     pub applied_total: u64,
+    /// Transactions that mysqld has executed and the ring has not committed, as behind a `SHUTDOWN` by SQL without a quorum: clients
+    /// may have been told that they succeeded. `None` where the last comparison found none.
+    #[serde(default)]
+    pub not_the_rings: Option<NotTheRings>,
     /// Age of the oldest transaction that is in its binlog and not acknowledged.
     pub oldest_unacked_seconds: Option<f64>,
     /// Transactions of it that the ring committed since the process started.
@@ -310,6 +314,15 @@ pub struct MysqlView {
     pub giving_way: Option<String>,
     /// What stands in the way, if anything does.
     pub trouble: Option<String>,
+}
+
+/// What a mysqld has executed and the ring has not committed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotTheRings {
+    /// How many transactions.
+    pub transactions: u64,
+    /// All of them, in MySQL's text form.
+    pub gtids: String,
 }
 
 /// Gives a member's view at any moment.

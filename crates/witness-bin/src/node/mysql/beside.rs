@@ -33,7 +33,7 @@ use crate::config::{Config, MysqlMode, MysqlSettings};
 use crate::node::copied_mysqld::CopiedMysqld;
 use crate::node::provisioning::{Provisioner, hold_at_start};
 use crate::node::ring_handle::RingHandle;
-use crate::status::MysqlView;
+use crate::status::{MysqlView, NotTheRings};
 
 /// See the module.
 pub(crate) struct Beside {
@@ -416,6 +416,9 @@ impl Parts {
                 .is_some_and(|role| role.state == RoleState::Following),
             lag_ms: role.as_ref().and_then(|role| role.lag_ms),
             applied_total: role.as_ref().map_or(0, |role| role.applied_total),
+            not_the_rings: role
+                .as_ref()
+                .and_then(|role| not_the_rings(&role.not_the_rings)),
             oldest_unacked_seconds: figures.oldest_unacknowledged.map(|age| age.as_secs_f64()),
             acknowledged_total: figures.committed_total,
             acks_total: figures.acks_total,
@@ -425,6 +428,14 @@ impl Parts {
                 .or_else(|| self.supervisor.as_ref()?.borrow().warning.clone()),
         }
     }
+}
+
+fn not_the_rings(gtids: &GtidSet) -> Option<NotTheRings> {
+    let transactions = u64::try_from(gtids.count()).unwrap_or(u64::MAX);
+    (transactions > 0).then(|| NotTheRings {
+        transactions,
+        gtids: gtids.to_string().replace('\n', ""),
+    })
 }
 
 /// Whether the member switches mysqld's events on and off: where it starts mysqld with them off, and where mysqld may follow.

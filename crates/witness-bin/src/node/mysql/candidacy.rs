@@ -132,6 +132,7 @@ fn unfit(
 mod tests {
     use std::time::Instant;
 
+    use binlog_format::gtid::GtidSet;
     use mysql_role::LeaderTerm;
 
     use super::*;
@@ -149,6 +150,7 @@ mod tests {
             since: now,
             lag_ms,
             applied_total: 0,
+            not_the_rings: GtidSet::default(),
         };
         let following = status(RoleState::Following, Some(5_000));
         let late = status(RoleState::Following, Some(5_001));
