@@ -161,6 +161,121 @@ fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_r
     assert_eq!(rows.unwrap(), "1");
 }
 
+/// Nobody watches the member here but the guard that it has started itself.
+#[test]
+fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
+    let mut set = Replicaset::launch_with(2, |options| {
+        unhurried(options.with("mysql", "fence_after = \"2s\""))
+    })
+    .unwrap();
+    set.follows(3, SOON).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let bound = LEASE + GRACE + SLACK;
+
+    // It hangs; the others go on.
+    write(&set, 0, 1);
+    let mut session = runtime.block_on(open(&set.socket(0))).unwrap();
+    signal(&set, 0, Signal::STOP);
+    let took = runtime.block_on(last_answer(&mut session, bound));
+    println!("the member hangs: the last answer {took:?} afterwards");
+    assert!(
+        took.is_some_and(|took| took >= GRACE),
+        "reads go on {bound:?} after the member hung: {took:?}"
+    );
+    refuses_clients(&runtime, &set, 0);
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+    write(&set, 3, 2);
+    signal(&set, 0, Signal::CONT);
+    set.follows(0, SOON).unwrap();
+    lets_clients_in(&runtime, &set, 0);
+
+    // It is dead and stays so.
+    let mut session = runtime.block_on(open(&set.socket(3))).unwrap();
+    set.ring.kill(3).unwrap();
+    let took = runtime.block_on(last_answer(&mut session, bound));
+    println!("the member is dead: the last answer {took:?} afterwards");
+    assert!(
+        took.is_some_and(|took| took >= GRACE),
+        "reads go on {bound:?} after the member died: {took:?}"
+    );
+    refuses_clients(&runtime, &set, 3);
+    set.ring.start(3).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 0);
+    set.follows(3, SOON).unwrap();
+    lets_clients_in(&runtime, &set, 3);
+
+    // A member that is back in time has nobody act in its place.
+    let mut session = runtime.block_on(open(&set.socket(0))).unwrap();
+    set.ring.kill(0).unwrap();
+    set.ring.start(0).unwrap();
+    if set.primary(SOON).unwrap() == 0 {
+        std::thread::sleep(bound);
+        runtime.block_on(session.query("SELECT 1")).unwrap();
+    }
+
+    // Its mysqld takes no order either.
+    let primary = set.primary(SOON).unwrap();
+    write(&set, primary, 3);
+    let mut session = runtime.block_on(open(&set.socket(primary))).unwrap();
+    set.signal_mysqld(primary, Signal::STOP).unwrap();
+    signal(&set, primary, Signal::STOP);
+    let hung = Instant::now();
+    let read = runtime.block_on(session.query_within("SELECT 1", SOON));
+    println!("both hang: {read:?} after {:?}", hung.elapsed());
+    assert!(
+        read.is_err() && hung.elapsed() < Duration::from_secs(30),
+        "mysqld was not killed within {:?}",
+        hung.elapsed()
+    );
+    signal(&set, primary, Signal::CONT);
+    set.follows(primary, SOON).unwrap();
+    lets_clients_in(&runtime, &set, primary);
+    set.equal("acked", SOON).unwrap();
+    let rows = set.client(0).value("SELECT COUNT(*) FROM acked.rows");
+    assert_eq!(rows.unwrap(), "3");
+}
+
+/// How long a session is answered at most, if it is closed within the limit.
+async fn last_answer(session: &mut Connection, limit: Duration) -> Option<Duration> {
+    let began = Instant::now();
+    let mut answered = Duration::ZERO;
+    while began.elapsed() < limit {
+        if session.query("SELECT 1").await.is_err() {
+            return Some(answered);
+        }
+        answered = began.elapsed();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    None
+}
+
+fn refuses_clients(runtime: &tokio::runtime::Runtime, set: &Replicaset, member: usize) {
+    let refused = runtime.block_on(open(&set.socket(member))).map(drop);
+    let refused = refused.map_err(|error| error.to_string());
+    assert!(
+        matches!(&refused, Err(error) if error.contains("offline mode")),
+        "{refused:?}"
+    );
+}
+
+fn lets_clients_in(runtime: &tokio::runtime::Runtime, set: &Replicaset, member: usize) {
+    let deadline = Instant::now() + SOON;
+    while let Err(error) = runtime.block_on(open(&set.socket(member))) {
+        assert!(Instant::now() < deadline, "{error}\n{}", set.words());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// One more row, when the primary is open.
+fn write(set: &Replicaset, member: usize, number: u32) {
+    let insert = format!("INSERT INTO acked.rows VALUES ({number}, 0, 'one')");
+    let began = Instant::now();
+    while let Err(error) = set.client(member).sql(&insert) {
+        assert!(began.elapsed() < SOON, "{error}\n{}", set.words());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 async fn open(socket: &Path) -> Result<Connection, LinkError> {
     let mut options = ConnectOptions::new(Endpoint::unix(socket), CLIENT, CLIENT_PASSWORD);
     options.timeouts.statement = Duration::from_secs(5);

@@ -53,7 +53,12 @@ pub struct FenceTask<R> {
     /// When it was changed last, and to what: an earlier look does not tell.
     changed: Option<(Instant, bool)>,
     retry_at: Option<Instant>,
+    /// Told at each turn whether the server would have to be kept from readers if this member were gone.
+    guard: Option<ToGuard>,
 }
+
+/// Tells the guard that the member goes on, and whether clients take the server for a primary that another one could succeed.
+pub type ToGuard = Box<dyn Fn(bool) + Send>;
 
 impl<R: Ring> FenceTask<R> {
     /// A task that is not running yet, and its status. Ordinary accounts stay for `grace` while this member does not
@@ -79,8 +84,15 @@ impl<R: Ring> FenceTask<R> {
             leading: LeadingMemory::default(),
             changed: None,
             retry_at: None,
+            guard: None,
         };
         (task, receiver)
+    }
+
+    /// Has the guard told at each turn, from the first look at mysqld on: before that, an earlier life's guard knows more.
+    pub fn guarded_by(mut self, guard: Option<ToGuard>) -> Self {
+        self.guard = guard;
+        self
     }
 
     /// Acts until it is told to stop, and leaves the server as it is then.
@@ -117,6 +129,9 @@ impl<R: Ring> FenceTask<R> {
         let now = Instant::now();
         let view = self.view(now);
         let action = self.fence.decide(&view, now);
+        if let Some(guard) = self.guard.as_ref().filter(|_| view.server.is_some()) {
+            guard(self.fence.guards() && view.others);
+        }
         if action != FenceAction::Stay && self.retry_at.is_some_and(|at| now < at) {
             return;
         }

@@ -4,12 +4,18 @@
 //!
 //! Not needed for the safety of what is written: a primary that is not the leader's gets no acknowledgement. It bounds for how
 //! long somebody may read there what is not the newest any more.
+//!
+//! A member that hangs, or is dead and stays so, can do none of that: its [`guard`] does it in its place.
 
 mod decision;
 mod fence_task;
+mod guard;
 mod offline_mode;
+mod silence;
 
 pub use decision::{Fence, FenceAction, FenceReason, FenceView};
-pub use fence_task::{FenceInputs, FenceStatus, FenceTask};
+pub use fence_task::{FenceInputs, FenceStatus, FenceTask, ToGuard};
+pub use guard::{GuardOptions, guard};
 pub(crate) use offline_mode::close_sessions;
 pub use offline_mode::{SetOffline, lower, raise};
+pub use silence::{GuardStep, KILL_AFTER, MOST_AT_ONCE, Silence, Word};

@@ -2,6 +2,8 @@
 //! account that set the variable last (`performance_schema.variables_info`). So a member that comes back knows what an earlier
 //! life of it has set, and takes nothing back that an operator has set.
 
+use std::time::Duration;
+
 use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
 
 /// What became of an order.
@@ -22,17 +24,45 @@ pub enum SetOffline {
 /// When the server cannot be reached, or refuses.
 pub async fn raise(connect: &ConnectOptions) -> Result<SetOffline, LinkError> {
     let mut connection = Connection::open(connect).await?;
-    let found = look(&mut connection).await?;
-    let done = match found {
+    let done = raise_on(&mut connection).await?;
+    connection.close().await;
+    Ok(done)
+}
+
+/// [`raise`], unless the server was started within this time: such a one was opened for nobody. Then nothing.
+///
+/// # Errors
+/// As [`raise`].
+pub(super) async fn raise_in_start_before(
+    connect: &ConnectOptions,
+    ago: Duration,
+) -> Result<Option<SetOffline>, LinkError> {
+    let mut connection = Connection::open(connect).await?;
+    let answer = connection.query(UPTIME).await?;
+    let up: Option<u64> = answer
+        .first()
+        .and_then(|row| row.text_at(0))
+        .and_then(|seconds| seconds.parse().ok());
+    // Whole seconds are told, so that one is in doubt.
+    let is_new = up.is_some_and(|up| Duration::from_secs(up + 1) < ago);
+    let done = match is_new {
+        true => None,
+        false => Some(raise_on(&mut connection).await?),
+    };
+    connection.close().await;
+    Ok(done)
+}
+
+async fn raise_on(connection: &mut Connection) -> Result<SetOffline, LinkError> {
+    let found = look(connection).await?;
+    Ok(match found {
         Some(Owner::Us) => SetOffline::AlreadySo,
         Some(Owner::Other) => SetOffline::NotOurs,
         None => {
             connection.execute("SET GLOBAL offline_mode = ON").await?;
             SetOffline::Changed
         }
-    };
-    connection.close().await;
-    Ok(done)
+    })
 }
 
 /// Lets ordinary accounts in again, if it was this account that keeps them off.
@@ -73,6 +103,9 @@ enum Owner {
     /// Another account, or an option of the server.
     Other,
 }
+
+const UPTIME: &str =
+    "SELECT variable_value FROM performance_schema.global_status WHERE variable_name = 'Uptime'";
 
 const WHO: &str = "SELECT variable_source = 'DYNAMIC' AND set_user = SUBSTRING_INDEX(USER(), '@', 1) \
      FROM performance_schema.variables_info WHERE variable_name = 'offline_mode'";

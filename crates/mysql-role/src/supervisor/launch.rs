@@ -50,6 +50,8 @@ impl ServerCommand {
             .open(self.error_log_file())?;
         Command::new(program)
             .args(arguments)
+            // It is the member whose word the service manager waits for.
+            .env_remove("NOTIFY_SOCKET")
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

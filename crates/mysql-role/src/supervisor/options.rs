@@ -1,11 +1,14 @@
 //! How mysqld is run, and the bounds of everything that it may take time for.
 
+use std::fs;
 use std::time::Duration;
 
 use mysql_link::ConnectOptions;
 
 use crate::supervisor::command_line::ServerCommand;
+use crate::supervisor::decision::Found;
 use crate::supervisor::external::ExternalCommands;
+use crate::supervisor::process::{self, Mark};
 
 /// How to run mysqld.
 #[derive(Debug, Clone)]
@@ -44,6 +47,30 @@ impl SupervisorOptions {
             stop_limit: Duration::from_secs(120),
             initialise_limit: Duration::from_secs(300),
             retry: (Duration::from_millis(500), Duration::from_secs(30)),
+        }
+    }
+
+    /// By what the server is known among the system's processes.
+    pub(super) fn mark(&self) -> Mark {
+        let works_in = || fs::canonicalize(&self.server.data_dir).ok();
+        Mark {
+            argument: self.server.data_dir_argument(),
+            works_in: self.external.as_ref().and_then(|_| works_in()),
+            pid_file: self.server.pid_file.clone(),
+        }
+    }
+
+    /// Kills the server, if there is one.
+    ///
+    /// # Errors
+    /// In words.
+    pub async fn kill(&self) -> Result<(), String> {
+        if let Some(external) = &self.external {
+            return external.kill().await;
+        }
+        match process::find(&self.mark()) {
+            Found::Unknown(id) => process::kill(id).map_err(|error| error.to_string()),
+            _ => Ok(()),
         }
     }
 }

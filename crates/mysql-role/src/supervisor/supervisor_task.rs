@@ -199,13 +199,7 @@ impl Supervisor {
     }
 
     pub(super) fn mark(&self) -> Mark {
-        let server = &self.options.server;
-        let works_in = || fs::canonicalize(&server.data_dir).ok();
-        Mark {
-            argument: server.data_dir_argument(),
-            works_in: self.options.external.as_ref().and_then(|_| works_in()),
-            pid_file: server.pid_file.clone(),
-        }
+        self.options.mark()
     }
 
     /// For a message; another one's error log is not known here.

@@ -1,6 +1,7 @@
 //! The configuration as the command line gives it: which file, and one flag for every key, made
 //! from the table of keys.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
@@ -81,6 +82,18 @@ impl ConfigArgs {
             file,
             flags: Vec::new(),
         }
+    }
+
+    /// The arguments with which a command of this program reads the same configuration.
+    pub(crate) fn arguments(&self, command: &str) -> Vec<OsString> {
+        let mut arguments = vec![OsString::from(command)];
+        if let Some(file) = &self.file {
+            arguments.extend(["--config".into(), file.clone().into_os_string()]);
+        }
+        for (path, value) in &self.flags {
+            arguments.push(format!("--{}={value}", flag_of(path)).into());
+        }
+        arguments
     }
 
     /// The configured data directory.

@@ -5,6 +5,7 @@ mod check;
 mod config_args;
 mod conversion;
 mod demo;
+mod guard;
 mod log;
 mod members;
 mod mock_election;
@@ -47,6 +48,9 @@ struct Arguments {
 enum Command {
     /// Run one member of a ring, until SIGTERM or SIGINT
     Run(run::RunArgs),
+    /// Keep readers off the mysqld of a member that hangs; started by `witness run` itself
+    #[command(hide = true)]
+    Guard(Box<guard::GuardArgs>),
     /// Ask every member and show the ring
     Status(status::StatusArgs),
     /// Show the members of the ring, take one in, let one go
@@ -98,6 +102,7 @@ pub fn main() -> ExitCode {
     let format = arguments.output;
     let outcome = match arguments.command {
         Command::Run(args) => run::run(&args),
+        Command::Guard(args) => guard::run(&args),
         Command::Status(args) => status::run(&args, format),
         Command::Members(command) => members::run(&command, format),
         Command::Promote(args) => promote::run(&args, format),

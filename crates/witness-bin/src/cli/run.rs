@@ -6,7 +6,7 @@ use super::config_args::ConfigArgs;
 use super::service_manager::ServiceManager;
 use super::stop_signals::StopSignals;
 use super::tracing_setup::start_log;
-use crate::node::{IdentityFileError, LockError, Node, NodeError};
+use crate::node::{GUARD, GuardCommand, IdentityFileError, LockError, Node, NodeError};
 use crate::terminal::{Exit, Failure};
 
 /// Arguments of `witness run`.
@@ -39,6 +39,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         let node = Node::launch(config)
             .await
             .map_err(|error| failure(&error))?;
+        let node = match std::env::current_exe() {
+            Ok(program) => node.guarded_by(GuardCommand {
+                program,
+                arguments: args.config.arguments(GUARD),
+            }),
+            Err(error) => {
+                tracing::warn!(%error, "this program is not found, so that no guard is started");
+                node
+            }
+        };
         tracing::info!(
             member = %node.config().own.id,
             name = node.config().own.name,

@@ -33,6 +33,7 @@ mod teller;
 pub use directory_lock::{DirectoryLock, LockError};
 pub use error::NodeError;
 pub use identity::{Claim, IdentityFileError, IdentityRecord, open_identity};
-pub(crate) use mysql::connect_options;
+pub use mysql::{GUARD, GUARDS, GuardCommand};
+pub(crate) use mysql::{connect_options, guarded_server};
 pub use ring_handle::{RingHandle, RotateError, Rotated};
 pub use running::Node;

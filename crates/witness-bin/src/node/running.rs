@@ -27,7 +27,10 @@ use super::joining::{Joined, Joining, record_of};
 use super::leaving::{Heir, give_leadership_away};
 use super::log_opening::origin_gtids;
 use super::log_reading::ReadableLog;
-use super::mysql::{Child, PrimaryHealth, Steering, connect_options, native_source, requirements};
+use super::mysql::{
+    Child, Given, GuardCommand, PrimaryHealth, Steering, connect_options, native_source,
+    requirements,
+};
 use super::purging::{Retention, purge_as_configured};
 use super::returning::come_back;
 use super::ring_handle::RingHandle;
@@ -59,6 +62,8 @@ pub struct Node {
     stop: CancellationToken,
     tasks: Mutex<JoinSet<()>>,
     ring: Mutex<Option<RingHandle>>,
+    /// How the guard of a database member is started; none where this process is not one member.
+    guard: Option<GuardCommand>,
     /// Last, so that the directory is free only when everything else is gone.
     _lock: DirectoryLock,
 }
@@ -109,10 +114,18 @@ impl Node {
             stop,
             tasks: Mutex::new(JoinSet::new()),
             ring: Mutex::new(None),
+            guard: None,
             _lock: lock,
         };
         node.serve_http(commands).await?;
         Ok(node)
+    }
+
+    /// Has a guard started beside it, which keeps readers off its mysqld when this process hangs or ends badly.
+    #[must_use]
+    pub fn guarded_by(mut self, guard: GuardCommand) -> Self {
+        self.guard = Some(guard);
+        self
     }
 
     /// Comes to the ring and takes part in it; waits for that as long as it takes.
@@ -260,15 +273,12 @@ impl Node {
         })?;
         let ring_of = ring.clone();
         let origin = origin_gtids(config, &self.book.origin())?;
-        let steering = Steering::begin(
-            config,
-            settings,
-            connect,
-            requirements,
+        let given = Given {
             native,
             origin,
-            ring_of,
-        );
+            guard: self.guard.clone(),
+        };
+        let steering = Steering::begin(config, settings, connect, requirements, given, ring_of);
         let steering = steering.map_err(|source| NodeError::DataDir {
             path: config.data_dir.clone(),
             source,

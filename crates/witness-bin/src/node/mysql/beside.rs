@@ -10,7 +10,7 @@ use consensus::DatabaseState;
 use mysql_link::ConnectOptions;
 use mysql_role::ReplicationSource;
 use mysql_role::events::EventScheduler;
-use mysql_role::fence::{self, FenceInputs, FenceReason, FenceStatus, FenceTask};
+use mysql_role::fence::{self, FenceInputs, FenceReason, FenceStatus, FenceTask, ToGuard};
 use mysql_role::gate::{Gate, GateOptions, GateState, GateStatus};
 use mysql_role::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
 use mysql_role::role::{
@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::candidacy::Candidacy;
 use super::connection::supervisor_options;
+use super::guard_line::{GuardCommand, GuardLine};
 use super::primary_health::{PrimaryHealth, primary_health};
 use super::unasked_stop::UnaskedStop;
 use super::writer::PrimaryWriter;
@@ -40,6 +41,7 @@ pub(crate) struct Beside {
     parts: Parts,
     gate: Running,
     fence: Running,
+    guard: Option<Arc<GuardLine>>,
     role: Option<Running>,
     ingest: Running,
     watcher: Running,
@@ -67,6 +69,8 @@ pub(crate) struct Known {
     pub(super) events: EventScheduler,
     /// What the ring's log begins behind.
     pub(super) origin: GtidSet,
+    /// How a guard is started, if one is.
+    pub(super) guard: Option<GuardCommand>,
 }
 
 /// A mysqld that is the member's child.
@@ -162,7 +166,12 @@ impl Beside {
             let handle = Arc::new(handle);
             Supervised { handle, task }
         });
-        let Known { events, origin } = known;
+        let Known {
+            events,
+            origin,
+            guard,
+        } = known;
+        let guard = guard.map(|command| Arc::new(GuardLine::new(command)));
         let events = Some(events).filter(|_| steers_events(settings));
         let watching = WatchOptions {
             events: events.clone(),
@@ -210,6 +219,11 @@ impl Beside {
         };
         let (fence, fence_status) =
             FenceTask::new(ring.clone(), connect.clone(), settings.fence_after, fencing);
+        let fence = fence.guarded_by(
+            guard
+                .clone()
+                .map(|guard| -> ToGuard { Box::new(move |guards| guard.says(guards)) }),
+        );
         let unasked_stop = supervisor.as_ref().map(|supervised| {
             let watching = UnaskedStop {
                 reports: reports.clone(),
@@ -272,6 +286,7 @@ impl Beside {
             watcher: Running::start(|stop| watcher.run(stop)),
             gate: Running::start(|stop| gate.run(stop)),
             fence: Running::start(|stop| fence.run(stop)),
+            guard,
             role: role.map(|role| Running::start(|stop| role.run(stop))),
             provisioning: Running::start(|stop| {
                 let finishing = Arc::clone(&provisioner).look_after();
@@ -362,6 +377,15 @@ impl Beside {
             role.end().await;
         }
         self.fence.end().await;
+        if let Some(guard) = self.guard {
+            // A mysqld that somebody else stops may go on for long without its member.
+            let released = match child {
+                Child::Stops => self.supervisor.is_some(),
+                Child::IsLetGo => true,
+                Child::Stays => false,
+            };
+            guard.end(released).await;
+        }
         let guards = self.parts.fence.borrow().guards;
         let fenced = match child {
             // Nobody else would close its sessions while the primary is beside another member.

@@ -11,6 +11,7 @@ use mysql_role::ReplicationSource;
 use mysql_role::settings::Requirements;
 use mysql_role::supervisor::{ExternalCommands, ServerCommand, SupervisorOptions};
 use raft_types::{Incarnation, MemberId};
+use uuid::Uuid;
 
 use crate::config::{Config, MysqlMode, MysqlSettings, MysqlTls};
 
@@ -64,6 +65,22 @@ pub(crate) fn requirements(
         may_install_plugin: settings.manage_settings,
         ..Requirements::new(server_id, uuid)
     }
+}
+
+/// How a guard beside the member reaches the mysqld, and how it kills it, where the member has started it; reads the password
+/// file.
+///
+/// # Errors
+/// When the password file cannot be read.
+pub(crate) fn guarded_server(
+    config: &Config,
+    settings: &MysqlSettings,
+) -> io::Result<(ConnectOptions, Option<SupervisorOptions>)> {
+    let connect = connect_options(settings)?;
+    // Nothing is started, so that nobody asks as whom the member attaches.
+    let requirements = requirements(settings, config.own.id, Incarnation(Uuid::nil()));
+    let server = supervisor_options(config, settings, &connect, &requirements);
+    Ok((connect, server))
 }
 
 /// How mysqld is run when the member starts it, itself or through commands.

@@ -4,6 +4,7 @@ mod beside;
 mod candidacy;
 mod committed_source;
 mod connection;
+mod guard_line;
 mod primary_health;
 mod ring_bridge;
 mod steering;
@@ -11,6 +12,9 @@ mod unasked_stop;
 mod writer;
 
 pub(crate) use beside::Child;
-pub(crate) use connection::{connect_options, native_source, requirements, usual_server_id};
+pub(crate) use connection::{
+    connect_options, guarded_server, native_source, requirements, usual_server_id,
+};
+pub use guard_line::{GUARD, GUARDS, GuardCommand};
 pub(crate) use primary_health::PrimaryHealth;
-pub(crate) use steering::Steering;
+pub(crate) use steering::{Given, Steering};

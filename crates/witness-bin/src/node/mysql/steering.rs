@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use super::beside::{Beside, Child, Known, mode_words, steers_events};
 use super::connection::supervisor_options;
+use super::guard_line::GuardCommand;
 use super::primary_health::PrimaryHealth;
 use super::writer::PrimaryWriter;
 use crate::config::{Config, MysqlSettings};
@@ -52,6 +53,16 @@ pub(crate) struct Steering {
     now: Mutex<Option<Steered>>,
 }
 
+/// What the member brings along.
+pub(crate) struct Given {
+    /// Where mysqld's own replica threads read from, if they apply.
+    pub(crate) native: Option<ReplicationSource>,
+    /// What the ring's log begins behind.
+    pub(crate) origin: GtidSet,
+    /// How a guard is started, if one is.
+    pub(crate) guard: Option<GuardCommand>,
+}
+
 struct Steered {
     beside: Beside,
     writer: Arc<PrimaryWriter>,
@@ -69,8 +80,7 @@ impl Steering {
         settings: &MysqlSettings,
         connect: ConnectOptions,
         requirements: Requirements,
-        native: Option<ReplicationSource>,
-        origin: GtidSet,
+        given: Given,
         ring: RingHandle,
     ) -> std::io::Result<Arc<Self>> {
         let command = supervisor_options(config, settings, &connect, &requirements)
@@ -79,13 +89,14 @@ impl Steering {
         let steering = Arc::new(Self {
             known: Known {
                 events: EventScheduler::new(&config.data_dir, settings.events, command)?,
-                origin,
+                origin: given.origin,
+                guard: given.guard,
             },
             config: config.clone(),
             settings: settings.clone(),
             connect,
             requirements,
-            native,
+            native: given.native,
             ring,
             note: HandsOff::of(&config.data_dir),
             turn: tokio::sync::Mutex::new(()),

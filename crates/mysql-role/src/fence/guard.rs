@@ -1,0 +1,167 @@
+//! The guard: a process of its own beside a member, which keeps readers off its server when the member hangs, or is dead and
+//! stays so. The member says several times a second that it goes on; see [`Silence`] for when the guard acts.
+//!
+//! A member that was started anew has a guard of its own. The older guard stays until that one has heard its member, and is then
+//! superseded: a file in the member's data directory has the process id of the one whose turn it is.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use mysql_link::{ConnectOptions, LinkError};
+use tokio::sync::mpsc;
+use tracing::{error, warn};
+
+use crate::fence::offline_mode::{SetOffline, raise_in_start_before};
+use crate::fence::silence::{GuardStep, Silence, Word};
+use crate::supervisor::SupervisorOptions;
+
+/// Between two looks at the clock.
+const TICK: Duration = Duration::from_millis(200);
+/// From an attempt that failed to the next one.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long a connection, and a statement on it, may take.
+const LIMIT: Duration = Duration::from_secs(2);
+/// Beside the member's other files.
+const TURN: &str = "guard.pid";
+
+/// What a guard needs.
+#[derive(Debug)]
+pub struct GuardOptions {
+    /// The member's data directory.
+    pub member_dir: PathBuf,
+    /// The member's account: what the guard sets counts as set by the member, which takes it back.
+    pub connect: ConnectOptions,
+    /// How long the member may be silent.
+    pub limit: Duration,
+    /// How the server is killed when it lets nobody in who could keep readers off; none where somebody else has started it.
+    pub server: Option<SupervisorOptions>,
+}
+
+/// Guards until nothing is left to guard, or another guard has taken over.
+pub async fn guard(mut options: GuardOptions, mut words: mpsc::Receiver<Word>) {
+    options.connect.timeouts.connect = options.connect.timeouts.connect.min(LIMIT);
+    options.connect.timeouts.statement = options.connect.timeouts.statement.min(LIMIT);
+    options.connect.program_name = "witness-guard".to_owned();
+    let mut silence = Silence::new(options.limit);
+    let mut turn: Option<Turn> = None;
+    let mut heard_at = Instant::now();
+    let mut looked_at = heard_at;
+    let mut retry_at = heard_at;
+    loop {
+        let word = tokio::time::timeout(TICK, words.recv()).await;
+        let mut next = word.ok().map(|word| word.unwrap_or(Word::Ended));
+        while let Some(word) = next {
+            if word != Word::Ended {
+                heard_at = Instant::now();
+                turn.get_or_insert_with(|| Turn::take(&options.member_dir));
+            }
+            silence.hears(word);
+            next = words.try_recv().ok();
+        }
+        let now = Instant::now();
+        let step = silence.passes(now.duration_since(looked_at));
+        looked_at = now;
+        if silence.is_silent() && turn.as_ref().is_some_and(Turn::is_over) {
+            return;
+        }
+        match step {
+            GuardStep::End => return,
+            GuardStep::Fence { or_kill } if now >= retry_at => {
+                match fence(&options, heard_at, or_kill).await {
+                    Fenced::Done => silence.is_done(),
+                    // What is started there anew is nobody's primary.
+                    Fenced::NobodyListens if silence.has_ended() => return,
+                    Fenced::NobodyListens | Fenced::Failed => {}
+                }
+                retry_at = Instant::now() + RETRY;
+            }
+            // A line that is closed is ready at once, again and again.
+            GuardStep::Wait | GuardStep::Fence { .. } if silence.has_ended() => {
+                tokio::time::sleep(TICK).await;
+            }
+            GuardStep::Wait | GuardStep::Fence { .. } => {}
+        }
+    }
+}
+
+/// What became of an attempt.
+enum Fenced {
+    /// Readers are kept off.
+    Done,
+    /// There is no server that anybody could read from.
+    NobodyListens,
+    /// Neither.
+    Failed,
+}
+
+async fn fence(options: &GuardOptions, heard_at: Instant, or_kill: bool) -> Fenced {
+    let silent = heard_at.elapsed();
+    match raise_in_start_before(&options.connect, silent).await {
+        Ok(Some(SetOffline::Changed)) => {
+            warn!(
+                "the member has said nothing for {silent:.1?}: the sessions of ordinary accounts at its mysqld are closed, and new \
+                 ones are refused (offline_mode)"
+            );
+            Fenced::Done
+        }
+        Ok(Some(SetOffline::AlreadySo | SetOffline::NotOurs) | None) => Fenced::Done,
+        Err(LinkError::Unreachable { .. }) => Fenced::NobodyListens,
+        Err(cause) => {
+            let server = options.server.as_ref().filter(|_| or_kill);
+            let Some(server) = server else {
+                warn!(
+                    "the member has said nothing for {silent:.1?}, and its mysqld can still be read: {cause}"
+                );
+                return Fenced::Failed;
+            };
+            match server.kill().await {
+                Ok(()) => {
+                    warn!(
+                        "the member has said nothing for {silent:.1?}, and its mysqld does not take an order ({cause}): it is killed"
+                    );
+                    Fenced::Done
+                }
+                Err(why) => {
+                    error!(
+                        "the member hangs, its mysqld takes no order ({cause}), and it cannot be killed: {why}"
+                    );
+                    Fenced::Failed
+                }
+            }
+        }
+    }
+}
+
+/// Whose turn it is to guard.
+struct Turn {
+    file: PathBuf,
+    own: String,
+}
+
+impl Turn {
+    /// Takes over from whoever guarded for an earlier life of the member. Nothing of it has to outlive a power cut: nor does
+    /// any guard.
+    fn take(member_dir: &Path) -> Self {
+        let turn = Self {
+            file: member_dir.join(TURN),
+            own: std::process::id().to_string(),
+        };
+        if let Err(error) = turn.write() {
+            warn!(%error, "another guard of this member may act in its place for no reason: {} cannot be written", turn.file.display());
+        }
+        turn
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let new = self.file.with_extension("new");
+        fs::write(&new, &self.own)?;
+        fs::rename(&new, &self.file)
+    }
+
+    /// Whether another guard has taken over. What cannot be read says nothing.
+    fn is_over(&self) -> bool {
+        fs::read_to_string(&self.file).is_ok_and(|whose| whose != self.own)
+    }
+}
