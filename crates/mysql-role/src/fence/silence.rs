@@ -137,7 +137,8 @@ mod tests {
 
     #[test]
     fn who_looked_after_a_primary_and_is_silent_is_acted_for() {
-        let table: &[(&str, &[(usize, Word)], Option<usize>, &str)] = &[
+        type Row<'a> = (&'a str, &'a [(usize, Word)], Option<usize>, &'a str);
+        let table: &[Row<'_>] = &[
             ("nothing was ever said", &[], None, "......"),
             ("a replica's member hangs", &[(0, REPLICA)], None, "......"),
             (
