@@ -21,6 +21,16 @@ pub fn not_followed(code: u16) -> Option<&'static str> {
             "A session with explicit_defaults_for_timestamp = OFF may have meant the time by NULL, which a statement in the \
              log does not say: let the source log rows (binlog_format = ROW), and copy its data here anew"
         }
+        182 => {
+            "InnoDB takes values of FTS_DOC_ID in growing order only, and the source's transactions took theirs in another order \
+             than they committed in: drop the table's FULLTEXT indexes here, with sql_log_bin = 0, and add them again when this \
+             is applied; to be rid of it, drop the column at the source, for which InnoDB then has a hidden one"
+        }
+        1452 => {
+            "The parent's row is not there yet, or not at all. Where the source's statement changed a child's row both by itself \
+             and by a cascade, MySQL 9.6 and later log the child before its parent: mysql.apply = \"rows\" applies that, and \
+             innodb_native_foreign_keys = ON at the source avoids it"
+        }
         _ => return None,
     })
 }
@@ -36,6 +46,8 @@ mod tests {
             (3121, "innodb_directories"),
             (1031, "innodb_strict_mode = OFF"),
             (1048, "binlog_format = ROW"),
+            (182, "FULLTEXT"),
+            (1452, "mysql.apply = \"rows\""),
         ] {
             let sentence = not_followed(code).unwrap();
             assert!(sentence.contains(helps), "{code}: {sentence}");

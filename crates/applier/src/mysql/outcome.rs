@@ -1,12 +1,13 @@
 //! What an error of the server means for what was being applied. Pure.
 
-use mysql_link::{LinkError, ServerError};
+use mysql_link::{LinkError, ServerError, not_followed};
 
 use crate::backend::{BackendError, Refusal, WriteError};
 use crate::schema::TableName;
 
 /// Error numbers on which something is decided here.
 pub(super) mod code {
+    pub(crate) const FTS_DOC_ID: u16 = 182;
     pub(crate) const UNKNOWN_SCHEMA: u16 = 1049;
     pub(crate) const UNKNOWN_TABLE: u16 = 1146;
     pub(crate) const UNKNOWN_ERROR: u16 = 1105;
@@ -83,6 +84,7 @@ fn advice(code: u16) -> Option<&'static str> {
             "With super_read_only = ON nobody can write; with read_only = ON an account with CONNECTION_ADMIN can: \
              SET GLOBAL super_read_only = OFF leaves read_only as it is"
         }
+        code::FTS_DOC_ID => return not_followed(code),
         1044 | 1142 | 1143 | 1227 | 1370 | 1410 => "Grant the account what is missing",
         _ => return None,
     })

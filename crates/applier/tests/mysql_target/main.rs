@@ -6,6 +6,7 @@ mod answers_of_a_barrier;
 mod blockers_and_readers;
 mod chained_targets;
 mod columns_of_every_type;
+mod foreign_keys;
 mod interruptions;
 mod keys_and_statements;
 mod pair;

@@ -61,6 +61,8 @@ pub struct Rows<'a> {
 impl<'a> Rows<'a> {
     /// Flag bit of the last rows event of a statement.
     pub const END_OF_STATEMENT: u16 = 1;
+    /// Flag bit of rows that were written without a look at foreign keys (`foreign_key_checks`).
+    pub const NO_FOREIGN_KEY_CHECKS: u16 = 2;
     /// Flag bit of a server that carries out the foreign keys' cascades above its storage engine (9.6 and later): the rows
     /// that they delete or change are in the log, too.
     pub const CASCADES_LOGGED: u16 = 16;
