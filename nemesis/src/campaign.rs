@@ -206,10 +206,10 @@ impl Campaign {
         self.ledger.forget_times();
         let primary = self.guide.direction().primary_index();
         let primary = primary.and_then(|index| self.stage.databases().nth(index));
-        let began = Instant::now();
         let struck =
             strike(&mut self.stage, fault, primary, self.calm).with_context(|| doing.clone())?;
         let (calm, words) = (std::mem::take(&mut self.calm), struck.words.clone());
+        let began = struck.began;
         let met = match struck.primary {
             true => ", the primary",
             false => "",

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use testkit::distance::Place;
 
 use crate::fault::{Fault, Kind, OneWay, Stopped, Target};
-use crate::stage::{DISK_BYTES, Stage};
+use crate::stage::{DISK_BYTES, GIVE_WAY_AFTER, Stage};
 
 /// How long a member may take to notice that its disk is full: it notices when it writes.
 const SETTLED: Duration = Duration::from_millis(500);
@@ -22,6 +22,8 @@ const REFUSED: i32 = 4;
 pub(crate) struct Struck {
     /// To whom, in words.
     pub(crate) words: String,
+    /// From when on.
+    pub(crate) began: Instant,
     /// Whether it met the primary, or what the primary needs.
     pub(crate) primary: bool,
     /// Whether commits have to go on while it lasts.
@@ -56,11 +58,17 @@ pub(crate) fn strike(
     let name = stage.name(victim).to_owned();
     let mut struck = Struck {
         words: name.clone(),
+        began: Instant::now(),
         primary: Some(victim) == primary,
         quorum_stays: calm,
         cut_off: None,
         cure: Cure::Nothing,
     };
+    if struck.primary && calm && stalls_mysqld(fault) {
+        // A member that has just given the leadership away does so again only when its mysqld was sound for that long.
+        std::thread::sleep(GIVE_WAY_AFTER + SETTLED);
+        struck.began = Instant::now();
+    }
     match fault.kind {
         Kind::KillMember => {
             stage.ring.kill(victim)?;
@@ -92,7 +100,6 @@ pub(crate) fn strike(
                 }
                 Stopped::Mysqld => {
                     stage.server(victim).signal(Signal::STOP)?;
-                    struck.quorum_stays &= !struck.primary;
                     struck.cure = Cure::ContinueMysqld(victim);
                     "mysqld"
                 }
@@ -107,14 +114,10 @@ pub(crate) fn strike(
         }
         Kind::FreezeDisk => {
             stage.loop_disk(victim)?.freeze()?;
-            // As for a stopped mysqld.
-            struck.quorum_stays &= !struck.primary;
             struck.cure = Cure::Thaw(victim);
         }
         Kind::FullMysqld => {
             stage.loop_disk(victim)?.fill()?;
-            // A mysqld that found no room for its binlog looks again after a minute.
-            struck.quorum_stays &= !struck.primary;
             struck.cure = Cure::MakeRoom(victim);
         }
         Kind::CutMember => {
@@ -184,6 +187,15 @@ pub(crate) fn cure(stage: &mut Stage, struck: &Struck) -> Result<()> {
             Ok(())
         }
         Cure::Enlarge(index) => enlarge(stage, index),
+    }
+}
+
+/// Whether a mysqld stands still for as long as the fault lasts, so that another one has to take over.
+fn stalls_mysqld(fault: &Fault) -> bool {
+    match fault.kind {
+        Kind::FreezeDisk | Kind::FullMysqld => true,
+        Kind::LongStop => fault.stopped == Stopped::Mysqld,
+        _ => false,
     }
 }
 

@@ -333,7 +333,12 @@ fn the_mysqld_of_the_primary_dies_and_another_one_takes_over_at_once() {
 
 #[test]
 fn a_primary_that_is_stopped_waits_for_an_heir_that_is_coming_back() {
-    let mut set = Replicaset::launch(2).unwrap();
+    // A stop waits for an heir for eight leases, in which a busy machine has to get somewhere.
+    let mut set = Replicaset::launch_with(2, |options| testkit::ring::RingOptions {
+        heartbeat: Duration::from_secs(1),
+        ..options
+    })
+    .unwrap();
     set.follows(3, SOON).unwrap();
     let clients = ClientWriters::start(&set, 4, 0);
     clients.wait_for_more(100, SOON).unwrap();
@@ -347,8 +352,13 @@ fn a_primary_that_is_stopped_waits_for_an_heir_that_is_coming_back() {
     let id = i32::try_from(set.ring.process_id(0).unwrap()).unwrap();
     let id = rustix::process::Pid::from_raw(id).unwrap();
     rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    let stopping = Instant::now();
+    while !set.ring.output(0).contains("stopping waits for somebody") {
+        assert!(stopping.elapsed() < SOON, "{}", set.words());
+        std::thread::sleep(Duration::from_millis(20));
+    }
     // Commits go on meanwhile.
-    clients.wait_for_more(100, SOON).unwrap();
+    clients.wait_for_more(10, SOON).unwrap();
     signal(&set, rustix::process::Signal::CONT);
     assert!(set.ring.wait_for_exit(0, SOON).unwrap().success());
     let said = set.ring.output(0);
