@@ -17,6 +17,8 @@ pub(crate) enum Damage {
     Tail,
     /// A bit of an older part was turned around: the log must be refused.
     Closed,
+    /// All of it is gone, and the member starts with an empty disk.
+    Wiped,
 }
 
 /// A repair of a lost quorum, as its plan says.
@@ -105,6 +107,8 @@ pub(crate) enum Event {
         member: MemberId,
         mark: Option<OpId>,
     },
+    /// An operator added a member with another disk under a number that the ring has, or had.
+    UsedNumberTaken { member: MemberId, by: MemberId },
     /// Everything was mended; from here on the ring has to come back by itself.
     Healed,
     /// Something in a member's process panicked.
@@ -165,6 +169,9 @@ impl fmt::Display for Event {
             }
             Self::Refused { member, content } => write!(f, "member {member} refuses {content:?}"),
             Self::Read { member, mark } => write!(f, "member {member} is read at {}", op_id(mark)),
+            Self::UsedNumberTaken { member, by } => {
+                write!(f, "member {by} takes another member {member}")
+            }
             Self::Healed => f.write_str("everything is mended"),
             Self::Panicked { member, words } => write!(f, "member {member} panics: {words}"),
             Self::Finished => f.write_str("the end"),

@@ -9,7 +9,8 @@
 //!
 //! Within it, for a minority: disks that rot. In an old part of the log the member must refuse to start, and counts as lost
 //! from then on. At the log's very end, in what may be the torn end of a write, nothing on the disk tells the two apart: the
-//! member may cut it off, although it was acknowledged, and must then not help to lose it.
+//! member may cut it off, although it was acknowledged, and must then not help to lose it. And disks that are lost as a whole: whoever comes back
+//! with an empty one is nobody that the ring knows, and an operator puts another member in its place.
 //!
 //! Outside, and not played: a disk that lies about syncing and then loses power, on a member that votes. In a quorum of two
 //! of three it may have held the only other copy; no consensus survives that. Clocks that stand still while a process
@@ -99,6 +100,20 @@ pub(crate) enum Fault {
         place: u64,
         after: Duration,
         down: Duration,
+    },
+    /// The member loses its whole disk. With a time to be alone, the others do not hear from the ring for so long before,
+    /// and the leader dies behind it: what was committed meanwhile, only those two had.
+    Wipe {
+        member: MemberId,
+        alone: Option<Duration>,
+        down: Duration,
+    },
+    /// One that could lead hears nothing from the leader for so long, and campaigns in vain; then the leader is cut off from all
+    /// others, and these are killed and are back at once. Whoever forgot what lease it granted elects the one while the other still serves.
+    Relapse {
+        which: u64,
+        alone: Duration,
+        time: Duration,
     },
     /// A voter campaigns, or is given the leadership, although nobody is missing.
     Campaign {
@@ -221,12 +236,14 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
         return Some(proxies::strike(pick(dice, &view.relayed), time, dice));
     }
     let drawn = match intensity.stress {
-        Stress::Everything => dice.u32(0..108),
+        Stress::Everything => dice.u32(0..112),
         Stress::Leaders => *pick(
             dice,
-            &[0, 10, 25, 35, 36, 36, 65, 82, 82, 95, 95, 100, 100, 100],
+            &[
+                0, 10, 25, 35, 36, 36, 65, 82, 82, 95, 95, 100, 100, 100, 110,
+            ],
         ),
-        Stress::Disks => *pick(dice, &[0, 0, 0, 0, 25, 35, 65, 65, 65, 81, 81, 100]),
+        Stress::Disks => *pick(dice, &[0, 0, 0, 0, 25, 35, 65, 65, 65, 81, 81, 100, 108]),
         // No links are cut: who was lost must not come back where it cannot reach who went on.
         Stress::Lost => *pick(dice, &[0, 0, 55, 65, 82, 85, 85, 85, 85, 100]),
         // Mostly promotions.
@@ -319,6 +336,18 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
             member: *pick_some(dice, &view.removable)?,
         },
         100..=102 => Fault::Campaign { member },
+        110..=111 => Fault::Relapse {
+            which: dice.u64(..),
+            alone: Duration::from_millis(dice.u64(0..1_000)),
+            time: time(dice),
+        },
+        108..=109 => Fault::Wipe {
+            member: *pick_some(dice, &view.may_rot_tail)?,
+            alone: dice
+                .bool()
+                .then(|| Duration::from_millis(dice.u64(20..400))),
+            down: Duration::from_millis(dice.u64(500..3_000)),
+        },
         _ => Fault::Purge {
             member,
             keep: dice.u64(0..15),

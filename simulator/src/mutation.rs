@@ -31,8 +31,14 @@ pub(crate) enum Mutation {
     ProposeWithoutRoom,
     /// An operator takes all answers of one set of a joint quorum for a proof that nothing is lost.
     BelieveAnySet,
+    /// A voter that was just started votes at once, whatever lease it may have granted before.
+    ForgetTheLease,
     /// Repairs get the least term that their plan allows, whenever they are made: two that do not know of each other get the same.
     RepairWithoutAClock,
+    /// A member whose disk was lost takes part under its old number, with an empty one.
+    TrustAWipedDisk,
+    /// A leader adds a member under a number that was used before.
+    ForgetUsedNumbers,
     /// A proxy puts back what its log has at the index, whatever term it is of.
     ProxyIgnoresTheTerm,
     /// A member writes a membership that it gets in its own words, in place of the bytes that were proposed.
@@ -44,8 +50,10 @@ impl Mutation {
     pub(crate) fn stress(self) -> Option<Stress> {
         match self {
             Self::NarrowWithoutTheBarrier => Some(Stress::Moves),
-            Self::ProxyIgnoresTheTerm => Some(Stress::Leaders),
-            Self::TrustACutTail => Some(Stress::Disks),
+            Self::ProxyIgnoresTheTerm | Self::ForgetTheLease => Some(Stress::Leaders),
+            Self::TrustACutTail | Self::TrustAWipedDisk | Self::ForgetUsedNumbers => {
+                Some(Stress::Disks)
+            }
             Self::BelieveAnySet | Self::RepairWithoutAClock => Some(Stress::Lost),
             _ => None,
         }
@@ -69,6 +77,21 @@ impl Mutation {
     /// What has to be played for it to show.
     pub(crate) fn scenario(self) -> Option<Scenario> {
         (self == Self::ProposeWithoutRoom).then_some(Scenario::FullDisks)
+    }
+
+    /// Whether a second repair must be made that knows nothing of the first for it to show.
+    pub(crate) fn concerns_second_repairs(self) -> bool {
+        self == Self::RepairWithoutAClock
+    }
+
+    /// Whether the quorum must move, and be lost in the middle of that, for it to show.
+    pub(crate) fn concerns_narrowing(self) -> bool {
+        self == Self::BelieveAnySet
+    }
+
+    /// Whether several members of a quorum must be able to serve for it to show.
+    pub(crate) fn concerns_primaries(self) -> bool {
+        self == Self::ForgetTheLease
     }
 
     /// Whether there must be proxies for it to show.

@@ -91,6 +91,21 @@ impl Shape {
         }
     }
 
+    /// How many regions have members.
+    pub(crate) fn regions(&self) -> usize {
+        let members = self.members.values().filter(|member| !member.spare);
+        let regions: BTreeSet<&Region> = members.map(|member| &member.record.region).collect();
+        regions.len()
+    }
+
+    /// All members vote and have a database, whatever the seed has chosen.
+    pub(crate) fn with_databases_only(&mut self) {
+        for member in self.members.values_mut() {
+            member.record.kind = MemberKind::Database;
+            member.record.votes = true;
+        }
+    }
+
     /// Proxies are used, whatever the seed has chosen.
     pub(crate) fn proxy(&mut self, dice: &mut Rng) {
         while self.proxies.mode == ProxyMode::Off {

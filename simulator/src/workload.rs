@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use crate::dice::pick;
+
 /// Clones share the numbers of transactions, which are unique in a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Workload {
@@ -16,6 +18,10 @@ pub(crate) struct Workload {
     pub(crate) read_pause: Duration,
     /// Bytes of text in a transaction, at most.
     pub(crate) largest: usize,
+    /// One transaction of so many is a large one.
+    pub(crate) large_one_in: usize,
+    /// Bytes of text in a large one, at most: more than is read, sent or cached at once in some runs.
+    pub(crate) largest_of_all: usize,
     /// One entry of so many ends the log's file.
     pub(crate) rotate_one_in: u32,
     next: Arc<AtomicU64>,
@@ -27,6 +33,8 @@ impl Workload {
             write_pause: Duration::from_millis(dice.u64(20..200)),
             read_pause: Duration::from_millis(dice.u64(40..300)),
             largest: dice.usize(10..600),
+            large_one_in: *pick(dice, &[8, 30, 100]),
+            largest_of_all: *pick(dice, &[600, 8_000, 40_000]),
             rotate_one_in: dice.u32(4..40),
             next: Arc::new(AtomicU64::new(1)),
         }

@@ -179,7 +179,10 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         ("broken vote", 1, "vote-without-the-log-check"),
         ("broken proxy", 1, "proxy-ignores-the-term"),
         ("broken bytes", 1, "reword-memberships"),
-        ("broken term", 38, "repair-without-a-clock"),
+        ("broken term", 4, "repair-without-a-clock"),
+        ("broken proof", 2, "believe-any-set"),
+        ("broken admission", 21, "trust-a-wiped-disk"),
+        ("broken numbers", 7, "forget-used-numbers"),
     ] {
         steps.push(simulate(name, first..first + SEEDS, None, Some(mutation)));
     }
@@ -350,6 +353,9 @@ mod tests {
                 "broken proxy",
                 "broken bytes",
                 "broken term",
+                "broken proof",
+                "broken admission",
+                "broken numbers",
                 "nemesis",
                 "documentation"
             ]

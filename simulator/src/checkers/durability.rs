@@ -1,5 +1,5 @@
 //! What a store acknowledged survives a crash: entries whose callback was called, and votes. But for entries at the end of a
-//! log that was damaged on purpose: nothing tells them from a torn write.
+//! log that was damaged on purpose: nothing tells them from a torn write. And but for a disk that was lost as a whole.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,8 @@ impl Store {
         let lost = lost.filter(|_| damage == Damage::None);
         let forgotten = self
             .vote
-            .filter(|acknowledged| vote.is_none_or(|vote| vote < *acknowledged));
+            .filter(|acknowledged| vote.is_none_or(|vote| vote < *acknowledged))
+            .filter(|_| damage != Damage::Wiped);
         let verdict = match (lost, forgotten) {
             (Some(entry), _) => Err(format!(
                 "member {member} had acknowledged {entry:?} as durable, and starts with {} in its place; its log ends with {}",

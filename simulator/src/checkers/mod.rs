@@ -7,6 +7,7 @@ mod durability;
 mod leaders;
 mod log_matching;
 mod member_log;
+mod numbers;
 mod panics;
 mod progress;
 mod quorums;
@@ -44,6 +45,7 @@ impl Checkers {
             Box::new(acknowledged::NothingAcknowledgedIsLost::default()),
             Box::new(served::NothingUncommittedIsServed::default()),
             Box::new(durability::DurableSurvives::default()),
+            Box::new(numbers::NumbersAreUsedOnce),
         ];
         if !broken {
             checkers.push(Box::new(panics::NothingPanics));

@@ -65,7 +65,14 @@ async fn propose(seat: Seat, member: Member, record: Record, term: Term) {
     let number = seat.workload.next();
     let entry = match number.is_multiple_of(u64::from(seat.workload.rotate_one_in)) {
         true => rotate(number),
-        false => transaction(number, fastrand_below(seat.workload.largest)),
+        false => {
+            let is_large = fastrand_below(seat.workload.large_one_in) == 0;
+            let largest = match is_large {
+                true => seat.workload.largest_of_all,
+                false => seat.workload.largest,
+            };
+            transaction(number, fastrand_below(largest))
+        }
     };
     let content = content_of(&entry);
     let Ok(mut ticket) = member.propose(entry, term).await else {

@@ -283,6 +283,7 @@ impl Process {
         };
         let reception = Reception {
             desk,
+            member: member.clone(),
             inbound,
             log: own,
             relaying,

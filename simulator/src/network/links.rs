@@ -64,6 +64,11 @@ impl Links {
         }
     }
 
+    /// One more member, in this region.
+    pub(crate) fn join(&mut self, member: MemberId, region: Region) {
+        self.regions.insert(member, region);
+    }
+
     /// Cuts one direction.
     pub(crate) fn cut(&mut self, from: MemberId, to: MemberId) {
         *self.cut.entry((from, to)).or_default() += 1;

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use consensus::Inbound;
 use consensus::matching::{Answered, Asked};
+use consensus::{Fault, Inbound, Member};
 use futures::StreamExt;
 use futures::stream;
 use openraft::raft::VoteRequest;
@@ -25,6 +25,7 @@ use super::sessions::SessionNews;
 #[derive(Clone)]
 pub(crate) struct Reception {
     pub(crate) desk: Desk,
+    pub(crate) member: Member,
     pub(crate) inbound: Inbound,
     /// What its reports are made from.
     pub(crate) log: Arc<dyn OwnLog>,
@@ -121,15 +122,30 @@ impl Reception {
     }
 
     async fn answer(self, from: MemberId, id: CallId, call: Call) {
-        let stopped = |fault: consensus::Fault| Reply::Unreachable(fault.to_string());
+        let words = |fault: Fault| fault.to_string();
+        let stopped = |fault: Fault| Reply::Unreachable(words(fault));
         let reply = match call {
             Call::Vote(request) => {
-                let answer = self.inbound.vote(self.taken_in(request)).await;
-                answer.map_or_else(stopped, Reply::Vote)
+                let request = self.taken_in(request);
+                let answer = match self.mutation {
+                    Some(Mutation::ForgetTheLease) => {
+                        let answer = self.member.engine().vote(request).await;
+                        answer.map_err(|error| error.to_string())
+                    }
+                    _ => self.inbound.vote(request).await.map_err(words),
+                };
+                answer.map_or_else(Reply::Unreachable, Reply::Vote)
             }
             Call::PreVote(request) => {
-                let answer = self.inbound.pre_vote(self.taken_in(request)).await;
-                answer.map_or_else(stopped, Reply::Vote)
+                let request = self.taken_in(request);
+                let answer = match self.mutation {
+                    Some(Mutation::ForgetTheLease) => {
+                        let answer = self.member.engine().pre_vote(request).await;
+                        answer.map_err(|error| error.to_string())
+                    }
+                    _ => self.inbound.pre_vote(request).await.map_err(words),
+                };
+                answer.map_or_else(Reply::Unreachable, Reply::Vote)
             }
             Call::Heartbeat(request) => {
                 let answer = self.inbound.heartbeat(request).await;

@@ -15,7 +15,7 @@ use super::World;
 use super::playing::Undo;
 use super::slot::Slot;
 use crate::event::{Event, Repair};
-use crate::faults::{Crash, Stress};
+use crate::faults::{Crash, Fault, Stress};
 use crate::mutation::Mutation;
 use crate::record::News;
 
@@ -26,6 +26,9 @@ pub(super) type Given = Arc<Mutex<Vec<MemberEvidence>>>;
 const EVIDENCE: Duration = Duration::from_millis(50);
 /// How long he waits before he looks again.
 const AGAIN: Duration = Duration::from_millis(600);
+/// How long nobody hears from a survivor that is to be lost, and when it is back.
+const UNHEARD: Duration = Duration::from_millis(150);
+const BACK: Duration = Duration::from_secs(4);
 /// How often he looks.
 const LOOKS: u32 = 12;
 /// Longer than any run.
@@ -34,7 +37,8 @@ const FOR_GOOD: Duration = Duration::from_secs(3_600);
 impl World {
     /// In a run that is for it, the quorum is lost once, at some time.
     pub(super) fn plan_the_loss(&mut self) {
-        if self.intensity.stress == Stress::Lost {
+        let at_a_move = self.mutation.is_some_and(Mutation::concerns_narrowing);
+        if self.intensity.stress == Stress::Lost && !at_a_move {
             let at = Duration::from_millis(self.dice.u64(500..6_000));
             self.later(at, Undo::LoseQuorum);
         }
@@ -43,7 +47,11 @@ impl World {
     /// A quorum that narrows is lost at its worst moment: those left have seen the joint one last. Whether it is.
     pub(super) fn loses_what_narrows(&mut self, news: News) -> bool {
         let narrows = matches!(news, News::Narrows(_));
-        if self.intensity.stress != Stress::Lost || !narrows || self.dice.u32(0..3) > 0 {
+        if self.intensity.stress != Stress::Lost || !narrows {
+            return false;
+        }
+        let at_a_move = self.mutation.is_some_and(Mutation::concerns_narrowing);
+        if self.dice.u32(0..3) > 0 && !at_a_move {
             return false;
         }
         self.lose_quorum();
@@ -137,9 +145,7 @@ impl World {
 
     fn go_on_with(&mut self, mut plan: RepairPlan, given: &[MemberEvidence]) {
         let answering: BTreeSet<MemberId> = given.iter().map(|one| one.member).collect();
-        let survivor = self.slots.get(&plan.survivor);
-        let mutation = survivor.and_then(|slot| slot.seat.mutation);
-        if mutation == Some(Mutation::BelieveAnySet)
+        if self.mutation == Some(Mutation::BelieveAnySet)
             && plan.lost.iter().any(|set| set.is_subset(&answering))
         {
             plan.loss = None;
@@ -151,7 +157,7 @@ impl World {
             return;
         }
         // All clocks of the world show the same when an operator looks at them.
-        let clock = match mutation {
+        let clock = match self.mutation {
             Some(Mutation::RepairWithoutAClock) => UNIX_EPOCH,
             _ => UNIX_EPOCH + self.now.elapsed(),
         };
@@ -165,6 +171,7 @@ impl World {
         }
         let back = Duration::from_millis(self.dice.u64(300..4_000));
         self.later(back, Undo::BringBack(plan.missing.clone()));
+        self.lose_the_survivor(plan.survivor);
         let Some(process) = self.slots.get(&plan.survivor).and_then(Slot::process) else {
             return;
         };
@@ -178,6 +185,24 @@ impl World {
                 member.id()
             ));
         });
+    }
+
+    /// Where that is wanted: nobody hears of the first repair before its survivor falls, and it is back behind the second.
+    fn lose_the_survivor(&mut self, survivor: MemberId) {
+        let wanted = self.mutation.is_some_and(Mutation::concerns_second_repairs);
+        if !wanted || std::mem::replace(&mut self.survivor_was_lost, true) {
+            return;
+        }
+        let others = self.there().into_iter().filter(|id| *id != survivor);
+        self.play(Fault::Cut {
+            from: vec![survivor],
+            to: others.collect(),
+            both: true,
+            time: UNHEARD,
+        });
+        let survivor = BTreeSet::from([survivor]);
+        self.later(UNHEARD, Undo::Lose(survivor.clone()));
+        self.later(BACK, Undo::BringBack(survivor));
     }
 
     pub(super) fn bring_back(&mut self, missing: &BTreeSet<MemberId>) {

@@ -13,11 +13,13 @@ mod operator;
 mod playing;
 mod siege;
 mod slot;
+mod wiping;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use consensus::quorum::QuorumPolicy;
 use fastrand::Rng;
 use raft_types::{MemberId, Region, RingId};
 
@@ -57,7 +59,12 @@ pub(crate) struct World {
     removals: bool,
     /// A quorum was lost; it is done once.
     quorum_was_lost: bool,
+    /// Who went on alone was lost as well; it is done once.
+    survivor_was_lost: bool,
     scenario: Option<Scenario>,
+    mutation: Option<Mutation>,
+    /// What a sync takes when nothing is wrong with a disk.
+    usual_sync: Duration,
 }
 
 impl World {
@@ -87,6 +94,16 @@ impl World {
         }
         if mutation.is_some_and(Mutation::concerns_proxies) {
             shape.proxy(&mut dice);
+        }
+        let two_quorums = |shape: &Shape| {
+            let spread = shape.regions() > 1;
+            spread && shape.rules.policy == QuorumPolicy::SingleRegionDynamic
+        };
+        while mutation.is_some_and(Mutation::concerns_narrowing) && !two_quorums(&shape) {
+            shape = Shape::choose(intensity.stress, &mut dice);
+        }
+        if mutation.is_some_and(Mutation::concerns_primaries) {
+            shape.with_databases_only();
         }
         match scenario {
             Some(Scenario::Failovers) => failovers::with_proxies(&mut shape),
@@ -142,7 +159,10 @@ impl World {
             siege: None,
             removals: false,
             quorum_was_lost: false,
+            survivor_was_lost: false,
             scenario,
+            mutation,
+            usual_sync: usual,
         }
     }
 

@@ -16,7 +16,7 @@ use crate::member::Process;
 pub(super) type Removed = Mutex<Vec<MemberId>>;
 
 impl World {
-    fn leader_process(&self) -> Option<&Process> {
+    pub(super) fn leader_process(&self) -> Option<&Process> {
         self.leader().and_then(|id| self.slots.get(&id)?.process())
     }
 
@@ -64,6 +64,11 @@ impl World {
             self.transfer(member);
             return;
         }
+        self.stand(member);
+    }
+
+    /// The voter campaigns, if nothing keeps it from that.
+    pub(super) fn stand(&mut self, member: MemberId) {
         let Some(process) = self.slots.get(&member).and_then(|slot| slot.process()) else {
             return;
         };

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use raft_types::MemberId;
+use raft_types::{MemberId, MemberKind};
 
 use super::World;
 use super::lost_quorum::Given;
+use super::slot::Slot;
+use super::wiping::Replacement;
 use crate::faults::{Crash, Fault};
 use crate::network::Weather;
 use crate::tick::Tick;
@@ -36,6 +38,21 @@ pub(super) enum Undo {
     Decide(Given, u32),
     /// Members that were lost are there again.
     BringBack(BTreeSet<MemberId>),
+    /// It campaigns, for it has not heard from a leader for long.
+    Stand(MemberId),
+    /// The leader is cut off, and all but this one and the candidate are started anew.
+    Relapse {
+        leader: MemberId,
+        candidate: MemberId,
+        time: Duration,
+    },
+    /// A member loses its disk, and the leader dies.
+    Wipe {
+        member: MemberId,
+        down: Duration,
+    },
+    /// The operator puts another member in the place of one whose disk is gone.
+    Replace(Replacement),
     /// A log rots at its end, and the leader dies.
     RotTail {
         member: MemberId,
@@ -46,6 +63,8 @@ pub(super) enum Undo {
 
 /// How long a crash waits for the call to the disk after which it comes.
 const CRASH_PATIENCE: Duration = Duration::from_millis(300);
+/// When all who were killed for a moment are back.
+const BACK_AGAIN: Duration = Duration::from_millis(35);
 /// How long a member that fell stays down when nothing else was said.
 const SHORT_STOP: Duration = Duration::from_millis(200);
 
@@ -134,6 +153,20 @@ impl World {
                 after,
                 down,
             } => self.rot_tail_soon(member, place, after, down),
+            Fault::Wipe {
+                member,
+                alone: Some(after),
+                down,
+            } => {
+                self.alone_with_the_leader(member, after);
+                self.later(after, Undo::Wipe { member, down });
+            }
+            Fault::Wipe {
+                member,
+                alone: None,
+                ..
+            } => self.wipe(member, None),
+            Fault::Relapse { which, alone, time } => self.relapse_soon(which, alone, time),
             Fault::Campaign { member } => self.campaign(member),
             Fault::Transfer { to } => self.transfer(to),
             Fault::Promote { to } => self.promote(to),
@@ -147,9 +180,62 @@ impl World {
         }
     }
 
-    /// Everybody but this member and the leader hears nothing until the member's log rots at its end: what is committed
-    /// meanwhile, those two have alone.
-    fn rot_tail_soon(&mut self, member: MemberId, place: u64, after: Duration, down: Duration) {
+    fn relapse_soon(&mut self, which: u64, alone: Duration, time: Duration) {
+        let Some(leader) = self.leader() else {
+            return;
+        };
+        let process = self.slots.get(&leader).and_then(Slot::process);
+        let view = process.map(|process| process.with(|member| member.status().ring_view));
+        let sets = view.map(|view| view.voter_sets).unwrap_or_default();
+        // Where the leader's vote is needed as well, nothing can come of it.
+        if sets.iter().any(|set| set.len() < 3) {
+            return;
+        }
+        // Behind this time it has waited for a lease, and campaigns again and again.
+        let alone = self.shape.timers.longest_election() + alone;
+        // Others would not be elected, or could not serve.
+        let fit = self.slots.iter().filter(|(id, slot)| {
+            let serves = slot.is_running() && slot.seat.record.kind == MemberKind::Database;
+            serves && **id != leader && sets.iter().all(|set| set.contains(id))
+        });
+        let fit: Vec<MemberId> = fit.map(|(id, _)| *id).collect();
+        let Some(&candidate) = fit.get(which as usize % fit.len().max(1)) else {
+            return;
+        };
+        self.play(Fault::Cut {
+            from: vec![leader],
+            to: vec![candidate],
+            both: true,
+            time: alone + time,
+        });
+        let relapse = Undo::Relapse {
+            leader,
+            candidate,
+            time,
+        };
+        self.later(alone, relapse);
+    }
+
+    fn relapse(&mut self, leader: MemberId, candidate: MemberId, time: Duration) {
+        let others = self.there().into_iter();
+        let others: Vec<MemberId> = others
+            .filter(|id| ![leader, candidate].contains(id))
+            .collect();
+        self.play(Fault::Cut {
+            from: vec![leader],
+            to: others.clone(),
+            both: true,
+            time,
+        });
+        for member in others {
+            let down = Duration::from_millis(self.dice.u64(5..20));
+            self.crash(member, Crash::Kill, 0, down);
+        }
+        self.later(BACK_AGAIN, Undo::Stand(candidate));
+    }
+
+    /// Everybody but this member and the leader hears nothing for so long: what is committed meanwhile, those two have alone.
+    fn alone_with_the_leader(&mut self, member: MemberId, time: Duration) {
         let leader = self.leader();
         let (pair, others): (Vec<_>, Vec<_>) = self
             .slots
@@ -166,7 +252,12 @@ impl World {
             .collect();
         self.post
             .links(|links| pairs.iter().for_each(|(from, to)| links.cut(*from, *to)));
-        self.later(after, Undo::Mend(pairs));
+        self.later(time, Undo::Mend(pairs));
+    }
+
+    /// The member's log rots at its end behind a time in which it was alone with the leader.
+    fn rot_tail_soon(&mut self, member: MemberId, place: u64, after: Duration, down: Duration) {
+        self.alone_with_the_leader(member, after);
         self.later(
             after,
             Undo::RotTail {
@@ -208,7 +299,7 @@ impl World {
     }
 
     fn undo(&mut self, undo: Undo) {
-        if !matches!(undo, Undo::Look(_) | Undo::Decide(..)) {
+        if !matches!(undo, Undo::Look(_) | Undo::Decide(..) | Undo::Replace(_)) {
             self.record.note(&format!("ENDS {undo:?}"));
         }
         match undo {
@@ -239,6 +330,14 @@ impl World {
             Undo::Lose(lost) => self.lose(&lost),
             Undo::Look(looks) => self.look(looks),
             Undo::Decide(given, looks) => self.decide(&given, looks),
+            Undo::Stand(member) => self.stand(member),
+            Undo::Relapse {
+                leader,
+                candidate,
+                time,
+            } => self.relapse(leader, candidate, time),
+            Undo::Wipe { member, down } => self.wipe(member, Some(down)),
+            Undo::Replace(replacement) => self.replace(replacement),
             Undo::BringBack(members) => self.bring_back(&members),
             Undo::RotTail {
                 member,

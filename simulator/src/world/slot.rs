@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
+use consensus::{Envelope, Identity, Party, admit};
+use raft_types::Incarnation;
+use testkit::disk::FaultyDisk;
+
 use crate::event::{Damage, Event};
 use crate::faults::Crash;
 use crate::member::{Asking, OpenFailure, Process, Seat, Started};
+use crate::mutation::Mutation;
 use crate::network::{Body, Message, Post, Reply, SessionPart};
 use crate::panics;
 use crate::record::Record;
@@ -46,6 +51,10 @@ enum State {
     Down {
         refuses: bool,
     },
+    /// It runs over an empty disk, and takes no calls of the ring.
+    Stranger {
+        why: String,
+    },
     /// It cannot come back.
     Lost,
 }
@@ -80,7 +89,7 @@ impl Slot {
     pub(super) fn living(&self) -> Option<&Process> {
         match &self.state {
             State::Running(process) | State::Paused(process) => Some(process),
-            State::Asking(_) | State::Down { .. } | State::Lost => None,
+            State::Asking(_) | State::Down { .. } | State::Stranger { .. } | State::Lost => None,
         }
     }
 
@@ -89,7 +98,7 @@ impl Slot {
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        matches!(self.state, State::Lost)
+        matches!(self.state, State::Lost | State::Stranger { .. })
     }
 
     pub(super) fn is_down(&self) -> bool {
@@ -109,7 +118,7 @@ impl Slot {
                     Started::Up(process) => State::Running(process),
                     Started::Asking(asking) => State::Asking(asking),
                 };
-                if self.damage == Damage::Tail {
+                if matches!(self.damage, Damage::Tail | Damage::Wiped) {
                     self.damage = Damage::None;
                 }
                 true
@@ -151,8 +160,11 @@ impl Slot {
         match &self.state {
             State::Running(process) => process.deliver(message),
             State::Asking(asking) => asking.deliver(message, post),
-            State::Down { refuses: true } => {
-                let why = "nothing listens there".to_owned();
+            State::Down { refuses: true } | State::Stranger { .. } => {
+                let why = match &self.state {
+                    State::Stranger { why } => why.clone(),
+                    _ => "nothing listens there".to_owned(),
+                };
                 let body = match message.body {
                     Body::Call(id, _) => Body::Reply(id, Reply::Unreachable(why)),
                     Body::Request { stream, .. } => Body::Broken(stream, why),
@@ -233,6 +245,10 @@ impl Slot {
                 return;
             }
             (State::Asking(asking), _) => drop(asking),
+            (stranger @ State::Stranger { .. }, _) => {
+                self.state = stranger;
+                return;
+            }
             (State::Down { .. }, _) => {}
         }
         match crash {
@@ -241,6 +257,39 @@ impl Slot {
                 self.seat.disk.power_cycle(survival);
                 self.state = State::Down { refuses: false };
             }
+        }
+    }
+
+    /// The disk is gone, and the machine comes back with an empty one and the configuration that it had. Whether it takes part, the
+    /// product decides by what stands on the ring's calls: the directory that they mean, and the ring that this one belongs to.
+    pub(super) fn wipe(&mut self, record: &Record) {
+        self.crash = Some(Crash::Kill);
+        self.fall();
+        let own = self.seat.id;
+        let call = Envelope {
+            ring: self.seat.ring,
+            from: Party {
+                member: own,
+                incarnation: Incarnation::random(),
+            },
+            to: Party {
+                member: own,
+                incarnation: self.seat.record.incarnation,
+            },
+        };
+        let refusal = admit(&call, &Identity::fresh(own), |_| None).err();
+        self.seat.disk = FaultyDisk::new();
+        self.seat.disk.stop_recording();
+        (self.damaged, self.damage) = (true, Damage::Wiped);
+        self.settled = None;
+        let refusal = refusal.filter(|_| self.seat.mutation != Some(Mutation::TrustAWipedDisk));
+        if let Some(refusal) = refusal {
+            record.note(&format!(
+                "member {own} comes back with an empty disk: {refusal}"
+            ));
+            self.state = State::Stranger {
+                why: refusal.to_string(),
+            };
         }
     }
 
