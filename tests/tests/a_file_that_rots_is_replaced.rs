@@ -60,4 +60,27 @@ fn the_scrub_finds_what_rots_and_another_members_file_takes_its_place() {
         metrics.contains("witness_scrub_repaired_files_total"),
         "{metrics}"
     );
+    let status = ring.get(1, "/status").unwrap().json().unwrap();
+    let scrub = &status["log"]["scrub"];
+    assert_eq!(scrub["bytes_per_second"], 8 << 20, "{status}");
+    let config = ring.config(1).display().to_string();
+    let page = ring.cli(&["status", "--config", &config]).unwrap();
+    let page = page.into_text("witness status").unwrap();
+    assert!(page.contains(": scrub: "), "{page}");
+
+    // A start needs the header of each file. Where one is damaged it says what to do, and that is enough.
+    assert!(ring.stop(1).unwrap().success());
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(b"rot", 30).unwrap();
+    drop(file);
+    ring.start(1).unwrap();
+    assert_eq!(ring.wait_for_exit(1, SOON).unwrap().code(), Some(7));
+    let output = ring.output(1);
+    assert!(
+        output.contains("put another member's file of that name in its place"),
+        "{output}"
+    );
+    std::fs::copy(ring.directory(0).join("log/binlog.000002"), &path).unwrap();
+    ring.start(1).unwrap();
+    ring.wait_until_equal(SOON).unwrap();
 }

@@ -119,7 +119,7 @@ pub enum CutBackError {
 }
 
 /// What an operator does when a member's own state cannot be trusted any more.
-const REPLACE: &str = "Restore the data directory from a copy made while the member was stopped, or move it away \
+const REPLACE: &str = "Restore the data directory from a copy made while the member was stopped, if it has not run since, or move it away \
                        and let the member join again as a new one";
 
 /// Why a log cannot be opened. Nothing was changed on the disk.
@@ -138,7 +138,7 @@ pub enum OpenError {
     },
     /// A file is damaged where it must not be.
     #[error(
-        "{} is damaged: {corruption}. This is no torn write at the log's end, so it is not cut off. {REPLACE}",
+        "{} is damaged: {corruption}. This is no torn write at the log's end, so it is not cut off",
         path.display()
     )]
     Corrupt {

@@ -112,6 +112,29 @@ async fn live(
     Ok(())
 }
 
+/// What to do about a log that is damaged. A closed file is the same bytes on every member, and a start checks that what is put
+/// in its place fits to the files before and behind it. The newest file is not: it may hold what only this member said it has.
+fn damage_advice(error: &binlog_store::OpenError) -> &'static str {
+    let newer = match error {
+        binlog_store::OpenError::Corrupt { path, corruption } => {
+            let next = path.with_file_name(corruption.file.next().name());
+            next.exists()
+        }
+        _ => false,
+    };
+    match newer {
+        true => {
+            "this file is closed, so that it is the same on every member: keep it elsewhere, put another member's file of that \
+             name in its place, and start again; `witness log verify DATA_DIR` names every damaged place"
+        }
+        false => {
+            "nothing may take the place of the newest file, of the index or of `meta` but a copy that was made while this member \
+             was stopped and has not run since: take the member out (`witness members remove`), and in again under a new number \
+             with an empty data directory, which gets the log of the others; `witness log verify DATA_DIR` names every damaged place"
+        }
+    }
+}
+
 /// The exit code and the advice for what stopped a member.
 pub(crate) fn failure(error: &NodeError) -> Failure {
     let (exit, advice) = match error {
@@ -135,10 +158,7 @@ pub(crate) fn failure(error: &NodeError) -> Failure {
         }
         NodeError::Founding(_) | NodeError::Bootstrap(_) => (Exit::Refused, ""),
         NodeError::Open(binlog_store::OpenError::ForeignRing { .. }) => (Exit::Refused, ""),
-        NodeError::Open(open) if open.is_corruption() => (
-            Exit::Corrupt,
-            "`witness log verify DATA_DIR` names every damaged place; the other members have the log as well",
-        ),
+        NodeError::Open(open) if open.is_corruption() => (Exit::Corrupt, damage_advice(open)),
         NodeError::Store(binlog_store::StoreError::Corrupt(_)) => (Exit::Corrupt, ""),
         NodeError::Tls(_) => (Exit::Usage, ""),
         NodeError::Start(consensus::StartError::Config(_)) => (Exit::Usage, ""),

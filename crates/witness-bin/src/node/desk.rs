@@ -182,7 +182,10 @@ impl Desk {
             disk_free_bytes: stats.free_bytes,
             disk_left_bytes: stats.left_bytes,
             unreadable: log.read_faults().iter().map(unreadable).collect(),
-            scrub: scrub_view(log.scrub_progress()),
+            scrub: ScrubView {
+                bytes_per_second: self.config.log.scrub_rate,
+                ..scrub_view(log.scrub_progress())
+            },
             disk_alarm: stats.disk_alarm,
         };
         let activity = ActivityView {
@@ -205,6 +208,7 @@ fn scrub_view(progress: ScrubProgress) -> ScrubView {
         closed_bytes: progress.closed_bytes,
         unverified_bytes: progress.unverified_bytes,
         completed_at: progress.completed_at,
+        bytes_per_second: None,
     }
 }
 

@@ -189,6 +189,9 @@ pub struct ScrubView {
     pub unverified_bytes: u64,
     /// When the last turn over all of them ended, in seconds since 1970.
     pub completed_at: Option<u64>,
+    /// Bytes a second at which they are read; none where nothing is read for its own sake.
+    #[serde(default)]
+    pub bytes_per_second: Option<u64>,
 }
 
 /// What a member did since its process started; numbers only grow.

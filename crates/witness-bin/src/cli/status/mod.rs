@@ -2,6 +2,7 @@
 
 mod explained;
 mod mysqld_cell;
+mod scrub_line;
 mod span;
 mod table;
 mod travel_tree;

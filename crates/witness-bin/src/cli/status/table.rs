@@ -1,7 +1,9 @@
 //! `witness status` for people: one line a member, and what is wrong below.
 
 use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::scrub_line::scrub_line;
 use super::span::span;
 use super::{mysqld_cell, travel_tree};
 use crate::status::{MemberReport, MemberView, QuorumView, RingReport};
@@ -49,6 +51,14 @@ pub(super) fn page(report: &RingReport, colours: bool) -> String {
     for member in &report.members {
         for note in notes(member) {
             let _ = writeln!(out, "{}: {note}", member.name);
+        }
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_secs();
+    for member in &report.members {
+        let scrub = member.view.as_ref().map(|view| &view.log.scrub);
+        if let Some(line) = scrub.and_then(|scrub| scrub_line(scrub, now)) {
+            let _ = writeln!(out, "{}: {line}", member.name);
         }
     }
     for warning in &report.warnings {
