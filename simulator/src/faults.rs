@@ -336,11 +336,7 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
             member: *pick_some(dice, &view.removable)?,
         },
         100..=102 => Fault::Campaign { member },
-        110..=111 => Fault::Relapse {
-            which: dice.u64(..),
-            alone: Duration::from_millis(dice.u64(0..1_000)),
-            time: time(dice),
-        },
+        110..=111 => relapse(dice, time),
         108..=109 => Fault::Wipe {
             member: *pick_some(dice, &view.may_rot_tail)?,
             alone: dice
@@ -354,6 +350,15 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
             waits: dice.u32(0..4) == 0,
         },
     })
+}
+
+/// Voters forget a lease, if they do.
+pub(crate) fn relapse(dice: &mut Rng, time: impl FnOnce(&mut Rng) -> Duration) -> Fault {
+    Fault::Relapse {
+        which: dice.u64(..),
+        alone: Duration::from_millis(dice.u64(0..1_000)),
+        time: time(dice),
+    }
 }
 
 /// Chooses what to do about something that has just happened; mostly nothing.

@@ -183,6 +183,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         ("broken proof", 2, "believe-any-set"),
         ("broken admission", 21, "trust-a-wiped-disk"),
         ("broken numbers", 7, "forget-used-numbers"),
+        ("broken lease", 202, "forget-the-lease"),
     ] {
         steps.push(simulate(name, first..first + SEEDS, None, Some(mutation)));
     }
@@ -356,6 +357,7 @@ mod tests {
                 "broken proof",
                 "broken admission",
                 "broken numbers",
+                "broken lease",
                 "nemesis",
                 "documentation"
             ]

@@ -24,7 +24,7 @@ use fastrand::Rng;
 use raft_types::{MemberId, Region, RingId};
 
 use crate::dice::pick;
-use crate::faults::{self, Intensity, Stress, View};
+use crate::faults::{self, Fault, Intensity, Stress, View};
 use crate::member::{DiskPace, Process, Seat};
 use crate::mutation::Mutation;
 use crate::network::{Links, Post, Relayed};
@@ -39,6 +39,12 @@ use operator::Removed;
 use playing::Undo;
 use siege::Siege;
 use slot::Slot;
+
+/// The mean time between two, where nothing else goes wrong.
+const BETWEEN_RELAPSES: Duration = Duration::from_millis(2_500);
+
+/// The longest time between two writes there: who hears nothing from the leader for a lease must not lack much.
+const BETWEEN_WRITES: Duration = Duration::from_millis(600);
 
 /// A run.
 pub(crate) struct World {
@@ -88,6 +94,9 @@ impl World {
         if let Some(stress) = needed {
             intensity = Intensity::of(stress, &mut dice);
         }
+        if mutation.is_some_and(Mutation::concerns_primaries) {
+            intensity.pause = BETWEEN_RELAPSES;
+        }
         let mut shape = Shape::choose(intensity.stress, &mut dice);
         if let Some(searches_itself) = mutation.and_then(Mutation::searches_itself) {
             shape.searches_itself = searches_itself;
@@ -110,6 +119,9 @@ impl World {
             Some(Scenario::FullDisks | Scenario::LostQuorum) | None => {}
         }
         let mut workload = Workload::choose(&mut dice);
+        if mutation.is_some_and(Mutation::concerns_primaries) {
+            workload.write_pause = BETWEEN_WRITES;
+        }
         if scenario == Some(Scenario::FullDisks) {
             full_disks::with_reserves(&mut shape, &mut workload);
         }
@@ -219,13 +231,22 @@ impl World {
         let chance = STEP.as_secs_f64() / self.intensity.pause.as_secs_f64();
         while self.now < end && self.goes_on() {
             if self.dice.f64() < chance
-                && let Some(fault) = faults::choose(&self.view(), self.intensity, &mut self.dice)
+                && let Some(fault) = self.next_fault()
             {
                 self.play(fault);
             }
             self.step();
             self.ambush();
         }
+    }
+
+    /// What goes wrong next; where the one thing is broken that only leases show, nothing else comes in between.
+    fn next_fault(&mut self) -> Option<Fault> {
+        if self.mutation.is_some_and(Mutation::concerns_primaries) {
+            let time = |dice: &mut Rng| Duration::from_millis(dice.u64(500..1_500));
+            return Some(faults::relapse(&mut self.dice, time));
+        }
+        faults::choose(&self.view(), self.intensity, &mut self.dice)
     }
 
     fn view(&self) -> View {

@@ -10,6 +10,7 @@ use super::lost_quorum::Given;
 use super::slot::Slot;
 use super::wiping::Replacement;
 use crate::faults::{Crash, Fault};
+use crate::mutation::Mutation;
 use crate::network::Weather;
 use crate::tick::Tick;
 
@@ -192,7 +193,12 @@ impl World {
             return;
         }
         // Behind this time it has waited for a lease, and campaigns again and again.
-        let alone = self.shape.timers.longest_election() + alone;
+        let timers = self.shape.timers;
+        let alone = match self.mutation.is_some_and(Mutation::concerns_primaries) {
+            // It must not lack what was written meanwhile.
+            true => timers.lease + alone / 5,
+            false => timers.longest_election() + alone,
+        };
         // Others would not be elected, or could not serve.
         let fit = self.slots.iter().filter(|(id, slot)| {
             let serves = slot.is_running() && slot.seat.record.kind == MemberKind::Database;
