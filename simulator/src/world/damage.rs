@@ -18,6 +18,8 @@ const LAST_BYTES: u64 = 60;
 
 /// Where the log's files of a member stand on its disk.
 const LOG_DIR: &str = "data/log";
+/// The index of these files in that folder.
+const INDEX: &str = "binlog.index";
 
 impl World {
     /// The members whose loss leaves a majority of every voter set in any log and of the voters of every region, and a
@@ -67,14 +69,21 @@ impl World {
         files
     }
 
-    /// The log's files, in order.
+    /// The log's files, in order: those that its index names. One that was purged while it was being read is there still, and
+    /// belongs to the log no more.
     fn log_files(&self, slot: &Slot) -> Vec<PathBuf> {
+        let index = slot.seat.disk.contents(&Path::new(LOG_DIR).join(INDEX));
+        let index = String::from_utf8_lossy(&index.unwrap_or_default()).into_owned();
+        let named: BTreeSet<&str> = index
+            .lines()
+            .map(|line| line.trim_start_matches("./"))
+            .collect();
         let files = slot.seat.disk.files(Path::new(LOG_DIR));
-        let numbered = files.into_iter().filter(|file| {
-            file.extension()
-                .is_some_and(|extension| extension.to_string_lossy().parse::<u64>().is_ok())
-        });
-        numbered.collect()
+        let belongs = |file: &PathBuf| {
+            let name = file.file_name().map(|name| name.to_string_lossy());
+            name.is_some_and(|name| named.contains(&*name))
+        };
+        files.into_iter().filter(belongs).collect()
     }
 
     /// Kills the member, turns one bit of what it wrote last around, and kills the leader.
