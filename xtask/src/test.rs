@@ -170,14 +170,14 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
     steps.push(simulate("lost quorum", 1..1 + LOST_QUORUMS, lost, None));
     // From the first seed on that finds it, where that is far.
     for (name, first, mutation) in [
-        ("broken barrier", 1, "narrow-without-the-barrier"),
+        ("broken barrier", 31, "narrow-without-the-barrier"),
         ("broken majority", 1, "commit-on-a-minority"),
         ("broken disk", 1, "acknowledge-before-the-disk"),
         ("broken recovery", 1, "trust-a-cut-tail"),
         ("broken flush", 1, "answer-before-the-flush"),
-        ("broken hard state", 1, "skip-the-metadata-sync"),
+        ("broken hard state", 18, "skip-the-metadata-sync"),
         ("broken vote", 1, "vote-without-the-log-check"),
-        ("broken proxy", 1, "proxy-ignores-the-term"),
+        ("broken proxy", 141, "proxy-ignores-the-term"),
         ("broken bytes", 1, "reword-memberships"),
         ("broken term", 4, "repair-without-a-clock"),
         ("broken proof", 2, "believe-any-set"),
