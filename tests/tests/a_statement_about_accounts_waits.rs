@@ -47,6 +47,8 @@ fn an_old_primary_into_which_nobody_can_log_in_follows_the_new_one() {
     assert!(told.is_err(), "the ring does not have it: {told:?}");
     let said = set.ring.output(0);
     assert!(said.contains("nobody can log in"), "{said}");
+    let kills = said.matches("mysqld is killed and started again").count();
+    assert_eq!(kills, 1, "{said}");
 
     set.client(3)
         .sql("INSERT INTO acked.rows VALUES (2, 0, 'after')")
@@ -80,6 +82,8 @@ fn a_primary_into_which_nobody_can_log_in_commits_again_without_an_heir() {
     assert!(told.is_err(), "nobody acknowledged it: {told:?}");
     let said = set.ring.output(0);
     assert!(said.contains("nobody can log in"), "{said}");
+    let kills = said.matches("mysqld is killed and started again").count();
+    assert_eq!(kills, 1, "{said}");
     set.client(0)
         .sql("INSERT INTO acked.rows VALUES (2, 0, 'after')")
         .unwrap();

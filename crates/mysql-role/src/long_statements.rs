@@ -98,7 +98,8 @@ pub(crate) async fn close(
             },
             Course::Wait => {}
             Course::Kill => return kill_and_close(options).await,
-            Course::GiveUp => return Err(ReadOnlyError::BehindCommits),
+            Course::GiveUp if held_up => return Err(ReadOnlyError::BehindCommits),
+            Course::GiveUp => return Err(ReadOnlyError::CalledOff),
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
+use mysql_link::{ConnectOptions, Connection, LinkError, Step, server_code};
 use thiserror::Error;
 
 use crate::events::can_run_events;
@@ -17,8 +17,22 @@ pub(crate) enum ReadOnlyError {
          waits for an ACK is neither visible nor acknowledged; bring a quorum of the ring back, and it finishes"
     )]
     BehindCommits,
+    #[error("the switchover for which it was to be closed is off")]
+    CalledOff,
     #[error("super_read_only cannot be changed: {0}")]
     Link(#[from] LinkError),
+}
+
+impl ReadOnlyError {
+    /// Whether mysqld let us in and then could not do it for what runs there. One that cannot be reached, breaks the connection
+    /// or does not finish a login is down, starts or is busy, which says nothing of commits.
+    pub(crate) const fn is_behind_commits(&self) -> bool {
+        match self {
+            Self::BehindCommits => true,
+            Self::Link(LinkError::Timeout { step, .. }) => matches!(step, Step::Statement),
+            Self::CalledOff | Self::Link(_) => false,
+        }
+    }
 }
 
 /// Lets clients write, and has the server run its events if they are wanted.
@@ -66,5 +80,47 @@ pub(crate) async fn close(
             Err(error.into())
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use mysql_link::Endpoint;
+
+    use super::*;
+
+    #[test]
+    fn only_a_server_that_let_us_in_can_hold_the_closing_up() {
+        let endpoint = || Endpoint::unix("/nowhere.sock");
+        let source = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let timeout = |step| LinkError::Timeout {
+            endpoint: endpoint(),
+            step,
+            limit: Duration::from_secs(2),
+        };
+        let closed = |step| LinkError::Closed {
+            endpoint: endpoint(),
+            step,
+            source: source(),
+        };
+        let unreachable = LinkError::Unreachable {
+            endpoint: endpoint(),
+            source: source(),
+        };
+        let table = [
+            (ReadOnlyError::BehindCommits, true),
+            (ReadOnlyError::CalledOff, false),
+            (timeout(Step::Statement).into(), true),
+            (timeout(Step::Connect).into(), false),
+            (timeout(Step::Greeting).into(), false),
+            (timeout(Step::Authentication).into(), false),
+            (closed(Step::Statement).into(), false),
+            (unreachable.into(), false),
+        ];
+        for (error, expected) in table {
+            assert_eq!(error.is_behind_commits(), expected, "{error}");
+        }
     }
 }

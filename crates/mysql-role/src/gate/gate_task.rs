@@ -87,6 +87,8 @@ pub enum GateState {
         why: String,
         /// Why that has not worked, and what to do.
         cause: String,
+        /// In which start of mysqld closing waited behind commits; `None` where it failed for another reason.
+        stuck_in: Option<u64>,
     },
     /// They may not, but should: opening has not worked yet.
     NotOpened {
@@ -281,7 +283,8 @@ impl<R: Ring> Gate<R> {
 
     async fn close(&mut self, reason: CloseReason) {
         self.enabling.abort_all();
-        let before = self.view().map(|view| view.read_only);
+        // The attempt makes a connection of its own, and so meets this start of mysqld or a later one.
+        let before = self.view();
         let (connect, lock_wait) = (&self.options.connect, self.options.lock_wait);
         let closed = match reason {
             CloseReason::HandingOver => {
@@ -305,11 +308,14 @@ impl<R: Ring> Gate<R> {
             Err(error) => {
                 warn!(%reason, "the primary could not be closed for writes: {error}");
                 let now = Instant::now();
-                self.moved = before.map(|read_only| (now, read_only));
+                self.moved = before.map(|view| (now, view.read_only));
                 self.retry_at = Some(now + self.options.retry);
                 self.go(GateState::NotClosed {
                     why: reason.to_string(),
                     cause: error.to_string(),
+                    stuck_in: before
+                        .filter(|_| error.is_behind_commits())
+                        .map(|view| view.incarnation),
                 });
             }
         }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::gate::GateState;
 use crate::leading::Leading;
 use crate::ring::LeaderTerm;
 use crate::role::status::Readiness;
@@ -20,6 +21,27 @@ pub enum Door {
     Closed,
     /// It is to be closed, and cannot be: commits wait for an ACK that may never come.
     Stuck,
+}
+
+impl Door {
+    /// What the gate says of the start of mysqld that was looked at last.
+    ///
+    /// A server that is stuck is killed, so it is taken for stuck only where closing waited behind commits in this very start.
+    /// What the gate said of an earlier one stays said until the gate looks again, which may be behind the role's first look at
+    /// the new one: believed of that, it would cost a second kill and a second recovery. Nor is a server stuck that could not
+    /// be reached. One that really is, is found at the gate's next attempt: it tries until the server is closed.
+    pub fn of(gate: &GateState, server: Option<Incarnation>) -> Self {
+        match gate {
+            GateState::Open => Self::Open,
+            GateState::Closed { .. } => Self::Closed,
+            GateState::NotClosed { stuck_in, .. } if stuck_in.is_some() && *stuck_in == server => {
+                Self::Stuck
+            }
+            GateState::NotClosed { .. } | GateState::NotOpened { .. } | GateState::Unknown => {
+                Self::Unknown
+            }
+        }
+    }
 }
 
 /// What the applier does.
@@ -273,6 +295,55 @@ mod tests {
                     assert_eq!(decide(&patient, now), Stay, "{patient:?}");
                 }
             }
+        }
+    }
+
+    /// What the gate says, which start is looked at, and what is done at a member beside which another one leads.
+    #[test]
+    fn a_server_is_killed_only_where_commits_wait_in_the_start_that_is_looked_at() {
+        use Action::{Follow, Restart, Stay};
+        let not_closed = |stuck_in| GateState::NotClosed {
+            why: "member 4 leads".to_owned(),
+            cause: "in words".to_owned(),
+            stuck_in,
+        };
+        let closed = GateState::Closed { why: String::new() };
+        let not_opened = GateState::NotOpened {
+            cause: String::new(),
+        };
+        let table = [
+            (not_closed(Some(1)), Some(1), Door::Stuck, Restart),
+            // It was killed and started, and the gate has not said anything of the new start.
+            (not_closed(Some(1)), Some(2), Door::Unknown, Stay),
+            // It was down when the gate tried.
+            (not_closed(None), Some(2), Door::Unknown, Stay),
+            (not_closed(None), Some(1), Door::Unknown, Stay),
+            // The new start is stuck as well, in the same words.
+            (not_closed(Some(2)), Some(2), Door::Stuck, Restart),
+            (not_closed(Some(1)), None, Door::Unknown, Stay),
+            (not_closed(None), None, Door::Unknown, Stay),
+            (closed, Some(1), Door::Closed, Follow),
+            (GateState::Open, Some(1), Door::Open, Stay),
+            (not_opened, Some(1), Door::Unknown, Stay),
+            (GateState::Unknown, Some(1), Door::Unknown, Stay),
+        ];
+        for (gate, server, door, expected) in table {
+            assert_eq!(Door::of(&gate, server), door, "{gate:?} {server:?}");
+            let situation = Situation {
+                leading: Leading::Elsewhere(MemberId(4)),
+                door,
+                server,
+                applier: Applier::Off,
+                readiness: Readiness::Unknown,
+                found_in: None,
+                can_restart: true,
+                held: false,
+                locked_out: None,
+                takes_in: false,
+                patience: PATIENCE,
+            };
+            let action = decide(&situation, Instant::now());
+            assert_eq!(action, expected, "{gate:?} {server:?}");
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::gate::{GateState, GateStatus};
+use crate::gate::GateStatus;
 use crate::ingest::IngestStatus;
 use crate::leading::{Leading, LeadingMemory, leadership_changes};
 use crate::ring::{CommittedLog, LeaderTerm, Ring};
@@ -126,12 +126,6 @@ impl<R: Ring + CommittedLog> Role<R> {
     }
 
     fn situation(&mut self, now: Instant) -> Situation {
-        let door = match &self.inputs.gate.borrow_and_update().state {
-            GateState::Open => Door::Open,
-            GateState::Closed { .. } => Door::Closed,
-            GateState::NotClosed { .. } => Door::Stuck,
-            GateState::NotOpened { .. } | GateState::Unknown => Door::Unknown,
-        };
         let report = self.inputs.reports.borrow_and_update();
         let seen = !matches!(report.protection, Protection::Unknown { .. });
         let server = report.server.as_ref().filter(|_| seen);
@@ -145,6 +139,7 @@ impl<R: Ring + CommittedLog> Role<R> {
                 now.saturating_duration_since(self.killed_at.map_or(since, |at| at.max(since)))
             });
         drop(report);
+        let door = Door::of(&self.inputs.gate.borrow_and_update().state, server);
         Situation {
             leading: self.leading.look(&*self.ring, now),
             door,

@@ -441,10 +441,23 @@ async fn commits_that_hang_in_mysqld_do_not_hang_the_member() -> Result<()> {
     let stuck = member
         .gate_is(|state| matches!(state, GateState::NotClosed { .. }))
         .await?;
-    let GateState::NotClosed { cause, .. } = stuck else {
+    let GateState::NotClosed {
+        cause, stuck_in, ..
+    } = stuck
+    else {
         unreachable!()
     };
     assert!(cause.contains("bring a quorum of the ring back"), "{cause}");
+    let looked_at = member
+        .reports
+        .borrow()
+        .server
+        .as_ref()
+        .map(|server| server.incarnation);
+    ensure!(
+        stuck_in.is_some() && stuck_in == looked_at,
+        "{stuck_in:?} {looked_at:?}"
+    );
     // The watch goes on looking meanwhile.
     let seen = member.reports.borrow().looked_at;
     eventually("it looks again", || {

@@ -495,7 +495,7 @@ fn gate_words(state: &GateState) -> String {
     match state {
         GateState::Open => "open".to_owned(),
         GateState::Closed { why } => format!("closed: {why}"),
-        GateState::NotClosed { why, cause } => {
+        GateState::NotClosed { why, cause, .. } => {
             format!("should be closed ({why}), but could not be: {cause}")
         }
         GateState::NotOpened { cause } => format!("could not be opened: {cause}"),
