@@ -1,6 +1,7 @@
 //! A large transaction goes through a ring with the heartbeats that rings have, and nobody is elected meanwhile. What each
 //! member takes of memory for it is bounded (docs/performance.md has the figures; `LARGE_MIB` in the environment measures other sizes).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use testkit::mysql_tree::MysqlTree;
@@ -26,6 +27,19 @@ fn peak_of(process: u32) -> u64 {
     peak.and_then(|kib| kib.parse::<u64>().ok())
         .expect("Linux says it")
         / 1024
+}
+
+/// The longest that a member took to answer the question whether it lives, which it does at once unless it is held up.
+fn longest_silence(ring: &ProcessRing, member: usize, ended: &AtomicBool) -> Duration {
+    let mut longest = Duration::ZERO;
+    while !ended.load(Ordering::Relaxed) {
+        let since = Instant::now();
+        // One that answers nothing for too long is what is looked for as well.
+        let _ = ring.get(member, "/liveness");
+        longest = longest.max(since.elapsed());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    longest
 }
 
 fn term(ring: &ProcessRing) -> u64 {
@@ -118,17 +132,39 @@ fn a_large_row_is_followed_within_bounded_memory() {
         (members, mysqlds)
     };
     let (before, mysqlds_before) = peaks();
+    let term_before = term(&set.ring);
 
     let begun = Instant::now();
-    client
-        .sql_within(
+    let ended = AtomicBool::new(false);
+    let (took, followed, silences) = std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..set.ring.size())
+            .map(|member| {
+                scope.spawn({
+                    let (set, ended) = (&set, &ended);
+                    move || longest_silence(&set.ring, member, ended)
+                })
+            })
+            .collect();
+        let inserted = client.sql_within(
             &format!("INSERT INTO large.rows VALUES (1, REPEAT('a', {mib} * 1048576))"),
             LIMIT,
-        )
-        .unwrap_or_else(|error| panic!("{error}\n{}", set.words()));
-    let took = begun.elapsed();
-    set.equal("large", LIMIT).unwrap();
-    let followed = begun.elapsed();
+        );
+        let took = begun.elapsed();
+        let equal = inserted.and_then(|_| set.equal("large", LIMIT));
+        ended.store(true, Ordering::Relaxed);
+        let silences: Vec<Duration> = asking
+            .into_iter()
+            .map(|asking| asking.join().unwrap())
+            .collect();
+        equal.unwrap_or_else(|error| panic!("{error}; silent for {silences:?}\n{}", set.words()));
+        (took, begun.elapsed(), silences)
+    });
+    eprintln!("the members took {silences:?} at most to say that they live");
+    assert_eq!(
+        term(&set.ring),
+        term_before,
+        "somebody was elected meanwhile"
+    );
     let (after, mysqlds) = peaks();
     eprintln!(
         "a row of {mib} MiB: committed after {took:?}, followed after {followed:?}; peaks in MiB of the members {before:?} before, \

@@ -203,8 +203,9 @@ impl Unpacking {
         Ok(Self { decoder, length })
     }
 
+    /// How much comes out of a piece is known by nobody before: a row of one letter is thousands of times as large.
     pub(crate) fn push(&mut self, piece: &[u8]) -> io::Result<()> {
-        self.decoder.write_all(piece)
+        long_work::run(self.length, || self.decoder.write_all(piece))
     }
 
     pub(crate) fn finish(mut self) -> Result<TransactionPayload, UnpackError> {

@@ -98,7 +98,11 @@ impl Decoder {
     fn decompress(&self, event: &RawEvent) -> Result<CanonicalEvents, DecodeCause> {
         let limit = self.max_transaction_bytes;
         let payload = TransactionPayload::decode(event.canonical())?;
-        payload.events(limit).map_err(|error| match error {
+        let bytes = payload.uncompressed_size.unwrap_or(limit).min(limit);
+        let events = long_work::run(usize::try_from(bytes).unwrap_or(usize::MAX), || {
+            payload.events(limit)
+        });
+        events.map_err(|error| match error {
             DecodeError::TooLarge { .. } => DecodeCause::TooLarge { limit },
             other => DecodeCause::Unreadable(other),
         })

@@ -85,6 +85,11 @@ impl Parsed {
         self.head.gtid
     }
 
+    /// Bytes of its events.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether it is applied alone.
     pub fn is_barrier(&self) -> bool {
         matches!(self.content, Content::Barrier(_))

@@ -110,7 +110,8 @@ impl<S: Source, B: Backend> Feed for DecodedSource<S, B> {
             if seen.contains(&framed.gtid) {
                 self.progress.skip();
             } else {
-                self.parsed = Some(self.decoder.parse(&framed)?);
+                let parsed = long_work::run(framed.payload.len(), || self.decoder.parse(&framed));
+                self.parsed = Some(parsed?);
             }
         }
         Ok(true)
@@ -125,7 +126,8 @@ impl<S: Source, B: Backend> Feed for DecodedSource<S, B> {
         let Some(parsed) = self.parsed.take() else {
             return Ok(None);
         };
-        let transaction = parsed.finish(|name| self.shapes.get(name))?;
+        let bytes = parsed.bytes();
+        let transaction = long_work::run(bytes, || parsed.finish(|name| self.shapes.get(name)))?;
         Ok(Some(transaction))
     }
 

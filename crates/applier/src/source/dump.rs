@@ -131,7 +131,8 @@ impl Source for DumpSource {
                     continue;
                 }
             };
-            let item = match self.framer.push(&event) {
+            let framed = long_work::run(event.bytes().len(), || self.framer.push(&event));
+            let item = match framed {
                 Ok(item) => item,
                 Err(error) => return Err(SourceError::Refused(error.to_string())),
             };

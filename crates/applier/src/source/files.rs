@@ -157,7 +157,7 @@ impl Source for FileSource {
             if event.event_type() == EventType::FormatDescription {
                 self.in_use = event.header().flags.contains(EventFlags::BINLOG_IN_USE);
             }
-            let framed = self.framer.push(&event);
+            let framed = long_work::run(event.bytes().len(), || self.framer.push(&event));
             let item = framed.map_err(|error| file.damaged(&error))?;
             match item {
                 Some(StreamItem::Transaction(transaction)) => {

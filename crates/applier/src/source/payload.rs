@@ -15,6 +15,11 @@ pub fn framed(
     payload: Bytes,
     max_transaction_bytes: u64,
 ) -> Result<FramedTransaction, SourceError> {
+    // It is copied.
+    long_work::run(payload.len(), || frame(payload, max_transaction_bytes))
+}
+
+fn frame(payload: Bytes, max_transaction_bytes: u64) -> Result<FramedTransaction, SourceError> {
     let no_meaning = |error: &dyn std::fmt::Display| {
         SourceError::Refused(format!(
             "the member's log has a transaction without a meaning: {error}"

@@ -82,16 +82,23 @@ impl<R: Ring> Reading<'_, R> {
     }
 
     async fn take(&mut self, next: DumpEvent) -> Result<(), IngestError> {
-        self.shared.figures.received(next.event.bytes().len());
-        match self.framer.push(&next.event)? {
+        let DumpEvent { event, ack_wanted } = next;
+        let bytes = event.bytes().len();
+        self.shared.figures.received(bytes);
+        // The event goes with it: the transaction has its bytes, and giving a large one back takes long as well.
+        let framed = long_work::run(bytes, || {
+            let event = event;
+            self.framer.push(&event)
+        });
+        match framed? {
             // In the middle of a transaction: the ACK for its end covers this event.
             None => Ok(()),
             Some(StreamItem::Transaction(transaction)) => self.transaction(transaction).await,
             Some(StreamItem::FormatDescription { canonical, .. }) => {
                 self.upstream_format = canonical;
-                self.wish(next.ack_wanted).await
+                self.wish(ack_wanted).await
             }
-            Some(_) => self.wish(next.ack_wanted).await,
+            Some(_) => self.wish(ack_wanted).await,
         }
     }
 
@@ -102,8 +109,9 @@ impl<R: Ring> Reading<'_, R> {
             return self.note(wait, end).await;
         }
         self.rotate_if_due().await?;
-        let payload = TransactionPayload::seal(transaction.payload);
-        let bytes = payload.bytes().len() as u64;
+        let bytes = transaction.payload.len();
+        let payload = long_work::run(bytes, || TransactionPayload::seal(transaction.payload));
+        let bytes = bytes as u64;
         self.propose(AppEntry::Transaction(payload), end, bytes)
             .await?;
         if self.behind.remove(&transaction.gtid) && self.behind.is_empty() {

@@ -1,0 +1,53 @@
+//! What else a process has to do goes on while one of its tasks works over many bytes.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+/// How long the work takes. Far above what a loaded machine holds a thread up for.
+const WORK: Duration = Duration::from_secs(2);
+
+/// The longest that a timer of 5 ms was late while a task that another timer woke worked over so many bytes.
+async fn longest_silence(bytes: usize) -> Duration {
+    let (ended, mut end) = oneshot::channel::<()>();
+    let ticking = tokio::spawn(async move {
+        let mut longest = Duration::ZERO;
+        loop {
+            let since = Instant::now();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            longest = longest.max(since.elapsed());
+            if end.try_recv().is_ok() {
+                return longest;
+            }
+        }
+    });
+    let working = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(52)).await;
+        long_work::run(bytes, || thread::sleep(WORK));
+    });
+    working.await.expect("the work ends");
+    ended.send(()).expect("it still ticks");
+    ticking.await.expect("it ticks to the end")
+}
+
+/// As many threads as a small machine has. Nothing else is in the runtime, so that the thread that works is the one that
+/// watched the timers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn timers_go_on_beside_long_work() {
+    let silence = longest_silence(long_work::LARGE).await;
+    assert!(
+        silence < WORK / 2,
+        "nobody looked at a timer for {silence:?}"
+    );
+}
+
+#[tokio::test]
+async fn with_one_thread_it_is_just_called() {
+    assert_eq!(long_work::run(long_work::LARGE, || 7), 7);
+}
+
+#[test]
+fn without_a_runtime_it_is_just_called() {
+    assert_eq!(long_work::run(long_work::LARGE, || 7), 7);
+}
