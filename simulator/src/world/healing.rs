@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use consensus::Timers;
-use raft_types::{MemberId, MemberKind};
+use raft_types::MemberId;
 
 use super::World;
 use super::slot::Slot;
@@ -125,7 +125,7 @@ impl World {
     fn can_write(&self) -> bool {
         let members = self.members_of_any_log();
         let mut there = self.slots.iter().filter(|(id, _)| members.contains(id));
-        there.any(|(_, slot)| can_lead(slot))
+        there.any(|(_, slot)| self.may_lead(&slot.seat.record) && !slot.is_lost() && !slot.absent)
     }
 
     /// Who is a member, as any running member has it.
@@ -162,10 +162,4 @@ impl World {
         });
         standings.collect::<Vec<_>>().join("; ")
     }
-}
-
-/// Whether clients could write there.
-fn can_lead(slot: &Slot) -> bool {
-    let record = &slot.seat.record;
-    record.kind == MemberKind::Database && record.votes && !slot.is_lost() && !slot.absent
 }

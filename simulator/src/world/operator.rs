@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use binlog_store::LogHandle;
 use consensus::PromotionProgress;
-use raft_types::{FileStarts, MemberId, MemberKind, OpId};
+use consensus::quorum::QuorumPolicy;
+use raft_types::{FileStarts, MemberId, MemberKind, MemberRecord, OpId};
 use tokio::sync::watch;
 
 use super::World;
@@ -132,10 +133,21 @@ impl World {
     /// Whether a voting database member is there besides this one.
     pub(super) fn another_can_lead(&self, member: MemberId) -> bool {
         self.slots.iter().any(|(id, slot)| {
-            let record = &slot.seat.record;
-            let can_lead = record.kind == MemberKind::Database && record.votes;
-            *id != member && can_lead && !slot.damaged && !slot.absent
+            *id != member && self.may_lead(&slot.seat.record) && !slot.damaged && !slot.absent
         })
+    }
+
+    /// Whether a member of this record can be the primary: a voting database member, in a region that the policy counts.
+    pub(super) fn may_lead(&self, record: &MemberRecord) -> bool {
+        let counts = match &self.shape.rules.policy {
+            QuorumPolicy::Regions(regions) | QuorumPolicy::SomeRegions { regions, .. } => {
+                regions.contains(&record.region)
+            }
+            QuorumPolicy::SingleRegionDynamic
+            | QuorumPolicy::Majority
+            | QuorumPolicy::Unknown(_) => true,
+        };
+        record.kind == MemberKind::Database && record.votes && counts
     }
 
     /// Members after whose removal the ring still has a primary; none once a disk has rotted.

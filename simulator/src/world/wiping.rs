@@ -40,6 +40,8 @@ pub(super) struct Replacement {
 
 #[derive(Debug, Default)]
 struct Done {
+    /// The ring has, or had, the lost one as a member.
+    listed: bool,
     removed: bool,
     added: bool,
 }
@@ -97,7 +99,12 @@ impl World {
         let (record, removed) = (self.record.clone(), self.removed.clone());
         leader.spawn(|leading| async move {
             let lost = replacement.lost;
-            if !replacement.done().removed {
+            // One that was to be a member may never have become one.
+            let lists = leading.status().ring_view.members;
+            let lists = lists.iter().any(|standing| standing.id == lost);
+            replacement.done().listed |= lists;
+            let was_a_member = replacement.done().listed;
+            if was_a_member && !replacement.done().removed {
                 use_again(&leading, lost, &new, false, &record).await;
                 let outcome = leading.remove_member(lost).await;
                 record.note(&format!(
@@ -111,7 +118,9 @@ impl World {
                 let mut removed = removed.lock().unwrap_or_else(PoisonError::into_inner);
                 removed.push(lost);
             }
-            use_again(&leading, lost, &new, forgets, &record).await;
+            if was_a_member {
+                use_again(&leading, lost, &new, forgets, &record).await;
+            }
             let id = replacement.new;
             let outcome = leading.add_member(id, new).await;
             record.note(&format!(
