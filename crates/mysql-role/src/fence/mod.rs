@@ -5,7 +5,7 @@
 //! Not needed for the safety of what is written: a primary that is not the leader's gets no acknowledgement. It bounds for how
 //! long somebody may read there what is not the newest any more.
 //!
-//! A member that hangs, or is dead and stays so, can do none of that: its [`guard`] does it in its place.
+//! A member that hangs, or is dead and stays so, can do none of that: its [`guard()`] does it in its place.
 
 mod decision;
 mod fence_task;
