@@ -76,7 +76,7 @@ impl World {
 
     /// Until a later term than this one is served.
     pub(super) fn wait_for_leader(&mut self, before: Option<Term>) {
-        let (start, allowed) = (self.now, time_to_commit(&self.shape.timers));
+        let (start, allowed) = (self.now, time_to_commit(&self.shape));
         while self.goes_on() && self.serving().map(|(_, term)| term) <= before {
             if self.now - start > allowed {
                 let words = format!("nobody serves within {allowed:?}");

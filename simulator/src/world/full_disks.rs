@@ -50,7 +50,7 @@ impl World {
         for slot in self.slots.values() {
             slot.seat.disk.set_capacity(None);
         }
-        let allowed = time_to_commit(&self.shape.timers);
+        let allowed = time_to_commit(&self.shape);
         let goes_on = |now: Option<(u64, u128)>| now.is_some_and(|(_, written)| written > before);
         self.wait_until_leader("there is room, and nobody writes", allowed, goes_on);
     }

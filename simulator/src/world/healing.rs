@@ -3,23 +3,56 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use consensus::Timers;
+use proxy::ProxyMode;
 use raft_types::MemberId;
 
 use super::World;
 use super::slot::Slot;
 use crate::event::Event;
 use crate::network::dead_after;
+use crate::shape::Shape;
+use crate::tick::STEP;
 
 /// How long the ring may take from the mending to the first commit of a client.
 ///
 /// An election timeout is the lease, in which a dead leader is not given up, and a random part of a second one: two
 /// leases. Three of them are for an election, a second one after split votes, and a third one in which a witness that was
 /// elected gives the leadership to a database member. On top of them comes what no election can shorten: a connection that
-/// died while links were cut is given up only when it has not answered for its deadline, and called again after a pause.
-pub(super) fn time_to_commit(timers: &Timers) -> Duration {
-    timers.longest_election() * 3 + dead_after(timers) + LONGEST_RECONNECT
+/// died while links were cut is given up only when it has not answered for its deadline, and called again after a pause; and
+/// the search of a ring that is without the local answers.
+pub(super) fn time_to_commit(shape: &Shape) -> Duration {
+    let timers = &shape.timers;
+    let elections = timers.longest_election() * 3;
+    elections + dead_after(timers) + LONGEST_RECONNECT + time_to_search(shape)
 }
+
+/// How long the engine's own search for a member's matching point may take. No commit of a new leader comes before it, and
+/// entries do not flow during it: each step is one request, and the next one waits for its answer.
+///
+/// The product's members answer the search themselves (`consensus::matching`), so that it takes one exchange; a quarter of
+/// the seeds leaves that out. Then an answer to a part of a step's request is the step's, too: what else it says comes to
+/// an end that nobody waits at. So a step brings a single entry where the leader, or a proxy on the way, reads no more at once.
+fn time_to_search(shape: &Shape) -> Duration {
+    if shape.searches_itself {
+        return Duration::ZERO;
+    }
+    let in_a_row = match shape.proxies.mode {
+        ProxyMode::Off => 0,
+        ProxyMode::Region => 1,
+        ProxyMode::Edges(_) => shape.proxies.max_hops,
+    };
+    let links = u32::try_from(in_a_row + 1).unwrap_or(u32::MAX);
+    let link = shape.distances.across + shape.distances.jitter;
+    let link = STEP * u32::try_from(link).unwrap_or(u32::MAX);
+    (link * links * 2 + LONGEST_SYNC) * STEPS_OF_A_SEARCH
+}
+
+/// The most steps of the engine's search in a log of 2,000 entries, which no run has, where each step brings one entry: halvings
+/// down to the last 16 entries, and those one by one.
+const STEPS_OF_A_SEARCH: u32 = 22;
+
+/// The longest usual time of a disk to make an entry durable.
+const LONGEST_SYNC: Duration = Duration::from_millis(20);
 
 /// The longest pause of the engine before it calls an unreachable member again.
 const LONGEST_RECONNECT: Duration = Duration::from_millis(500);
@@ -62,7 +95,7 @@ impl World {
             true => LONGEST_QUESTION,
             false => Duration::ZERO,
         };
-        let allowed = time_to_commit(&self.shape.timers) + known;
+        let allowed = time_to_commit(&self.shape) + known;
         let start = self.now;
         while self.goes_on() && self.record.counts().acknowledged == before {
             if self.now - start > allowed {
@@ -161,5 +194,73 @@ impl World {
             None => format!("member {id} does not run"),
         });
         standings.collect::<Vec<_>>().join("; ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use fastrand::Rng;
+    use proxy::ProxyOptions;
+
+    use super::*;
+    use crate::faults::Stress;
+    use crate::network::Distances;
+
+    /// How many steps the engine's search takes in a log of this length, when the member has the first `same` entries of it and
+    /// each step brings one entry (openraft `ProgressEntry::next_send`, `calc_mid`).
+    fn steps(length: u64, same: u64) -> u32 {
+        let (mut matching, mut end, mut same, mut steps) = (0, length, same, 0);
+        while matching < end {
+            let start = matching + (end - matching) / 16 * 8;
+            if start <= same {
+                matching = start + 1;
+                same = same.max(matching);
+            } else {
+                end = start - 1;
+            }
+            steps += 1;
+        }
+        steps
+    }
+
+    #[test]
+    fn no_search_takes_more_steps_than_are_allowed() {
+        let longest = |length| (0..=length).map(|same| steps(length, same)).max();
+        let most = (1..=2_000).filter_map(longest).max();
+        assert_eq!(most, Some(STEPS_OF_A_SEARCH));
+    }
+
+    #[test]
+    fn what_the_engine_searches_itself_is_allowed_its_round_trips() {
+        let edges = || ProxyMode::Edges(BTreeMap::new());
+        let mut shape = Shape::choose(Stress::Everything, &mut Rng::with_seed(1));
+        shape.distances = Distances {
+            inside: 1,
+            across: 7,
+            jitter: 3,
+        };
+        // Of seed 202339: 15 steps of 0.2 s each over two proxies, behind 1.9 s of an election and a transfer.
+        for (searches_itself, mode, allowed) in [
+            (true, ProxyMode::Off, 0),
+            (true, edges(), 0),
+            (false, ProxyMode::Off, 22 * 120),
+            (false, ProxyMode::Region, 22 * 220),
+            (false, edges(), 22 * 420),
+        ] {
+            shape.searches_itself = searches_itself;
+            let words = format!("{searches_itself} {mode:?}");
+            shape.proxies = ProxyOptions {
+                mode,
+                max_hops: 3,
+                ..ProxyOptions::default()
+            };
+            let allowed = Duration::from_millis(allowed);
+            assert_eq!(time_to_search(&shape), allowed, "{words}");
+            let without =
+                shape.timers.longest_election() * 3 + dead_after(&shape.timers) + LONGEST_RECONNECT;
+            assert_eq!(time_to_commit(&shape), without + allowed, "{words}");
+        }
     }
 }
