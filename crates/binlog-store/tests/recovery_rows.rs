@@ -554,6 +554,85 @@ fn an_acknowledged_tail_that_rotted_is_remembered_until_it_is_settled() {
     assert_eq!(is_in_doubt(&disk), None);
 }
 
+/// A ring of one gets its second member and its power goes within the seconds in which the durable mark trails. Without the
+/// entry that added the second member it would believe to be alone, have nobody to ask, and lead.
+#[test]
+fn a_membership_that_rots_right_behind_its_acknowledgement_is_never_cut_off() {
+    for durability in [Durability::Fsync, Durability::Os] {
+        let options = || StoreOptions {
+            durability,
+            ..workload::options()
+        };
+        let disk = FaultyDisk::new();
+        let (mut store, _) = workload::open_with(&disk, options()).unwrap();
+        append(&mut store, vec![membership(id(0, 0), &[1])]).unwrap();
+        save_vote(&mut store, 1).unwrap();
+        append(
+            &mut store,
+            vec![blank(id(1, 1)), transaction(id(1, 2), 300)],
+        )
+        .unwrap();
+        let alone = disk.contents(&file(1)).unwrap().len();
+        append(&mut store, vec![membership(id(1, 3), &[1, 2])]).unwrap();
+        let end = disk.contents(&file(1)).unwrap().len();
+        // Before the store is closed, which moves the mark.
+        let crashed = disk.fork();
+        crashed.power_cycle(Survival::Nothing);
+        let refused = |disk: &FaultyDisk, what: &str| {
+            let opened = workload::open_with(disk, options());
+            let error = opened.map(|(store, report)| {
+                let members = store.committed_membership();
+                let last = store.bounds().map(|(_, last)| last);
+                format!("{what}: opened, ends at {last:?}, {report}, {members:?}")
+            });
+            assert!(
+                matches!(&error, Err(OpenError::EntriesMissing { known, .. }) if *known == id(1, 3)),
+                "{error:?}"
+            );
+        };
+        for at in [alone, alone + 9, alone + 40, (alone + end) / 2, end - 1] {
+            let rotten = crashed.fork();
+            assert!(rotten.flip_bit(&file(1), at as u64, 3));
+            refused(
+                &rotten,
+                &format!("{durability:?}, byte {at} of {alone}..{end} rotten"),
+            );
+        }
+        let shorter = crashed.fork();
+        shorten(&shorter, file(1), end - alone);
+        refused(&shorter, &format!("{durability:?}, all of it gone"));
+
+        // What was not acknowledged and is found by a start counts from then on.
+        let before_the_mark = {
+            let disk = FaultyDisk::new();
+            let (mut store, _) = workload::open_with(&disk, options()).unwrap();
+            save_vote(&mut store, 1).unwrap();
+            append(
+                &mut store,
+                vec![membership(id(1, 0), &[1]), blank(id(1, 1))],
+            )
+            .unwrap();
+            // Its write and its sync, and then the power goes.
+            disk.cut_power_after(disk.calls() + 2);
+            append(
+                &mut store,
+                vec![transaction(id(1, 2), 10), membership(id(1, 3), &[1, 2])],
+            )
+            .unwrap_err();
+            drop(store);
+            disk.power_cycle(Survival::Nothing);
+            disk
+        };
+        let (store, report) = workload::open_with(&before_the_mark, options()).unwrap();
+        assert_eq!(store.durable(), Some(id(1, 3)), "{report}");
+        let rotten = before_the_mark.fork();
+        rotten.power_cycle(Survival::Nothing);
+        let last = rotten.contents(&file(1)).unwrap().len() as u64 - 1;
+        assert!(rotten.flip_bit(&file(1), last, 3));
+        refused(&rotten, "rotten behind a start");
+    }
+}
+
 #[test]
 fn a_doubt_is_there_before_anything_is_cut_whenever_the_power_goes() {
     let rotten = torn(|mut entry| {

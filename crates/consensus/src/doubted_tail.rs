@@ -24,10 +24,11 @@
 //!    for a ring that lost its power as a whole: several members may have such a doubt at once, and each may be the one
 //!    that has the most. (Where all that had `e` lost it, nothing on earth brings it back, and the ring goes on.)
 //!
-//! A membership may have been cut off, too, so that somebody is not asked. Any two memberships that follow each other have
-//! quorums that meet, so a quorum of the later one has a member of the earlier one besides this one, unless no quorum of the
-//! earlier one does without this member: a ring of one or two. There the second or third member, if adding it is what
-//! was lost, is not asked.
+//! Who the others are this member has from its log, so no membership that it acknowledged may be what was cut off: one of a ring of
+//! one that lost the entry which added the second member would ask nobody. None is: the log's durable mark is over
+//! a membership before the entry counts as written, and over one that a start finds before that start is over
+//! (`LogWriter::mark_durable`), and what is missing up to the mark refuses the start. What may be cut off besides is a membership that
+//! was never acknowledged, which is as if it had never been sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use crate::error::{OpenError, StoreError};
 use crate::file_handles::FileHandles;
 use crate::file_system::FileSystem;
 use crate::handle::LogHandle;
-use crate::hard_state::{HardState, LogStage, SavedState};
+use crate::hard_state::{DurableMark, HardState, LogStage, SavedState};
 use crate::log::{LogFile, LogView, RecentEntries, SharedView};
 use crate::meta_store::MetaStore;
 use crate::options::{Durability, StoreOptions, WriterMode};
@@ -230,6 +230,18 @@ fn finish(
             .durable
             .filter(|mark| mark.file == number && mark.end <= end);
         repair.settle_tail(number, known.map_or(0, |mark| mark.end), end)?;
+        // What is there counts as durable from now on, a membership whose acknowledgement the stop came before with it.
+        let newest = log.memberships.last().map(|membership| membership.op_id);
+        let unmarked = newest.map(|id| id.index) > saved.durable.map(|mark| mark.op_id.index);
+        if let Some(op_id) = last.last.filter(|_| unmarked) {
+            let mark = DurableMark {
+                op_id,
+                file: number,
+                end,
+            };
+            repair.note_durable(mark)?;
+            saved.durable = Some(mark);
+        }
     }
     let made_file = if verdict == Verdict::MakeNextFile {
         let next = log.files.current().map(|file| file.number().next());

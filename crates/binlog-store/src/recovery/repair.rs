@@ -12,7 +12,7 @@ use raft_types::{DoubtedTail, RingId};
 use crate::error::OpenError;
 use crate::file_system::{FileSystem, StorageFile};
 use crate::format::{FileNumber, HeaderSource, INDEX_TEMPORARY_NAME, encode_file_header};
-use crate::hard_state::{HardState, LogRecord, LogStage, PurgeFloor, ScrubRecord};
+use crate::hard_state::{DurableMark, HardState, LogRecord, LogStage, PurgeFloor, ScrubRecord};
 use crate::log::LogFile;
 use crate::scan::scan_noted_start;
 use crate::writer::{NewFile, begin_file, start_over, write_index};
@@ -195,6 +195,13 @@ impl Repair<'_> {
             self.fs.sync_dir(self.dir)
         };
         tidy().map_err(OpenError::io("tidying the log directory"))
+    }
+
+    /// Moves the durable mark over a membership, as the writer does for those that it writes
+    /// ([`crate::writer::LogWriter::flush`]); durable with [`Self::note_in_use`].
+    pub(super) fn note_durable(&self, mark: DurableMark) -> Result<(), OpenError> {
+        let noted = self.hard.put_durable(Some(mark));
+        noted.map_err(OpenError::io("storing that a membership is durable"))
     }
 
     /// Notes which files need not be verified again; durable with [`Self::note_in_use`].

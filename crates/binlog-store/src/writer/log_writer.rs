@@ -45,6 +45,7 @@ pub(super) struct Staged {
     pub(super) op_id: OpId,
     pub(super) offset: u64,
     pub(super) end: u64,
+    pub(super) is_membership: bool,
 }
 
 pub(crate) struct LogWriter {
@@ -203,11 +204,15 @@ impl LogWriter {
     pub(super) fn flush(&mut self, durability: Durability) -> Result<(), StoreError> {
         self.write_out()?;
         let begun = Instant::now();
-        if durability == Durability::Fsync {
+        let has_membership = self.staged.iter().any(|staged| staged.is_membership);
+        if durability == Durability::Fsync || has_membership {
             let synced = self.state.file.sync_data();
             synced.map_err(|error| {
                 StoreError::io(format!("syncing {}", self.state.header.number), &error)
             })?;
+        }
+        if has_membership {
+            self.mark_durable()?;
         }
         let sync = begun.elapsed();
         let bytes = self.publish();
@@ -222,6 +227,28 @@ impl LogWriter {
         if let Some(observer) = &self.observer {
             observer.flushed(&sample);
         }
+        Ok(())
+    }
+
+    /// Moves the durable mark over what is staged and synced, durably. Elsewhere the mark trails, and what rots behind it
+    /// is cut off by a start, which leaves a doubt. A membership must never go that way: a member whose end is in doubt asks
+    /// the others, and who they are it has from its log. One that had a second member and lost the entry that added it
+    /// would believe to be alone, ask nobody, and elect itself. So the mark is over a membership before anybody
+    /// is told that it is durable, whatever the configuration says of other entries; rot is then damage, which a start refuses.
+    /// The price is two syncs for each membership.
+    fn mark_durable(&mut self) -> Result<(), StoreError> {
+        let Some(last) = self.staged.last() else {
+            return Ok(());
+        };
+        let mark = DurableMark {
+            op_id: last.op_id,
+            file: self.state.header.number,
+            end: last.end,
+        };
+        let saved = self.hard.put_durable(Some(mark));
+        let saved = saved.and_then(|()| self.hard.flush());
+        saved.map_err(|error| StoreError::io("storing that a membership is durable", &error))?;
+        self.state.saved_mark = Some(mark);
         Ok(())
     }
 

@@ -61,6 +61,7 @@ impl LogWriter {
             op_id: entry.op_id,
             offset,
             end,
+            is_membership: matches!(entry.content, PreparedContent::Membership(_)),
         });
         if let PreparedContent::Rotate(rotate) = &entry.content {
             self.rotate(rotate)?;
