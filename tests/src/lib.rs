@@ -15,7 +15,7 @@ pub use acked_writers::AckedWriters;
 pub use agreement::{assert_nothing_lost_or_doubled, ring_gtids};
 pub use applied::Pair;
 pub use client_writers::ClientWriters;
-pub use replicaset::{CLIENT, CLIENT_PASSWORD, Replicaset};
+pub use replicaset::{CLIENT, CLIENT_PASSWORD, Replicaset, client_session};
 pub use scene::Scene;
 pub use server_contents::{ServerContents, difference, server_contents};
 pub use stock_replica::StockReplica;

@@ -2,11 +2,12 @@
 //! host is that loses its power.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::Signal;
+use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError};
+use rustix::process::{Pid, Signal, kill_process};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{MysqlClient, TableChecksums};
 use testkit::ring::{ChildServer, ProcessRing, Profile, RingOptions, witness_binary};
@@ -23,6 +24,16 @@ const FIRST_MORE: usize = 3;
 pub const CLIENT: &str = "app";
 /// Its password.
 pub const CLIENT_PASSWORD: &str = "app-password";
+
+/// A session of that account over mysqld's socket, of which each statement may take so long.
+///
+/// # Errors
+/// When mysqld does not let it in.
+pub async fn client_session(socket: &Path, limit: Duration) -> Result<Connection, LinkError> {
+    let mut options = ConnectOptions::new(Endpoint::unix(socket), CLIENT, CLIENT_PASSWORD);
+    options.timeouts.statement = limit;
+    Connection::open(&options).await
+}
 
 /// See the module.
 pub struct Replicaset {
@@ -260,6 +271,31 @@ impl Replicaset {
     /// When it cannot be signalled.
     pub fn kill_mysqld(&self, member: usize) -> Result<()> {
         self.server(member).mysqld.kill()
+    }
+
+    /// Makes the first database the primary, wherever an election has put it while the ring was made, and the others follow.
+    ///
+    /// # Errors
+    /// When it does not come to that within the limit of a step.
+    pub fn begins_at_the_first(&self, limit: Duration) -> Result<()> {
+        if self.primary(limit)? != 0 {
+            self.follows(0, limit)?;
+            self.promote("db-1", limit)?;
+        }
+        let others = self.databases().into_iter().filter(|member| *member != 0);
+        others
+            .into_iter()
+            .try_for_each(|member| self.follows(member, limit))
+    }
+
+    /// Sends a signal to a member's process.
+    ///
+    /// # Errors
+    /// When it cannot be signalled.
+    pub fn signal_member(&self, member: usize, signal: Signal) -> Result<()> {
+        let id = self.ring.process_id(member).context("it does not run")?;
+        let id = Pid::from_raw(i32::try_from(id)?).context("no process has the number 0")?;
+        Ok(kill_process(id, signal)?)
     }
 
     /// Sends a signal to a database member's mysqld.

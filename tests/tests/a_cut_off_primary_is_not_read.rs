@@ -7,10 +7,10 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError};
-use rustix::process::{Pid, Signal, kill_process};
+use mysql_link::{Connection, LinkError};
+use rustix::process::Signal;
 use testkit::ring::RingOptions;
-use witness_tests::{CLIENT, CLIENT_PASSWORD, ClientWriters, Replicaset};
+use witness_tests::{ClientWriters, Replicaset, client_session};
 
 const SOON: Duration = Duration::from_secs(60);
 /// `mysql.fence_after` of this ring.
@@ -42,7 +42,7 @@ fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
 
     // Everybody else stands still, as behind a partition; clients of the primary are on its side.
     for member in [1, 2, 3] {
-        signal(&set, member, Signal::STOP);
+        set.signal_member(member, Signal::STOP).unwrap();
     }
     let cut_off = Instant::now();
     let bound = LEASE + GRACE + SLACK;
@@ -78,7 +78,7 @@ fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
     );
 
     for member in [1, 2, 3] {
-        signal(&set, member, Signal::CONT);
+        set.signal_member(member, Signal::CONT).unwrap();
     }
     writers.wait_for_more(50, SOON).unwrap();
     let written = writers.finish().unwrap();
@@ -138,7 +138,7 @@ fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_r
     manager.set_nonblocking(true).unwrap();
     while heard().is_some() {}
     manager.set_nonblocking(false).unwrap();
-    signal(&set, 0, Signal::STOP);
+    set.signal_member(0, Signal::STOP).unwrap();
     let hung = Instant::now();
     while heard().is_some() {}
     let noticed = hung.elapsed();
@@ -175,7 +175,7 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     // It hangs; the others go on.
     write(&set, 0, 1);
     let mut session = runtime.block_on(open(&set.socket(0))).unwrap();
-    signal(&set, 0, Signal::STOP);
+    set.signal_member(0, Signal::STOP).unwrap();
     let took = runtime.block_on(last_answer(&mut session, bound));
     println!("the member hangs: the last answer {took:?} afterwards");
     assert!(
@@ -185,7 +185,7 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     refuses_clients(&runtime, &set, 0);
     assert_eq!(set.primary(SOON).unwrap(), 3);
     write(&set, 3, 2);
-    signal(&set, 0, Signal::CONT);
+    set.signal_member(0, Signal::CONT).unwrap();
     set.follows(0, SOON).unwrap();
     lets_clients_in(&runtime, &set, 0);
 
@@ -218,7 +218,7 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     write(&set, primary, 3);
     let mut session = runtime.block_on(open(&set.socket(primary))).unwrap();
     set.signal_mysqld(primary, Signal::STOP).unwrap();
-    signal(&set, primary, Signal::STOP);
+    set.signal_member(primary, Signal::STOP).unwrap();
     let hung = Instant::now();
     let read = runtime.block_on(session.query_within("SELECT 1", SOON));
     println!("both hang: {read:?} after {:?}", hung.elapsed());
@@ -227,7 +227,7 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
         "mysqld was not killed within {:?}",
         hung.elapsed()
     );
-    signal(&set, primary, Signal::CONT);
+    set.signal_member(primary, Signal::CONT).unwrap();
     set.follows(primary, SOON).unwrap();
     lets_clients_in(&runtime, &set, primary);
     set.equal("acked", SOON).unwrap();
@@ -277,12 +277,5 @@ fn write(set: &Replicaset, member: usize, number: u32) {
 }
 
 async fn open(socket: &Path) -> Result<Connection, LinkError> {
-    let mut options = ConnectOptions::new(Endpoint::unix(socket), CLIENT, CLIENT_PASSWORD);
-    options.timeouts.statement = Duration::from_secs(5);
-    Connection::open(&options).await
-}
-
-fn signal(set: &Replicaset, member: usize, signal: Signal) {
-    let id = i32::try_from(set.ring.process_id(member).unwrap()).unwrap();
-    kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
+    client_session(socket, Duration::from_secs(5)).await
 }

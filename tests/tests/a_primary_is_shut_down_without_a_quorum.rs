@@ -2,14 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use testkit::ring::RingOptions;
-use witness_tests::{CLIENT, CLIENT_PASSWORD, Replicaset};
+use witness_tests::{Replicaset, client_session};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -20,13 +19,9 @@ fn a_commit_that_waits_is_not_answered_by_a_shutdown() {
         ..options
     })
     .unwrap();
-    if set.primary(SOON).unwrap() != 0 {
-        set.follows(0, SOON).unwrap();
-        set.promote("db-1", SOON).unwrap();
-    }
-    set.follows(3, SOON).unwrap();
+    set.begins_at_the_first(SOON).unwrap();
     for member in [1, 2, 3] {
-        signal(&set, member, Signal::STOP);
+        set.signal_member(member, Signal::STOP).unwrap();
     }
     let began = Instant::now();
     let waits = waiting_commit(set.socket(0));
@@ -58,7 +53,7 @@ fn a_commit_that_waits_is_not_answered_by_a_shutdown() {
     );
 
     for member in [1, 2, 3] {
-        signal(&set, member, Signal::CONT);
+        set.signal_member(member, Signal::CONT).unwrap();
     }
     set.equal("acked", SOON).unwrap();
     let insert = "INSERT INTO acked.rows VALUES (2, 0, 'after')";
@@ -71,21 +66,10 @@ fn waiting_commit(socket: PathBuf) -> JoinHandle<Result<(), String>> {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            let mut session = open(&socket).await.unwrap();
+            let mut session = client_session(&socket, SOON).await.unwrap();
             let insert = "INSERT INTO acked.rows VALUES (1, 0, 'waits')";
             let told = session.execute(insert).await.map(drop);
             told.map_err(|error| error.to_string())
         })
     })
-}
-
-async fn open(socket: &Path) -> Result<Connection, LinkError> {
-    let mut options = ConnectOptions::new(Endpoint::unix(socket), CLIENT, CLIENT_PASSWORD);
-    options.timeouts.statement = SOON;
-    Connection::open(&options).await
-}
-
-fn signal(set: &Replicaset, member: usize, signal: Signal) {
-    let id = i32::try_from(set.ring.process_id(member).unwrap()).unwrap();
-    kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
 }

@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError};
 use rustix::process::Signal;
 use testkit::loop_disk::LoopDisk;
 use testkit::ring::RingOptions;
-use witness_tests::{CLIENT, CLIENT_PASSWORD, ClientWriters, Replicaset};
+use witness_tests::{ClientWriters, Replicaset, client_session};
 
 /// What a recovery may take on a busy machine.
 const SOON: Duration = Duration::from_secs(120);
@@ -40,11 +38,7 @@ fn a_primary_that_answers_and_does_not_commit_gives_way() {
         }
     })
     .unwrap();
-    if set.primary(SOON).unwrap() != 0 {
-        set.follows(0, SOON).unwrap();
-        set.promote("db-1", SOON).unwrap();
-    }
-    set.follows(3, SOON).unwrap();
+    set.begins_at_the_first(SOON).unwrap();
     let writers = ClientWriters::start(&set, 1, 0);
 
     moves(&set, &writers, "stopped", (0, 3), || {
@@ -87,7 +81,9 @@ fn moves(
     // for the patience in between.
     std::thread::sleep(PATIENCE + Duration::from_secs(2));
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut session = runtime.block_on(open(&set.socket(from))).unwrap();
+    let mut session = runtime
+        .block_on(client_session(&set.socket(from), Duration::from_secs(2)))
+        .unwrap();
     strike();
     let struck = Instant::now();
     let bound = PATIENCE + NOTICED + SLACK;
@@ -109,10 +105,4 @@ fn moves(
         said.contains("mysqld is killed, because it stands still"),
         "{what}:\n{said}"
     );
-}
-
-async fn open(socket: &Path) -> Result<Connection, LinkError> {
-    let mut options = ConnectOptions::new(Endpoint::unix(socket), CLIENT, CLIENT_PASSWORD);
-    options.timeouts.statement = Duration::from_secs(2);
-    Connection::open(&options).await
 }

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use testkit::ring::{HttpAnswer, http_order};
 use witness_tests::{ClientWriters, Replicaset, WrittenRows};
 
@@ -342,16 +343,10 @@ fn a_primary_that_is_stopped_waits_for_an_heir_that_is_coming_back() {
     set.follows(3, SOON).unwrap();
     let clients = ClientWriters::start(&set, 4, 0);
     clients.wait_for_more(100, SOON).unwrap();
-    let signal = |set: &Replicaset, signal| {
-        let id = i32::try_from(set.ring.process_id(3).unwrap()).unwrap();
-        rustix::process::kill_process(rustix::process::Pid::from_raw(id).unwrap(), signal).unwrap();
-    };
     // Nobody but the member that stands still could take the leadership.
-    signal(&set, rustix::process::Signal::STOP);
+    set.signal_member(3, Signal::STOP).unwrap();
     std::thread::sleep(Duration::from_secs(2));
-    let id = i32::try_from(set.ring.process_id(0).unwrap()).unwrap();
-    let id = rustix::process::Pid::from_raw(id).unwrap();
-    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    set.signal_member(0, Signal::TERM).unwrap();
     let stopping = Instant::now();
     while !set.ring.output(0).contains("stopping waits for somebody") {
         assert!(stopping.elapsed() < SOON, "{}", set.words());
@@ -359,7 +354,7 @@ fn a_primary_that_is_stopped_waits_for_an_heir_that_is_coming_back() {
     }
     // Commits go on meanwhile.
     clients.wait_for_more(10, SOON).unwrap();
-    signal(&set, rustix::process::Signal::CONT);
+    set.signal_member(3, Signal::CONT).unwrap();
     assert!(set.ring.wait_for_exit(0, SOON).unwrap().success());
     let said = set.ring.output(0);
     let waited = said.find("stopping waits for somebody").unwrap();

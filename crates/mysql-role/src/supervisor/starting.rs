@@ -89,7 +89,7 @@ impl Supervisor {
     async fn try_start(&mut self) -> Result<Server, String> {
         if let Some(external) = &self.options.external {
             external.start().await?;
-            let Found::Unknown(id) = process::find(&self.mark()) else {
+            let Found::Unknown(id) = process::find(&self.options.mark()) else {
                 return Err("the start command ended well, and no mysqld works in the data directory; name its pid file if it may not be looked at".to_owned());
             };
             return Ok(Server {

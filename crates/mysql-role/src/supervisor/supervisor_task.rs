@@ -20,7 +20,7 @@ use crate::supervisor::drain::{Drained, close_sessions, drain};
 use crate::supervisor::guard::StartGuard;
 use crate::supervisor::launch::ended_with;
 use crate::supervisor::options::SupervisorOptions;
-use crate::supervisor::process::{self, Mark};
+use crate::supervisor::process;
 use crate::supervisor::status::{SupervisorHandle, SupervisorState, SupervisorStatus};
 
 /// Runs a mysqld.
@@ -168,7 +168,7 @@ impl Supervisor {
 
     /// What runs; notices the end of the one that ran.
     pub(super) fn found(&mut self) -> Found {
-        let mark = self.mark();
+        let mark = self.options.mark();
         let Some(server) = &mut self.server else {
             return process::find(&mark);
         };
@@ -196,10 +196,6 @@ impl Supervisor {
         }
         // A wrapper may have ended before what it wrapped.
         process::find(&mark)
-    }
-
-    pub(super) fn mark(&self) -> Mark {
-        self.options.mark()
     }
 
     /// For a message; another one's error log is not known here.
