@@ -231,11 +231,17 @@ const COMMITTED: &str = "SELECT @@GLOBAL.gtid_executed AS executed, (SELECT SUM(
      FROM performance_schema.file_summary_by_event_name WHERE event_name IN \
      ('wait/io/file/sql/binlog', 'wait/io/file/sql/binlog_cache', 'wait/io/file/sql/binlog_index')) AS bytes";
 
+/// Statements that were refused for want of room: a disk (1021), a write (1026), an engine's error as of the system (1030), a
+/// table's file (1114).
+const REFUSED: &str = "SELECT SUM(sum_error_raised) AS refused FROM performance_schema.events_errors_summary_global_by_error \
+     WHERE error_number IN (1021, 1026, 1030, 1114)";
+
 /// How far the server's commits are; `None` where the account may not look. Without `performance_schema` nobody is seen in a
-/// commit.
+/// commit, nor refused. What was refused is asked of a server that has no room.
 pub(crate) async fn commits(
     connection: &mut Connection,
     start: u64,
+    no_room: bool,
 ) -> Result<Option<CommitLook>, LinkError> {
     let Some(sessions) = unless_refused(connection.query(COMMITTING).await)? else {
         return Ok(None);
@@ -250,8 +256,15 @@ pub(crate) async fn commits(
         executed: String::new(),
         binlog_bytes: 0,
         committing,
+        refused: None,
     };
-    if look.committing.is_empty() {
+    if no_room && let Some(refused) = unless_refused(connection.query(REFUSED).await)? {
+        let count = refused
+            .first()
+            .and_then(|row| row.text("refused")?.parse().ok());
+        look.refused = Some(count.unwrap_or(0));
+    }
+    if look.committing.is_empty() && look.refused.is_none() {
         return Ok(Some(look));
     }
     let Some(committed) = unless_refused(connection.query(COMMITTED).await)? else {

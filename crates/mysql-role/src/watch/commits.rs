@@ -11,6 +11,10 @@ use serde::Serialize;
 const RECEIVED_IN_PASSING: u64 = 64 * 1024;
 /// By how much the server's seconds may fall short: they are cut off, and its clock is another one.
 const SECONDS_SHORT: Duration = Duration::from_secs(2);
+const STANDS: &str = "mysqld answers, and commits do not end in it although the ring waits for none: is its disk full, or does it \
+                      stand still?";
+const NO_ROOM: &str =
+    "mysqld's data directory has no room: it refuses statements for want of it, and executes none";
 
 /// What one look saw of the server's commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +27,8 @@ pub(crate) struct CommitLook {
     pub(crate) binlog_bytes: u64,
     /// Sessions in their commit, and for how long their statement has run.
     pub(crate) committing: Vec<(u64, Duration)>,
+    /// Where its data directory has no room: how many statements that start has refused for want of it.
+    pub(crate) refused: Option<u64>,
 }
 
 /// What came of one look.
@@ -80,6 +86,9 @@ impl CommitWatch {
     /// for long), no transaction came in, and the ring waits for none. The last two keep a missing quorum from being taken for
     /// a broken disk; that it is the same commit keeps a session that writes without the binlog from being taken for one that
     /// waits.
+    ///
+    /// On a full disk statements may be refused before they come to their commit, when a table's file cannot grow. There it is
+    /// enough that more of them were refused since, and nothing else of the above has moved.
     pub(crate) fn see(
         &mut self,
         sight: CommitSight,
@@ -104,7 +113,7 @@ impl CommitWatch {
             }
             CommitSight::Answered(look) => look,
         };
-        if ring.waits || look.committing.is_empty() {
+        if ring.waits || (look.committing.is_empty() && look.refused.is_none()) {
             return None;
         }
         if let Some(mut begun) = before
@@ -115,16 +124,21 @@ impl CommitWatch {
                 begun.sessions.contains(session) && *ran + SECONDS_SHORT >= stood
             };
             let staying: BTreeSet<u64> = look.committing.iter().filter(stays).map(first).collect();
-            if !staying.is_empty() {
+            let refused = begun
+                .look
+                .as_ref()
+                .is_some_and(|then| then.refused.is_some() && then.refused < look.refused);
+            let why = match (staying.is_empty(), refused) {
+                (_, true) => Some(NO_ROOM),
+                (false, false) => Some(STANDS),
+                (true, false) => None,
+            };
+            if let Some(why) = why {
                 let since = begun.since;
                 begun.sessions = staying;
                 self.0 = Some(begun);
-                let why = "mysqld answers, and commits do not end in it although the ring waits for none: is its disk full, or \
-                           does it stand still?";
-                return Some(Standing {
-                    since,
-                    why: why.to_owned(),
-                });
+                let why = why.to_owned();
+                return Some(Standing { since, why });
             }
         }
         self.0 = Some(Begun {
@@ -168,6 +182,18 @@ mod tests {
             executed: executed.to_owned(),
             binlog_bytes,
             committing: committing.iter().map(seconds).collect(),
+            refused: None,
+        })
+    }
+
+    /// Nobody is in a commit, and so many statements were refused for want of room.
+    fn refused(executed: &str, refused: u64) -> CommitSight {
+        CommitSight::Answered(CommitLook {
+            start: 1,
+            executed: executed.to_owned(),
+            binlog_bytes: 100,
+            committing: Vec::new(),
+            refused: Some(refused),
         })
     }
 
@@ -297,6 +323,37 @@ mod tests {
                 "stuck, then silent, too",
                 vec![(stuck(0), calm), (stuck(1), calm), (silent(), calm)],
                 vec![None, Some(0), Some(0)],
+            ),
+            (
+                "a full disk, and statements that are refused for it, not in each second",
+                [0, 0, 2, 2, 3]
+                    .map(|count| (refused("a:1-7", count), calm))
+                    .to_vec(),
+                vec![None, None, Some(1), Some(1), Some(1)],
+            ),
+            (
+                "a full disk, on which some still commit",
+                vec![
+                    (refused("a:1-7", 1), calm),
+                    (refused("a:1-8", 2), calm),
+                    (refused("a:1-9", 3), calm),
+                ],
+                vec![None, None, None],
+            ),
+            (
+                "a full disk that gets room",
+                vec![
+                    (refused("a:1-7", 1), calm),
+                    (refused("a:1-7", 2), calm),
+                    (answered("a:1-7", 100, &[]), calm),
+                    (refused("a:1-7", 3), calm),
+                ],
+                vec![None, Some(0), None, None],
+            ),
+            (
+                "refused, while a quorum is missing",
+                vec![(refused("a:1-7", 1), waits), (refused("a:1-7", 2), waits)],
+                vec![None, None],
             ),
             (
                 "refuses us",

@@ -3,6 +3,7 @@
 
 mod commits;
 mod protection;
+mod room;
 mod starts;
 mod watcher;
 

@@ -3,6 +3,7 @@
 //! attached.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use crate::settings::{
 };
 use crate::watch::commits::{CommitSight, CommitWatch, RingSide};
 use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
+use crate::watch::room::Room;
 use crate::watch::starts::{Sighting, Span, Starts};
 
 /// From one look at who acknowledges to the next.
@@ -38,6 +40,8 @@ pub struct WatchOptions {
     pub events: Option<EventScheduler>,
     /// What ingest takes in; `None`: whether commits come to their end is not looked at.
     pub figures: Option<Arc<IngestFigures>>,
+    /// The server's data directory, where it is on this machine: whether it has room.
+    pub data_dir: Option<PathBuf>,
 }
 
 impl WatchOptions {
@@ -53,6 +57,7 @@ impl WatchOptions {
             interval: Duration::from_secs(1),
             events: None,
             figures: None,
+            data_dir: None,
         }
     }
 }
@@ -125,6 +130,7 @@ pub struct Watcher {
     /// The binlog's filters, and in which start of mysqld they were seen.
     filters: Option<(u64, Vec<String>)>,
     commits: CommitWatch,
+    room: Room,
     ending: Ending,
     /// Since when no login was finished, one look after the other.
     locked_out: Option<Instant>,
@@ -158,6 +164,7 @@ impl Watcher {
     ) -> (Self, watch::Receiver<WatchReport>) {
         let (reports, receiver) = watch::channel(WatchReport::unknown(Instant::now()));
         let watcher = Self {
+            room: Room::new(options.data_dir.clone()),
             options,
             ingest,
             readiness,
@@ -273,7 +280,10 @@ impl Watcher {
             events.look(&mut connection, follows).await?;
         }
         let commits = match &self.options.figures {
-            Some(_) if !follows => commits(&mut connection, server.incarnation).await?,
+            Some(_) if !follows => {
+                let no_room = self.room.is_gone().await;
+                commits(&mut connection, server.incarnation, no_room).await?
+            }
             _ => None,
         };
         let requirements = &self.options.requirements;

@@ -7,6 +7,7 @@ mod after_a_break;
 mod drift_closes_the_gate;
 mod external;
 mod guarded_starts;
+mod no_room;
 mod primary;
 mod readers_are_kept_off;
 mod ring_in_memory;

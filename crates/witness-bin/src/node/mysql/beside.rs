@@ -139,6 +139,9 @@ impl Beside {
         ring: RingHandle,
     ) -> Self {
         let supervisor = supervisor_options(config, settings, &connect, &requirements);
+        let data_dir = supervisor
+            .as_ref()
+            .map(|options| options.server.data_dir.clone());
         let ring = Arc::new(ring);
         let options = IngestOptions {
             max_file_bytes: config.log.max_file_bytes,
@@ -176,6 +179,7 @@ impl Beside {
         let watching = WatchOptions {
             events: events.clone(),
             figures: Some(Arc::clone(&figures)),
+            data_dir,
             ..WatchOptions::new(connect.clone(), requirements)
         };
         let (watcher, reports) = Watcher::new(watching, ingest_status.clone(), may_lead.clone());
