@@ -61,9 +61,13 @@ impl Scene {
         let attached = Beside::Attached {
             socket: replica.socket(),
         };
-        let options = RingOptions::around(&primary)
-            .with_more([attached])
-            .with_binlog_servers();
+        let options = RingOptions {
+            // The commands are for the member that leads: no election may come because the machine is busy.
+            heartbeat: Duration::from_millis(500),
+            ..RingOptions::around(&primary)
+                .with_more([attached])
+                .with_binlog_servers()
+        };
         let mut ring = ProcessRing::prepare(&witness_binary(Profile::Dev)?, &options)?;
         for member in 0..ring.size() {
             ring.start(member)?;
