@@ -117,6 +117,8 @@ pub(crate) enum Event {
     Finished,
     /// The ring had this long to commit after everything was mended, and did not.
     Stuck { words: String },
+    /// The ring let a member go, and did not go on.
+    Wedged { words: String },
 }
 
 impl fmt::Display for Event {
@@ -175,7 +177,7 @@ impl fmt::Display for Event {
             Self::Healed => f.write_str("everything is mended"),
             Self::Panicked { member, words } => write!(f, "member {member} panics: {words}"),
             Self::Finished => f.write_str("the end"),
-            Self::Stuck { words } => f.write_str(words),
+            Self::Stuck { words } | Self::Wedged { words } => f.write_str(words),
         }
     }
 }

@@ -39,6 +39,10 @@ pub(crate) enum Mutation {
     TrustAWipedDisk,
     /// A leader adds a member under a number that was used before.
     ForgetUsedNumbers,
+    /// What a member without a vote has counts as what the leader's voters have, while it is cut off from them.
+    CountALearner,
+    /// A member is let go where the other voters of its region have a majority, whatever the quorum needs.
+    RemoveByRegion,
     /// A proxy puts back what its log has at the index, whatever term it is of.
     ProxyIgnoresTheTerm,
     /// A member writes a membership that it gets in its own words, in place of the bytes that were proposed.
@@ -71,12 +75,17 @@ impl Mutation {
 
     /// Whether a property of the ring is what breaks; else it is that members stay and the ring comes back.
     pub(crate) fn breaks_a_property(self) -> bool {
-        self != Self::ProposeWithoutRoom
+        !matches!(self, Self::ProposeWithoutRoom | Self::RemoveByRegion)
     }
 
     /// What has to be played for it to show.
     pub(crate) fn scenario(self) -> Option<Scenario> {
-        (self == Self::ProposeWithoutRoom).then_some(Scenario::FullDisks)
+        match self {
+            Self::ProposeWithoutRoom => Some(Scenario::FullDisks),
+            Self::RemoveByRegion => Some(Scenario::Removals),
+            Self::CountALearner => Some(Scenario::Learners),
+            _ => None,
+        }
     }
 
     /// Whether a second repair must be made that knows nothing of the first for it to show.

@@ -11,4 +11,8 @@ pub(crate) enum Scenario {
     FullDisks,
     /// A quorum is lost for good, an operator repairs it, and those that were lost come back; the seed draws the rest.
     LostQuorum,
+    /// A leader is left with members that have no vote, and loses its power.
+    Learners,
+    /// Members die for good, and an operator lets others go; whatever the ring allows, it commits behind it.
+    Removals,
 }

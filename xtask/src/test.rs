@@ -23,6 +23,8 @@ use crate::sim::{self, Build, Seeds};
 const SEEDS: u64 = 300;
 /// How many in which a quorum is lost and repaired.
 const LOST_QUORUMS: u64 = 20;
+/// How many in which another scenario is played.
+const PLAYED: u64 = 20;
 
 /// The package of the whole-system tests, which all use a mysqld.
 const WHOLE_SYSTEM: &str = "witness-tests";
@@ -168,6 +170,10 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
     steps.push(simulate("simulator", 1..1 + SEEDS, None, None));
     let lost = Some("lost-quorum");
     steps.push(simulate("lost quorum", 1..1 + LOST_QUORUMS, lost, None));
+    for scenario in ["removals", "learners"] {
+        let seeds = 1..1 + PLAYED;
+        steps.push(simulate(scenario, seeds, Some(scenario), None));
+    }
     // From the first seed on that finds it, where that is far.
     for (name, first, mutation) in [
         ("broken barrier", 31, "narrow-without-the-barrier"),
@@ -184,6 +190,8 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         ("broken admission", 21, "trust-a-wiped-disk"),
         ("broken numbers", 7, "forget-used-numbers"),
         ("broken lease", 202, "forget-the-lease"),
+        ("broken removal", 1, "remove-by-region"),
+        ("broken count", 1, "count-a-learner"),
     ] {
         steps.push(simulate(name, first..first + SEEDS, None, Some(mutation)));
     }
@@ -344,6 +352,8 @@ mod tests {
                 "tests",
                 "simulator",
                 "lost quorum",
+                "removals",
+                "learners",
                 "broken barrier",
                 "broken majority",
                 "broken disk",
@@ -358,6 +368,8 @@ mod tests {
                 "broken admission",
                 "broken numbers",
                 "broken lease",
+                "broken removal",
+                "broken count",
                 "nemesis",
                 "documentation"
             ]

@@ -12,6 +12,7 @@ mod panics;
 mod progress;
 mod quorums;
 mod refusals;
+mod removals;
 mod repairs;
 mod served;
 
@@ -46,6 +47,7 @@ impl Checkers {
             Box::new(served::NothingUncommittedIsServed::default()),
             Box::new(durability::DurableSurvives::default()),
             Box::new(numbers::NumbersAreUsedOnce),
+            Box::new(removals::WhoeverIsLetGoIsNotNeeded),
         ];
         if !broken {
             checkers.push(Box::new(panics::NothingPanics));

@@ -36,6 +36,15 @@ pub(crate) enum Fate {
     Lost,
 }
 
+/// A leader's entries and heartbeats for these voters arrive at a learner, whose answers it takes for theirs: so a leader sees
+/// it that counts who has no vote.
+#[derive(Debug, Clone)]
+pub(crate) struct StandIn {
+    pub(crate) leader: MemberId,
+    pub(crate) voters: BTreeSet<MemberId>,
+    pub(crate) learner: MemberId,
+}
+
 /// See the module.
 pub(crate) struct Links {
     regions: BTreeMap<MemberId, Region>,
@@ -47,6 +56,8 @@ pub(crate) struct Links {
     stalled: BTreeSet<MemberId>,
     /// Members whose entries take so many steps longer; all else is as fast as ever.
     lagging: BTreeMap<MemberId, u64>,
+    /// Nobody, unless the ring is broken on purpose.
+    stand_in: Option<StandIn>,
 }
 
 /// How much later a message of a stream arrives that had to be sent again, in steps.
@@ -61,7 +72,20 @@ impl Links {
             cut: BTreeMap::new(),
             stalled: BTreeSet::new(),
             lagging: BTreeMap::new(),
+            stand_in: None,
         }
+    }
+
+    /// Lets a learner stand in for voters, or nobody.
+    pub(crate) fn stand_in(&mut self, stand_in: Option<StandIn>) {
+        self.stand_in = stand_in;
+    }
+
+    /// Who gets what a leader sends to a voter.
+    pub(crate) fn stands_in_for(&self, from: MemberId, to: MemberId) -> MemberId {
+        let stand_in = self.stand_in.as_ref();
+        let stand_in = stand_in.filter(|one| one.leader == from && one.voters.contains(&to));
+        stand_in.map_or(to, |one| one.learner)
     }
 
     /// One more member, in this region.
@@ -115,6 +139,7 @@ impl Links {
         self.cut.clear();
         self.stalled.clear();
         self.lagging.clear();
+        self.stand_in = None;
         self.weather = Weather::default();
     }
 

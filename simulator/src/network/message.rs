@@ -87,6 +87,14 @@ impl Body {
         matches!(self, Self::Request { asked, .. } if !asked.request.entries.is_empty())
     }
 
+    /// Whether it is what a leader sends to whom it leads.
+    pub(crate) fn leads(&self) -> bool {
+        matches!(
+            self,
+            Self::Request { .. } | Self::Closed(_) | Self::Call(_, Call::Heartbeat(_))
+        )
+    }
+
     /// A number for the kind of message, for the trace's hash.
     pub(crate) fn kind(&self) -> u64 {
         match self {

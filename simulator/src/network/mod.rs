@@ -19,7 +19,7 @@ mod ungiven_answers;
 
 pub(crate) use answers::dead_after;
 pub(crate) use desk::Desk;
-pub(crate) use links::{Distances, Links, Weather};
+pub(crate) use links::{Distances, Links, StandIn, Weather};
 pub(crate) use message::{Body, Message, Reply};
 pub(crate) use port::Port;
 pub(crate) use post::Post;

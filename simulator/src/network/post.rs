@@ -65,7 +65,7 @@ impl Post {
     }
 
     /// Sends a message.
-    pub(crate) fn send(&self, message: Message) {
+    pub(crate) fn send(&self, mut message: Message) {
         match &message.body {
             Body::Call(_, Call::Heartbeat(request)) => self.led(&request.vote),
             Body::Request { asked, .. } => self.led(&asked.request.vote),
@@ -73,9 +73,12 @@ impl Post {
             _ => {}
         }
         let now = self.record.now();
-        let (from, to) = (message.from, message.to);
         let mut guard = self.state();
         let state = &mut *guard;
+        if message.body.leads() {
+            message.to = state.links.stands_in_for(message.from, message.to);
+        }
+        let (from, to) = (message.from, message.to);
         let stream = message.body.stream();
         if stream.is_some_and(|(stream, _)| state.dead.contains(&stream)) {
             return;

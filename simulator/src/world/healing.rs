@@ -179,7 +179,7 @@ impl World {
     }
 
     /// Where everybody is, in words.
-    fn standing(&self) -> String {
+    pub(super) fn standing(&self) -> String {
         let standings = self.slots.iter().map(|(id, slot)| match slot.process() {
             Some(process) => {
                 let outline = process.outline();

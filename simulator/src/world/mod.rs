@@ -8,9 +8,11 @@ mod damage;
 mod failovers;
 mod full_disks;
 mod healing;
+mod learners;
 mod lost_quorum;
 mod operator;
 mod playing;
+mod removals;
 mod siege;
 mod slot;
 mod wiping;
@@ -88,7 +90,9 @@ impl World {
         let needed = mutation.and_then(Mutation::stress);
         // Regions in which several members vote.
         let needed = needed.or(scenario.map(|scenario| match scenario {
-            Scenario::Failovers | Scenario::FullDisks => Stress::Moves,
+            Scenario::Failovers | Scenario::FullDisks | Scenario::Learners | Scenario::Removals => {
+                Stress::Moves
+            }
             Scenario::LostQuorum => Stress::Lost,
         }));
         if let Some(stress) = needed {
@@ -116,6 +120,8 @@ impl World {
         }
         match scenario {
             Some(Scenario::Failovers) => failovers::with_proxies(&mut shape),
+            Some(Scenario::Learners) => learners::without_proxies(&mut shape),
+            Some(Scenario::Removals) => removals::with_a_majority(&mut shape, &mut dice),
             Some(Scenario::FullDisks | Scenario::LostQuorum) | None => {}
         }
         let mut workload = Workload::choose(&mut dice);
@@ -184,6 +190,8 @@ impl World {
         match self.scenario {
             Some(Scenario::Failovers) => self.failovers(),
             Some(Scenario::FullDisks) => self.full_disks(),
+            Some(Scenario::Learners) => self.learners(),
+            Some(Scenario::Removals) => self.removals(),
             Some(Scenario::LostQuorum) | None => {
                 let chaos = Duration::from_millis(self.dice.u64(4_000..14_000));
                 self.go_wrong(chaos);
