@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use testkit::ring::{Profile, nemesis_binary, witness_binary};
 
-use crate::sim::Build;
+use crate::sim::{Build, program};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -49,13 +49,19 @@ const SHORT: Options = Options {
 
 /// Becomes the program that does it, so that Ctrl-C ends that one in good order.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let error = command(options)?.exec();
+    let profile = match options.build {
+        Build::Dev => Profile::Dev,
+        Build::Release => Profile::Release,
+    };
+    let (witness, nemesis) = (witness_binary(profile)?, nemesis_binary(profile)?);
+    let error = command(options, witness, nemesis).exec();
     Err(error).context("cannot start the nemesis")
 }
 
-/// The short run.
+/// The short run, of programs that are built.
 pub(crate) fn run_short() -> Result<()> {
-    let status = command(&SHORT)?
+    let [witness, nemesis] = ["witness", "nemesis"].map(|name| program(SHORT.build, name));
+    let status = command(&SHORT, witness, nemesis)
         .status()
         .context("cannot start the nemesis")?;
     if !status.success() {
@@ -64,15 +70,10 @@ pub(crate) fn run_short() -> Result<()> {
     Ok(())
 }
 
-fn command(options: &Options) -> Result<Command> {
-    let profile = match options.build {
-        Build::Dev => Profile::Dev,
-        Build::Release => Profile::Release,
-    };
-    let (witness, nemesis) = (witness_binary(profile)?, nemesis_binary(profile)?);
+fn command(options: &Options, witness: PathBuf, nemesis: PathBuf) -> Command {
     let mut command = Command::new(nemesis);
     command.args(arguments(options, witness));
-    Ok(command)
+    command
 }
 
 fn arguments(options: &Options, witness: PathBuf) -> Vec<String> {

@@ -195,28 +195,26 @@ fn replay(seed: u64, seeds: &Seeds) -> String {
     command
 }
 
-/// Where the simulator of a build is, or will be.
-pub(crate) fn binary(build: Build) -> PathBuf {
+/// Where this program of a build is, or will be.
+pub(crate) fn program(build: Build, name: &str) -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(
         || testkit::checkout().join("target"),
         |target| testkit::checkout().join(target),
     );
-    target.join(build.folder()).join("simulator")
+    target.join(build.folder()).join(name)
 }
 
 fn build(build: Build) -> Result<PathBuf> {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
+    let status = testkit::cargo::cargo()
         .args(["build", "--quiet", "--package", "simulator", "--profile"])
         .arg(build.name())
-        .current_dir(testkit::checkout())
         .stdin(Stdio::null())
         .status()
         .context("cannot run cargo")?;
     if !status.success() {
         bail!("the simulator does not build");
     }
-    Ok(binary(build))
+    Ok(program(build, "simulator"))
 }
 
 fn command(simulator: &Path, seed: u64, scenario: Option<&str>, mutation: Option<&str>) -> Command {

@@ -3,7 +3,6 @@
 //! The first step that fails ends it. `.ci/run` calls it on a machine that has nothing but Rust and Debian. Which tests are run
 //! once more before the step of the tests has failed, [`crate::second_chance`] says.
 
-use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
 use std::process::{Command, ExitStatus, Stdio};
@@ -60,7 +59,7 @@ enum Action {
         scenario: Option<&'static str>,
         mutation: Option<&'static str>,
     },
-    /// Does a few faults to a ring with real mysqlds.
+    /// Does a few faults to a ring with real mysqlds, all of whose programs are built.
     Nemesis,
 }
 
@@ -154,6 +153,18 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
             name: "mysql",
             action: Action::Mysql,
         });
+        // All at once, also what only the steps behind the tests run: alone it would be compiled anew, with other features.
+        steps.push(cargo(
+            "programs",
+            &[
+                "build",
+                "--workspace",
+                "--tests",
+                "--examples",
+                "--bin",
+                "nemesis",
+            ],
+        ));
         steps.push(Step {
             name: "tests",
             action: Action::Tests { again },
@@ -242,7 +253,7 @@ fn perform(action: &Action) -> Result<Vec<Failure>> {
             scenario,
             mutation,
         } => sim::run_seeds(
-            &sim::binary(Build::Dev),
+            &sim::program(Build::Dev, "simulator"),
             &Seeds {
                 range: seeds.clone(),
                 jobs: 2,
@@ -314,12 +325,8 @@ fn heard(command: &mut Command) -> Result<(ExitStatus, String)> {
 }
 
 fn cargo(arguments: &[&str]) -> Command {
-    // Cargo tells its subcommands which cargo they run under.
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command
-        .args(arguments)
-        .current_dir(testkit::checkout())
-        .stdin(Stdio::null());
+    let mut command = testkit::cargo::cargo();
+    command.args(arguments).stdin(Stdio::null());
     command
 }
 
@@ -349,6 +356,7 @@ mod tests {
                 "format",
                 "lints",
                 "mysql",
+                "programs",
                 "tests",
                 "simulator",
                 "lost quorum",
@@ -379,7 +387,7 @@ mod tests {
     #[test]
     fn quick_leaves_out_the_mysqld_and_only_that() {
         let mut full = names(false);
-        full.retain(|name| !["mysql", "nemesis"].contains(name));
+        full.retain(|name| !["mysql", "programs", "nemesis"].contains(name));
         assert_eq!(names(true), full);
         let tests = steps(true, true)
             .into_iter()

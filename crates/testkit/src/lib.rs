@@ -4,6 +4,7 @@
 //! no crate of ours. The faulty doubles of our own seams are behind the feature `storage`, on by default.
 
 pub mod bounded_run;
+pub mod cargo;
 #[cfg(feature = "storage")]
 pub mod disk;
 pub mod distance;

@@ -1,11 +1,11 @@
 //! The binaries that a test or a comparison runs.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::cargo::cargo;
 use crate::{bounded_run, figures};
 
 /// A cold build on a small machine.
@@ -89,20 +89,10 @@ fn build(target: &[&str], file: &str, profile: Profile) -> Result<PathBuf> {
         return Ok(built);
     }
     let name = target.last().copied().unwrap_or_default();
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo
-        .current_dir(crate::checkout())
-        .args(["build", "--message-format=json"])
-        .args(target);
+    let mut cargo = cargo();
+    cargo.args(["build", "--message-format=json"]).args(target);
     if profile == Profile::Release {
         cargo.arg("--release");
-    }
-    // What cargo tells its children of the package that runs now would make build scripts run again that look at it.
-    for (variable, _) in std::env::vars_os() {
-        let told = variable.to_string_lossy();
-        if told.starts_with("CARGO_PKG_") || told.starts_with("CARGO_MANIFEST_") {
-            cargo.env_remove(&variable);
-        }
     }
     let messages = bounded_run::run("cargo build", cargo, Vec::new(), BUILD_LIMIT)?
         .into_text("cargo build")?;
