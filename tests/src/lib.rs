@@ -9,6 +9,7 @@ mod replicaset;
 mod scene;
 mod server_contents;
 mod stock_replica;
+mod turns;
 mod written_rows;
 
 pub use acked_writers::AckedWriters;
@@ -19,4 +20,5 @@ pub use replicaset::{CLIENT, CLIENT_PASSWORD, Replicaset, client_session};
 pub use scene::Scene;
 pub use server_contents::{ServerContents, difference, server_contents};
 pub use stock_replica::StockReplica;
+pub use turns::{Turn, Turns};
 pub use written_rows::{Commit, WrittenRows};

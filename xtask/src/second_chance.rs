@@ -127,17 +127,17 @@ mod tests {
     /// What cargo prints, with `words` by a test of a program of its own.
     fn printed(words: &str) -> String {
         format!(
-            "     Running tests/whole.rs (target/debug/deps/whole-1)\n\n\
+            "     Running tests/whole/main.rs (target/debug/deps/whole-1)\n\n\
              running 2 tests\n\
              test one ... ok\n\
              2026-11-21T02:33:43Z ERROR somebody speaks in between\n\
-             test a::two ... FAILED\n\n\
+             test a_scene::two ... FAILED\n\n\
              failures:\n\n\
-             ---- a::two stdout ----\n\n\
-             thread 'a::two' (1) panicked at tests/whole.rs:1:1:\n\
+             ---- a_scene::two stdout ----\n\n\
+             thread 'a_scene::two' (1) panicked at tests/whole/a_scene.rs:1:1:\n\
              {words}\n\
              stack backtrace:\n\n\n\
-             failures:\n    a::two\n\n\
+             failures:\n    a_scene::two\n\n\
              test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s\n\n\
              error: test failed, to rerun pass `-p witness-tests --test whole`\n"
         )
@@ -147,13 +147,13 @@ mod tests {
     fn a_test_with_real_processes_is_run_again() {
         let chances = second_chances(&printed("it took too long")).unwrap();
         assert_eq!(chances.len(), 1);
-        assert_eq!(chances[0].name, "a::two");
+        assert_eq!(chances[0].name, "a_scene::two");
         assert_eq!(
             chances[0].program,
             ["-p", "witness-tests", "--test", "whole"]
         );
         assert_eq!(chances[0].first_words(), "it took too long");
-        let again = "test --workspace --test whole -- --exact a::two";
+        let again = "test --workspace --test whole -- --exact a_scene::two";
         assert_eq!(chances[0].once_more().join(" "), again);
         assert_eq!(second_chances("test result: ok. 1 passed"), None);
         let logged =
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_program_that_dies_has_no_second_chance() {
-        let died = "     Running tests/whole.rs (target/debug/deps/whole-1)\n\
+        let died = "     Running tests/whole/main.rs (target/debug/deps/whole-1)\n\
              running 1 test\n\
              error: test failed, to rerun pass `-p witness-tests --test whole`\n\
              Caused by:\n  process didn't exit successfully (signal: 6, SIGABRT)\n";

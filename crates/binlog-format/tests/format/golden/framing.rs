@@ -1,0 +1,132 @@
+//! The framer finds the transactions that the server lists.
+
+use binlog_format::canonical::{CanonicalEvents, stamp_payload};
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::framing::{FramedTransaction, StreamItem, TransactionEnd, TransactionFramer};
+
+use super::files::{GoldenFile, golden_file, golden_files};
+
+const LIMIT: u64 = 1 << 20;
+
+fn frame(file: &GoldenFile) -> (Vec<FramedTransaction>, Vec<StreamItem>) {
+    let mut framer = TransactionFramer::new(file.checksum, LIMIT);
+    let (mut transactions, mut others) = (Vec::new(), Vec::new());
+    for (offset, event) in &file.events {
+        match framer
+            .push(event)
+            .unwrap_or_else(|error| panic!("{}:{offset}: {error}", file.name))
+        {
+            Some(StreamItem::Transaction(framed)) => transactions.push(framed),
+            Some(other) => others.push(other),
+            None => {}
+        }
+    }
+    assert!(!framer.in_transaction(), "{}", file.name);
+    (transactions, others)
+}
+
+/// A transaction begins with its GTID and goes up to the next one, or to what ends the file.
+struct Listed {
+    gtid: String,
+    begin: u64,
+    end: u64,
+    event_count: u32,
+}
+
+fn listed(file: &GoldenFile) -> Vec<Listed> {
+    let mut transactions: Vec<Listed> = Vec::new();
+    for line in file.listing.iter().filter(|line| line.offset < line.end) {
+        if line.event_type.starts_with("Gtid") {
+            let gtid = line.description.split('\'').nth(1).unwrap().to_owned();
+            transactions.push(Listed {
+                gtid,
+                begin: line.offset,
+                end: line.end,
+                event_count: 1,
+            });
+        } else if let Some(open) = transactions.last_mut()
+            && !matches!(line.event_type.as_str(), "Rotate" | "Stop")
+        {
+            open.end = line.end;
+            open.event_count += 1;
+        }
+    }
+    transactions
+}
+
+#[test]
+fn every_file_is_framed_as_the_server_lists_it() {
+    let mut total = 0;
+    for file in golden_files() {
+        let (framed, _) = frame(&file);
+        let listed = listed(&file);
+        assert_eq!(framed.len(), listed.len(), "{}", file.name);
+        for (framed, listed) in framed.iter().zip(&listed) {
+            assert_eq!(framed.gtid.to_string(), listed.gtid, "{}", file.name);
+            assert_eq!(framed.end_position.offset, listed.end, "{}", listed.gtid);
+            assert_eq!(framed.event_count, listed.event_count, "{}", listed.gtid);
+            assert_eq!(
+                CanonicalEvents::new(framed.payload.clone()).count() as u32,
+                listed.event_count
+            );
+            assert!(framed.immediate_commit.is_some(), "{}", listed.gtid);
+            if file.checksum == ChecksumAlgorithm::Crc32 {
+                let mut stored = Vec::new();
+                stamp_payload(&framed.payload, listed.begin, &mut stored).unwrap();
+                assert_eq!(
+                    stored,
+                    file.bytes[listed.begin as usize..listed.end as usize],
+                    "{}",
+                    listed.gtid
+                );
+            }
+            total += 1;
+        }
+    }
+    assert!(total > 80, "{total}");
+}
+
+#[test]
+fn what_stands_between_transactions_comes_out_too() {
+    let (_, others) = frame(&golden_file("rows"));
+    assert!(matches!(others.as_slice(), [
+        StreamItem::FormatDescription { server_version, checksum: ChecksumAlgorithm::Crc32, .. },
+        StreamItem::PreviousGtids(_),
+        StreamItem::Rotate { artificial: false, .. },
+    ] if server_version == "9.7.4-2"));
+}
+
+#[test]
+fn transactions_end_as_their_statements_say() {
+    use TransactionEnd::{Commit, Payload, Statement, XaPrepare, XaRollback, Xid};
+    let ends = |name: &str| -> Vec<TransactionEnd> {
+        frame(&golden_file(name))
+            .0
+            .iter()
+            .map(|it| it.end)
+            .collect()
+    };
+    assert_eq!(
+        ends("xa"),
+        [XaPrepare, Statement, XaPrepare, XaRollback, XaPrepare]
+    );
+    assert_eq!(ends("empty_transactions"), [Commit, Commit, Commit]);
+    assert_eq!(
+        ends("compressed"),
+        [Payload, Payload, Statement, Payload, Statement]
+    );
+    assert_eq!(
+        ends("tagged"),
+        [Xid, Xid, Xid, Commit, Statement, Payload, Statement]
+    );
+    assert_eq!(ends("savepoints"), [Xid]);
+    assert_eq!(ends("load_data"), [Xid, Xid]);
+    assert!(ends("statements").contains(&Commit));
+    // CREATE TABLE … SELECT is rows between BEGIN and XID, the rest of DDL stands alone.
+    let ddl = ends("ddl");
+    assert_eq!(ddl.iter().filter(|end| **end == Xid).count(), 1);
+    assert_eq!(
+        ddl.iter().filter(|end| **end == Statement).count(),
+        ddl.len() - 1
+    );
+}

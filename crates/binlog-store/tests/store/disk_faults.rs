@@ -1,0 +1,268 @@
+//! A disk that is full or fails: what was acknowledged stays, nothing is acknowledged any more, and
+//! the next start of the member goes on from there.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::io;
+
+use crate::workload;
+use crate::workload::exploration::{Disturbance, Exploration};
+use crate::workload::{
+    append, open, open_with, options, purge, read_all, save_committed, save_vote, script, summary,
+};
+use binlog_store::{StoreError, StoreOptions};
+use openraft::RaftLogReader;
+use openraft::storage::RaftLogStorage;
+use raft_types::{LogIntake, LogRoom, OpId};
+use testkit::disk::{CallFault, FaultyDisk, Survival};
+use testkit::log_entries::{blank, membership, rotate, transaction};
+
+fn exploration(fault: CallFault) -> Exploration {
+    Exploration {
+        steps: script(),
+        options: options(),
+        disturbance: Disturbance::Fault(fault),
+        lying_disk: false,
+        seeds: 2,
+        nested_every: 0,
+    }
+}
+
+fn id(term: u64, index: u64) -> OpId {
+    OpId::new(term, index)
+}
+
+/// A log with entries 0.0 to 0.4 on a disk of its own.
+fn begun(options: StoreOptions) -> (FaultyDisk, binlog_store::BinlogStore) {
+    let disk = FaultyDisk::new();
+    let (mut store, _) = open_with(&disk, options).unwrap();
+    for index in 0..5 {
+        append(&mut store, vec![transaction(id(0, index), 1_000)]).unwrap();
+    }
+    (disk, store)
+}
+
+#[test]
+fn nothing_is_lost_when_any_call_finds_the_disk_full() {
+    let explored = exploration(CallFault::NoSpace).go().unwrap();
+    println!("{explored:?}");
+}
+
+#[test]
+fn nothing_is_lost_when_any_call_fails() {
+    let explored = exploration(CallFault::Io).go().unwrap();
+    println!("{explored:?}");
+}
+
+#[test]
+fn a_full_disk_stops_the_member_with_a_message_and_loses_nothing() {
+    let (disk, mut store) = begun(options());
+    let used: usize = workload::log_files(&disk).values().map(Vec::len).sum();
+    disk.set_capacity(Some(used as u64 + 500));
+    let error = append(&mut store, vec![transaction(id(0, 5), 1_000)]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    assert!(
+        error.to_string().contains("Free space")
+            && error.to_string().contains("nothing acknowledged is lost")
+    );
+    assert!(matches!(store.failure(), Some(StoreError::DiskFull { .. })));
+    // From here on nothing is taken.
+    assert!(append(&mut store, vec![transaction(id(0, 5), 10)]).is_err());
+    assert!(save_vote(&mut store, 7).is_err());
+    drop(store);
+
+    disk.restart_process();
+    disk.set_capacity(None);
+    let (store, report) = open(&disk).unwrap();
+    assert_eq!(summary(&read_all(&store).unwrap()), "5 entries 0.0..=0.4");
+    assert!(
+        report.cut.is_some(),
+        "the half that was written is cut off: {report}"
+    );
+}
+
+#[test]
+fn a_failed_sync_is_never_tried_again_and_what_it_dropped_is_written_again_at_the_next_start() {
+    let (disk, mut store) = begun(options());
+    // The write succeeds, its sync fails: the system drops the bytes, yet they can still be read.
+    disk.fail_call(disk.calls() + 2, CallFault::Io);
+    append(&mut store, vec![transaction(id(0, 5), 1_000)]).unwrap_err();
+    let calls = disk.calls();
+    append(&mut store, vec![transaction(id(0, 6), 1_000)]).unwrap_err();
+    assert_eq!(
+        disk.calls(),
+        calls,
+        "after a failed sync the disk is left alone"
+    );
+    assert!(matches!(store.failure(), Some(StoreError::Io { .. })));
+    drop(store);
+
+    disk.restart_process();
+    let (store, _) = open(&disk).unwrap();
+    let entries = read_all(&store).unwrap();
+    assert_eq!(
+        summary(&entries),
+        "6 entries 0.0..=0.5",
+        "the engine counts what it finds at the start"
+    );
+    drop(store);
+    disk.power_cycle(Survival::Nothing);
+    let (store, _) = open(&disk).unwrap();
+    assert_eq!(
+        read_all(&store).unwrap(),
+        entries,
+        "so it must be durable from then on"
+    );
+}
+
+/// Transactions until there is no room for another; how many bytes the last look left for them, and for all.
+fn filled(store: &mut binlog_store::BinlogStore, from: u64, bytes: usize) -> (u64, LogRoom) {
+    for index in from.. {
+        let room = store.room(bytes as u64 + 200);
+        if room.transactions < bytes as u64 + 200 {
+            return (index, room);
+        }
+        append(store, vec![transaction(id(0, index), bytes)]).unwrap();
+    }
+    unreachable!("a disk without an end")
+}
+
+#[test]
+fn the_disk_budget_raises_its_alarm_before_it_is_used_up() {
+    let (_disk, mut store) = begun(StoreOptions {
+        disk_limit_bytes: Some(12_000),
+        ..options()
+    });
+    assert!(!store.stats().disk_alarm);
+    let (_, room) = filled(&mut store, 5, 500);
+    assert!(
+        store.stats().disk_alarm && room.transactions > 0,
+        "{room:?}"
+    );
+    assert!(store.stats().log_bytes <= 12_000);
+}
+
+/// Entries cannot be skipped: a log that refused one stopped its member, and a ring whose disks filled together had nobody
+/// left who could be elected.
+#[test]
+fn beyond_its_budget_a_log_takes_what_the_engine_gives_it() {
+    let (disk, mut store) = begun(StoreOptions {
+        disk_limit_bytes: Some(12_000),
+        disk_reserve_bytes: 8_000,
+        ..options()
+    });
+    let (index, room) = filled(&mut store, 5, 500);
+    assert_eq!(room.in_all, room.transactions + 8_000 - 2_000);
+    save_vote(&mut store, 7).unwrap();
+    let at = |back: u64| id(7, index + back);
+    append(
+        &mut store,
+        vec![
+            blank(at(0)),
+            membership(at(1), &[1, 2, 3]),
+            transaction(at(2), 700),
+        ],
+    )
+    .unwrap();
+    append(&mut store, vec![rotate(at(3)), blank(at(4))]).unwrap();
+    let room = store.room(1);
+    assert_eq!(room.transactions, 0);
+    assert!(room.in_all > 0 && room.in_all < 6_000, "{room:?}");
+    assert_eq!(store.failure(), None);
+
+    // The purge needs no restart, and makes room.
+    save_committed(&mut store, at(4)).unwrap();
+    purge(&mut store, at(3)).unwrap();
+    assert!(store.room(1).transactions > 10_000, "{:?}", store.room(1));
+    append(&mut store, vec![transaction(at(5), 700)]).unwrap();
+    drop(store);
+    disk.restart_process();
+    let (store, _) = open(&disk).unwrap();
+    assert_eq!(store.durable(), Some(at(5)));
+}
+
+#[test]
+fn the_reserve_stays_free_and_room_that_others_make_is_seen() {
+    let disk = FaultyDisk::new();
+    disk.set_capacity(Some(60_000));
+    let options = StoreOptions {
+        disk_reserve_bytes: 40_000,
+        ..options()
+    };
+    let (mut store, _) = open_with(&disk, options).unwrap();
+    filled(&mut store, 0, 700);
+    let used: usize = workload::log_files(&disk).values().map(Vec::len).sum();
+    assert!((15_000..=20_000).contains(&used), "{used}");
+    disk.set_capacity(Some(90_000));
+    assert!(
+        store.room(10_000).transactions > 29_000,
+        "without a restart"
+    );
+}
+
+#[test]
+fn a_disk_that_fails_while_a_file_is_begun_does_not_take_back_what_was_acknowledged() {
+    let (disk, mut store) = begun(options());
+    // Write and sync of the first file succeed, then creating the next one fails.
+    disk.fail_call(disk.calls() + 3, CallFault::Io);
+    let entries = vec![transaction(id(0, 5), 10), rotate(id(0, 6))];
+    append(&mut store, entries).unwrap_err();
+    drop(store);
+    disk.restart_process();
+    let (store, report) = open(&disk).unwrap();
+    assert_eq!(report.cases, ["rotated, next file missing"]);
+    assert_eq!(summary(&read_all(&store).unwrap()), "7 entries 0.0..=0.6");
+}
+
+/// What the engine reads for another member; what everybody else reads, they hear the errors of.
+#[test]
+fn a_file_that_cannot_be_read_is_an_alarm_and_no_end() {
+    let (disk, mut store) = begun(StoreOptions {
+        cache_bytes: 10,
+        ..options()
+    });
+    append(
+        &mut store,
+        vec![rotate(id(0, 5)), transaction(id(0, 6), 10)],
+    )
+    .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let mut engines = runtime.block_on(store.get_log_reader());
+    for call in 1..=100 {
+        disk.fail_call(disk.calls() + call, CallFault::Io);
+    }
+    let read = runtime.block_on(engines.limited_get_log_entries(1, 4));
+    assert_eq!(read.unwrap(), []);
+    let faults = store.read_faults();
+    let told: Vec<_> = faults
+        .iter()
+        .map(|fault| (fault.file.name(), fault.index))
+        .collect();
+    assert_eq!(told, [("binlog.000001".to_owned(), Some(1))]);
+    assert!(faults[0].why.contains("input/output error"), "{faults:?}");
+    assert_eq!((store.failure(), store.stats().read_failures), (None, 1));
+    let others = runtime.block_on(store.reader().limited_get_log_entries(1, 4));
+    assert!(others.is_err(), "{others:?}");
+
+    disk.forget_faults();
+    append(&mut store, vec![transaction(id(0, 7), 10)]).unwrap();
+    let read = runtime.block_on(engines.limited_get_log_entries(1, 4));
+    assert_eq!(summary(&read.unwrap()), "3 entries 0.1..=0.3");
+    assert_eq!(store.read_faults(), []);
+}
+
+#[test]
+fn a_slow_disk_only_takes_longer() {
+    let (disk, mut store) = begun(options());
+    disk.fail_call(
+        disk.calls() + 2,
+        CallFault::Slow(std::time::Duration::from_millis(30)),
+    );
+    let begun = std::time::Instant::now();
+    append(&mut store, vec![transaction(id(0, 5), 10)]).unwrap();
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(30));
+    assert!(store.stats().sync_time >= std::time::Duration::from_millis(30));
+}

@@ -1,0 +1,18 @@
+//! The log on disks that lose power, fill, fail and rot, and on real ones.
+
+mod begins_at_a_later_file;
+mod committed_part;
+mod crash_points;
+mod cut_back;
+mod damaged_bytes;
+mod disk_faults;
+mod engine_conformance;
+mod grouped_writes;
+mod histories;
+mod log_directory;
+mod purged_beyond_the_stored_commit;
+mod reading;
+mod recovery_rows;
+mod same_bytes;
+mod scrubbed;
+mod workload;

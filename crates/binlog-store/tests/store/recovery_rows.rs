@@ -1,0 +1,734 @@
+//! Every row of the recovery table and of the index table, made to happen.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::path::PathBuf;
+
+use crate::workload;
+use crate::workload::{
+    append, begin_at, log_dir, log_files, open, purge, read_all, save_committed, save_vote,
+    start_behind, summary,
+};
+use binlog_store::{
+    Durability, INDEX_CASES, OpenError, RECOVERY_CASES, RecoveryReport, StoreOptions,
+};
+use futures::executor::block_on;
+use raft_types::{DoubtedTail, FileStarts, OpId};
+use testkit::disk::{FaultyDisk, Survival};
+use testkit::log_entries::{blank, membership, rotate, transaction};
+
+fn id(term: u64, index: u64) -> OpId {
+    OpId::new(term, index)
+}
+
+fn file(number: u64) -> PathBuf {
+    log_dir().join(format!("binlog.{number:06}"))
+}
+
+/// A log of two files: entries 0.0 to 1.4 in the first, which ends with the rotate entry 1.4, and 1.5
+/// and 1.6 in the second; 1.3 is committed; the member was stopped in good order.
+fn stopped() -> FaultyDisk {
+    let disk = FaultyDisk::new();
+    let (mut store, _) = open(&disk).unwrap();
+    append(&mut store, vec![membership(id(0, 0), &[1, 2, 3])]).unwrap();
+    save_vote(&mut store, 1).unwrap();
+    append(
+        &mut store,
+        vec![blank(id(1, 1)), transaction(id(1, 2), 100)],
+    )
+    .unwrap();
+    append(
+        &mut store,
+        vec![transaction(id(1, 3), 5_000), rotate(id(1, 4))],
+    )
+    .unwrap();
+    append(
+        &mut store,
+        vec![transaction(id(1, 5), 300), transaction(id(1, 6), 300)],
+    )
+    .unwrap();
+    save_committed(&mut store, id(1, 3)).unwrap();
+    drop(store);
+    disk.power_cycle(Survival::Nothing);
+    disk
+}
+
+/// A disk that is being set up for the first time: the hard state says so, no file is there yet.
+fn creating() -> FaultyDisk {
+    let disk = FaultyDisk::new();
+    open(&disk).unwrap();
+    let call = disk
+        .record()
+        .into_iter()
+        .find(|call| call.what.starts_with("create_dir"))
+        .unwrap();
+    let disk = FaultyDisk::new();
+    disk.cut_power_after(call.number);
+    open(&disk).map(|_| ()).unwrap_err();
+    disk.power_cycle(Survival::Nothing);
+    disk
+}
+
+/// The stopped log with the first `bytes` bytes of one more entry, of which nothing was acknowledged.
+fn torn(tear: impl FnOnce(Vec<u8>) -> Vec<u8>) -> FaultyDisk {
+    let disk = stopped();
+    let longer = disk.fork();
+    let (mut store, _) = open(&longer).unwrap();
+    append(&mut store, vec![transaction(id(1, 7), 400)]).unwrap();
+    let whole = disk.contents(&file(2)).unwrap();
+    let entry = longer.contents(&file(2)).unwrap()[whole.len()..].to_vec();
+    disk.set_contents(&file(2), [whole, tear(entry)].concat());
+    disk
+}
+
+/// Cuts a file's last `bytes` bytes off.
+fn shorten(disk: &FaultyDisk, file: PathBuf, bytes: usize) {
+    let mut contents = disk.contents(&file).unwrap();
+    contents.truncate(contents.len() - bytes);
+    disk.set_contents(&file, contents);
+}
+
+/// Opens the log, which must meet these rows, and have the stopped log's entries; opening it again
+/// must then be nothing special.
+fn opens(disk: &FaultyDisk, cases: &[&str], index_case: &str) -> RecoveryReport {
+    let report = opens_with(disk, cases, index_case, "7 entries 0.0..=1.6");
+    assert_eq!(
+        log_files(disk),
+        log_files(&stopped()),
+        "the files are those of the stopped log"
+    );
+    report
+}
+
+fn opens_with(
+    disk: &FaultyDisk,
+    cases: &[&str],
+    index_case: &str,
+    entries: &str,
+) -> RecoveryReport {
+    let (store, report) = open(disk).unwrap();
+    assert_eq!(report.cases, cases);
+    assert_eq!(report.index_case, index_case);
+    assert_eq!(summary(&read_all(&store).unwrap()), entries);
+    drop(store);
+    disk.power_cycle(Survival::Nothing);
+    let (store, again) = open(disk).unwrap();
+    assert_eq!(
+        (again.cut, again.made_file, again.index_case),
+        (None, None, "index agrees")
+    );
+    assert_eq!(summary(&read_all(&store).unwrap()), entries);
+    report
+}
+
+/// Opening must be refused, with a message that names these words, and must change nothing.
+fn refuses(disk: &FaultyDisk, words: &[&str]) -> OpenError {
+    let before = log_files(disk);
+    let error = open(disk).map(|_| ()).unwrap_err();
+    let message = error.to_string();
+    for word in words {
+        assert!(message.contains(word), "{word:?} is not in: {message}");
+    }
+    assert!(error.is_corruption(), "{message}");
+    // What may take the place of a damaged file, the program says.
+    assert!(
+        matches!(error, OpenError::Corrupt { .. })
+            || message.contains("Restore the data directory"),
+        "{message}"
+    );
+    assert!(log_files(disk) == before, "a refusal changes nothing");
+    error
+}
+
+/// Tests that are named after a row, and the list of the rows that have one.
+macro_rules! rows {
+    ($list:ident: $($name:ident, $row:literal => $body:block)*) => {
+        $(
+            #[test]
+            fn $name() {
+                $body
+            }
+        )*
+
+        const $list: &[&str] = &[$($row),*];
+    };
+}
+
+rows! { TESTED:
+    starting_over_interrupted, "starting over interrupted" => {
+        let (longer, _) = open(&stopped()).unwrap();
+        let start = start_behind(&longer, id(1, 4));
+        // The note is there; of the old files there may be all, some or none, and of the new one a part.
+        let disk = FaultyDisk::new();
+        let (mut store, _) = open(&disk).unwrap();
+        save_vote(&mut store, 2).unwrap();
+        append(&mut store, vec![membership(id(0, 0), &[1, 2, 3]), blank(id(2, 1))]).unwrap();
+        disk.cut_power_after(disk.calls() + 2);
+        begin_at(&mut store, &start).unwrap_err();
+        disk.power_cycle(Survival::Nothing);
+        for files in ["as they were", "gone", "half made", "not of a log"] {
+            let disk = disk.fork();
+            match files {
+                "gone" => disk.files(&log_dir()).into_iter().for_each(|path| {
+                    disk.delete(&path);
+                }),
+                "half made" => disk.set_contents(&file(2), start.header[..60].to_vec()),
+                "not of a log" => disk.set_contents(&file(1), b"something else".to_vec()),
+                _ => {}
+            }
+            opens_with(&disk, &["starting over interrupted", "vote newer than the log"], "index agrees", "0 entries -..=-");
+            assert_eq!(disk.contents(&file(2)).unwrap(), start.header);
+            assert_eq!(disk.files(&log_dir()).len(), 2, "the new file and the index");
+        }
+    }
+
+    new_log, "new log" => {
+        opens_with(&FaultyDisk::new(), &["new log", "clean"], "index agrees", "0 entries -..=-");
+        opens_with(&creating(), &["new log", "clean"], "index agrees", "0 entries -..=-");
+    }
+
+    log_files_gone, "log files gone" => {
+        let disk = stopped();
+        for path in disk.files(&log_dir()) {
+            disk.delete(&path);
+        }
+        assert!(matches!(refuses(&disk, &["/data/log has no log files"]), OpenError::LogMissing { .. }));
+    }
+
+    hard_state_gone, "hard state gone" => {
+        let disk = stopped();
+        disk.wipe_meta();
+        assert!(matches!(refuses(&disk, &["vote twice", "meta/"]), OpenError::MetaMissing { .. }));
+        // As well when it says that the log is only being made, and the log has entries.
+        disk.copy_meta_from(&creating());
+        refuses(&disk, &["vote twice"]);
+    }
+
+    first_file_half_made, "first file half made" => {
+        let whole = FaultyDisk::new();
+        open(&whole).unwrap();
+        let header = whole.contents(&file(1)).unwrap();
+        for bytes in [0, 3, 4, 40, header.len() - 1] {
+            let disk = creating();
+            disk.set_contents(&file(1), header[..bytes].to_vec());
+            opens_with(&disk, &["first file half made", "clean"], "index agrees", "0 entries -..=-");
+            assert_eq!(log_files(&disk), log_files(&whole));
+        }
+    }
+
+    rotated_while_being_made, "rotated while being made" => {
+        // A log with entries that is said to be in the making counts as one whose hard state is gone,
+        // so this row is only reached through the table.
+        let case = binlog_store::judge(binlog_store::TailState::RotateWithoutNext, binlog_store::MetaState::Creating);
+        assert_eq!(case.verdict, binlog_store::Verdict::RefuseMetaMissing);
+    }
+
+    damage_in_the_middle, "damage in the middle" => {
+        // A byte of the payload of 1.5, which 1.6 follows: in the last file, but no torn tail.
+        let disk = stopped();
+        let (store, _) = open(&disk).unwrap();
+        drop(store);
+        let offset = disk.contents(&file(2)).unwrap().len() as u64 - 700;
+        assert!(disk.flip_bit(&file(2), offset, 3));
+        let error = refuses(&disk, &["binlog.000002", "at offset", "not cut off"]);
+        assert!(matches!(error, OpenError::Corrupt { .. }));
+
+        // A byte of a closed file.
+        let disk = stopped();
+        assert!(disk.flip_bit(&file(1), 3_000, 3));
+        refuses(&disk, &["binlog.000001", "at offset"]);
+
+        // A closed file that is cut off.
+        let disk = stopped();
+        shorten(&disk, file(1), 10);
+        refuses(&disk, &["binlog.000001", "ends"]);
+
+        // Bytes behind the rotate event of the last file.
+        let disk = stopped();
+        disk.delete(&file(2));
+        let index = b"./binlog.000001\n".to_vec();
+        disk.set_contents(&log_dir().join("binlog.index"), index);
+        disk.copy_meta_from(&before_the_second_file());
+        let closed = disk.contents(&file(1)).unwrap();
+        disk.set_contents(&file(1), [closed, vec![0; 30]].concat());
+        refuses(&disk, &["binlog.000001", "behind"]);
+    }
+
+    vote_older_than_the_log, "vote older than the log" => {
+        let disk = stopped();
+        let old = disk.fork();
+        let (mut store, _) = open(&disk).unwrap();
+        save_vote(&mut store, 2).unwrap();
+        append(&mut store, vec![blank(id(2, 7))]).unwrap();
+        drop(store);
+        disk.power_cycle(Survival::Nothing);
+        disk.copy_meta_from(&old);
+        assert!(matches!(refuses(&disk, &["entry 2.7", "term 1"]), OpenError::VoteOlderThanLog { .. }));
+    }
+
+    committed_beyond_the_logs_end, "committed beyond the log's end" => {
+        let disk = stopped();
+        let (mut store, _) = open(&disk).unwrap();
+        save_committed(&mut store, id(1, 6)).unwrap();
+        drop(store);
+        disk.power_cycle(Survival::Nothing);
+        shorten(&disk, file(2), 20);
+        let error = refuses(&disk, &["entry 1.6 was committed", "ends at entry 1.5"]);
+        assert!(matches!(error, OpenError::EntriesMissing { .. }));
+    }
+
+    committed_entry_differs, "committed entry differs" => {
+        let other = FaultyDisk::new();
+        let (mut store, _) = open(&other).unwrap();
+        append(&mut store, vec![membership(id(0, 0), &[1, 2, 3]), blank(id(0, 1)), blank(id(0, 2)), blank(id(0, 3))])
+            .unwrap();
+        drop(store);
+        let disk = stopped();
+        disk.copy_files_from(&other, &log_dir());
+        let error = refuses(&disk, &["1.3 is committed", "has 0.3 there"]);
+        assert!(matches!(error, OpenError::CommittedDiffers { .. }));
+    }
+
+    durable_entries_gone, "durable entries gone" => {
+        // The last entry, of which the hard state knows that it was durable, is cut into.
+        let disk = stopped();
+        shorten(&disk, file(2), 20);
+        let error = refuses(&disk, &["entry 1.6 was durable", "ends at entry 1.5"]);
+        assert!(matches!(error, OpenError::EntriesMissing { .. }));
+        // Or a byte of it is damaged, and nothing follows that would tell.
+        let disk = stopped();
+        let size = disk.contents(&file(2)).unwrap().len() as u64;
+        assert!(disk.flip_bit(&file(2), size - 20, 0));
+        refuses(&disk, &["entry 1.6 was durable"]);
+    }
+
+    purge_floor_beyond_the_logs_end, "purge floor beyond the log's end" => {
+        let disk = stopped();
+        let purged = disk.fork();
+        let (mut store, _) = open(&purged).unwrap();
+        purge(&mut store, id(1, 20)).unwrap();
+        drop(store);
+        disk.copy_meta_from(&purged);
+        let report = opens_with(
+            &disk,
+            &["purge floor beyond the log's end", "clean"],
+            "file not in index",
+            "0 entries -..=-",
+        );
+        assert_eq!(report.floor, Some(id(1, 20)));
+        assert_eq!(log_files(&disk), log_files(&purged));
+    }
+
+    clean, "clean" => {
+        let report = opens(&stopped(), &["clean"], "index agrees");
+        assert_eq!(report.bounds, Some((id(0, 0), id(1, 6))));
+        assert_eq!(report.verified_entries, 7);
+    }
+
+    vote_newer_than_the_log, "vote newer than the log" => {
+        let disk = stopped();
+        let (mut store, _) = open(&disk).unwrap();
+        save_vote(&mut store, 9).unwrap();
+        drop(store);
+        opens(&disk, &["vote newer than the log"], "index agrees");
+    }
+
+    purge_floor_beyond_the_first_file, "purge floor beyond the first file" => {
+        let disk = stopped();
+        let purged = disk.fork();
+        let (mut store, _) = open(&purged).unwrap();
+        purge(&mut store, id(1, 5)).unwrap();
+        drop(store);
+        // The floor was stored, but the first file had not gone yet.
+        disk.copy_meta_from(&purged);
+        let cases = &["purge floor beyond the first file"];
+        let report = opens_with(&disk, cases, "file not in index", "1 entries 1.6..=1.6");
+        assert_eq!(report.removed_files.len(), 1);
+        assert_eq!(log_files(&disk), log_files(&purged));
+    }
+
+    torn_header, "torn header" => {
+        for bytes in [1, 18] {
+            opens(&torn(|entry| entry[..bytes].to_vec()), &["torn header"], "index agrees");
+        }
+    }
+
+    torn_marker, "torn marker" => {
+        for bytes in [19, 40, 62] {
+            opens(&torn(|entry| entry[..bytes].to_vec()), &["torn marker"], "index agrees");
+        }
+    }
+
+    marker_without_payload, "marker without payload" => {
+        opens(&torn(|entry| entry[..63].to_vec()), &["marker without payload"], "index agrees");
+    }
+
+    torn_event, "torn event" => {
+        for missing in [1, 4, 100, 350] {
+            let disk = torn(|entry| entry[..entry.len() - missing].to_vec());
+            let report = opens(&disk, &["torn event"], "index agrees");
+            assert!(report.cut.is_some_and(|cut| cut.file.get() == 2));
+        }
+    }
+
+    zero_filled_tail, "zero-filled tail" => {
+        for bytes in [1, 19, 500, 100_000] {
+            opens(&torn(|_| vec![0; bytes]), &["zero-filled tail"], "index agrees");
+        }
+    }
+
+    tail_that_ends_in_zeros, "tail that ends in zeros" => {
+        // Complete in length, but with zeros for its second half, or less, or more.
+        for zeros_from in [1, 30, 63, 64, 200] {
+            let half_zero = torn(|mut entry| {
+                entry[zeros_from..].fill(0);
+                entry
+            });
+            let report = opens(&half_zero, &["tail that ends in zeros"], "index agrees");
+            assert!(report.cut.is_some_and(|cut| !cut.doubted));
+        }
+    }
+
+    garbage_behind_a_first_header, "garbage behind a first file's header" => {
+        // Nothing was ever acknowledged by a log that is only being made.
+        let whole = FaultyDisk::new();
+        open(&whole).unwrap();
+        let disk = creating();
+        let header = whole.contents(&file(1)).unwrap();
+        disk.set_contents(&file(1), [header, vec![0xff; 50]].concat());
+        let report = opens_with(
+            &disk,
+            &["garbage behind a first file's header"],
+            "index missing",
+            "0 entries -..=-",
+        );
+        assert!(report.cut.is_some_and(|cut| !cut.doubted) && !report.doubted);
+    }
+
+    garbage_tail, "garbage tail" => {
+        let report = opens(&torn(|_| vec![0xff; 50]), &["garbage tail"], "index agrees");
+        assert!(report.cut.is_some_and(|cut| cut.doubted));
+        // Any byte of an entry that is there in its whole length: it may have been acknowledged. Where the size in a
+        // header rots, the end position beside it tells that the file does not end too early.
+        for at in [0, 9, 10, 12, 30, 62, 63, 72, 73, 74, 100, 350] {
+            let rotten = torn(|mut entry| {
+                entry[at] ^= 0x40;
+                entry
+            });
+            let report = opens(&rotten, &["garbage tail"], "index agrees");
+            assert!(report.cut.is_some_and(|cut| cut.doubted), "{at}");
+        }
+    }
+
+    rotated_next_file_missing, "rotated, next file missing" => {
+        let disk = before_the_second_file();
+        let report = opens_with(&disk, &["rotated, next file missing"], "index agrees", "5 entries 0.0..=1.4");
+        assert_eq!(report.made_file.map(|file| file.get()), Some(2));
+        let header = stopped().contents(&file(2)).unwrap();
+        assert!(header.starts_with(&disk.contents(&file(2)).unwrap()), "the file begins as on every member");
+    }
+
+    rotated_next_file_half_made, "rotated, next file half made" => {
+        let header = {
+            let disk = before_the_second_file();
+            open(&disk).unwrap();
+            disk.contents(&file(2)).unwrap()
+        };
+        for bytes in [0, 4, 100, header.len() - 1] {
+            let disk = before_the_second_file();
+            disk.set_contents(&file(2), header[..bytes].to_vec());
+            let cases = &["rotated, next file half made"];
+            opens_with(&disk, cases, "file not in index", "5 entries 0.0..=1.4");
+            assert_eq!(disk.contents(&file(2)), Some(header.clone()));
+        }
+    }
+}
+
+/// The stopped log as it was when its first file was complete and the second one not yet begun.
+fn before_the_second_file() -> FaultyDisk {
+    let disk = FaultyDisk::new();
+    let (mut store, _) = open(&disk).unwrap();
+    append(&mut store, vec![membership(id(0, 0), &[1, 2, 3])]).unwrap();
+    save_vote(&mut store, 1).unwrap();
+    append(
+        &mut store,
+        vec![blank(id(1, 1)), transaction(id(1, 2), 100)],
+    )
+    .unwrap();
+    // The rotate entry's sync is the call after its write.
+    disk.cut_power_after(disk.calls() + 2);
+    append(
+        &mut store,
+        vec![transaction(id(1, 3), 5_000), rotate(id(1, 4))],
+    )
+    .unwrap_err();
+    drop(store);
+    disk.power_cycle(Survival::Nothing);
+    disk
+}
+
+rows! { INDEX_TESTED:
+    index_agrees, "index agrees" => {
+        opens(&stopped(), &["clean"], "index agrees");
+    }
+
+    index_missing, "index missing" => {
+        let disk = stopped();
+        disk.delete(&log_dir().join("binlog.index"));
+        opens(&disk, &["clean"], "index missing");
+    }
+
+    index_damaged, "index damaged" => {
+        for bytes in [&b"./binlog.0000"[..], b"\0\0\0\0", b"./binlog.000001\nbinlog.000002\n", b"\xff\xff\n"] {
+            let disk = stopped();
+            disk.set_contents(&log_dir().join("binlog.index"), bytes.to_vec());
+            opens(&disk, &["clean"], "index damaged");
+        }
+    }
+
+    file_not_in_index, "file not in index" => {
+        let disk = stopped();
+        disk.set_contents(&log_dir().join("binlog.index"), b"./binlog.000001\n".to_vec());
+        opens(&disk, &["clean"], "file not in index");
+        // A half-written new index beside the old one is simply removed.
+        let disk = stopped();
+        disk.set_contents(&log_dir().join("binlog.index.new"), b"./bin".to_vec());
+        opens(&disk, &["clean"], "index agrees");
+    }
+
+    index_names_a_missing_file, "index names a missing file" => {
+        for number in [1, 2] {
+            let disk = stopped();
+            disk.delete(&file(number));
+            let name = format!("binlog.{number:06}");
+            assert!(matches!(refuses(&disk, &[&name, "missing"]), OpenError::FileMissing { .. }));
+        }
+    }
+}
+
+#[test]
+fn every_row_has_a_test() {
+    let names: Vec<&str> = RECOVERY_CASES.iter().map(|case| case.name).collect();
+    assert_eq!(TESTED, names);
+    let names: Vec<&str> = INDEX_CASES.iter().map(|case| case.name).collect();
+    assert_eq!(INDEX_TESTED, names);
+}
+
+/// Whether a log that is opened now is in doubt about its end.
+fn is_in_doubt(disk: &FaultyDisk) -> Option<DoubtedTail> {
+    open(disk).unwrap().0.handle().doubted_tail()
+}
+
+#[test]
+fn an_acknowledged_tail_that_rotted_is_remembered_until_it_is_settled() {
+    // 1.7 was acknowledged, the durable mark trails, and a bit of it rots.
+    let disk = torn(|mut entry| {
+        let last = entry.len() - 1;
+        entry[last] ^= 1;
+        entry
+    });
+    let (mut store, report) = open(&disk).unwrap();
+    assert!(report.doubted && report.cut.is_some_and(|cut| cut.doubted));
+    let handle = store.handle();
+    let doubt = DoubtedTail { term: 1 };
+    assert_eq!(handle.doubted_tail(), Some(doubt));
+    let settle = |from| block_on(FileStarts::settle_tail(&handle, from)).unwrap();
+    assert!(!settle(doubt.settled_from()));
+    // Over starts, whatever they find.
+    drop(store);
+    disk.power_cycle(Survival::Nothing);
+    assert_eq!(is_in_doubt(&disk), Some(doubt));
+    disk.power_cycle(Survival::Nothing);
+    store = open(&disk).unwrap().0;
+    let handle = store.handle();
+    let settle = |from| block_on(FileStarts::settle_tail(&handle, from)).unwrap();
+    // The leader's log ended at 1.7 when it was asked: it has to be here durably.
+    assert!(!settle(id(1, 7)));
+    append(&mut store, vec![transaction(id(1, 7), 400)]).unwrap();
+    assert!(settle(id(1, 7)));
+    assert_eq!(handle.doubted_tail(), None);
+    assert!(settle(id(9, 9)), "nothing is in doubt any more");
+    drop(store);
+    disk.power_cycle(Survival::Nothing);
+    assert_eq!(is_in_doubt(&disk), None);
+}
+
+/// A ring of one gets its second member and its power goes within the seconds in which the durable mark trails. Without the
+/// entry that added the second member it would believe to be alone, have nobody to ask, and lead.
+#[test]
+fn a_membership_that_rots_right_behind_its_acknowledgement_is_never_cut_off() {
+    for durability in [Durability::Fsync, Durability::Os] {
+        let options = || StoreOptions {
+            durability,
+            ..workload::options()
+        };
+        let disk = FaultyDisk::new();
+        let (mut store, _) = workload::open_with(&disk, options()).unwrap();
+        append(&mut store, vec![membership(id(0, 0), &[1])]).unwrap();
+        save_vote(&mut store, 1).unwrap();
+        append(
+            &mut store,
+            vec![blank(id(1, 1)), transaction(id(1, 2), 300)],
+        )
+        .unwrap();
+        let alone = disk.contents(&file(1)).unwrap().len();
+        append(&mut store, vec![membership(id(1, 3), &[1, 2])]).unwrap();
+        let end = disk.contents(&file(1)).unwrap().len();
+        // Before the store is closed, which moves the mark.
+        let crashed = disk.fork();
+        crashed.power_cycle(Survival::Nothing);
+        let refused = |disk: &FaultyDisk, what: &str| {
+            let opened = workload::open_with(disk, options());
+            let error = opened.map(|(store, report)| {
+                let members = store.committed_membership();
+                let last = store.bounds().map(|(_, last)| last);
+                format!("{what}: opened, ends at {last:?}, {report}, {members:?}")
+            });
+            assert!(
+                matches!(&error, Err(OpenError::EntriesMissing { known, .. }) if *known == id(1, 3)),
+                "{error:?}"
+            );
+        };
+        for at in [alone, alone + 9, alone + 40, (alone + end) / 2, end - 1] {
+            let rotten = crashed.fork();
+            assert!(rotten.flip_bit(&file(1), at as u64, 3));
+            refused(
+                &rotten,
+                &format!("{durability:?}, byte {at} of {alone}..{end} rotten"),
+            );
+        }
+        let shorter = crashed.fork();
+        shorten(&shorter, file(1), end - alone);
+        refused(&shorter, &format!("{durability:?}, all of it gone"));
+
+        // What was not acknowledged and is found by a start counts from then on.
+        let before_the_mark = {
+            let disk = FaultyDisk::new();
+            let (mut store, _) = workload::open_with(&disk, options()).unwrap();
+            save_vote(&mut store, 1).unwrap();
+            append(
+                &mut store,
+                vec![membership(id(1, 0), &[1]), blank(id(1, 1))],
+            )
+            .unwrap();
+            // Its write and its sync, and then the power goes.
+            disk.cut_power_after(disk.calls() + 2);
+            append(
+                &mut store,
+                vec![transaction(id(1, 2), 10), membership(id(1, 3), &[1, 2])],
+            )
+            .unwrap_err();
+            drop(store);
+            disk.power_cycle(Survival::Nothing);
+            disk
+        };
+        let (store, report) = workload::open_with(&before_the_mark, options()).unwrap();
+        assert_eq!(store.durable(), Some(id(1, 3)), "{report}");
+        let rotten = before_the_mark.fork();
+        rotten.power_cycle(Survival::Nothing);
+        let last = rotten.contents(&file(1)).unwrap().len() as u64 - 1;
+        assert!(rotten.flip_bit(&file(1), last, 3));
+        refused(&rotten, "rotten behind a start");
+    }
+}
+
+#[test]
+fn a_doubt_is_there_before_anything_is_cut_whenever_the_power_goes() {
+    let rotten = torn(|mut entry| {
+        entry[100] ^= 1;
+        entry
+    });
+    let calls = {
+        let disk = rotten.fork();
+        open(&disk).unwrap();
+        disk.calls()
+    };
+    let length = rotten.contents(&file(2)).unwrap().len();
+    for last in rotten.calls() + 1..=calls {
+        for survival in [
+            Survival::Nothing,
+            Survival::Everything,
+            Survival::Seeded(last),
+        ] {
+            let disk = rotten.fork();
+            disk.cut_power_after(last);
+            open(&disk).map(|_| ()).ok();
+            disk.power_cycle(survival);
+            // Either it is all there still, and found again, or the note is there.
+            let cut = disk.contents(&file(2)).unwrap().len() < length;
+            let (store, report) = open(&disk).unwrap();
+            assert!(
+                report.doubted,
+                "call {last}, {survival:?}, cut before: {cut}"
+            );
+            assert_eq!(summary(&read_all(&store).unwrap()), "7 entries 0.0..=1.6");
+        }
+    }
+}
+
+#[test]
+fn entries_that_rot_together_with_the_header_before_them_leave_a_doubt() {
+    // One bad sector holds the header of the last file and its first entry.
+    let disk = before_the_second_file();
+    let mut contents = {
+        let longer = disk.fork();
+        let (mut store, _) = open(&longer).unwrap();
+        append(&mut store, vec![transaction(id(1, 5), 300)]).unwrap();
+        longer.contents(&file(2)).unwrap()
+    };
+    contents[40] ^= 1;
+    let last = contents.len() - 1;
+    contents[last] ^= 1;
+    disk.set_contents(&file(2), contents);
+    let report = opens_with(
+        &disk,
+        &["rotated, next file half made"],
+        "file not in index",
+        "5 entries 0.0..=1.4",
+    );
+    assert!(report.doubted && report.cut.is_some_and(|cut| cut.doubted));
+}
+
+#[test]
+fn without_syncing_every_cut_leaves_a_doubt() {
+    let disk = torn(|entry| entry[..40].to_vec());
+    let options = StoreOptions {
+        durability: Durability::Os,
+        ..workload::options()
+    };
+    let (_, report) = workload::open_with(&disk, options).unwrap();
+    assert!(report.doubted);
+}
+
+#[test]
+fn another_rings_log_is_refused() {
+    let disk = stopped();
+    let mut options = workload::options();
+    options.ring = raft_types::RingId::default();
+    let error = workload::open_with(&disk, options).map(|_| ()).unwrap_err();
+    assert!(matches!(error, OpenError::ForeignRing { .. }), "{error}");
+}
+
+#[test]
+fn a_gap_between_files_is_refused() {
+    let disk = stopped();
+    let (mut store, _) = open(&disk).unwrap();
+    append(&mut store, vec![rotate(id(1, 7)), blank(id(1, 8))]).unwrap();
+    drop(store);
+    disk.power_cycle(Survival::Nothing);
+    disk.delete(&file(2));
+    // With or without an index that would name it.
+    refuses(&disk, &["binlog.000002", "missing"]);
+    disk.delete(&log_dir().join("binlog.index"));
+    refuses(&disk, &["binlog.000002", "missing"]);
+}
+
+#[test]
+fn a_damaged_record_of_the_hard_state_is_refused() {
+    let disk = stopped();
+    disk.meta().put("vote", b"\x01\0\0\0\0{}").unwrap();
+    assert!(matches!(
+        refuses(&disk, &["`vote`", "damaged"]),
+        OpenError::MetaDamaged { .. }
+    ));
+}

@@ -1,0 +1,258 @@
+//! What was read back once need not be read at the next start; what rots afterwards is found by the scrub, and replaced by another
+//! member's bytes, wherever the power goes meanwhile.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::io;
+
+use crate::workload;
+use crate::workload::{
+    append, log_dir, log_files, open, open_with, options, save_committed, save_vote,
+};
+use binlog_store::{BinlogStore, FileNumber, LogHandle, ScrubStep, StoreOptions, VerifyAtStart};
+use futures::executor::block_on;
+use raft_types::{FilePart, OpId};
+use testkit::disk::{FaultyDisk, Survival};
+use testkit::log_entries::{blank, membership, rotate, transaction};
+
+const FAST: u64 = u64::MAX;
+
+fn id(index: u64) -> OpId {
+    OpId::new(1, index)
+}
+
+fn new() -> StoreOptions {
+    StoreOptions {
+        verify_at_start: VerifyAtStart::New,
+        ..options()
+    }
+}
+
+/// Appends a file of three entries from `first` on and closes it.
+fn file(store: &mut BinlogStore, first: u64) {
+    let entries = vec![
+        transaction(id(first), 200),
+        transaction(id(first + 1), 300),
+        rotate(id(first + 2)),
+    ];
+    append(store, entries).unwrap();
+    save_committed(store, id(first + 2)).unwrap();
+}
+
+/// Four closed files and one that is written, all read back by an opening that does.
+fn log() -> FaultyDisk {
+    let disk = FaultyDisk::new();
+    let (mut store, _) = open_with(&disk, new()).unwrap();
+    save_vote(&mut store, 1).unwrap();
+    append(&mut store, vec![membership(id(0), &[1, 2, 3])]).unwrap();
+    for first in [1, 4, 7, 10] {
+        file(&mut store, first);
+    }
+    append(&mut store, vec![blank(id(13)), transaction(id(14), 50)]).unwrap();
+    drop(store);
+    disk.restart_process();
+    drop(open_with(&disk, new()).unwrap());
+    disk.restart_process();
+    disk
+}
+
+fn verified_at_a_start(disk: &FaultyDisk, options: StoreOptions) -> u64 {
+    let disk = disk.fork();
+    let (_, report) = open_with(&disk, options).unwrap();
+    report.verified_bytes
+}
+
+fn recent() -> StoreOptions {
+    StoreOptions {
+        verify_at_start: VerifyAtStart::Recent,
+        ..options()
+    }
+}
+
+#[test]
+fn a_start_reads_what_was_never_read_back() {
+    let disk = log();
+    let all = verified_at_a_start(&disk, options());
+    let least = verified_at_a_start(&disk, recent());
+    assert!(least < all);
+    assert_eq!(verified_at_a_start(&disk, new()), least);
+
+    // Four files more are closed, and the member ends before they were read back.
+    let (mut store, _) = open_with(&disk, new()).unwrap();
+    for first in [15, 18, 21, 24] {
+        file(&mut store, first);
+    }
+    drop(store);
+    disk.restart_process();
+    let least = verified_at_a_start(&disk, recent());
+    let read = verified_at_a_start(&disk, new());
+    assert!(least < read && read < verified_at_a_start(&disk, options()));
+
+    // Or the scrub reads them.
+    let (store, _) = open_with(&disk, recent()).unwrap();
+    assert!(store.scrub_progress().unverified_bytes > 0);
+    let scrubbed: Vec<_> = std::iter::repeat_with(|| store.scrub_step(FAST, 0))
+        .take_while(|step| *step != ScrubStep::Nothing)
+        .collect();
+    assert!(
+        scrubbed
+            .iter()
+            .all(|step| matches!(step, ScrubStep::Good(_))),
+        "{scrubbed:?}"
+    );
+    let progress = store.scrub_progress();
+    assert_eq!((progress.unverified_bytes, progress.damaged), (0, 0));
+    assert_eq!(progress.completed_at, Some(0));
+    drop(store);
+    disk.restart_process();
+    assert_eq!(verified_at_a_start(&disk, new()), least);
+}
+
+/// The mark names the entry at which its file ends. In a log that was cut back and went on otherwise there is another one.
+#[test]
+fn what_was_read_back_of_a_log_that_was_cut_says_nothing() {
+    let disk = log();
+    let (mut store, _) = open_with(&disk, new()).unwrap();
+    workload::cut_back(&mut store, Some(id(5))).unwrap();
+    save_vote(&mut store, 2).unwrap();
+    let later = |index| OpId::new(2, index);
+    for first in [6, 9, 12, 15] {
+        let entries = vec![
+            transaction(later(first), 200),
+            transaction(later(first + 1), 300),
+            rotate(later(first + 2)),
+        ];
+        append(&mut store, entries).unwrap();
+        save_committed(&mut store, later(first + 2)).unwrap();
+    }
+    drop(store);
+    disk.restart_process();
+    assert_eq!(
+        verified_at_a_start(&disk, new()),
+        verified_at_a_start(&disk, options())
+    );
+}
+
+/// Flips a bit of the second file, which counts as read back.
+fn rot(disk: &FaultyDisk) -> FileNumber {
+    let file = FileNumber::FIRST.next();
+    let path = log_dir().join(file.name());
+    let bytes = disk.contents(&path).unwrap();
+    assert!(disk.flip_bit(&path, bytes.len() as u64 / 2, 3));
+    file
+}
+
+/// Puts the file together from what `give` gives.
+fn repair(
+    log: &LogHandle,
+    file: FileNumber,
+    give: impl Fn(FilePart) -> io::Result<bytes::Bytes>,
+) -> io::Result<()> {
+    let mut repair = log.begin_repair(file)?.expect("a closed file");
+    while let Some(part) = repair.next_part() {
+        repair.write(&give(part)?)?;
+    }
+    repair.finish()
+}
+
+#[test]
+fn what_rots_is_found_and_replaced_by_another_members_bytes() {
+    let disk = log();
+    let other = disk.fork();
+    let (other, _) = open_with(&other, new()).unwrap();
+    let whole = log_files(&disk);
+    let damaged = rot(&disk);
+    assert!(
+        open(&disk.fork()).is_err(),
+        "it is found by who reads everything"
+    );
+    let (store, _) = open_with(&disk, new()).unwrap();
+
+    let mut steps = Vec::new();
+    loop {
+        match store.scrub_step(FAST, 5) {
+            ScrubStep::Nothing => break,
+            step => steps.push(step),
+        }
+    }
+    let found = steps
+        .iter()
+        .filter(|step| **step == ScrubStep::Damaged(damaged));
+    assert_eq!((found.count(), steps.len()), (1, 4), "{steps:?}");
+    let faults = store.read_faults();
+    assert_eq!(faults.len(), 1);
+    assert_eq!(faults[0].file, damaged);
+    assert!(faults[0].why.contains(&damaged.name()), "{faults:?}");
+    assert_eq!(store.failure(), None);
+
+    // Bytes that are damaged as well, or another file's, change nothing.
+    let before = log_files(&disk);
+    let spoilt = |part: FilePart| {
+        let mut bytes = block_on(other.part_of_file(part))?.to_vec();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        Ok(bytes.into())
+    };
+    let refused = repair(&store, damaged, spoilt).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::InvalidData, "{refused}");
+    let foreign = |part: FilePart| {
+        let part = FilePart {
+            last: OpId::new(9, part.last.index),
+            ..part
+        };
+        block_on(other.part_of_file(part))
+    };
+    let refused = repair(&store, damaged, foreign).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::NotFound);
+    assert_eq!(log_files(&disk), before);
+
+    repair(&store, damaged, |part| block_on(other.part_of_file(part))).unwrap();
+    assert_eq!(log_files(&disk), whole);
+    assert_eq!(store.read_faults(), []);
+    let progress = store.scrub_progress();
+    assert_eq!((progress.damaged, progress.repaired), (1, 1));
+    assert_eq!(
+        workload::read_all(&store).unwrap(),
+        workload::read_all(&other).unwrap()
+    );
+    drop(store);
+    disk.restart_process();
+    open(&disk).unwrap();
+}
+
+#[test]
+fn a_repair_is_whole_or_was_not_wherever_the_power_goes() {
+    let disk = log();
+    let (other, _) = open_with(&disk.fork(), new()).unwrap();
+    let whole = log_files(&disk);
+    let file = rot(&disk);
+    let damaged = log_files(&disk);
+    let (mut old, mut done) = (0, false);
+    for call in 1.. {
+        for survival in [Survival::Nothing, Survival::Everything] {
+            let disk = disk.fork();
+            let (store, _) = open_with(&disk, new()).unwrap();
+            disk.cut_power_after(disk.calls() + call);
+            let repaired = repair(&store, file, |part| block_on(other.part_of_file(part)));
+            done = repaired.is_ok() && !disk.is_off();
+            drop(store);
+            disk.power_cycle(survival);
+            let (store, _) = open_with(&disk, new()).unwrap();
+            let now = log_files(&disk);
+            if now == damaged {
+                old += 1;
+                assert!(
+                    repaired.is_err(),
+                    "call {call}: it was told that it is repaired"
+                );
+                let again = repair(&store, file, |part| block_on(other.part_of_file(part)));
+                again.unwrap();
+            }
+            assert_eq!(log_files(&disk), whole, "call {call}");
+        }
+        if done {
+            break;
+        }
+    }
+    assert!(old > 3, "{old}");
+}

@@ -1,0 +1,9 @@
+//! Connections to real servers, and to one that is played.
+
+mod an_older_server_asks_for_native_password;
+mod certificates;
+mod each_way_of_authentication;
+mod preferred_tls_is_not_demanded;
+mod replication_stream;
+mod several_statements;
+mod statements;

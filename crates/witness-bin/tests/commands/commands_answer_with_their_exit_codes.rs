@@ -1,0 +1,83 @@
+//! What scripts rely on: exit codes, JSON on standard output, sentences on standard error.
+
+use crate::program::{Scratch, witness};
+
+const ALONE: &str = r#"
+data_dir = "d"
+ring.name = "r"
+member.id = 1
+members = [
+  { id = 1, name = "a", region = "x", kind = "database", address = "127.0.0.1:1" },
+  { id = 2, name = "b", region = "x", kind = "witness", address = "127.0.0.1:2" },
+  { id = 3, name = "c", region = "x", kind = "witness", address = "127.0.0.1:3" },
+]
+mysql.mode = "attach"
+"#;
+
+#[test]
+fn usage_is_2_and_help_is_0() {
+    let scratch = Scratch::new();
+    let run = |args: &[&str]| witness(&scratch).args(args).run();
+    for wrong in [
+        &["nonsense"][..],
+        &["log"],
+        &["run", "--nonsense"],
+        &["demo", "--pause", "x"],
+        &[],
+    ] {
+        assert_eq!(run(wrong).code, 2, "{wrong:?}");
+    }
+    for right in [
+        &["--help"][..],
+        &["--version"],
+        &["log", "--help"],
+        &["run", "--help"],
+    ] {
+        let run = run(right);
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{right:?}");
+    }
+    let help = run(&["run", "--help"]);
+    assert!(help.stdout.contains("--raft-heartbeat"), "{help}");
+}
+
+#[test]
+fn a_ring_of_which_nobody_answers_has_no_quorum() {
+    let scratch = Scratch::new();
+    scratch.write("witness.toml", ALONE);
+    let run = witness(&scratch).args(["status"]).run();
+    assert_eq!(run.code, 3, "{run}");
+    assert!(
+        run.stdout
+            .contains("No quorum: 0 of 3 voters answer and 2 are needed"),
+        "{run}"
+    );
+    assert!(
+        run.stdout
+            .contains("To mend it: run `witness run` on `a` (127.0.0.1:1)"),
+        "{run}"
+    );
+    let run = witness(&scratch).args(["status", "--output", "json"]).run();
+    assert_eq!(run.code, 3, "{run}");
+    let report = run.json();
+    assert_eq!(report["quorum"]["ok"], false);
+    assert_eq!(report["members"][2]["name"], "c");
+    assert!(report["members"][0]["error"].is_string());
+    assert_eq!(report["members"][0]["view"], serde_json::Value::Null);
+}
+
+#[test]
+fn errors_are_json_when_json_is_asked_for() {
+    let scratch = Scratch::new();
+    let run = witness(&scratch)
+        .args(["log", "list", "nowhere", "--output", "json"])
+        .run();
+    assert_eq!((run.code, run.stdout.as_str()), (1, ""));
+    let error: serde_json::Value = serde_json::from_str(&run.stderr).expect("JSON");
+    assert_eq!(error["exit_code"], 1);
+    assert!(
+        error["error"]
+            .as_str()
+            .is_some_and(|text| text.contains("nowhere")),
+        "{run}"
+    );
+}

@@ -1,0 +1,368 @@
+//! A configuration with several mistakes names all of them, each with its place and an advice, and
+//! `witness check` ends with the exit code for it.
+
+use crate::program::{Scratch, witness};
+
+const FIVE_MISTAKES: &str = r#"data_dir = "/var/lib/witness"
+
+[ring]
+name = "or ders"
+
+[member]
+id = 4
+
+[log]
+durabilty = "fsync"
+
+[raft]
+heartbeat = 500
+
+[[members]]
+id = 1
+name = "db-1"
+region = "north"
+kind = "witness"
+address = "localhost"
+
+[[members]]
+id = 2
+name = "db-2"
+region = "north"
+kind = "database"
+address = "10.0.0.2:7400"
+"#;
+
+#[test]
+fn five_mistakes_are_named_with_their_lines() {
+    let scratch = Scratch::new();
+    scratch.write("witness.toml", FIVE_MISTAKES);
+    let run = witness(&scratch).args(["check"]).run();
+    assert_eq!(run.code, 2, "{run}");
+    let expected = "\
+witness.toml:4:8: error: `ring.name`: the name `or ders` holds ' '; use letters, digits, `-`, `_` and `.` only
+witness.toml:7:6: error: member 4 is not listed in [[members]]; add its entry, or write one of the ids that are listed: 1, 2
+witness.toml:10:1: error: unknown key `durabilty` in [log]; did you mean `durability`?
+witness.toml:13:13: error: `raft.heartbeat`: 500 has no unit; write \"500ms\" or \"500s\"
+witness.toml:15:1: warning: two members vote, so the loss of either stops every commit; add a third voting member; a witness is enough
+witness.toml:20:11: error: `members.address`: `localhost` has no port; write \"host:port\", as in \"10.0.0.1:7400\"
+witness.toml has 5 mistakes
+";
+    assert_eq!(run.stdout, expected);
+    assert_eq!(run.stderr, "");
+}
+
+#[test]
+fn the_same_five_as_json() {
+    let scratch = Scratch::new();
+    scratch.write("witness.toml", FIVE_MISTAKES);
+    let run = witness(&scratch).args(["check", "--output", "json"]).run();
+    assert_eq!(run.code, 2, "{run}");
+    let report = run.json();
+    assert_eq!(report["valid"], false);
+    let problems = report["problems"].as_array().expect("a list");
+    let errors = problems
+        .iter()
+        .filter(|problem| problem["severity"] == "error");
+    let lines: Vec<_> = errors
+        .map(|problem| problem["place"]["line"].as_u64())
+        .collect();
+    assert_eq!(lines, [Some(4), Some(7), Some(10), Some(13), Some(20)]);
+}
+
+#[test]
+fn a_member_does_not_start_with_mistakes_and_names_them_too() {
+    let scratch = Scratch::new();
+    scratch.write("witness.toml", FIVE_MISTAKES);
+    let run = witness(&scratch).args(["run"]).run();
+    assert_eq!(run.code, 2, "{run}");
+    for line in ["witness.toml:4:8", ":7:6", ":10:1", ":13:13", ":20:11"] {
+        assert!(run.stderr.contains(line), "{line} is not named in {run}");
+    }
+}
+
+#[test]
+fn mistakes_of_syntax_do_not_hide_the_others() {
+    let scratch = Scratch::new();
+    scratch.write("witness.toml", &FIVE_MISTAKES.replace("id = 4", "id ="));
+    let run = witness(&scratch).args(["check"]).run();
+    assert_eq!(run.code, 2, "{run}");
+    assert!(run.stdout.contains("witness.toml:7:5: error"), "{run}");
+    assert!(run.stdout.contains("unknown key `durabilty`"), "{run}");
+    assert!(run.stdout.contains("500 has no unit"), "{run}");
+}
+
+#[test]
+fn rules_between_keys_are_checked() {
+    let cases = [
+        (
+            "heartbeat = 500",
+            "lease = \"700ms\"",
+            "a `raft.lease` of 700 ms does not go with a `raft.heartbeat` of 500 ms",
+        ),
+        (
+            "heartbeat = 500",
+            "heartbeat = \"1ms\"",
+            "write a duration from 10ms to 10s",
+        ),
+        (
+            "id = 2\n",
+            "id = 1\n",
+            "`members.id` 1 is taken already, at witness.toml:16:6",
+        ),
+        (
+            "\"db-2\"",
+            "\"db-1\"",
+            "`members.name` db-1 is taken already",
+        ),
+        ("10.0.0.2:7400", "0.0.0.0:7400", "names no host"),
+        (
+            "10.0.0.2:7400",
+            "10.0.0.2:0",
+            "cannot be reached by the other members",
+        ),
+        ("10.0.0.2:7400", "10.0.0.2:70000", "`70000` is not a port"),
+        ("id = 4", "id = 2", "`mysql.datadir` is missing"),
+        (
+            "id = 4",
+            "id = 2\n[mysql]\nmode = \"attach\"\ntls = \"verify_ca\"",
+            "`mysql.tls_ca_file` is not given",
+        ),
+        (
+            "id = 4",
+            "id = 2\n[mysql]\nmode = \"external\"\ndatadir = \"d\"",
+            "`mysql.kill_command` is empty",
+        ),
+        (
+            "id = 4",
+            "id = 2\n[mysql]\nmode = \"external\"\nkill_command = [\"x\"]",
+            "`mysql.datadir` is missing",
+        ),
+        (
+            "id = 4",
+            "id = 2\n[mysql]\ndatadir = \"d\"\nmysqld = []",
+            "`mysql.mysqld` is empty",
+        ),
+        (
+            "id = 4",
+            "id = 1\n[tls]\nca_file = \"witness.toml\"",
+            "`tls.key_file` is not",
+        ),
+        (
+            "id = 4",
+            "id = 1\n[tls]\nca_file = \"none.pem\"",
+            "none.pem cannot be read",
+        ),
+        ("/var/lib/witness", "witness.toml", "is not a directory"),
+        (
+            "id = 4",
+            "id = 2\n[mysql]\ndatadir = \"d\"\nsocket = \"/a/very/long/path/to/a/unix/socket/that/no/operating/\
+             system/takes/because/there/are/more/than/one/hundred/and/seven/bytes\"",
+            "is too long",
+        ),
+        (
+            "id = 4",
+            "id = 2\n[mysql]\ndatadir = \"d\"\npassword = \"x\"\npassword_file = \"witness.toml\"",
+            "are both given",
+        ),
+        (
+            "id = 4",
+            "id = 2\n[mysql]\ndatadir = \"d\"\ntls_key_file = \"witness.toml\"",
+            "`mysql.tls_certificate_file` is not",
+        ),
+        (
+            "id = 4",
+            "id = 2\n[mysql]\ndatadir = \"d\"\napply = \"native\"",
+            "`mysql.apply` is \"native\", but the member has no binlog server",
+        ),
+        (
+            "id = 4",
+            "id = 1\n[binlog_server]\nlisten = \"0.0.0.0:3307\"",
+            "has neither `binlog_server.password` nor `binlog_server.password_file`",
+        ),
+        (
+            "id = 4",
+            "id = 1\n[binlog_server]\nlisten = \"0.0.0.0:3307\"\npassword = \"x\"\npassword_file = \"witness.toml\"",
+            "`binlog_server.password` and `binlog_server.password_file` are both given",
+        ),
+        (
+            "id = 4",
+            "id = 1\n[binlog_server]\nlisten = \"0.0.0.0:3307\"\npassword = \"x\"\nrequire_tls = true",
+            "`binlog_server.require_tls` is set, but there is no certificate",
+        ),
+        (
+            "id = 4",
+            "id = 1\n[binlog_server]\nlisten = \"0.0.0.0:3307\"\npassword = \"x\"\ntls_key_file = \"witness.toml\"",
+            "`binlog_server.tls_certificate_file` is not",
+        ),
+        (
+            "id = 4",
+            "id = 1\n[http]\nlisten = \"0.0.0.0:7480\"\n[binlog_server]\nlisten = \"0.0.0.0:7480\"\npassword = \"x\"",
+            "where HTTP is served",
+        ),
+        (
+            "[member]",
+            "[http]\nlisten = \"10.0.0.2:7400\"\n[member]\n",
+            "taken in",
+        ),
+    ];
+    for (from, to, expected) in cases {
+        let scratch = Scratch::new();
+        let text = if expected == "taken in" {
+            FIVE_MISTAKES.replace("id = 4", "id = 2")
+        } else {
+            FIVE_MISTAKES.to_owned()
+        };
+        scratch.write("witness.toml", &text.replace(from, to));
+        let run = witness(&scratch).args(["check"]).run();
+        assert_eq!(run.code, 2, "{run}");
+        assert!(
+            run.stdout.contains(expected),
+            "`{expected}` is not in {run}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_an_error_of_its_own() {
+    let scratch = Scratch::new();
+    let run = witness(&scratch)
+        .args(["check", "--config", "nowhere.toml"])
+        .run();
+    assert_eq!(run.code, 1, "{run}");
+    assert!(run.stderr.contains("nowhere.toml cannot be read"), "{run}");
+}
+
+const THREE_REGIONS: &str = r#"data_dir = "/var/lib/witness"
+ring.name = "orders"
+member.id = 3
+members = [
+  { id = 1, name = "db-1", region = "north", kind = "database", address = "10.0.0.1:7400" },
+  { id = 2, name = "witness-1", region = "north", kind = "witness", address = "10.0.0.2:7400" },
+  { id = 3, name = "witness-2", region = "north", kind = "witness", address = "10.0.0.3:7400" },
+  { id = 4, name = "db-2", region = "south", kind = "database", address = "10.0.1.1:7400" },
+  { id = 5, name = "witness-3", region = "south", kind = "witness", address = "10.0.1.2:7400" },
+  { id = 6, name = "log-1", region = "east", kind = "witness", address = "10.0.2.1:7400", votes = false },
+]
+"#;
+
+/// What `[quorum]` and the members' regions mean together, each with the exit code of `witness check`.
+#[test]
+fn the_quorum_and_the_regions_have_to_go_together() {
+    let cases = [
+        (
+            "",
+            0,
+            "witness.toml:8:3: warning: region `south` has two voting members, so either's loss stops every commit while that region leads; let three vote there, a witness is enough; or give its database member the priority 0",
+        ),
+        (
+            "quorum.policy = \"majorty\"",
+            2,
+            "`quorum.policy`: `majorty` is not one of `single-region-dynamic`, `majority`, `regions`; did you mean `majority`?",
+        ),
+        (
+            "quorum.policy = \"regions\"",
+            2,
+            "witness.toml:12:17: error: `quorum.policy` is `regions`, but `quorum.regions` names none; list the regions of which every commit needs a majority, or choose another policy",
+        ),
+        (
+            "quorum = { policy = \"regions\", regions = [\"north\", \"sout\"] }",
+            2,
+            "error: `quorum.regions` names `sout`, and no member runs there; did you mean `south`?",
+        ),
+        (
+            "quorum = { policy = \"regions\", regions = [\"north\", \"zzz\"] }",
+            2,
+            "error: `quorum.regions` names `zzz`, and no member runs there; the members' regions are `east`, `north`, `south`",
+        ),
+        (
+            "quorum = { policy = \"regions\", regions = [\"north\", \"east\"] }",
+            2,
+            "error: `quorum.regions` names `east`, and no member there votes; let members there vote, better three, or remove the region from the list",
+        ),
+        (
+            "quorum = { policy = \"regions\", regions = [\"north\", \"north\"] }",
+            2,
+            "error: `quorum.regions` names `north` twice; name every region once",
+        ),
+        (
+            "quorum = { policy = \"regions\", regions = [\"north\", \"south\"] }",
+            0,
+            "witness.toml is valid",
+        ),
+        (
+            "quorum.regions = [\"north\"]",
+            0,
+            "warning: `quorum.regions` is not looked at with the policy `single-region-dynamic`; set `quorum.policy` to \"regions\", or remove the line",
+        ),
+        (
+            "quorum.region_preference = [\"south\", \"nort\"]",
+            0,
+            "warning: `quorum.region_preference` names `nort`, and no member runs there; did you mean `north`?",
+        ),
+    ];
+    for (line, code, expected) in cases {
+        let scratch = Scratch::new();
+        scratch.write("witness.toml", &format!("{THREE_REGIONS}{line}\n"));
+        let run = witness(&scratch).args(["check"]).run();
+        assert_eq!(run.code, code, "{line}: {run}");
+        assert!(
+            run.stdout.contains(expected),
+            "`{expected}` is not in {run}"
+        );
+    }
+    let scratch = Scratch::new();
+    let modest = THREE_REGIONS.replace("\"10.0.1.1:7400\"", "\"10.0.1.1:7400\", priority = 0");
+    scratch.write("witness.toml", &modest);
+    let run = witness(&scratch).args(["check"]).run();
+    assert_eq!(
+        (run.code, run.stdout.contains("warning")),
+        (0, false),
+        "{run}"
+    );
+}
+
+fn with_edges(edges: [&str; 3]) -> String {
+    let mut text = "data_dir = \"d\"\n[ring]\nname = \"orders\"\n[member]\nid = 1\n[regions]\nproxy = \"edges\"\n".to_owned();
+    for (id, from) in (1..).zip(edges) {
+        text.push_str(&format!(
+            "[[members]]\nid = {id}\nname = \"w-{id}\"\nregion = \"north\"\nkind = \"witness\"\n\
+             address = \"10.0.0.{id}:7400\"\nproxy_from = \"{from}\"\n"
+        ));
+    }
+    text
+}
+
+#[test]
+fn edges_lead_from_a_member_to_a_member_and_not_in_a_circle() {
+    let scratch = Scratch::new();
+    let check = |text: &str| {
+        scratch.write("witness.toml", text);
+        witness(&scratch).args(["check"]).run()
+    };
+    let fine = check(&with_edges(["", "w-1", "w-2"]));
+    assert_eq!(fine.code, 0, "{fine}");
+    for (edges, words) in [
+        (
+            ["", "w-l", ""],
+            "`proxy_from` names `w-l`, and no member has that name; did you mean `w-",
+        ),
+        (["w-3", "w-1", "w-2"], "would get its entries from itself"),
+    ] {
+        let run = check(&with_edges(edges));
+        assert_eq!(run.code, 2, "{run}");
+        assert!(run.stdout.contains(words), "{words} is not in {run}");
+    }
+    let without = check(&with_edges(["", "", ""]));
+    assert!(
+        without
+            .stdout
+            .contains("warning: `regions.proxy` is `edges`"),
+        "{without}"
+    );
+    let unused = with_edges(["", "w-1", ""]).replace("\"edges\"", "\"region\"");
+    let unused = check(&unused);
+    assert!(
+        unused.stdout.contains("`proxy_from` is not looked at"),
+        "{unused}"
+    );
+}

@@ -1,0 +1,89 @@
+//! The demonstration around a real mysqld ends well too, with members killed by SIGKILL, and leaves no
+//! process behind.
+
+use std::path::Path;
+
+use crate::program::{Scratch, witness};
+
+/// A checkout keeps its MySQL where `cargo xtask mysql` put it, unless the tester names another.
+fn tree() -> (&'static str, String) {
+    if let Ok(named) = std::env::var("WITNESS_MYSQL_TREE") {
+        return ("WITNESS_MYSQL_TREE", named);
+    }
+    match std::env::var("MYSQLD") {
+        Ok(named) => ("MYSQLD", named),
+        Err(_) => {
+            let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.mysql");
+            ("WITNESS_MYSQL_TREE", checkout.display().to_string())
+        }
+    }
+}
+
+/// Processes with these words in their command lines.
+fn processes_with(words: &str) -> usize {
+    let entries = std::fs::read_dir("/proc")
+        .expect("processes")
+        .filter_map(Result::ok);
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines
+        .filter(|line| String::from_utf8_lossy(line).contains(words))
+        .count()
+}
+
+#[test]
+fn around_a_mysqld_it_ends_well_and_leaves_nothing_running() {
+    let scratch = Scratch::new();
+    let (variable, value) = tree();
+    let demo = [
+        "demo",
+        "--mysql",
+        "--pause",
+        "1",
+        "--data-dir",
+        "files",
+        "--output",
+        "json",
+    ];
+    let run = witness(&scratch).env(variable, &value).args(demo).run();
+    assert_eq!(run.code, 0, "{run}");
+    let report = run.json();
+    assert_eq!(
+        (&report["ok"], &report["lost_total"]),
+        (&true.into(), &0.into()),
+        "{run}"
+    );
+    assert!(
+        report["acknowledged_total"]
+            .as_u64()
+            .is_some_and(|total| total > 50),
+        "{run}"
+    );
+    let files = scratch.join("files");
+    for witness_name in ["witness-1", "witness-2"] {
+        let paths = [files.join("db-1"), files.join(witness_name)];
+        let diff = witness(&scratch).args(["log", "diff"]).args(&paths).run();
+        assert_eq!(diff.code, 0, "{diff}");
+    }
+    let named = files
+        .canonicalize()
+        .expect("the files")
+        .display()
+        .to_string();
+    assert_eq!(processes_with(&named), 0, "something still runs");
+}
+
+#[test]
+fn without_a_mysqld_it_says_how_to_get_one() {
+    let scratch = Scratch::new();
+    let run = witness(&scratch)
+        .env("MYSQLD", "/nowhere/mysqld")
+        .args(["demo", "--mysql"])
+        .run();
+    assert_eq!(run.code, 4, "{run}");
+    assert!(
+        run.stderr
+            .contains("MYSQLD names /nowhere/mysqld, which is no file"),
+        "{run}"
+    );
+    assert!(run.stderr.contains("cargo xtask mysql"), "{run}");
+}

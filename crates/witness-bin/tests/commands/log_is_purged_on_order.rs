@@ -1,0 +1,126 @@
+//! `witness log purge` on a running member: what nobody needs goes from its disk, the file that is written to stays.
+
+use std::time::{Duration, Instant};
+
+use crate::program::{Scratch, witness};
+use witness_bin::config::{Sources, read};
+use witness_bin::node::Node;
+
+#[test]
+fn closed_files_go_and_the_last_one_stays() {
+    let scratch = Scratch::new();
+    let listen = testkit::ports::free_address().expect("a port");
+    let text = format!(
+        r#"
+data_dir = "{}"
+ring.name = "alone"
+member.id = 1
+raft.heartbeat = "100ms"
+log.disk_reserve_bytes = 0
+members = [{{ id = 1, name = "only", region = "here", kind = "witness", address = "{listen}" }}]
+"#,
+        scratch.join("d").display()
+    );
+    scratch.write("witness.toml", &text);
+    let sources = Sources {
+        file: Some(("witness.toml".into(), text)),
+        ..Sources::default()
+    };
+    let config = read(&sources).0.expect("a configuration");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let node = runtime.block_on(async {
+        let node = Node::launch(config).await.expect("a member");
+        let ring = node.join(true).await.expect("its ring");
+        let until = Instant::now() + Duration::from_secs(20);
+        while ring.member.leadership_now().serving_term().is_none() {
+            assert!(Instant::now() < until, "it never serves");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        for _ in 0..3 {
+            ring.rotate().await.expect("a new file");
+        }
+        node
+    });
+    let files = || {
+        let list = witness(&scratch)
+            .args(["log", "list", "d", "--output", "json"])
+            .run();
+        let list = list.json();
+        let files = list.as_array().expect("a list").iter();
+        files
+            .map(|file| file["log_name"].as_str().expect("a name").to_owned())
+            .collect::<Vec<_>>()
+    };
+    let purge = |line: &str| {
+        let line = format!("log purge only {line}");
+        witness(&scratch).args(line.split(' ')).run()
+    };
+    let all = [
+        "binlog.000001",
+        "binlog.000002",
+        "binlog.000003",
+        "binlog.000004",
+    ];
+    assert_eq!(files(), all);
+
+    for (line, code, expected) in [
+        (
+            "--yes",
+            2,
+            "--to <FILE>|--keep <SIZE>|--older-than <DURATION>",
+        ),
+        ("--keep 1 --to binlog.000002", 2, "cannot be used with"),
+        ("--keep x --yes", 2, "`x` is not a size"),
+        (
+            "--keep 0",
+            4,
+            "nothing was done: there is no terminal to ask on: Remove old files",
+        ),
+        (
+            "--to 7 --yes",
+            4,
+            "`7` is not the name of a log file\n  write it as in binlog.000007; `witness log list` shows them",
+        ),
+    ] {
+        let run = purge(line);
+        assert_eq!(run.code, code, "{line}: {run}");
+        assert!(
+            run.stderr.contains(expected),
+            "{line}: `{expected}` is not in {run}"
+        );
+    }
+
+    let dry = purge("--keep 0 --dry-run");
+    assert_eq!(dry.code, 0, "{dry}");
+    let said = "3 files of `only` would go, binlog.000001 to binlog.000003, ";
+    assert!(dry.stdout.starts_with(said), "{dry}");
+    assert!(
+        dry.stdout
+            .contains("binlog.000004 stays: it is being written to"),
+        "{dry}"
+    );
+    let young = purge("--older-than 1h --dry-run");
+    assert!(
+        young.stdout.starts_with("No file of `only` would go"),
+        "{young}"
+    );
+    assert_eq!(files(), all);
+
+    let part = purge("--to binlog.000002 --yes --output json");
+    assert_eq!(part.code, 0, "{part}");
+    let part = part.json();
+    assert_eq!(
+        part["removed"],
+        serde_json::json!(["binlog.000001"]),
+        "{part}"
+    );
+    assert_eq!(part["kept"], serde_json::Value::Null, "{part}");
+    let gone = purge("--keep 0 --yes");
+    assert_eq!(gone.code, 0, "{gone}");
+    let until = Instant::now() + Duration::from_secs(20);
+    while files() != ["binlog.000004"] {
+        assert!(Instant::now() < until, "{:?} are still there", files());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    runtime.block_on(node.stop()).expect("a good end");
+}

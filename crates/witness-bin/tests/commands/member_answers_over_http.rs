@@ -1,0 +1,159 @@
+//! One member alone, asked over HTTP and by `witness status`, before and after its ring is made.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use crate::program::{Scratch, witness};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A member's process, killed when the test is over.
+struct Member {
+    child: Child,
+    http: SocketAddr,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Member {
+    fn start(scratch: &Scratch, arguments: &[&str]) -> Self {
+        let [listen, http] = [(), ()].map(|()| testkit::ports::free_address().expect("a port"));
+        scratch.write(
+            "witness.toml",
+            &format!(
+                r#"
+data_dir = "d"
+ring.name = "alone"
+member.id = 1
+raft.heartbeat = "50ms"
+log.disk_reserve_bytes = 0
+http.listen = "{http}"
+members = [{{ id = 1, name = "only", region = "here", kind = "witness", address = "{listen}" }}]
+"#
+            ),
+        );
+        let child = witness(scratch).args(["run"]).args(arguments).spawn();
+        Self { child, http }
+    }
+
+    fn ask(&self, method: &str, path: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(self.http).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        write!(stream, "{method} {path} HTTP/1.0\r\nHost: x\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        Some((
+            head.split_whitespace().nth(1)?.parse().ok()?,
+            body.to_owned(),
+        ))
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        self.ask("GET", path).expect("an answer")
+    }
+
+    /// Waits until a page answers with this code.
+    fn wait_for(&self, path: &str, code: u16) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while self.ask("GET", path).is_none_or(|(found, _)| found != code) {
+            assert!(
+                Instant::now() < until,
+                "{path} never answered {code}: {:?}",
+                self.ask("GET", path)
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn terminate(mut self) -> Option<i32> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("a signal");
+        self.child.wait().expect("its end").code()
+    }
+}
+
+#[test]
+fn a_witness_that_leads_alone_answers_every_page() {
+    let scratch = Scratch::new();
+    let member = Member::start(&scratch, &["--bootstrap"]);
+    member.wait_for("/readiness", 200);
+    for (path, code) in [
+        ("/liveness", 200),
+        ("/health", 200),
+        ("/witness", 200),
+        ("/primary", 503),
+        ("/read-write", 503),
+        ("/replica", 503),
+        ("/nothing", 404),
+    ] {
+        assert_eq!(member.get(path).0, code, "{path}");
+    }
+    assert!(member.get("/primary").1.contains("it is a witness"));
+    assert_eq!(member.ask("HEAD", "/health"), Some((200, String::new())));
+
+    let status: serde_json::Value = serde_json::from_str(&member.get("/status").1).expect("JSON");
+    assert_eq!(
+        (&status["role"], &status["serving"]),
+        (&"leader".into(), &true.into())
+    );
+    assert_eq!(status["log"]["file"], "binlog.000001");
+    let cluster: serde_json::Value = serde_json::from_str(&member.get("/cluster").1).expect("JSON");
+    assert_eq!(cluster["members"][0]["role"], "leader");
+    let metrics = member.get("/metrics").1;
+    let line = "witness_serving{ring=\"alone\",member=\"only\",region=\"here\"} 1.0";
+    assert!(metrics.lines().any(|found| found == line), "{metrics}");
+
+    let run = witness(&scratch).args(["status"]).run();
+    assert_eq!(run.code, 0, "{run}");
+    assert!(
+        run.stdout
+            .contains("The quorum answers, `only` leads ring `alone`"),
+        "{run}"
+    );
+    assert_eq!(member.terminate(), Some(0));
+    let run = witness(&scratch).args(["log", "verify", "d"]).run();
+    assert_eq!(run.code, 0, "{run}");
+}
+
+#[test]
+fn a_member_that_waits_for_its_ring_is_alive_and_not_ready_and_can_be_stopped() {
+    let scratch = Scratch::new();
+    let member = Member::start(&scratch, &[]);
+    member.wait_for("/liveness", 200);
+    let (code, body) = member.get("/readiness");
+    assert_eq!(code, 503);
+    assert!(
+        body.contains("waits for its ring to be bootstrapped"),
+        "{body}"
+    );
+    let run = witness(&scratch).args(["status"]).run();
+    assert_eq!(run.code, 3, "{run}");
+    assert!(run.stdout.contains("the ring is not bootstrapped"), "{run}");
+    assert!(run.stdout.contains("witness run --bootstrap"), "{run}");
+    assert_eq!(member.terminate(), Some(0));
+}
+
+#[test]
+fn a_ring_that_exists_ignores_bootstrap() {
+    let scratch = Scratch::new();
+    let member = Member::start(&scratch, &["--bootstrap"]);
+    member.wait_for("/readiness", 200);
+    let ring = |member: &Member| {
+        let status: serde_json::Value =
+            serde_json::from_str(&member.get("/status").1).expect("JSON");
+        status["ring"]["id"].clone()
+    };
+    let first = ring(&member);
+    assert!(first.is_string());
+    assert_eq!(member.terminate(), Some(0));
+    let again = Member::start(&scratch, &["--bootstrap"]);
+    again.wait_for("/readiness", 200);
+    assert_eq!(ring(&again), first);
+    assert_eq!(again.terminate(), Some(0));
+}

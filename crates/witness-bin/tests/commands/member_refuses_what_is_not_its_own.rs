@@ -1,0 +1,162 @@
+//! A member does not start on a data directory that is somebody else's, in use, or damaged, and starts
+//! where that costs nothing.
+
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
+use std::process::Child;
+
+use crate::program::played::{configure, played};
+use crate::program::{Run, Scratch, witness};
+use rustix::process::{Pid, Signal, kill_process};
+
+fn start(scratch: &Scratch) -> Child {
+    witness(scratch).args(["run"]).spawn()
+}
+
+/// Waits until the member says this, and answers with all it said until then.
+fn wait_for(child: &mut Child, words: &str) -> String {
+    let mut said = String::new();
+    let mut lines = BufReader::new(child.stderr.take().expect("piped"));
+    while !said.contains(words) {
+        let read = lines.read_line(&mut said).expect("a line");
+        assert!(read > 0, "it ended without saying `{words}`:\n{said}");
+    }
+    child.stderr = Some(lines.into_inner());
+    said
+}
+
+fn terminate(child: Child) -> i32 {
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("a signal");
+    let output = child.wait_with_output().expect("its end");
+    output.status.code().unwrap_or(-1)
+}
+
+fn refused(scratch: &Scratch) -> Run {
+    witness(scratch).args(["run"]).run()
+}
+
+#[test]
+fn a_foreign_identity() {
+    let scratch = Scratch::new();
+    let copy = played().copy("witness-1", &scratch);
+    configure(&scratch, 3, &copy);
+    let run = refused(&scratch);
+    assert_eq!(run.code, 4, "{run}");
+    assert!(
+        run.stderr
+            .contains("belongs to member 2 `witness-1` of ring `demo`"),
+        "{run}"
+    );
+    assert!(
+        run.stderr
+            .contains("the configuration says member 3 `witness-2`"),
+        "{run}"
+    );
+}
+
+#[test]
+fn a_directory_in_use() {
+    let scratch = Scratch::new();
+    let copy = played().copy("witness-1", &scratch);
+    configure(&scratch, 2, &copy);
+    let mut first = start(&scratch);
+    wait_for(&mut first, "started");
+    configure(&scratch, 2, &copy);
+    let run = refused(&scratch);
+    assert_eq!(run.code, 4, "{run}");
+    let expected = format!("is in use by the process with the pid {}", first.id());
+    assert!(run.stderr.contains(&expected), "{run}");
+    assert_eq!(terminate(first), 0);
+}
+
+#[test]
+fn a_changed_byte_in_a_closed_file() {
+    let scratch = Scratch::new();
+    let copy = played().copy("witness-1", &scratch);
+    configure(&scratch, 2, &copy);
+    let path = copy.join("log/binlog.000001");
+    let file = OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .expect("the file");
+    file.write_all_at(b"\xff\xff", 20_000).expect("the damage");
+    let run = refused(&scratch);
+    assert_eq!(run.code, 7, "{run}");
+    assert!(run.stderr.contains("binlog.000001 at offset 1"), "{run}");
+    let mut damaged = [0; 2];
+    let file = fs::File::open(&path).expect("the file");
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut damaged, 20_000).expect("two bytes");
+    assert_eq!(
+        &damaged, b"\xff\xff",
+        "nothing is mended behind the operator's back"
+    );
+}
+
+#[test]
+fn an_end_that_is_gone() {
+    let scratch = Scratch::new();
+    let copy = played().copy("witness-1", &scratch);
+    configure(&scratch, 2, &copy);
+    let path = copy.join("log/binlog.000002");
+    let size = fs::metadata(&path).expect("the file").len();
+    OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .and_then(|file| file.set_len(size / 2))
+        .expect("a cut");
+    let run = refused(&scratch);
+    assert_eq!(run.code, 7, "{run}");
+    assert!(
+        run.stderr.contains("acknowledged entries are gone"),
+        "{run}"
+    );
+}
+
+#[test]
+fn a_lost_identity() {
+    let scratch = Scratch::new();
+    let copy = played().copy("witness-1", &scratch);
+    configure(&scratch, 2, &copy);
+    fs::remove_file(copy.join("identity")).expect("the identity");
+    let run = refused(&scratch);
+    assert_eq!(run.code, 7, "{run}");
+    assert!(
+        run.stderr
+            .contains("identity is missing, but the directory holds a log"),
+        "{run}"
+    );
+}
+
+#[test]
+fn a_missing_index_is_made_again() {
+    let scratch = Scratch::new();
+    let copy = played().copy("witness-1", &scratch);
+    configure(&scratch, 2, &copy);
+    let index = copy.join("log/binlog.index");
+    let before = fs::read(&index).expect("the index");
+    fs::remove_file(&index).expect("the index");
+    let mut child = start(&scratch);
+    let said = wait_for(&mut child, "the log is open");
+    assert!(said.contains("index missing"), "{said}");
+    assert_eq!(terminate(child), 0);
+    assert_eq!(fs::read(&index).expect("the index"), before);
+}
+
+#[test]
+fn a_port_that_is_taken() {
+    let scratch = Scratch::new();
+    let copy = played().copy("witness-1", &scratch);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    configure(&scratch, 2, &copy);
+    let run = witness(&scratch)
+        .args(["run", "--member-listen", &address])
+        .run();
+    assert_eq!(run.code, 1, "{run}");
+    assert!(
+        run.stderr
+            .contains(&format!("`member.listen` {address} cannot be listened at")),
+        "{run}"
+    );
+}

@@ -1,0 +1,60 @@
+//! The mysqld beside the leader cannot be started any more: another member's becomes the primary, without anybody's help. Once
+//! it is mended, it follows, and nothing that was acknowledged is lost.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::time::{Duration, Instant};
+
+use witness_tests::Replicaset;
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_leader_whose_mysqld_does_not_start_gives_the_leadership_to_one_whose_does() {
+    let _turn = SCENES.take();
+    let set = Replicaset::launch_with(2, |options| {
+        let options = options.with("mysql", "give_way_after = \"4s\"");
+        // No election may come first because the machine is busy.
+        testkit::ring::RingOptions {
+            heartbeat: Duration::from_secs(1),
+            ..options
+        }
+    })
+    .unwrap();
+    set.client(0)
+        .sql("INSERT INTO acked.rows VALUES (1, 0, 'before')")
+        .unwrap();
+    set.follows(3, SOON).unwrap();
+
+    // Without its dictionary no mysqld starts.
+    let dictionary = set.data_dir(0).join("mysql.ibd");
+    let away = set.data_dir(0).join("mysql.ibd.away");
+    std::fs::rename(&dictionary, &away).unwrap();
+    let killed = Instant::now();
+    set.kill_mysqld(0).unwrap();
+    while set.primary(SOON).unwrap() != 3 {
+        assert!(killed.elapsed() < SOON, "{}", set.words());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let took = killed.elapsed();
+    println!("another member's mysqld is the primary {took:?} after the kill; the patience is 4 s");
+    let said = set.ring.output(0);
+    assert!(
+        said.contains(
+            "the leadership is given away, because the mysqld here cannot be the primary"
+        ),
+        "{said}"
+    );
+    set.client(3)
+        .sql("INSERT INTO acked.rows VALUES (2, 0, 'after')")
+        .unwrap();
+
+    std::fs::rename(&away, &dictionary).unwrap();
+    set.follows(0, SOON).unwrap();
+    set.equal("acked", SOON).unwrap();
+    let rows = set.client(0).value("SELECT COUNT(*) FROM acked.rows");
+    assert_eq!(rows.unwrap(), "2");
+    assert_eq!(set.primary(SOON).unwrap(), 3, "nobody takes it back");
+}

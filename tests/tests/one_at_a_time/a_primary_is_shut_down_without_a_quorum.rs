@@ -1,0 +1,78 @@
+//! `SHUTDOWN` and `RESTART` by SQL at a primary whose ring has no quorum, while a commit waits: nobody is told that it succeeded.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use testkit::ring::RingOptions;
+use witness_tests::{Replicaset, client_session};
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_commit_that_waits_is_not_answered_by_a_shutdown() {
+    let _turn = SCENES.take();
+    let set = Replicaset::launch_with(2, |options| RingOptions {
+        heartbeat: Duration::from_secs(1),
+        ..options
+    })
+    .unwrap();
+    set.begins_at_the_first(SOON).unwrap();
+    for member in [1, 2, 3] {
+        set.signal_member(member, Signal::STOP).unwrap();
+    }
+    let began = Instant::now();
+    let waits = waiting_commit(set.socket(0));
+    let count = || set.client(0).status("Rpl_semi_sync_source_wait_sessions");
+    while count().unwrap() == "0" {
+        assert!(began.elapsed() < SOON, "no commit waits");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // A mysqld that its member started is managed by nobody that it knows of.
+    let refused = set.client(0).sql("RESTART").unwrap_err().to_string();
+    assert!(refused.contains("3707"), "{refused}");
+    assert_eq!(count().unwrap(), "1", "the commit waits as before");
+    assert!(!waits.is_finished());
+    let ordered = Instant::now();
+    set.client(0).sql("SHUTDOWN").unwrap();
+    let told = waits.join().unwrap();
+    println!(
+        "{:?} after SHUTDOWN the client was told {told:?}",
+        ordered.elapsed()
+    );
+    assert!(
+        told.is_err(),
+        "a commit that the ring does not have succeeded"
+    );
+    let said = set.ring.output(0);
+    assert!(
+        said.contains("mysqld stops, without the member's having asked for it"),
+        "{said}"
+    );
+
+    for member in [1, 2, 3] {
+        set.signal_member(member, Signal::CONT).unwrap();
+    }
+    set.equal("acked", SOON).unwrap();
+    let insert = "INSERT INTO acked.rows VALUES (2, 0, 'after')";
+    let primary = set.primary(SOON).unwrap();
+    set.client(primary).sql(insert).unwrap();
+    set.equal("acked", SOON).unwrap();
+}
+
+fn waiting_commit(socket: PathBuf) -> JoinHandle<Result<(), String>> {
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let mut session = client_session(&socket, SOON).await.unwrap();
+            let insert = "INSERT INTO acked.rows VALUES (1, 0, 'waits')";
+            let told = session.execute(insert).await.map(drop);
+            told.map_err(|error| error.to_string())
+        })
+    })
+}

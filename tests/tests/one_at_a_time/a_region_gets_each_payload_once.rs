@@ -1,0 +1,235 @@
+//! Two regions with a distance between them: a payload crosses it once, to the proxy of the other region, which sends it on.
+//! Whatever becomes of the proxy, nobody there is without new entries for longer than a second.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use testkit::bounded_run;
+use testkit::mysql_tree::MysqlTree;
+use testkit::ring::{ChildServer, FarMember, FarRing, FarRingOptions, Profile, witness_binary};
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+/// The members of the other region.
+const FAR: [usize; 3] = [3, 4, 5];
+/// The bound that the project sets itself.
+const LONGEST_SILENCE: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(20);
+
+struct Regions {
+    // Dropped first: a member would start its server again.
+    ring: FarRing,
+    server: ChildServer,
+}
+
+impl Regions {
+    fn launch() -> Self {
+        let server = ChildServer::prepare(&MysqlTree::require(), 1, None).unwrap();
+        let witness = witness_binary(Profile::Dev).unwrap();
+        let member = |(index, name): (usize, &str)| FarMember {
+            name: name.to_owned(),
+            region: name[..1].to_owned(),
+            database: index == 0,
+            program: witness.clone(),
+            beside: (index == 0).then(|| server.beside()),
+            native: false,
+        };
+        let names = ["a-db", "a-w1", "a-w2", "b-w1", "b-w2", "b-w3"];
+        let mut ring = FarRing::prepare(FarRingOptions {
+            members: names.into_iter().enumerate().map(member).collect(),
+            inside: Duration::from_micros(100),
+            across: Duration::from_millis(20),
+            toml: String::new(),
+            mysql: Vec::new(),
+            folder: None,
+        })
+        .unwrap();
+        for index in (0..names.len()).rev() {
+            let arguments: &[&str] = if index == 0 { &["--bootstrap"] } else { &[] };
+            ring.start(index, arguments).unwrap();
+        }
+        let regions = Self { ring, server };
+        regions.wait_until("the primary is open", || {
+            regions
+                .ring
+                .get(0, "/primary")
+                .is_ok_and(|answer| answer.status == 200)
+        });
+        let client = regions.server.client();
+        client
+            .sql("CREATE DATABASE d; CREATE TABLE d.rows (id INT AUTO_INCREMENT PRIMARY KEY, note TEXT)")
+            .unwrap();
+        client
+            .sql(
+                "DELIMITER //\nCREATE PROCEDURE d.commit_for(seconds INT) BEGIN \
+                 DECLARE until DATETIME(6) DEFAULT TIMESTAMPADD(SECOND, seconds, NOW(6)); \
+                 WHILE SYSDATE(6) < until DO \
+                 INSERT INTO d.rows (note) VALUES (REPEAT(UUID(), 30)); DO SLEEP(0.005); END WHILE; END//",
+            )
+            .unwrap();
+        regions
+    }
+
+    fn status(&self, index: usize) -> Option<Value> {
+        let answer = self.ring.get(index, "/status").ok()?;
+        serde_json::from_str(&answer.body).ok()
+    }
+
+    fn log_end(&self, index: usize) -> Option<u64> {
+        self.status(index)?["log_end"]["index"].as_u64()
+    }
+
+    /// The members of the other region that get their entries over another one, with that one.
+    fn proxied(&self) -> Vec<(usize, usize)> {
+        let status = self.status(0).unwrap_or_default();
+        let routes = status["travel"]["routes"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let place = |id: &Value| {
+            FAR.into_iter()
+                .find(|at| Some(self.ring.id(*at)) == id.as_u64())
+        };
+        let over =
+            |route: &Value| Some((place(&route["member"])?, place(route["through"].get(0)?)?));
+        routes.iter().filter_map(over).collect()
+    }
+
+    /// Who sends on, once both others of the region get everything over it.
+    fn proxy(&self) -> usize {
+        let mut proxy = None;
+        self.wait_until("two members are proxied over the third", || {
+            let proxied = self.proxied();
+            proxy = proxied.first().map(|(_, proxy)| *proxy);
+            proxied.len() == 2 && proxied.iter().all(|(_, over)| Some(*over) == proxy)
+        });
+        proxy.unwrap()
+    }
+
+    fn wait_until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let deadline = Instant::now() + SOON;
+        while !holds() {
+            assert!(
+                Instant::now() < deadline,
+                "{what}: not in {SOON:?}\n{}",
+                self.ring.last_words()
+            );
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// How long each of the members was without a new entry at most, while it was looked.
+    fn longest_silences(&self, members: &[usize], time: Duration) -> Vec<Duration> {
+        let began = Instant::now();
+        let mut seen = vec![(None, began); members.len()];
+        let mut longest = vec![Duration::ZERO; members.len()];
+        while began.elapsed() < time {
+            for (at, member) in members.iter().enumerate() {
+                let end = self.log_end(*member);
+                let now = Instant::now();
+                longest[at] = longest[at].max(now - seen[at].1);
+                if end.is_some() && end != seen[at].0 {
+                    seen[at] = (end, now);
+                }
+            }
+            std::thread::sleep(POLL);
+        }
+        longest
+    }
+
+    /// Bytes of payloads that the leader sent to a member itself, and those that it did not have to send.
+    fn sent_to(&self, member: usize) -> (u64, u64) {
+        let status = self.status(0).unwrap();
+        let id = self.ring.id(member);
+        let sent = status["travel"]["sent"].as_array().unwrap();
+        let to = sent
+            .iter()
+            .find(|sent| sent["member"].as_u64() == Some(id))
+            .unwrap();
+        let number = |key: &str| to[key].as_u64().unwrap();
+        (number("direct_bytes_total"), number("spared_bytes_total"))
+    }
+
+    /// Everybody has what the leader has, byte by byte.
+    fn agrees(&self) {
+        self.wait_until("all logs end alike", || {
+            let ends = (0..self.ring.size()).map(|index| self.log_end(index));
+            let ends: Vec<_> = ends.collect();
+            ends.iter().all(|end| end.is_some() && *end == ends[0])
+        });
+        let logs = (0..self.ring.size()).map(|index| self.ring.log_files(index).unwrap());
+        let logs: Vec<_> = logs.collect();
+        for log in &logs {
+            assert_eq!(log.first_difference(&logs[0]), None);
+        }
+    }
+}
+
+#[test]
+fn and_nobody_is_silent_for_a_second_when_its_proxy_dies_or_stands_still() {
+    let _turn = SCENES.take();
+    let mut regions = Regions::launch();
+    let proxy = regions.proxy();
+    let others: Vec<usize> = FAR.into_iter().filter(|at| *at != proxy).collect();
+
+    // What crosses the distance, while all are well.
+    let before: Vec<_> = others.iter().map(|at| regions.sent_to(*at)).collect();
+    let client = regions.server.client();
+    client.sql_within("CALL d.commit_for(3)", SOON).unwrap();
+    for (at, before) in others.iter().zip(before) {
+        let after = regions.sent_to(*at);
+        let (direct, spared) = (after.0 - before.0, after.1 - before.1);
+        println!("to {at}: {direct} bytes of payload from the leader, {spared} over the proxy");
+        assert!(spared > 100_000, "{spared}");
+        assert_eq!(direct, 0, "a payload crossed the distance twice");
+    }
+    let shown = shown_status(&regions);
+    assert!(shown.contains("Entries travel from `a-db`"), "{shown}");
+
+    // It dies under load.
+    let load = client.start_sql("CALL d.commit_for(5)").unwrap();
+    regions.ring.kill(proxy).unwrap();
+    let silences = regions.longest_silences(&others, Duration::from_secs(4));
+    println!("longest silences around the kill: {silences:?}");
+    assert!(
+        silences.iter().all(|silence| *silence < LONGEST_SILENCE),
+        "{silences:?}"
+    );
+    load.finish(SOON).unwrap();
+    // The two that are left have a proxy again, and the third, when it is back, gets its entries over that one.
+    regions.wait_until("one is proxied over the other", || {
+        regions.proxied().len() == 1
+    });
+    regions.ring.start(proxy, &[]).unwrap();
+    let proxy = regions.proxy();
+    let others: Vec<usize> = FAR.into_iter().filter(|at| *at != proxy).collect();
+
+    // It stands still under load: no connection breaks.
+    let load = client.start_sql("CALL d.commit_for(4)").unwrap();
+    regions.ring.signal(proxy, Signal::STOP).unwrap();
+    let silences = regions.longest_silences(&others, Duration::from_secs(3));
+    regions.ring.signal(proxy, Signal::CONT).unwrap();
+    println!("longest silences around the stop: {silences:?}");
+    assert!(
+        silences.iter().all(|silence| *silence < LONGEST_SILENCE),
+        "{silences:?}"
+    );
+    load.finish(SOON).unwrap();
+    regions.proxy();
+    regions.agrees();
+}
+
+fn shown_status(regions: &Regions) -> String {
+    let mut command = Command::new(witness_binary(Profile::Dev).unwrap());
+    command
+        .arg("status")
+        .arg("--config")
+        .arg(regions.ring.config(0));
+    let run = bounded_run::run("witness status", command, Vec::new(), SOON).unwrap();
+    run.into_text("witness status").unwrap()
+}

@@ -1,0 +1,111 @@
+//! A primary whose mysqld stands still: it is stopped, its disk is frozen, its disk is full. Another member's becomes the
+//! primary within a bound, what stood still is killed, nothing that was acknowledged is lost, and it follows once it can.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use testkit::loop_disk::LoopDisk;
+use testkit::ring::RingOptions;
+use witness_tests::{ClientWriters, Replicaset, client_session};
+
+use crate::SCENES;
+
+/// What a recovery may take on a busy machine.
+const SOON: Duration = Duration::from_secs(120);
+/// `mysql.give_way_after` of this ring.
+const PATIENCE: Duration = Duration::from_secs(6);
+/// Two looks that come to nothing, and an attempt to close it: what docs/roles.md says on top of the patience.
+const NOTICED: Duration = Duration::from_secs(10);
+/// What a busy machine may take on top of that.
+const SLACK: Duration = Duration::from_secs(10);
+const DISK: u64 = 700 << 20;
+
+#[test]
+fn a_primary_that_answers_and_does_not_commit_gives_way() {
+    let _turn = SCENES.take();
+    let home = tempfile::tempdir().unwrap();
+    let disks = [0, 1].map(|number| {
+        let folder = home.path().join(number.to_string());
+        std::fs::create_dir(&folder).unwrap();
+        LoopDisk::mount(&folder, home.path(), DISK).unwrap()
+    });
+    let data_dirs = [0, 1].map(|number| Some(home.path().join(format!("{number}/data"))));
+    let set = Replicaset::launch_in(data_dirs.to_vec(), |options| {
+        let options = options.with("mysql", "give_way_after = \"6s\"");
+        // No election may come because the machine is busy.
+        RingOptions {
+            heartbeat: Duration::from_secs(1),
+            ..options
+        }
+    })
+    .unwrap();
+    set.begins_at_the_first(SOON).unwrap();
+    let writers = ClientWriters::start(&set, 1, 0);
+
+    moves(&set, &writers, "stopped", (0, 3), || {
+        set.signal_mysqld(0, Signal::STOP).unwrap();
+    });
+    set.follows(0, SOON).unwrap();
+    moves(&set, &writers, "its disk frozen", (3, 0), || {
+        disks[1].freeze().unwrap();
+    });
+    disks[1].thaw().unwrap();
+    set.follows(3, SOON).unwrap();
+
+    moves(&set, &writers, "its disk full", (0, 3), || {
+        disks[0].fill().unwrap();
+    });
+    disks[0].make_room().unwrap();
+    set.follows(0, SOON).unwrap();
+
+    // Each was killed when it gave way. What the gate said of it then is not believed of its next start.
+    for member in [0, 3] {
+        let said = set.ring.output(member);
+        let again = said.contains("mysqld is killed and started again");
+        assert!(!again, "member {member} killed its mysqld twice:\n{said}");
+    }
+    let written = writers.finish().unwrap();
+    set.equal("acked", SOON).unwrap();
+    written.ensure_all_are_in(&set.client(0)).unwrap();
+}
+
+/// Does it to the primary, and waits until clients commit at the other one.
+fn moves(
+    set: &Replicaset,
+    writers: &ClientWriters,
+    what: &str,
+    (from, to): (usize, usize),
+    strike: impl FnOnce(),
+) {
+    writers.wait_for_more(50, SOON).unwrap();
+    // One that gave the leadership away before, also on a busy machine when the ring was made, does so again when it was sound
+    // for the patience in between.
+    std::thread::sleep(PATIENCE + Duration::from_secs(2));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut session = runtime
+        .block_on(client_session(&set.socket(from), Duration::from_secs(2)))
+        .unwrap();
+    strike();
+    let struck = Instant::now();
+    let bound = PATIENCE + NOTICED + SLACK;
+    while set.primary(SOON).unwrap() != to {
+        assert!(
+            struck.elapsed() < bound,
+            "{what}: nobody else is the primary {:?} later\n{}",
+            struck.elapsed(),
+            set.words()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    writers.wait_for_more(20, SOON).unwrap();
+    println!("{what}: commits go on {:?} later", struck.elapsed());
+    let read = runtime.block_on(session.query("SELECT COUNT(*) FROM acked.rows"));
+    assert!(read.is_err(), "{what}: it goes on answering its readers");
+    let said = set.ring.output(from);
+    assert!(
+        said.contains("mysqld is killed, because it stands still"),
+        "{what}:\n{said}"
+    );
+}

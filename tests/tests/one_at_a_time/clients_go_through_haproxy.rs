@@ -1,0 +1,105 @@
+//! A real HAProxy with the example's configuration: clients that know its address and nothing else go on at the new primary when
+//! the old one's host dies, and when the primary moves; readers are sent to who follows.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use mysql_link::{ConnectOptions, Connection, Endpoint};
+use testkit::haproxy::Haproxy;
+use testkit::mysql_tree::MysqlTree;
+use testkit::ports::free_address;
+use witness_tests::{CLIENT, CLIENT_PASSWORD, ClientWriters, Replicaset, WrittenRows};
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+const EXAMPLE: &str = include_str!("../../../docs/examples/haproxy.cfg");
+
+/// The example with this ring's addresses in place of its own.
+fn configuration(set: &Replicaset, writes: SocketAddr, reads: SocketAddr) -> String {
+    let mut text = replaced(EXAMPLE, "127.0.0.1:3307", &writes.to_string());
+    text = replaced(&text, "127.0.0.1:3308", &reads.to_string());
+    for (member, address) in set.databases().into_iter().zip(["10.0.0.1", "10.0.1.1"]) {
+        let server = format!("{address}:3306 check port 7480");
+        let mysqld = set.mysql_address(member);
+        let http = set.ring.http(member).port();
+        text = replaced(&text, &server, &format!("{mysqld} check port {http}"));
+    }
+    text
+}
+
+fn replaced(text: &str, what: &str, by: &str) -> String {
+    assert!(text.contains(what), "the example has no {what}");
+    text.replace(what, by)
+}
+
+/// The server that a new connection is sent to.
+fn server_behind(address: SocketAddr) -> Option<String> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    runtime.block_on(async {
+        let endpoint = Endpoint::tcp(address.ip().to_string(), address.port());
+        let options = ConnectOptions::new(endpoint, CLIENT, CLIENT_PASSWORD);
+        let mut connection = Connection::open(&options).await.ok()?;
+        let answer = connection.query("SELECT @@server_uuid").await.ok()?;
+        Some(answer.first()?.text_at(0)?.to_owned())
+    })
+}
+
+fn wait_for_server(haproxy: &Haproxy, set: &Replicaset, address: SocketAddr, member: usize) {
+    let wanted = set.client(member).variable("server_uuid").unwrap();
+    let deadline = Instant::now() + SOON;
+    while server_behind(address).as_ref() != Some(&wanted) {
+        assert!(
+            Instant::now() < deadline,
+            "member {member} is not behind {address}: {}\n{}",
+            haproxy.words(),
+            set.words()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn clients_behind_haproxy_follow_the_primary_of_the_mysqlds() {
+    let _turn = SCENES.take();
+    let mut set = Replicaset::launch(2).unwrap();
+    let (first, second) = (0, 3);
+    set.follows(second, SOON).unwrap();
+    let [writes, reads] = [(), ()].map(|()| free_address().unwrap());
+    let configuration = configuration(&set, writes, reads);
+    let haproxy = Haproxy::start(&MysqlTree::require(), &configuration).unwrap();
+    wait_for_server(&haproxy, &set, writes, first);
+    wait_for_server(&haproxy, &set, reads, second);
+
+    let clients = ClientWriters::start_through(writes, 4, 0);
+    clients.wait_for_more(200, SOON).unwrap();
+    set.kill_host(first).unwrap();
+    clients.wait_for_more(200, SOON).unwrap();
+    wait_for_server(&haproxy, &set, writes, second);
+
+    // It comes back as a follower, and readers are sent there.
+    set.ring.start(first).unwrap();
+    set.follows(first, SOON).unwrap();
+    wait_for_server(&haproxy, &set, reads, first);
+    let written: WrittenRows = clients.finish().unwrap();
+    println!("longest pause {:?}", written.longest_pause());
+
+    // The primary moves back while clients write; sessions at the old one are closed.
+    let clients = ClientWriters::start_through(writes, 4, 1_000_000);
+    clients.wait_for_more(200, SOON).unwrap();
+    set.promote("db-1", SOON).unwrap();
+    clients.wait_for_more(200, SOON).unwrap();
+    wait_for_server(&haproxy, &set, writes, first);
+    wait_for_server(&haproxy, &set, reads, second);
+    let moved = clients.finish().unwrap();
+    println!("longest pause of the move {:?}", moved.longest_pause());
+
+    set.equal("acked", SOON).unwrap();
+    let written = written.and(moved);
+    for member in set.databases() {
+        written.ensure_all_are_in(&set.client(member)).unwrap();
+    }
+}

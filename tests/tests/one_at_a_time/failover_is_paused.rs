@@ -1,0 +1,139 @@
+//! Failover is paused around real mysqlds: the primary's host dies and nobody takes its place, until it is back, until
+//! somebody promotes another one, or until somebody resumes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::time::{Duration, Instant};
+
+use testkit::ring::{HttpAnswer, http_order};
+use witness_tests::Replicaset;
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+/// Many times what a failover takes.
+const LONG_ENOUGH: Duration = Duration::from_secs(8);
+const TOKEN: &str = "an-operators-token";
+
+#[test]
+fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
+    let _turn = SCENES.take();
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
+    let mut set = Replicaset::launch_with(2, |options| {
+        options.with("http", format!("token_file = {token:?}"))
+    })
+    .unwrap();
+    set.follows(3, SOON).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 0);
+    let told = status(&set);
+    assert!(told.contains("The quorum answers"), "{told}");
+    let is = |name: &str, what: &str| {
+        let mut lines = told.lines();
+        lines.any(|line| line.contains(name) && line.contains(what))
+    };
+    assert!(is("db-1", " primary "), "{told}");
+    assert!(is("db-2", " following "), "{told}");
+
+    order(&set, &["pause", "--for", "1h", "--reason", "new disks"]);
+    let told = status(&set);
+    assert!(
+        told.contains("Failover is paused since") && told.contains("new disks"),
+        "{told}"
+    );
+    write(&set, 0, 1);
+    set.follows(3, SOON).unwrap();
+
+    // The host dies, and nobody opens. A leader there is all the same.
+    set.kill_host(0).unwrap();
+    nobody_is_the_primary(&set);
+    let cluster = set.ring.get(3, "/cluster").unwrap().json().unwrap();
+    assert_eq!(cluster["pause"], true, "{cluster}");
+    let metrics = set.ring.get(1, "/metrics").unwrap().body;
+    let gauge = metrics
+        .lines()
+        .find(|line| line.starts_with("witness_failover_paused"));
+    assert!(
+        gauge.is_some_and(|line| line.ends_with(" 1.0") || line.ends_with(" 1")),
+        "{gauge:?}"
+    );
+    // Back again, it is the primary by itself.
+    set.ring.start(0).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 0);
+    write(&set, 0, 2);
+    set.follows(3, SOON).unwrap();
+
+    // An operator may still promote another one while the host is away.
+    set.kill_host(0).unwrap();
+    nobody_is_the_primary(&set);
+    set.promote("db-2", SOON).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+    write(&set, 3, 3);
+    set.ring.start(0).unwrap();
+    set.follows(0, SOON).unwrap();
+    assert!(status(&set).contains("Nobody but `db-2` becomes the primary"));
+
+    // And over HTTP the pause ends: failover as ever.
+    set.kill_host(3).unwrap();
+    nobody_is_the_primary(&set);
+    assert_eq!(post(&set, 0, "/resume", "another").status, 401);
+    let until = Instant::now() + SOON;
+    loop {
+        let answers = [0, 1, 2].map(|member| post(&set, member, "/resume", TOKEN));
+        if answers.iter().any(|answer| answer.status == 200) {
+            break;
+        }
+        assert!(Instant::now() < until, "{answers:?}");
+    }
+    assert_eq!(set.primary(SOON).unwrap(), 0);
+    write(&set, 0, 4);
+    set.ring.start(3).unwrap();
+    set.follows(3, SOON).unwrap();
+    set.equal("acked", SOON).unwrap();
+    let rows = set.client(3).value("SELECT COUNT(*) FROM acked.rows");
+    assert_eq!(rows.unwrap(), "4");
+}
+
+fn post(set: &Replicaset, member: usize, path: &str, token: &str) -> HttpAnswer {
+    http_order(set.ring.http(member), path, token, "").unwrap()
+}
+
+fn write(set: &Replicaset, member: usize, id: u32) {
+    let insert = format!("INSERT INTO acked.rows VALUES ({id}, 0, 'paused')");
+    set.client(member).sql(&insert).unwrap();
+}
+
+fn nobody_is_the_primary(set: &Replicaset) {
+    let until = Instant::now() + LONG_ENOUGH;
+    while Instant::now() < until {
+        for member in set.databases() {
+            let answer = set.ring.get(member, "/primary");
+            let is = answer.is_ok_and(|answer| answer.status == 200);
+            assert!(!is, "member {member} is the primary:\n{}", set.words());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn status(set: &Replicaset) -> String {
+    let config = set.ring.config(1).display().to_string();
+    let done = set.ring.cli(&["status", "--config", &config]).unwrap();
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+/// Gives an order until it is carried out: just after an election there may be nobody to carry it out.
+fn order(set: &Replicaset, words: &[&str]) {
+    let config = set.ring.config(1).display().to_string();
+    let arguments: Vec<&str> = words.iter().copied().chain(["--config", &config]).collect();
+    let until = Instant::now() + SOON;
+    loop {
+        let done = set.ring.cli(&arguments).unwrap();
+        if done.status.success() {
+            return;
+        }
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(Instant::now() < until, "{told}\n{}", set.words());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}

@@ -1,0 +1,122 @@
+//! Commands of the operator's are run when the primary changes, with an environment that says what happened; one that hangs is
+//! killed, and neither clients nor the roles wait for it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use witness_tests::Replicaset;
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// A script that appends its environment to a file, a line for an event; then it hangs if it is told to. All members run it at
+/// the same time, so that each line is one write.
+fn script(folder: &Path) -> String {
+    let path = folder.join("hook");
+    let text = format!(
+        "#!/bin/sh\n\
+         line=$(env | grep '^WITNESS_' | sort | tr '\\n' '|')\n\
+         echo \"$line\" >> {told}\n\
+         echo \"noted $WITNESS_EVENT\"\n\
+         if [ -e {hang} ]; then sleep 1000; fi\n",
+        told = folder.join("told").display(),
+        hang = folder.join("hang").display(),
+    );
+    std::fs::write(&path, text).unwrap();
+    format!("[\"/bin/sh\", {path:?}]")
+}
+
+/// The events that were told so far, each with its values.
+fn told(folder: &Path) -> Vec<BTreeMap<String, String>> {
+    let text = std::fs::read_to_string(folder.join("told")).unwrap_or_default();
+    let event = |line: &str| {
+        let pairs = line.split('|').filter_map(|pair| pair.split_once('='));
+        pairs
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    };
+    text.lines().map(event).collect()
+}
+
+fn wait_for(
+    set: &Replicaset,
+    folder: &Path,
+    event: &str,
+    member: &str,
+    primary: &str,
+) -> BTreeMap<String, String> {
+    let until = Instant::now() + SOON;
+    loop {
+        let found = told(folder).into_iter().rev().find(|values| {
+            values["WITNESS_EVENT"] == event
+                && values["WITNESS_MEMBER"] == member
+                && values["WITNESS_PRIMARY"] == primary
+        });
+        if let Some(found) = found {
+            return found;
+        }
+        assert!(
+            Instant::now() < until,
+            "{event} of {member} was not told: {:#?}\n{}",
+            told(folder),
+            set.words()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn every_change_of_the_primary_is_told_and_nothing_waits_for_a_hook() {
+    let _turn = SCENES.take();
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path();
+    let script = script(folder);
+    let mut set = Replicaset::launch_with(2, |options| {
+        options
+            .with("hooks", format!("on_primary = {script}"))
+            .with("hooks", format!("on_demoted = {script}"))
+            .with("hooks", format!("on_primary_changed = {script}"))
+            .with("hooks", "timeout = \"2s\"")
+    })
+    .unwrap();
+    let first = wait_for(&set, folder, "primary", "db-1", "db-1");
+    assert_eq!(first["WITNESS_RING"], "test");
+    assert_eq!(first["WITNESS_REGION"], "here");
+    assert!(first["WITNESS_TERM"].parse::<u64>().unwrap() > 0);
+    let port = set.client(0).value("SELECT @@port").unwrap();
+    assert_eq!(first["WITNESS_MYSQL_PORT"], port);
+    // A witness tells it too.
+    let seen = wait_for(&set, folder, "primary_changed", "witness-1", "db-1");
+    assert_eq!(seen["WITNESS_PRIMARY_HOST"], "127.0.0.1");
+
+    // From now on each command hangs until it is killed, and the primary moves all the same.
+    std::fs::write(folder.join("hang"), "").unwrap();
+    set.follows(3, SOON).unwrap();
+    set.kill_host(0).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+    let moved = wait_for(&set, folder, "primary_changed", "witness-1", "db-2");
+    assert_eq!(moved["WITNESS_PREVIOUS_PRIMARY"], "db-1");
+    wait_for(&set, folder, "primary", "db-2", "db-2");
+    set.client(3)
+        .sql("INSERT INTO acked.rows VALUES (1, 0, 'while hooks hang')")
+        .unwrap();
+    let until = Instant::now() + SOON;
+    while !set.ring.output(1).contains("was killed after 2s") {
+        assert!(Instant::now() < until, "{}", set.ring.output(1));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let metrics = set.ring.get(1, "/metrics").unwrap().body;
+    let failed = metrics
+        .lines()
+        .find(|line| line.starts_with("witness_hook_failures_total{"))
+        .unwrap();
+    assert!(!failed.ends_with(" 0"), "{failed}");
+    assert!(
+        set.ring.output(0).contains("noted primary"),
+        "the command's words are in the member's log"
+    );
+}

@@ -1,0 +1,183 @@
+//! A large transaction goes through a ring with the heartbeats that rings have, and nobody is elected meanwhile. What each
+//! member takes of memory for it is bounded (docs/performance.md has the figures; `LARGE_MIB` in the environment measures other sizes).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::Mysqld;
+use testkit::ring::{ProcessRing, Profile, RingOptions, witness_binary};
+use witness_tests::Replicaset;
+
+use crate::SCENES;
+
+/// How long a loaded machine may take for it.
+const LIMIT: Duration = Duration::from_secs(300);
+/// Of each row.
+const ROW_MIB: u64 = 8;
+
+/// The most memory that a member has had, in MiB.
+fn peak_mib(ring: &ProcessRing, member: usize) -> u64 {
+    peak_of(ring.process_id(member).expect("it runs"))
+}
+
+/// The most memory that a process has had, in MiB.
+fn peak_of(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak = peak.and_then(|line| line.trim().strip_suffix(" kB"));
+    peak.and_then(|kib| kib.parse::<u64>().ok())
+        .expect("Linux says it")
+        / 1024
+}
+
+/// The longest that a member took to answer the question whether it lives, which it does at once unless it is held up.
+fn longest_silence(ring: &ProcessRing, member: usize, ended: &AtomicBool) -> Duration {
+    let mut longest = Duration::ZERO;
+    while !ended.load(Ordering::Relaxed) {
+        let since = Instant::now();
+        // One that answers nothing for too long is what is looked for as well.
+        let _ = ring.get(member, "/liveness");
+        longest = longest.max(since.elapsed());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    longest
+}
+
+fn term(ring: &ProcessRing) -> u64 {
+    let status = ring.get(0, "/status").expect("it runs").body;
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let term = status.get("term").and_then(serde_json::Value::as_u64);
+    term.expect("a member says its term")
+}
+
+#[test]
+fn a_large_transaction_elects_nobody_and_takes_bounded_memory() {
+    let _turn = SCENES.take();
+    let mib = std::env::var("LARGE_MIB").map_or(256, |mib| mib.parse().expect("a number"));
+    let server = Mysqld::launch(&MysqlTree::require()).expect("the scene of a test");
+    let options = RingOptions {
+        heartbeat: Duration::from_millis(500),
+        ..RingOptions::around(&server)
+    };
+    let mut ring = ProcessRing::launch(&witness_binary(Profile::Dev).unwrap(), &options).unwrap();
+    let client = server.client();
+    client
+        .sql("CREATE DATABASE large; CREATE TABLE large.rows (id INT PRIMARY KEY, b LONGBLOB)")
+        .unwrap();
+    ring.wait_until_equal(LIMIT).unwrap();
+    let term_before = term(&ring);
+    let before: Vec<u64> = (0..3).map(|member| peak_mib(&ring, member)).collect();
+
+    let begun = Instant::now();
+    let rows = mib / ROW_MIB;
+    client
+        .sql(&format!(
+            "SET SESSION cte_max_recursion_depth = 10000; INSERT INTO large.rows \
+             WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {rows}) \
+             SELECT n, REPEAT(CHAR(97 + n % 26), {ROW_MIB} * 1048576) FROM n"
+        ))
+        .unwrap();
+    let took = begun.elapsed();
+    ring.wait_until_equal(LIMIT).unwrap();
+    assert_eq!(term(&ring), term_before, "somebody was elected meanwhile");
+
+    let after: Vec<u64> = (0..3).map(|member| peak_mib(&ring, member)).collect();
+    eprintln!(
+        "{mib} MiB: committed after {took:?}; peaks in MiB {before:?} before, {after:?} after"
+    );
+    for (member, peak) in after.iter().enumerate() {
+        assert!(
+            *peak < before[member] + 4 * mib + 64,
+            "member {member}: {after:?} MiB"
+        );
+    }
+}
+
+/// One row that is larger than any packet of the defaults, through a ring with a follower whose member applies (`rows`). Prints
+/// what everybody took of memory (docs/performance.md); `LARGE_ROW_MIB` measures other sizes.
+#[test]
+#[ignore = "takes gigabytes of memory and disk: `cargo test -p witness-tests --test one_at_a_time a_large_row -- --ignored --nocapture`"]
+fn a_large_row_is_followed_within_bounded_memory() {
+    let _turn = SCENES.take();
+    let mib = std::env::var("LARGE_ROW_MIB").map_or(300, |mib| mib.parse().expect("a number"));
+    let set = Replicaset::launch_with(2, |options| RingOptions {
+        heartbeat: Duration::from_millis(500),
+        ..options
+    })
+    .unwrap();
+    let primary = set.primary(LIMIT).unwrap();
+    let follower = set
+        .databases()
+        .into_iter()
+        .find(|&member| member != primary)
+        .unwrap();
+    set.follows(follower, LIMIT).unwrap();
+    let client = set.client(primary);
+    client
+        .sql("SET GLOBAL max_allowed_packet = 1 << 30; CREATE DATABASE large; CREATE TABLE large.rows (id INT PRIMARY KEY, b LONGBLOB)")
+        .unwrap();
+    set.equal("large", LIMIT).unwrap();
+    let peaks = || {
+        let members: Vec<u64> = (0..set.ring.size())
+            .map(|member| peak_mib(&set.ring, member))
+            .collect();
+        let mysqlds = [primary, follower].map(|member| {
+            let file = set.client(member).variable("pid_file").unwrap();
+            let file = set.data_dir(member).join(file);
+            peak_of(
+                std::fs::read_to_string(file)
+                    .unwrap()
+                    .trim()
+                    .parse()
+                    .unwrap(),
+            )
+        });
+        (members, mysqlds)
+    };
+    let (before, mysqlds_before) = peaks();
+    let term_before = term(&set.ring);
+
+    let begun = Instant::now();
+    let ended = AtomicBool::new(false);
+    let (took, followed, silences) = std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..set.ring.size())
+            .map(|member| {
+                scope.spawn({
+                    let (set, ended) = (&set, &ended);
+                    move || longest_silence(&set.ring, member, ended)
+                })
+            })
+            .collect();
+        let inserted = client.sql_within(
+            &format!("INSERT INTO large.rows VALUES (1, REPEAT('a', {mib} * 1048576))"),
+            LIMIT,
+        );
+        let took = begun.elapsed();
+        let equal = inserted.and_then(|_| set.equal("large", LIMIT));
+        ended.store(true, Ordering::Relaxed);
+        let silences: Vec<Duration> = asking
+            .into_iter()
+            .map(|asking| asking.join().unwrap())
+            .collect();
+        equal.unwrap_or_else(|error| panic!("{error}; silent for {silences:?}\n{}", set.words()));
+        (took, begun.elapsed(), silences)
+    });
+    eprintln!("the members took {silences:?} at most to say that they live");
+    assert_eq!(
+        term(&set.ring),
+        term_before,
+        "somebody was elected meanwhile"
+    );
+    let (after, mysqlds) = peaks();
+    eprintln!(
+        "a row of {mib} MiB: committed after {took:?}, followed after {followed:?}; peaks in MiB of the members {before:?} before, \
+         {after:?} after (primary {primary}, follower {follower}); of the mysqlds of primary and follower {mysqlds_before:?}, {mysqlds:?}"
+    );
+    for (member, peak) in after.iter().enumerate() {
+        assert!(
+            *peak < before[member] + 4 * mib + 64,
+            "member {member}: {after:?} MiB"
+        );
+    }
+}

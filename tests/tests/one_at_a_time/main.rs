@@ -1,0 +1,19 @@
+//! Scenes that need the machine for themselves: they measure how long something takes or how much memory, they fill and freeze
+//! disks, or the members' elections would answer to whatever else runs.
+
+mod a_broken_primary_gives_way;
+mod a_primary_is_shut_down_without_a_quorum;
+mod a_region_gets_each_payload_once;
+mod a_stalled_primary_gives_way;
+mod clients_go_through_haproxy;
+mod commits_wait_without_a_quorum;
+mod failover_is_paused;
+mod hooks_tell_who_the_primary_is;
+mod large_transactions_elect_nobody;
+mod member_beside_the_primary_killed;
+mod witness_killed_under_load;
+
+use witness_tests::Turns;
+
+/// So many at once.
+static SCENES: Turns = Turns::of(1);

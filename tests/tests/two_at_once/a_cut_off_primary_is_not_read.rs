@@ -1,0 +1,286 @@
+//! A primary that is cut off from its ring, with sessions open and a commit that waits: ordinary accounts are kept off within
+//! the lease and the documented grace period, and let in again when it follows or is the primary.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use mysql_link::{Connection, LinkError};
+use rustix::process::Signal;
+use testkit::ring::RingOptions;
+use witness_tests::{ClientWriters, Replicaset, client_session};
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+/// `mysql.fence_after` of this ring.
+const GRACE: Duration = Duration::from_secs(2);
+/// The lease of its heartbeats.
+const LEASE: Duration = Duration::from_millis(1500);
+/// What a busy machine may take on top.
+const SLACK: Duration = Duration::from_secs(3);
+
+/// No election may come because the machine is busy.
+fn unhurried(options: RingOptions) -> RingOptions {
+    RingOptions {
+        heartbeat: Duration::from_secs(1),
+        ..options
+    }
+}
+
+#[test]
+fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
+    let _turn = SCENES.take();
+    let set = Replicaset::launch_with(2, |options| {
+        unhurried(options.with("mysql", "fence_after = \"2s\""))
+    })
+    .unwrap();
+    set.follows(3, SOON).unwrap();
+    let writers = ClientWriters::start(&set, 2, 0);
+    writers.wait_for_more(20, SOON).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut session = runtime.block_on(open(&set.socket(0))).unwrap();
+
+    // Everybody else stands still, as behind a partition; clients of the primary are on its side.
+    for member in [1, 2, 3] {
+        set.signal_member(member, Signal::STOP).unwrap();
+    }
+    let cut_off = Instant::now();
+    let bound = LEASE + GRACE + SLACK;
+    let mut answered = cut_off;
+    while cut_off.elapsed() < bound {
+        let read = runtime.block_on(session.query("SELECT COUNT(*) FROM acked.rows"));
+        match read {
+            Ok(_) => answered = Instant::now(),
+            Err(_) => break,
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let took = answered - cut_off;
+    let refused = runtime.block_on(open(&set.socket(0)));
+    println!("the last answer {took:?} after the partition; the grace period is {GRACE:?}");
+    let refused = refused.map(drop).map_err(|error| error.to_string());
+    assert!(
+        matches!(&refused, Err(error) if error.contains("offline mode")),
+        "reads go on {:?} after the partition, with a lease of {LEASE:?} and {GRACE:?} of grace: {refused:?}",
+        cut_off.elapsed()
+    );
+    assert!(took >= GRACE, "the grace period is kept");
+    // An administrator is let in, and a commit waits.
+    let waits = set.client(0).status("Rpl_semi_sync_source_wait_sessions");
+    assert_ne!(waits.unwrap(), "0");
+    let status = set.ring.get(0, "/status").unwrap().json().unwrap();
+    assert!(
+        status["mysql"]["offline"]
+            .as_str()
+            .unwrap()
+            .contains("no quorum"),
+        "{status}"
+    );
+
+    for member in [1, 2, 3] {
+        set.signal_member(member, Signal::CONT).unwrap();
+    }
+    writers.wait_for_more(50, SOON).unwrap();
+    let written = writers.finish().unwrap();
+    set.equal("acked", SOON).unwrap();
+    written.ensure_all_are_in(&set.client(0)).unwrap();
+    // Whichever of the two it is now, clients are let in, at both.
+    for member in set.databases() {
+        let deadline = Instant::now() + SOON;
+        while let Err(error) = runtime.block_on(open(&set.socket(member))) {
+            assert!(Instant::now() < deadline, "{error}\n{}", set.words());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// As systemd does with `Type=notify`, `WatchdogSec` and `WatchdogSignal=SIGKILL`: hears the member, and kills it with its mysqld when
+/// it is silent.
+#[test]
+fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_read() {
+    let _turn = SCENES.take();
+    const WATCHDOG: Duration = Duration::from_secs(2);
+    let mut set = Replicaset::launch_with(2, unhurried).unwrap();
+    set.follows(3, SOON).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(WATCHDOG)).unwrap();
+    let heard = || {
+        let mut words = [0; 64];
+        let length = manager.recv(&mut words).ok()?;
+        Some(String::from_utf8_lossy(&words[..length]).into_owned())
+    };
+    set.ring.kill(0).unwrap();
+    let socket = format!("NOTIFY_SOCKET={}", path.display());
+    let watchdog = format!("WATCHDOG_USEC={}", WATCHDOG.as_micros());
+    set.ring
+        .start_wrapped(0, &["env", &socket, &watchdog])
+        .unwrap();
+    assert_eq!(heard().as_deref(), Some("READY=1"));
+    let until = Instant::now() + 2 * WATCHDOG;
+    while Instant::now() < until {
+        assert_eq!(heard().as_deref(), Some("WATCHDOG=1"));
+    }
+    // The leadership may have gone to the other one meanwhile, or may be about to.
+    let insert = "INSERT INTO acked.rows VALUES (1, 0, 'one')";
+    let began = Instant::now();
+    while let Err(error) = set.client(0).sql(insert) {
+        assert!(began.elapsed() < SOON, "{error}\n{}", set.words());
+        if set.primary(SOON).unwrap() != 0 {
+            set.follows(0, SOON).unwrap();
+            set.promote("db-1", SOON).unwrap();
+        }
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut session = runtime.block_on(open(&set.socket(0))).unwrap();
+
+    // The manager has been told until now.
+    manager.set_nonblocking(true).unwrap();
+    while heard().is_some() {}
+    manager.set_nonblocking(false).unwrap();
+    set.signal_member(0, Signal::STOP).unwrap();
+    let hung = Instant::now();
+    while heard().is_some() {}
+    let noticed = hung.elapsed();
+    set.kill_host(0).unwrap();
+    let read = runtime.block_on(session.query("SELECT COUNT(*) FROM acked.rows"));
+    assert!(
+        read.is_err(),
+        "it answers readers although its member hangs"
+    );
+    let took = hung.elapsed();
+    println!(
+        "noticed {noticed:?} after the hang, not read after {took:?}; WatchdogSec is {WATCHDOG:?}"
+    );
+    assert!(took < WATCHDOG + SLACK, "{took:?}");
+
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+    set.ring.start(0).unwrap();
+    set.equal("acked", SOON).unwrap();
+    let rows = set.client(0).value("SELECT COUNT(*) FROM acked.rows");
+    assert_eq!(rows.unwrap(), "1");
+}
+
+/// Nobody watches the member here but the guard that it has started itself.
+#[test]
+fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
+    let _turn = SCENES.take();
+    let mut set = Replicaset::launch_with(2, |options| {
+        unhurried(options.with("mysql", "fence_after = \"2s\""))
+    })
+    .unwrap();
+    set.follows(3, SOON).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let bound = LEASE + GRACE + SLACK;
+
+    // It hangs; the others go on.
+    write(&set, 0, 1);
+    let mut session = runtime.block_on(open(&set.socket(0))).unwrap();
+    set.signal_member(0, Signal::STOP).unwrap();
+    let took = runtime.block_on(last_answer(&mut session, bound));
+    println!("the member hangs: the last answer {took:?} afterwards");
+    assert!(
+        took.is_some_and(|took| took >= GRACE),
+        "reads go on {bound:?} after the member hung: {took:?}"
+    );
+    refuses_clients(&runtime, &set, 0);
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+    write(&set, 3, 2);
+    set.signal_member(0, Signal::CONT).unwrap();
+    set.follows(0, SOON).unwrap();
+    lets_clients_in(&runtime, &set, 0);
+
+    // It is dead and stays so.
+    let mut session = runtime.block_on(open(&set.socket(3))).unwrap();
+    set.ring.kill(3).unwrap();
+    let took = runtime.block_on(last_answer(&mut session, bound));
+    println!("the member is dead: the last answer {took:?} afterwards");
+    assert!(
+        took.is_some_and(|took| took >= GRACE),
+        "reads go on {bound:?} after the member died: {took:?}"
+    );
+    refuses_clients(&runtime, &set, 3);
+    set.ring.start(3).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 0);
+    set.follows(3, SOON).unwrap();
+    lets_clients_in(&runtime, &set, 3);
+
+    // A member that is back in time has nobody act in its place.
+    let mut session = runtime.block_on(open(&set.socket(0))).unwrap();
+    set.ring.kill(0).unwrap();
+    set.ring.start(0).unwrap();
+    if set.primary(SOON).unwrap() == 0 {
+        std::thread::sleep(bound);
+        runtime.block_on(session.query("SELECT 1")).unwrap();
+    }
+
+    // Its mysqld takes no order either.
+    let primary = set.primary(SOON).unwrap();
+    write(&set, primary, 3);
+    let mut session = runtime.block_on(open(&set.socket(primary))).unwrap();
+    set.signal_mysqld(primary, Signal::STOP).unwrap();
+    set.signal_member(primary, Signal::STOP).unwrap();
+    let hung = Instant::now();
+    let read = runtime.block_on(session.query_within("SELECT 1", SOON));
+    println!("both hang: {read:?} after {:?}", hung.elapsed());
+    assert!(
+        read.is_err() && hung.elapsed() < Duration::from_secs(30),
+        "mysqld was not killed within {:?}",
+        hung.elapsed()
+    );
+    set.signal_member(primary, Signal::CONT).unwrap();
+    set.follows(primary, SOON).unwrap();
+    lets_clients_in(&runtime, &set, primary);
+    set.equal("acked", SOON).unwrap();
+    let rows = set.client(0).value("SELECT COUNT(*) FROM acked.rows");
+    assert_eq!(rows.unwrap(), "3");
+}
+
+/// How long a session is answered at most, if it is closed within the limit.
+async fn last_answer(session: &mut Connection, limit: Duration) -> Option<Duration> {
+    let began = Instant::now();
+    let mut answered = Duration::ZERO;
+    while began.elapsed() < limit {
+        if session.query("SELECT 1").await.is_err() {
+            return Some(answered);
+        }
+        answered = began.elapsed();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    None
+}
+
+fn refuses_clients(runtime: &tokio::runtime::Runtime, set: &Replicaset, member: usize) {
+    let refused = runtime.block_on(open(&set.socket(member))).map(drop);
+    let refused = refused.map_err(|error| error.to_string());
+    assert!(
+        matches!(&refused, Err(error) if error.contains("offline mode")),
+        "{refused:?}"
+    );
+}
+
+fn lets_clients_in(runtime: &tokio::runtime::Runtime, set: &Replicaset, member: usize) {
+    let deadline = Instant::now() + SOON;
+    while let Err(error) = runtime.block_on(open(&set.socket(member))) {
+        assert!(Instant::now() < deadline, "{error}\n{}", set.words());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// One more row, when the primary is open.
+fn write(set: &Replicaset, member: usize, number: u32) {
+    let insert = format!("INSERT INTO acked.rows VALUES ({number}, 0, 'one')");
+    let began = Instant::now();
+    while let Err(error) = set.client(member).sql(&insert) {
+        assert!(began.elapsed() < SOON, "{error}\n{}", set.words());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+async fn open(socket: &Path) -> Result<Connection, LinkError> {
+    client_session(socket, Duration::from_secs(5)).await
+}

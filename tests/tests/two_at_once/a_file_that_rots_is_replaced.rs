@@ -1,0 +1,89 @@
+//! A closed file of a running member's log rots: the scrub finds it, another member's takes its place, and no restart is needed.
+
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::Mysqld;
+use testkit::ring::{ProcessRing, Profile, RingOptions, witness_binary};
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+
+#[test]
+fn the_scrub_finds_what_rots_and_another_members_file_takes_its_place() {
+    let _turn = SCENES.take();
+    let server = Mysqld::launch(&MysqlTree::require()).expect("the scene of a test");
+    let options = RingOptions::around(&server)
+        .with("log", "max_file_bytes = \"64KiB\"")
+        .with("log", "scrub_rate = 0");
+    let mut ring = ProcessRing::launch(&witness_binary(Profile::Dev).unwrap(), &options).unwrap();
+    let client = server.client();
+    client
+        .sql("CREATE DATABASE rot; CREATE TABLE rot.t (id INT PRIMARY KEY, b LONGBLOB)")
+        .unwrap();
+    for id in 0..8 {
+        client
+            .sql(&format!(
+                "INSERT INTO rot.t VALUES ({id}, REPEAT('a', 100000))"
+            ))
+            .unwrap();
+    }
+    let whole = ring.wait_until_equal(SOON).unwrap();
+    assert!(ring.stop(1).unwrap().success());
+    let path = ring.directory(1).join("log/binlog.000002");
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(b"rot", 50_000).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    assert!(
+        ring.log_files(1)
+            .unwrap()
+            .first_difference(&whole)
+            .is_some()
+    );
+    let config = std::fs::read_to_string(ring.config(1)).unwrap();
+    let config = config.replace(
+        "scrub_rate = 0",
+        "scrub_rate = \"8MiB\"\nverify_at_start = \"recent\"",
+    );
+    std::fs::write(ring.config(1), config).unwrap();
+    ring.start(1).unwrap();
+    ring.wait_until("the file is replaced", SOON, |ring| {
+        let status = ring.get(1, "/status");
+        Ok(status.is_ok_and(|status| status.body.contains("\"repaired_total\":1")))
+    })
+    .unwrap();
+    ring.wait_until_equal(SOON).unwrap();
+    let output = ring.output(1);
+    assert!(output.contains("binlog.000002"), "{output}");
+    let metrics = ring.get(1, "/metrics").unwrap().body;
+    assert!(
+        metrics.contains("witness_scrub_repaired_files_total"),
+        "{metrics}"
+    );
+    let status = ring.get(1, "/status").unwrap().json().unwrap();
+    let scrub = &status["log"]["scrub"];
+    assert_eq!(scrub["bytes_per_second"], 8 << 20, "{status}");
+    let config = ring.config(1).display().to_string();
+    let page = ring.cli(&["status", "--config", &config]).unwrap();
+    let page = page.into_text("witness status").unwrap();
+    assert!(page.contains(": scrub: "), "{page}");
+
+    // A start needs the header of each file. Where one is damaged it says what to do, and that is enough.
+    assert!(ring.stop(1).unwrap().success());
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(b"rot", 30).unwrap();
+    drop(file);
+    ring.start(1).unwrap();
+    assert_eq!(ring.wait_for_exit(1, SOON).unwrap().code(), Some(7));
+    let output = ring.output(1);
+    assert!(
+        output.contains("put another member's file of that name in its place"),
+        "{output}"
+    );
+    std::fs::copy(ring.directory(0).join("log/binlog.000002"), &path).unwrap();
+    ring.start(1).unwrap();
+    ring.wait_until_equal(SOON).unwrap();
+}

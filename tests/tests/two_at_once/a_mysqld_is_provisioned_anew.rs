@@ -1,0 +1,251 @@
+//! A follower's mysqld with transactions that the ring never committed: it is stopped, they are listed and kept, and it gets a
+//! copy of another member's data while clients write. Then the same with the copy killed in the middle.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use testkit::bounded_run::Finished;
+use witness_tests::{ClientWriters, Replicaset, WrittenRows};
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
+
+#[test]
+fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
+    let _turn = SCENES.take();
+    let set = Replicaset::launch(3).unwrap();
+    let (donor, errant) = (3, 4);
+    for follower in [donor, errant] {
+        set.follows(follower, SOON).unwrap();
+    }
+    let clients = ClientWriters::start(&set, 4, 0);
+    clients.wait_for_more(50, SOON).unwrap();
+    let gtids = write_errant(&set, errant);
+    // And one more, into the file that is in use.
+    let more = set.client(errant).sql("INSERT INTO errant.rows VALUES (2)");
+    more.unwrap();
+
+    // Started again, mysqld is held down: no cut of its last file undoes them.
+    set.kill_mysqld(errant).unwrap();
+    let words = wait_for_trouble(&set, errant, "provision this mysqld anew");
+    assert!(words.contains(&gtids), "{words}");
+
+    // Where nobody follows at that moment, the primary is asked for a copy.
+    set.follows(3, SOON).unwrap();
+    let dry = rejoin(&set, errant, &["db-3", "--clone-from", "--dry-run"]);
+    let told = String::from_utf8_lossy(&dry.stdout).into_owned();
+    assert!(
+        dry.status.success() && told.contains("copy of the data of `db-2`"),
+        "{told}"
+    );
+    assert!(told.contains(&gtids), "{told}");
+
+    set.follows(3, SOON).unwrap();
+    let done = rejoin(
+        &set,
+        errant,
+        &["db-3", "--clone-from", "--yes", "--output", "json"],
+    );
+    assert!(done.status.success(), "{}\n{}", told_by(&done), set.words());
+    let document: Value = serde_json::from_slice(&done.stdout).unwrap();
+    println!("provisioned: {document}");
+    assert_eq!(document["donor"], "db-2");
+    assert_eq!(document["follows"], true);
+    assert_eq!(document["kept"].as_array().unwrap().len(), 2, "{document}");
+    let kept = trimmed(&set, errant);
+    assert_eq!(kept.as_array().unwrap().len(), 2, "{kept}");
+    assert!(
+        kept[0]["gtid_set"].as_str().unwrap().contains(&gtids),
+        "{kept}"
+    );
+
+    clients.wait_for_more(50, SOON).unwrap();
+    let written = clients.finish().unwrap();
+    let failed = written
+        .commits
+        .iter()
+        .filter(|commit| commit.error.is_some());
+    assert_eq!(failed.count(), 0, "nobody else was interrupted");
+    is_whole(&set, errant, &written);
+    // Nothing of the copy stays anywhere.
+    for member in set.databases() {
+        let left = set
+            .client(member)
+            .value("SELECT COUNT(*) FROM mysql.user WHERE user LIKE 'witness%clone%'");
+        assert_eq!(left.unwrap(), "0", "member {member}");
+    }
+    let uuids: std::collections::BTreeSet<String> = set
+        .databases()
+        .into_iter()
+        .map(|member| set.client(member).variable("server_uuid").unwrap())
+        .collect();
+    assert_eq!(uuids.len(), 3, "{uuids:?}");
+}
+
+#[test]
+fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
+    let _turn = SCENES.take();
+    let mut set = Replicaset::launch(3).unwrap();
+    let (donor, errant) = (3, 4);
+    for follower in [donor, errant] {
+        set.follows(follower, SOON).unwrap();
+    }
+    let clients = ClientWriters::start(&set, 2, 0);
+    clients.wait_for_more(50, SOON).unwrap();
+    let gtids = write_errant(&set, errant);
+    // It is looked at while it follows, before its binlog files are dropped.
+    let words = wait_for_trouble(&set, errant, "transactions that the ring has not committed");
+    assert!(words.contains(&gtids), "{words}");
+
+    // The recipient's mysqld dies in the middle.
+    let told = interrupted(&set, errant, |set| set.kill_mysqld(errant).unwrap());
+    assert_eq!(told.status.code(), Some(1), "{}", told_by(&told));
+    assert!(
+        told_by(&told).contains("was interrupted"),
+        "{}",
+        told_by(&told)
+    );
+    wait_for_trouble(&set, errant, "was interrupted");
+    let kept = trimmed(&set, errant);
+    assert!(
+        kept[0]["gtid_set"].as_str().unwrap().contains(&gtids),
+        "{kept}"
+    );
+    // Its data are gone: it must not follow, whoever starts again.
+    set.kill_host(errant).unwrap();
+    set.ring.start(errant).unwrap();
+    println!("{}", wait_for_trouble(&set, errant, "was interrupted"));
+
+    // The donor's dies in the middle.
+    let told = interrupted(&set, errant, |set| set.kill_mysqld(donor).unwrap());
+    assert_eq!(told.status.code(), Some(1), "{}", told_by(&told));
+    println!("{}", wait_for_trouble(&set, errant, "was interrupted"));
+    set.follows(donor, SOON).unwrap();
+
+    // The member dies in the middle. Its mysqld goes on, ends, and is started and given back by the member that comes.
+    let told = interrupted(&set, errant, |set| {
+        let id = i32::try_from(set.ring.process_id(errant).unwrap()).unwrap();
+        let id = rustix::process::Pid::from_raw(id).unwrap();
+        rustix::process::kill_process(id, rustix::process::Signal::KILL).unwrap();
+    });
+    assert_eq!(told.status.code(), Some(5), "{}", told_by(&told));
+    set.ring.kill(errant).unwrap();
+    set.ring.start(errant).unwrap();
+    let written = clients.finish().unwrap();
+    is_whole(&set, errant, &written);
+
+    // From the copy on it is a member's mysqld like any other.
+    let clients = ClientWriters::start(&set, 2, 1_000_000);
+    clients.wait_for_more(20, SOON).unwrap();
+    set.kill_mysqld(errant).unwrap();
+    clients.wait_for_more(20, SOON).unwrap();
+    let written = written.and(clients.finish().unwrap());
+    is_whole(&set, errant, &written);
+}
+
+/// Provisions from `db-2`, slowly, does something in the middle, and lets the rest go on quickly. What the command told.
+fn interrupted(set: &Replicaset, member: usize, act: impl FnOnce(&Replicaset)) -> Finished {
+    let client = set.client(member);
+    let deadline = Instant::now() + SOON;
+    // MySQL sleeps for a second at most, and so is only about as slow as it is told; mysqld may be starting, and has the
+    // plugin already at the second time.
+    while client
+        .sql("SET GLOBAL clone_max_data_bandwidth = 1")
+        .is_err()
+    {
+        assert!(Instant::now() < deadline, "{}", set.words());
+        let _ = client.sql("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF; INSTALL PLUGIN clone SONAME 'mysql_clone.so'");
+        std::thread::sleep(POLL);
+    }
+    std::thread::scope(|scope| {
+        let command = scope.spawn(move || rejoin(set, member, &["--clone-from", "db-2", "--yes"]));
+        let copying = "SELECT COUNT(*) FROM performance_schema.clone_progress WHERE stage = 'FILE COPY' AND state = 'In Progress'";
+        let deadline = Instant::now() + SOON;
+        while client.value(copying).ok().as_deref() != Some("1") {
+            if command.is_finished() {
+                let told = told_by(&command.join().unwrap());
+                panic!(
+                    "the copy was not met in the middle: {told}\n{}",
+                    set.words()
+                );
+            }
+            assert!(Instant::now() < deadline, "{}", set.words());
+            std::thread::sleep(POLL);
+        }
+        act(set);
+        // Gone, where that was what was done.
+        let _ = client.sql("SET GLOBAL clone_max_data_bandwidth = 0");
+        command.join().unwrap()
+    })
+}
+
+/// Writes as nobody should, into a binlog file that is closed behind it; their GTIDs.
+fn write_errant(set: &Replicaset, member: usize) -> String {
+    let client = set.client(member);
+    client
+        .sql("CREATE DATABASE errant; CREATE TABLE errant.rows (id INT PRIMARY KEY); INSERT INTO errant.rows VALUES (1); FLUSH BINARY LOGS")
+        .unwrap();
+    format!("{}:1-3", client.variable("server_uuid").unwrap())
+}
+
+/// Waits until a member's mysqld is in trouble of this kind, and says in which.
+fn wait_for_trouble(set: &Replicaset, member: usize, what: &str) -> String {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let view = set
+            .ring
+            .get(member, "/status")
+            .and_then(|answer| answer.json());
+        let trouble = view
+            .ok()
+            .and_then(|view| view["mysql"]["trouble"].as_str().map(str::to_owned));
+        if let Some(trouble) = trouble.filter(|trouble| trouble.contains(what)) {
+            return trouble;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "no trouble with `{what}`:\n{}",
+            set.words()
+        );
+        std::thread::sleep(POLL);
+    }
+}
+
+fn rejoin(set: &Replicaset, member: usize, arguments: &[&str]) -> Finished {
+    let config = set.ring.config(member).display().to_string();
+    let mut words = vec!["rejoin", "--config", &config];
+    words.extend(arguments);
+    set.ring.cli_within(&words, 4 * SOON).unwrap()
+}
+
+fn told_by(output: &Finished) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn trimmed(set: &Replicaset, member: usize) -> Value {
+    let directory = set.ring.directory(member).display().to_string();
+    let listed = set
+        .ring
+        .cli(&["log", "trimmed", &directory, "--output", "json"])
+        .unwrap();
+    serde_json::from_slice(&listed.stdout).unwrap()
+}
+
+/// The member follows, has nothing errant, and everything acknowledged is everywhere.
+fn is_whole(set: &Replicaset, member: usize, written: &WrittenRows) {
+    set.follows(member, SOON).unwrap();
+    set.equal("acked", SOON).unwrap();
+    let client = set.client(member);
+    let errant = client
+        .value("SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = 'errant'");
+    assert_eq!(errant.unwrap(), "0");
+    let rows = client.sql("SELECT id FROM acked.rows").unwrap();
+    let there: std::collections::BTreeSet<u64> =
+        rows.0.iter().map(|row| row[0].parse().unwrap()).collect();
+    let lost: Vec<u64> = written.acknowledged().difference(&there).copied().collect();
+    assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
+}

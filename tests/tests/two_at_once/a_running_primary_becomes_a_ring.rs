@@ -1,0 +1,318 @@
+//! A primary that runs, with replicas, becomes a ring by the commands of docs/enable-raft.md, fails over there, and becomes plain
+//! replication again. A writer runs through both; and both commands may be killed at every step.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
+use testkit::ring::{Beside, ProcessRing, Profile, RingOptions, witness_binary};
+use witness_tests::{AckedWriters, WrittenRows};
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+/// The database members of the ring; 1 and 2 are witnesses.
+const FIRST: usize = 0;
+const SECOND: usize = 3;
+const REPLICATION_PASSWORD: &str = "replication-password";
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/enable-raft.md");
+
+/// A primary, a semi-sync replica that is to have a member, and one that is not.
+struct Scene {
+    primary: Mysqld,
+    replica: Mysqld,
+    stock: Mysqld,
+    ring: ProcessRing,
+    folder: tempfile::TempDir,
+}
+
+impl Scene {
+    fn launch() -> Result<Self> {
+        let tree = MysqlTree::require();
+        let launch = |id| Mysqld::launch_with(&tree, MysqldOptions::with_server_id(id));
+        let (primary, replica, stock) = (launch(1)?, launch(2)?, launch(3)?);
+        let client = primary.client();
+        client.create_replication_user()?;
+        client.sql("CREATE USER admin IDENTIFIED BY 'admin-password'; GRANT ALL ON *.* TO admin WITH GRANT OPTION")?;
+        // First: a dump that began without the plugin is no semi-sync one.
+        client.enable_semi_sync_source(1)?;
+        replica.replicate_from(&primary, true)?;
+        stock.replicate_from(&primary, false)?;
+        AckedWriters::prepare(&primary)?;
+        let before = AckedWriters::start(&primary, 2, 9_000_000);
+        before.wait_for_more(50, SOON)?;
+        before.finish()?;
+        // What was before the ring is in no binlog any more: its log cannot begin with the first transaction.
+        let executed = client.gtid_executed()?;
+        for server in [&replica, &stock] {
+            server.client().wait_for_gtids(&executed, SOON)?;
+        }
+        client.sql("FLUSH BINARY LOGS")?;
+        let files = client.sql("SHOW BINARY LOGS")?.0;
+        let newest = files
+            .last()
+            .and_then(|row| row.first())
+            .context("a binlog")?;
+        client.sql(&format!("PURGE BINARY LOGS TO '{newest}'"))?;
+        ensure!(!client.value("SELECT @@GLOBAL.gtid_purged")?.is_empty());
+
+        let attached = Beside::Attached {
+            socket: replica.socket(),
+        };
+        let options = RingOptions {
+            // The commands are for the member that leads: no election may come because the machine is busy.
+            heartbeat: Duration::from_millis(500),
+            ..RingOptions::around(&primary)
+                .with_more([attached])
+                .with_binlog_servers()
+        };
+        let mut ring = ProcessRing::prepare(&witness_binary(Profile::Dev)?, &options)?;
+        for member in 0..ring.size() {
+            ring.start(member)?;
+        }
+        let folder = tempfile::tempdir()?;
+        for (name, password) in [
+            ("replication-password", REPLICATION_PASSWORD),
+            ("admin-password", "admin-password"),
+        ] {
+            std::fs::write(folder.path().join(name), password)?;
+        }
+        ring.wait_until("the members answer", SOON, |ring| {
+            Ok((0..ring.size()).all(|member| ring.get(member, "/liveness").is_ok()))
+        })?;
+        Ok(Self {
+            primary,
+            replica,
+            stock,
+            ring,
+            folder,
+        })
+    }
+
+    /// A command of the page, for this scene: its paths, addresses and names are others.
+    fn command(&self, of_the_page: &str, member: usize) -> Vec<String> {
+        let file = |name: &str| self.folder.path().join(name).display().to_string();
+        let text = of_the_page
+            .replace(
+                "/etc/witness/witness.toml",
+                &self.ring.config(member).display().to_string(),
+            )
+            .replace(
+                "/etc/witness/replication-password",
+                &file("replication-password"),
+            )
+            .replace("/etc/witness/admin-password", &file("admin-password"))
+            .replace("10.0.0.9:3306", &self.stock.address().to_string())
+            .replace("witness-1:3307", &self.ring.binlog_server(1).to_string());
+        let words = text.split_whitespace().skip(1).map(str::to_owned);
+        words.chain(["--yes".to_owned()]).collect()
+    }
+
+    fn run(&self, of_the_page: &str, member: usize) -> Result<String> {
+        let words = self.command(of_the_page, member);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let finished = self.ring.cli(&words)?;
+        finished.into_text(of_the_page)
+    }
+
+    /// Starts a command and kills it behind a step, each time behind another one, until it has ended by itself.
+    fn run_killed_at_every_step(&self, of_the_page: &str, member: usize) -> Result<usize> {
+        let binary = witness_binary(Profile::Dev)?;
+        let deadline = Instant::now() + 2 * SOON;
+        let mut killed_behind = std::collections::BTreeSet::new();
+        for kills in 0.. {
+            ensure!(
+                Instant::now() < deadline,
+                "killed {kills} times and still not done"
+            );
+            let output = self.folder.path().join("output");
+            let mut child = Command::new(&binary)
+                .args(self.command(of_the_page, member))
+                .stdin(Stdio::null())
+                .stdout(std::fs::File::create(&output)?)
+                .stderr(Stdio::piped())
+                .spawn()?;
+            let errors = BufReader::new(child.stderr.take().context("piped")?);
+            let mut said = Vec::new();
+            for line in errors.lines() {
+                let line = line?;
+                let done = line.ends_with(" s") || line.ends_with(" ms");
+                let step = line.split("  ").next().unwrap_or_default().to_owned();
+                said.push(line);
+                if done && killed_behind.insert(step) {
+                    // The next step has begun, or is about to.
+                    child.kill()?;
+                    break;
+                }
+            }
+            let status = child.wait()?;
+            if status.success() {
+                return Ok(kills);
+            }
+            let output = std::fs::read_to_string(&output)?;
+            ensure!(status.code().is_none(), "{status}: {said:?}\n{output}");
+        }
+        bail!("not reached")
+    }
+
+    fn equal(&self, primary: &MysqlClient, written: &[&WrittenRows]) -> Result<()> {
+        let executed = primary.gtid_executed()?;
+        let expected = primary.table_checksums("acked")?;
+        for server in [&self.primary, &self.replica, &self.stock] {
+            let client = server.client();
+            client.wait_for_gtids(&executed, SOON)?;
+            ensure!(client.gtid_executed()? == executed);
+            ensure!(client.table_checksums("acked")? == expected);
+        }
+        let there: std::collections::BTreeSet<u64> = primary
+            .sql("SELECT id FROM acked.rows")?
+            .0
+            .iter()
+            .filter_map(|row| row.first()?.parse().ok())
+            .collect();
+        for written in written {
+            let acknowledged = written.acknowledged();
+            let lost: Vec<_> = acknowledged.difference(&there).collect();
+            ensure!(lost.is_empty(), "acknowledged and lost: {lost:?}");
+            println!("{} acknowledged commits are there", acknowledged.len());
+        }
+        Ok(())
+    }
+
+    /// From whom a server replicates, if it does and both threads run.
+    fn source_of(server: &Mysqld) -> Result<Option<u16>> {
+        let rows = server.client().sql(
+            "SELECT c.port FROM performance_schema.replication_connection_configuration c \
+             JOIN performance_schema.replication_connection_status s USING (channel_name) \
+             JOIN performance_schema.replication_applier_status a USING (channel_name) \
+             WHERE s.service_state = 'ON' AND a.service_state = 'ON'",
+        )?;
+        let port = rows.0.first().and_then(|row| row.first());
+        Ok(port.and_then(|port| port.parse().ok()))
+    }
+}
+
+/// The commands of the page that begin so.
+fn of_the_page(beginning: &str) -> Result<Vec<String>> {
+    let page = std::fs::read_to_string(Path::new(PAGE))?.replace("\\\n", " ");
+    let commands = page.lines().map(str::trim);
+    let commands: Vec<_> = commands
+        .filter(|line| line.starts_with(beginning))
+        .map(str::to_owned)
+        .collect();
+    ensure!(!commands.is_empty(), "the page has no `{beginning}`");
+    Ok(commands)
+}
+
+fn print(path: PathBuf) {
+    println!("{}", std::fs::read_to_string(path).unwrap_or_default());
+}
+
+#[test]
+fn a_primary_with_replicas_becomes_a_ring_fails_over_and_goes_back() {
+    let _turn = SCENES.take();
+    through_a_ring_and_back().unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+fn through_a_ring_and_back() -> Result<()> {
+    let mut scene = Scene::launch()?;
+    let enable = of_the_page("witness enable-raft")?;
+    let writers = AckedWriters::start(&scene.primary, 4, 0);
+    writers.wait_for_more(100, SOON)?;
+    for command in &enable {
+        let said = scene.run(command, FIRST)?;
+        println!("$ {command}\n{said}");
+        writers.wait_for_more(100, SOON)?;
+        if command.contains("--dry-run") {
+            ensure!(said.contains("Nothing was done"), "{said}");
+            ensure!(Scene::source_of(&scene.replica)?.is_some());
+        } else {
+            ensure!(said.contains("Clients could not write for "), "{said}");
+        }
+    }
+    let first = writers.finish()?;
+    println!("the longest commit took {:?}", first.longest());
+    ensure!(scene.ring.get(FIRST, "/primary")?.status == 200);
+    ensure!(scene.ring.get(SECOND, "/replica")?.status == 200);
+    let of_binlog_server = scene.ring.binlog_server(1).port();
+    ensure!(Scene::source_of(&scene.stock)? == Some(of_binlog_server));
+    scene.equal(&scene.primary.client(), &[&first])?;
+
+    // A failover: the primary's host dies, and comes back.
+    scene.ring.kill(FIRST)?;
+    scene.primary.kill()?;
+    scene
+        .ring
+        .wait_until("the second is the primary", SOON, |ring| {
+            Ok(ring
+                .get(SECOND, "/primary")
+                .is_ok_and(|answer| answer.status == 200))
+        })?;
+    let writers = AckedWriters::start(&scene.replica, 2, 1_000_000);
+    writers.wait_for_more(100, SOON)?;
+    scene.primary.start()?;
+    scene.ring.start(FIRST)?;
+    scene.ring.wait_until("the first follows", SOON, |ring| {
+        Ok(ring
+            .get(FIRST, "/replica")
+            .is_ok_and(|answer| answer.status == 200))
+    })?;
+
+    // And back, with the primary where it is now.
+    for command in &of_the_page("witness detach")? {
+        let said = scene.run(command, SECOND)?;
+        println!("$ {command}\n{said}");
+        writers.wait_for_more(100, SOON)?;
+    }
+    let second = writers.finish()?;
+    let port = Some(scene.replica.address().port());
+    ensure!(Scene::source_of(&scene.primary)? == port);
+    ensure!(Scene::source_of(&scene.stock)? == port);
+    for member in 0..scene.ring.size() {
+        scene.ring.stop(member)?;
+    }
+    // Nobody acknowledges any more, and nobody waits for that.
+    let writers = AckedWriters::start(&scene.replica, 2, 2_000_000);
+    writers.wait_for_more(100, SOON)?;
+    let third = writers.finish()?;
+    scene.equal(&scene.replica.client(), &[&first, &second, &third])?;
+    print(scene.ring.directory(FIRST).join("enable-raft.json"));
+    Ok(())
+}
+
+#[test]
+fn both_commands_may_be_killed_at_every_step() {
+    let _turn = SCENES.take();
+    killed_at_every_step().unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+fn killed_at_every_step() -> Result<()> {
+    let scene = Scene::launch()?;
+    let last = |commands: Vec<String>| commands.into_iter().next_back().context("a command");
+    let enable = last(of_the_page("witness enable-raft")?)?;
+    let detach = last(of_the_page("witness detach")?)?;
+    let writers = AckedWriters::start(&scene.primary, 2, 0);
+    writers.wait_for_more(50, SOON)?;
+    let kills = scene.run_killed_at_every_step(&enable, FIRST)?;
+    println!("enable-raft was killed {kills} times");
+    ensure!(kills >= 7, "{kills}");
+    writers.wait_for_more(50, SOON)?;
+    ensure!(scene.ring.get(FIRST, "/primary")?.status == 200);
+    ensure!(scene.ring.get(SECOND, "/replica")?.status == 200);
+    let said = scene.run(&enable, FIRST)?;
+    ensure!(said.contains("Everything is done already"), "{said}");
+
+    let kills = scene.run_killed_at_every_step(&detach, FIRST)?;
+    println!("detach was killed {kills} times");
+    ensure!(kills >= 3, "{kills}");
+    writers.wait_for_more(50, SOON)?;
+    let written = writers.finish()?;
+    let port = Some(scene.primary.address().port());
+    ensure!(Scene::source_of(&scene.replica)? == port);
+    ensure!(Scene::source_of(&scene.stock)? == port);
+    scene.equal(&scene.primary.client(), &[&written])
+}

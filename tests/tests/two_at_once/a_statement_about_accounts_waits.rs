@@ -1,0 +1,132 @@
+//! While a statement that changes accounts waits for its ACK, mysqld lets nobody log in. A member that has lost its dump by then
+//! cannot get it back and cannot see that commits wait there: it kills mysqld, whose next start undoes what the ring lacks.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, Step};
+use rustix::process::Signal;
+use testkit::ring::RingOptions;
+use witness_tests::Replicaset;
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// Another database member is elected while `CREATE USER` waits at the old primary, which follows all the same.
+#[test]
+fn an_old_primary_into_which_nobody_can_log_in_follows_the_new_one() {
+    let _turn = SCENES.take();
+    let set = Replicaset::launch_with(2, |options| RingOptions {
+        heartbeat: Duration::from_millis(500),
+        ..options
+    })
+    .unwrap();
+    set.begins_at_the_first(SOON).unwrap();
+
+    for member in [1, 2, 3] {
+        set.signal_member(member, Signal::STOP).unwrap();
+    }
+    let waits = waiting_account(set.socket(0));
+    nobody_gets_in(&set.socket(0));
+    // The others elect one of themselves, and the old primary's member finds that when it goes on.
+    set.signal_member(0, Signal::STOP).unwrap();
+    for member in [1, 2, 3] {
+        set.signal_member(member, Signal::CONT).unwrap();
+    }
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+    let began = Instant::now();
+    set.signal_member(0, Signal::CONT).unwrap();
+    set.follows(0, SOON).unwrap();
+    println!("the old primary follows {:?} later", began.elapsed());
+    let told = waits.join().unwrap();
+    assert!(told.is_err(), "the ring does not have it: {told:?}");
+    was_killed_once(&set);
+
+    set.client(3)
+        .sql("INSERT INTO acked.rows VALUES (2, 0, 'after')")
+        .unwrap();
+    set.equal("acked", SOON).unwrap();
+}
+
+/// The member of the only database dies while `CREATE USER` waits there, and comes back: nobody else can lead, and it is the
+/// primary again all the same.
+#[test]
+fn a_primary_into_which_nobody_can_log_in_commits_again_without_an_heir() {
+    let _turn = SCENES.take();
+    let mut set = Replicaset::launch_with(1, |options| RingOptions {
+        heartbeat: Duration::from_millis(500),
+        ..options.with("mysql", "give_way_after = \"2s\"")
+    })
+    .unwrap();
+    for member in [1, 2] {
+        set.signal_member(member, Signal::STOP).unwrap();
+    }
+    let waits = waiting_account(set.socket(0));
+    nobody_gets_in(&set.socket(0));
+    set.ring.kill(0).unwrap();
+    for member in [1, 2] {
+        set.signal_member(member, Signal::CONT).unwrap();
+    }
+    let began = Instant::now();
+    set.ring.start(0).unwrap();
+    set.primary(SOON).unwrap();
+    println!("the primary is open again {:?} later", began.elapsed());
+    let told = waits.join().unwrap();
+    assert!(told.is_err(), "nobody acknowledged it: {told:?}");
+    was_killed_once(&set);
+    set.client(0)
+        .sql("INSERT INTO acked.rows VALUES (2, 0, 'after')")
+        .unwrap();
+}
+
+fn was_killed_once(set: &Replicaset) {
+    let said = set.ring.output(0);
+    assert!(said.contains("nobody can log in"), "{said}");
+    let kills = said.matches("mysqld is killed and started again").count();
+    assert_eq!(kills, 1, "{said}");
+}
+
+/// Runs `CREATE USER`, and gives what its client was told.
+fn waiting_account(socket: PathBuf) -> JoinHandle<Result<(), String>> {
+    std::thread::spawn(move || {
+        block_on(async {
+            let mut session = open(&socket, SOON).await.unwrap();
+            let told = session
+                .query_within("CREATE USER waits IDENTIFIED BY 'x'", 3 * SOON)
+                .await;
+            told.map(drop).map_err(|error| error.to_string())
+        })
+    })
+}
+
+/// Waits until mysqld says its greeting and does not finish the login.
+fn nobody_gets_in(socket: &Path) {
+    let began = Instant::now();
+    let refused = |error| {
+        matches!(
+            error,
+            LinkError::Timeout {
+                step: Step::Authentication,
+                ..
+            }
+        )
+    };
+    while !block_on(open(socket, Duration::from_secs(1))).is_err_and(refused) {
+        assert!(began.elapsed() < SOON, "everybody can log in");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Runtime::new().unwrap().block_on(work)
+}
+
+async fn open(socket: &Path, limit: Duration) -> Result<Connection, LinkError> {
+    let mut options = ConnectOptions::new(Endpoint::unix(socket), "root", "");
+    options.timeouts.connect = limit;
+    Connection::open(&options).await
+}

@@ -1,0 +1,282 @@
+//! What an operator can get wrong around a running ring: a clear sentence, and nothing lost.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::Mysqld;
+use testkit::ring::{ProcessRing, Profile, RingOptions, witness_binary};
+use witness_tests::{AckedWriters, assert_nothing_lost_or_doubled};
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn server() -> Mysqld {
+    Mysqld::launch(&MysqlTree::require()).expect("the scene of a test")
+}
+
+fn ring_around(server: &Mysqld, options: &RingOptions) -> ProcessRing {
+    let ring = ProcessRing::launch(
+        &witness_binary(Profile::Dev).expect("the scene of a test"),
+        options,
+    )
+    .expect("the scene of a test");
+    AckedWriters::prepare(server).expect("the scene of a test");
+    ring
+}
+
+fn is_closed(server: &Mysqld) -> bool {
+    server
+        .client()
+        .variable("super_read_only")
+        .expect("the scene of a test")
+        == "1"
+}
+
+/// Whether the page at `path` of member 0 holds all of `words`.
+fn says(ring: &ProcessRing, path: &str, words: &[&str]) -> bool {
+    ring.get(0, path)
+        .is_ok_and(|answer| words.iter().all(|word| answer.body.contains(word)))
+}
+
+#[test]
+fn a_finite_timeout_while_it_runs_closes_the_primary_until_it_is_mended() {
+    let _turn = SCENES.take();
+    let server = server();
+    let mut ring = ring_around(&server, &RingOptions::around(&server));
+    // The member has set everything; from now on it may only look.
+    assert!(ring.stop(0).unwrap().success());
+    let config = fs::read_to_string(ring.config(0)).unwrap();
+    let config = config.replace("[mysql]", "[mysql]\nmanage_settings = false");
+    fs::write(ring.config(0), config).unwrap();
+    ring.start(0).unwrap();
+    ring.wait_until_primary(SOON).unwrap();
+    let timeout = server
+        .client()
+        .variable("rpl_semi_sync_source_timeout")
+        .unwrap();
+
+    server
+        .client()
+        .sql("SET GLOBAL rpl_semi_sync_source_timeout = 1000")
+        .unwrap();
+    ring.wait_until("the drift is named", SOON, |ring| {
+        Ok(says(
+            ring,
+            "/status",
+            &["rpl_semi_sync_source_timeout", "\"protected\":false"],
+        ))
+    })
+    .unwrap();
+    ring.wait_until("the primary is closed", SOON, |_| Ok(is_closed(&server)))
+        .unwrap();
+    assert_eq!(ring.get(0, "/primary").unwrap().status, 503);
+
+    let mended = format!("SET GLOBAL rpl_semi_sync_source_timeout = {timeout}");
+    server.client().sql(&mended).unwrap();
+    ring.wait_until("the primary is open again", SOON, |ring| {
+        Ok(!is_closed(&server) && ring.get(0, "/primary")?.status == 200)
+    })
+    .unwrap();
+    server
+        .client()
+        .sql("INSERT INTO acked.rows VALUES (1, 0, 'after')")
+        .unwrap();
+}
+
+#[test]
+fn a_finite_timeout_that_the_member_may_set_is_mended_by_it() {
+    let _turn = SCENES.take();
+    let server = server();
+    let mut ring = ring_around(&server, &RingOptions::around(&server));
+    server
+        .client()
+        .sql("SET GLOBAL rpl_semi_sync_source_timeout = 1000")
+        .unwrap();
+    ring.wait_until("it is mended and open", SOON, |ring| {
+        let timeout = server.client().variable("rpl_semi_sync_source_timeout")?;
+        Ok(timeout != "1000" && !is_closed(&server) && ring.get(0, "/primary")?.status == 200)
+    })
+    .unwrap();
+    let output = ring.output(0);
+    assert!(output.contains("rpl_semi_sync_source_timeout"), "{output}");
+}
+
+#[test]
+fn a_finite_timeout_that_the_member_may_not_set_is_named_with_its_remedy() {
+    let _turn = SCENES.take();
+    let server = server();
+    server.client().sql("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'; SET GLOBAL super_read_only = ON").unwrap();
+    let options = RingOptions::around(&server).with("mysql", "manage_settings = false");
+    let mut ring = ProcessRing::prepare(&witness_binary(Profile::Dev).unwrap(), &options).unwrap();
+    for witness in [1, 2] {
+        ring.start(witness).unwrap();
+    }
+    ring.start_with(0, &["--bootstrap"]).unwrap();
+    ring.wait_until("the timeout is named", SOON, |ring| {
+        Ok(says(
+            ring,
+            "/status",
+            &["SET PERSIST rpl_semi_sync_source_timeout"],
+        ))
+    })
+    .unwrap();
+    assert_eq!(ring.get(0, "/primary").unwrap().status, 503);
+    assert!(
+        is_closed(&server),
+        "a primary that does not wait for the ring must not be opened"
+    );
+}
+
+#[test]
+fn a_wrong_password_is_named_and_nothing_is_acknowledged() {
+    let _turn = SCENES.take();
+    let server = server();
+    server.client().sql("CREATE USER 'member'@'localhost' IDENTIFIED BY 'right'; GRANT ALL ON *.* TO 'member'@'localhost'").unwrap();
+    let options = RingOptions::around(&server);
+    let binary = witness_binary(Profile::Dev).unwrap();
+    let mut ring = ProcessRing::prepare(&binary, &options).unwrap();
+    let config = ring.config(0).to_owned();
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(
+        &config,
+        text.replace("user = \"root\"", "user = \"member\"\npassword = \"wrong\""),
+    )
+    .unwrap();
+    for witness in [1, 2] {
+        ring.start(witness).unwrap();
+    }
+    ring.start_with(0, &["--bootstrap"]).unwrap();
+    ring.wait_until("the password is named", SOON, |ring| {
+        Ok(says(ring, "/status", &["Access denied", "member"]))
+    })
+    .unwrap();
+    assert_eq!(ring.get(0, "/primary").unwrap().status, 503);
+
+    assert!(ring.stop(0).unwrap().success());
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("\"wrong\"", "\"right\"")).unwrap();
+    ring.start(0).unwrap();
+    ring.wait_until_primary(SOON).unwrap();
+}
+
+#[test]
+fn a_foreign_rings_member_is_refused_on_both_sides() {
+    let _turn = SCENES.take();
+    let (ours, theirs) = (server(), server());
+    let mut ring = ring_around(&ours, &RingOptions::around(&ours));
+    let mut other = ring_around(&theirs, &RingOptions::around(&theirs));
+    ring.stop(1).unwrap();
+    other.stop(1).unwrap();
+    let foreign_log = other.log_files(1).unwrap();
+    let own = ring.directory(1).with_extension("own");
+    fs::create_dir(&own).unwrap();
+    for part in ["identity", "log", "meta"] {
+        fs::rename(ring.directory(1).join(part), own.join(part)).unwrap();
+        fs::rename(other.directory(1).join(part), ring.directory(1).join(part)).unwrap();
+    }
+
+    ring.start(1).unwrap();
+    let writers = AckedWriters::start(&ours, 2, 0);
+    writers.wait_for_more(20, SOON).unwrap();
+    let refused =
+        |ring: &ProcessRing| (0..3).any(|member| ring.output(member).contains("calls from ring"));
+    ring.wait_until("the foreign member is named", SOON, |ring| {
+        Ok(refused(ring))
+    })
+    .unwrap();
+    assert_eq!(
+        ring.log_files(1).unwrap().first_difference(&foreign_log),
+        None,
+        "the foreign log was touched"
+    );
+
+    ring.stop(1).unwrap();
+    for part in ["identity", "log", "meta"] {
+        fs::rename(ring.directory(1).join(part), other.directory(1).join(part)).unwrap();
+        fs::rename(own.join(part), ring.directory(1).join(part)).unwrap();
+    }
+    ring.start(1).unwrap();
+    let written = writers.finish().unwrap();
+    assert_eq!(written.errors(), []);
+    let files = ring.wait_until_equal(SOON).unwrap();
+    assert_nothing_lost_or_doubled(&ours, &files, &written).unwrap();
+}
+
+/// Until then a full disk ended the member, which came back only when somebody started it again.
+#[test]
+fn a_witness_whose_disk_is_full_waits_for_room_and_loses_nothing() {
+    let _turn = SCENES.take();
+    let server = server();
+    let mut ring = ring_around(&server, &RingOptions::around(&server));
+    // The witness lives on a disk of its own, in a mount namespace of its own: small at first, and larger than it was once the
+    // file that asks for it is there.
+    ring.stop(2).unwrap();
+    let ask = ring.directory(2).join("make-room");
+    let script = format!(
+        "set -u; mount -t tmpfs -o size=3m small '{log}' && cp -a '{saved}'/. '{log}'/ || exit 9; \
+         (i=0; until [ -e '{ask}' ] || [ $i -gt 600 ]; do sleep 0.1; i=$((i+1)); done; mount -o remount,size=512m '{log}') & exec \"$0\" \"$@\"",
+        log = ring.directory(2).join("log").display(),
+        saved = ring.directory(2).join("saved").display(),
+        ask = ask.display(),
+    );
+    copy_folder(
+        &ring.directory(2).join("log"),
+        &ring.directory(2).join("saved"),
+    );
+    let writers = AckedWriters::start(&server, 4, 0);
+    ring.start_wrapped(
+        2,
+        &[
+            "unshare",
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            &script,
+        ],
+    )
+    .unwrap();
+    let filler = server.client();
+    for _ in 0..40 {
+        filler.sql("CREATE TABLE IF NOT EXISTS acked.big (b LONGBLOB); INSERT INTO acked.big VALUES (REPEAT('f', 200000))").unwrap();
+    }
+    // `wait_until` fails when a member ends.
+    ring.wait_until("the full disk is named", SOON, |ring| {
+        let waits = ring.output(2).contains("no room for a leader's entries");
+        Ok(waits
+            && ring
+                .get(2, "/status")
+                .is_ok_and(|status| status.body.contains("disk_alarm\":true")))
+    })
+    .unwrap();
+    writers.wait_for_more(20, SOON).unwrap();
+    let written = writers.finish().unwrap();
+    assert_eq!(written.errors(), [], "two of three go on");
+
+    fs::write(&ask, "").unwrap();
+    let mounted = format!(
+        "/proc/{}/root{}",
+        ring.process_id(2).unwrap(),
+        ring.directory(2).join("log").display()
+    );
+    let files = ring.log_files(0).unwrap();
+    ring.wait_until("the witness has caught up", SOON, |_| {
+        Ok(testkit::ring::LogFiles::read(Path::new(&mounted))?
+            .first_difference(&files)
+            .is_none())
+    })
+    .unwrap();
+    assert_nothing_lost_or_doubled(&server, &files, &written).unwrap();
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("a folder to copy");
+    for entry in fs::read_dir(from).expect("a folder to copy") {
+        let entry = entry.expect("a folder to copy");
+        fs::copy(entry.path(), to.join(entry.file_name())).expect("a folder to copy");
+    }
+}

@@ -1,0 +1,88 @@
+//! The events of a schema run at the primary and nowhere else, whoever applies: through promotions, and through starts of a
+//! follower's mysqld.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::time::{Duration, Instant};
+
+use witness_tests::Replicaset;
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
+/// The database whose own threads apply, and the other one.
+const NATIVE: usize = 3;
+const ROWS: usize = 0;
+/// Longer than the event's interval.
+const A_WHILE: Duration = Duration::from_millis(1500);
+
+#[test]
+fn events_run_at_the_primary_alone() {
+    let _turn = SCENES.take();
+    let set = Replicaset::launch_with(2, |mut options| {
+        // How fast the primary moves is no matter here, and the event keeps a busy machine busy.
+        options.heartbeat = Duration::from_millis(500);
+        options.with_native(NATIVE)
+    })
+    .unwrap();
+    set.follows(NATIVE, SOON).unwrap();
+    set.client(ROWS)
+        .sql(
+            "CREATE USER ticker; CREATE SCHEMA e; GRANT ALL ON e.* TO ticker; \
+             CREATE TABLE e.ticks (id INT AUTO_INCREMENT PRIMARY KEY, server INT); \
+             CREATE DEFINER = ticker EVENT e.tick ON SCHEDULE EVERY 1 SECOND \
+               DO INSERT INTO e.ticks (server) VALUES (@@server_id)",
+        )
+        .unwrap();
+    it_ticks(&set, ROWS);
+    it_rests(&set, NATIVE);
+    set.kill_mysqld(NATIVE).unwrap();
+    it_rests(&set, NATIVE);
+
+    set.promote("db-2", SOON).unwrap();
+    it_ticks(&set, NATIVE);
+    let event = "SELECT CONCAT(definer, ' ', status) FROM information_schema.events WHERE event_name = 'tick'";
+    assert_eq!(set.client(NATIVE).value(event).unwrap(), "ticker@% ENABLED");
+    it_rests(&set, ROWS);
+    set.kill_mysqld(ROWS).unwrap();
+    it_rests(&set, ROWS);
+
+    set.promote("db-1", SOON).unwrap();
+    it_ticks(&set, ROWS);
+    it_rests(&set, NATIVE);
+}
+
+/// The event runs at this primary.
+fn it_ticks(set: &Replicaset, primary: usize) {
+    let client = set.client(primary);
+    let ticks = || {
+        let own = "SELECT COUNT(*) FROM e.ticks WHERE server = @@server_id";
+        client.value(own).unwrap().parse::<u64>().unwrap()
+    };
+    let (before, deadline) = (ticks(), Instant::now() + SOON);
+    while ticks() < before + 2 {
+        assert!(
+            Instant::now() < deadline,
+            "the event does not run at member {primary}, where the scheduler is {}: {}",
+            client.variable("event_scheduler").unwrap(),
+            set.words()
+        );
+        std::thread::sleep(POLL);
+    }
+}
+
+/// This member's mysqld follows, and has nothing after a while that the primary's has not.
+fn it_rests(set: &Replicaset, follower: usize) {
+    std::thread::sleep(A_WHILE);
+    set.follows(follower, SOON).unwrap();
+    let has = set.client(follower).gtid_executed().unwrap();
+    let subset = format!("SELECT GTID_SUBSET('{has}', @@GLOBAL.gtid_executed)");
+    let primary = NATIVE - follower;
+    assert_eq!(
+        set.client(primary).value(&subset).unwrap(),
+        "1",
+        "member {follower} has {has}: {}",
+        set.words()
+    );
+}

@@ -1,0 +1,80 @@
+//! A ring with a follower of each kind, the member's applier and mysqld's own replica threads. The scripts of `corpus/` run at
+//! the primary, one after the other; behind each, all servers have the same rows, definitions and accounts.
+//! `CORPUS_SCRIPT=name` runs one alone.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use testkit::ring::RingOptions;
+use witness_tests::{Replicaset, difference, server_contents};
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+/// One script, on a busy machine.
+const SCRIPT_LIMIT: Duration = Duration::from_secs(120);
+/// As long as by default: nobody is to be elected here, however busy the machine is.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+/// The database whose own threads apply; the members of the others do.
+const NATIVE: usize = 3;
+
+#[test]
+fn a_corpus_of_workloads_is_followed_by_rows_and_by_replica_threads() {
+    let _turn = SCENES.take();
+    let set = Replicaset::launch_with(3, |options| RingOptions {
+        heartbeat: HEARTBEAT,
+        ..options.with_native(NATIVE)
+    })
+    .unwrap();
+    let leads = set.primary(SOON).unwrap();
+    assert_ne!(leads, NATIVE, "it shall follow");
+    let followers: Vec<usize> = set
+        .databases()
+        .into_iter()
+        .filter(|&member| member != leads)
+        .collect();
+    for &member in &followers {
+        set.follows(member, SOON).unwrap();
+    }
+    let primary = set.client(leads);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");
+    let mut scripts: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    if let Ok(only) = std::env::var("CORPUS_SCRIPT") {
+        scripts.retain(|script| script.file_stem().unwrap().to_string_lossy() == only);
+    }
+    scripts.sort();
+    assert!(!scripts.is_empty());
+    let mut failed = Vec::new();
+    for script in &scripts {
+        let name = script.file_stem().unwrap().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(script).unwrap();
+        let began = Instant::now();
+        primary
+            .sql_within(&text, SCRIPT_LIMIT)
+            .unwrap_or_else(|error| panic!("{name}: {error}\n{}", set.words()));
+        let executed = primary.gtid_executed().unwrap();
+        let expected = server_contents(&primary).unwrap();
+        let before = failed.len();
+        for &member in &followers {
+            let follower = set.client(member);
+            if let Err(error) = follower.wait_for_gtids(&executed, SOON) {
+                panic!("{name}: member {member} stopped: {error}\n{}", set.words());
+            }
+            if let Some(differing) = difference(&expected, &server_contents(&follower).unwrap()) {
+                failed.push(format!("{name}, member {member}: {differing}"));
+            }
+        }
+        let equal = if failed.len() == before {
+            "equal"
+        } else {
+            "DIFFERENT"
+        };
+        println!("{name}: {equal}, {:.1} s", began.elapsed().as_secs_f64());
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}

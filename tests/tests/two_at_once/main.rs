@@ -1,0 +1,29 @@
+//! Scenes that get along with another one: what they wait for has tens of seconds, and a load beside theirs may slow them down.
+
+mod a_cut_off_primary_is_not_read;
+mod a_file_that_rots_is_replaced;
+mod a_log_begins_at_a_later_file;
+mod a_mysqld_is_provisioned_anew;
+mod a_running_primary_becomes_a_ring;
+mod a_statement_about_accounts_waits;
+mod a_stock_replica_follows_through_failovers;
+mod a_stopped_apply_says_where;
+mod a_target_follows_a_server_and_a_ring;
+mod an_applier_and_its_target_are_killed;
+mod an_old_server_is_applied_from_and_to;
+mod bad_input_is_refused_and_loses_nothing;
+mod consumers_see_only_what_is_committed;
+mod events_run_at_the_primary;
+mod every_kind_of_statement_is_followed;
+mod logs_are_flushed_through_the_ring;
+mod mysqlbinlog_reads_every_members_files;
+mod readers_of_a_target_see_prefixes;
+mod replica_threads_follow_the_ring;
+mod stock_clients_read_a_member;
+mod stock_replicas_follow_the_ring;
+mod the_primary_moves;
+
+use witness_tests::Turns;
+
+/// So many at once.
+static SCENES: Turns = Turns::of(2);

@@ -1,0 +1,172 @@
+//! Readers of the target see prefixes of the log only. Every transaction inserts the next row and writes its number into two
+//! other tables; a single client made them, so that their order is known. A reader that finds a number finds exactly as many
+//! rows, and never two different numbers.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use applier::backend::Backend;
+use applier::mysql::{MysqlBackend, MysqlOptions};
+use applier::run::{CommitOrder, Control, Ended, Options, Steering, apply};
+use applier::source::FileSource;
+use mysql_link::{ConnectOptions, Endpoint};
+use testkit::bounded_run::wait_within;
+use tokio::sync::watch;
+use witness_tests::Pair;
+
+use crate::SCENES;
+
+const TRANSACTIONS: u64 = 3_000;
+
+/// One statement reads at one moment.
+const READ: &str = "SELECT a.n, b.n, r.last, r.count FROM p.a, p.b, \
+                    (SELECT COALESCE(MAX(n), 0) AS last, COUNT(*) AS count FROM p.rows_in_order) AS r";
+
+/// How long the prefix is that a reader saw; it fails when it was none.
+fn prefix(read: &[u64]) -> u64 {
+    let &[a, b, last, count] = read else {
+        panic!("{read:?}");
+    };
+    assert_eq!(a, b, "the two rows differ");
+    assert_eq!(last, count, "a row of the prefix is missing");
+    assert_eq!(a, last / 10 * 10, "not of one moment");
+    last
+}
+
+fn written() -> Pair {
+    written_by(Pair::new().unwrap())
+}
+
+fn written_by(pair: Pair) -> Pair {
+    let mut script = String::from(
+        "CREATE DATABASE p; USE p; CREATE TABLE a (id INT PRIMARY KEY, n BIGINT); CREATE TABLE b (id INT PRIMARY KEY, n BIGINT); \
+         CREATE TABLE rows_in_order (n BIGINT PRIMARY KEY, note VARCHAR(40)); \
+         INSERT INTO a SELECT 1, 0; INSERT INTO b SELECT 1, 0;\n",
+    );
+    for number in 1..=TRANSACTIONS {
+        // The hot rows are written every tenth time only, or nothing could run beside anything.
+        let hot = match number % 10 {
+            0 => format!("UPDATE a SET n = {number}; UPDATE b SET n = {number};"),
+            _ => String::new(),
+        };
+        let insert = format!("INSERT INTO rows_in_order VALUES ({number}, 'x');");
+        writeln!(script, "BEGIN; {insert} {hot} COMMIT;").unwrap();
+    }
+    pair.source
+        .client()
+        .sql_within(&script, Duration::from_secs(120))
+        .unwrap();
+    pair
+}
+
+#[test]
+fn readers_see_prefixes_while_commits_are_in_the_logs_order() {
+    let _turn = SCENES.take();
+    read_while_applied(&written());
+}
+
+/// A target without a binlog: commits pass on their turn inside of it, and are visible before they are answered.
+#[test]
+fn readers_see_prefixes_while_commits_pass_on_their_turn() {
+    let _turn = SCENES.take();
+    let pair = written_by(Pair::with_target_arguments(["--skip-log-bin"]).unwrap());
+    read_while_applied(&pair);
+    let taken = pair.turns_taken().unwrap();
+    println!("{taken} turns were taken");
+    // Those of the first trial at least; which way is faster behind it is the machine's affair.
+    assert!(taken > 20, "{taken} turns");
+}
+
+fn read_while_applied(pair: &Pair) {
+    let target = pair.target.client();
+    let mut command = pair.command(&["--workers", "8", "--rate", "1500"]).unwrap();
+    let mut applier = command.spawn().unwrap();
+    let (mut reads, mut between) = (0, 0);
+    let until = Instant::now() + Duration::from_secs(60);
+    let status = loop {
+        assert!(Instant::now() < until, "it does not end");
+        if let Ok(rows) = target.sql(READ)
+            && let Some(row) = rows.0.first()
+        {
+            let numbers: Vec<u64> = row.iter().map(|text| text.parse().unwrap()).collect();
+            reads += 1;
+            between += u64::from((1..TRANSACTIONS).contains(&prefix(&numbers)));
+        }
+        if let Some(status) = wait_within(&mut applier, Duration::ZERO).unwrap() {
+            break status;
+        }
+    };
+    assert!(status.success());
+    assert!(between >= 10, "{between} of {reads} reads were in between");
+    println!("{reads} reads, {between} of them in between");
+    pair.compare("p").unwrap();
+}
+
+/// Between prefix points transactions commit in any order; readers have the snapshots that are taken there.
+#[test]
+fn readers_see_prefixes_in_the_snapshots_between_which_commits_are_free() {
+    let _turn = SCENES.take();
+    let pair = written();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let (reads, between) = runtime.block_on(apply_and_read(&pair));
+    assert!(between >= 10, "{between} of {reads} reads were in between");
+    println!("{reads} reads, {between} of them in between");
+    pair.compare("p").unwrap();
+}
+
+async fn apply_and_read(pair: &Pair) -> (u64, u64) {
+    let connect = ConnectOptions::new(Endpoint::unix(pair.target.socket()), "root", "");
+    let backend = MysqlBackend::connect(MysqlOptions::new(connect)).await;
+    let backend = Arc::new(backend.unwrap());
+    let executed = backend.executed().await.unwrap();
+    let files = pair.source.binlog_files().unwrap();
+    let source = FileSource::open(files, executed, 1 << 30).await.unwrap();
+    let options = Options {
+        workers: 8,
+        commit_order: CommitOrder::Snapshot {
+            interval: Duration::from_millis(10),
+        },
+        ..Options::default()
+    };
+    let (_keep, control) = watch::channel(Control {
+        paused: false,
+        max_transactions_per_second: Some(1_500.0),
+    });
+    let steering = Steering {
+        control,
+        ..Steering::unattended()
+    };
+    let target = backend.clone();
+    let applying = tokio::spawn(async move { apply(source, target, &options, steering).await });
+    let (mut reads, mut between, mut last) = (0, 0, 0);
+    while !applying.is_finished() {
+        // The run may end before another prefix point comes.
+        let reader = tokio::time::timeout(Duration::from_millis(500), backend.snapshot_reader());
+        let Ok(Ok(mut reader)) = reader.await else {
+            continue;
+        };
+        let Ok(rows) = reader.query(READ).await else {
+            // The tables are not there yet.
+            continue;
+        };
+        let Some(row) = rows.rows.first() else {
+            continue;
+        };
+        let numbers: Vec<u64> = (0..4)
+            .map(|at| row.text_at(at).unwrap().parse().unwrap())
+            .collect();
+        let now = prefix(&numbers);
+        assert!(now >= last, "a reader went back from {last} to {now}");
+        last = now;
+        reads += 1;
+        between += u64::from((1..TRANSACTIONS).contains(&now));
+    }
+    assert_eq!(applying.await.unwrap().unwrap(), Ended::WithTheLog);
+    (reads, between)
+}

@@ -1,0 +1,118 @@
+//! A ring whose first database follows by the member's applier and whose second one by mysqld's own replica threads: the
+//! primary moves back and forth with clients connected, hosts die on both sides, and an error of the threads stops and is told.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use witness_tests::{ClientWriters, Replicaset, WrittenRows};
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
+/// The database whose own threads apply, and the other one.
+const NATIVE: usize = 3;
+const ROWS: usize = 0;
+
+#[test]
+fn the_primary_moves_between_an_applier_and_replica_threads() {
+    let _turn = SCENES.take();
+    let mut set = Replicaset::launch_with(2, |options| options.with_native(NATIVE)).unwrap();
+    set.follows(NATIVE, SOON).unwrap();
+    let native = set.client(NATIVE);
+    assert_eq!(native.variable("super_read_only").unwrap(), "1");
+    let refused = native.sql("INSERT INTO acked.rows VALUES (1, 0, 'errant')");
+    assert!(refused.unwrap_err().to_string().contains("super-read-only"));
+    assert_eq!(channels(&set, NATIVE), "1");
+
+    let mut written = WrittenRows::default();
+    for (round, name) in ["db-2", "db-1", "db-2", "db-1"].into_iter().enumerate() {
+        let primary = set.primary(SOON).unwrap();
+        // Before clients begin, who are not paced: a busy machine's follower may never catch up with them.
+        set.follows(NATIVE - primary, SOON).unwrap();
+        let clients = ClientWriters::start(&set, 4, round as u64 * 100_000);
+        clients.wait_for_more(20, SOON).unwrap();
+        set.promote(name, SOON).unwrap();
+        clients.wait_for_more(50, SOON).unwrap();
+        written = written.and(clients.finish().unwrap());
+    }
+    nothing_is_lost(&set, &written);
+
+    // Hosts die: the primary beside the threads, the primary beside the applier, and each of them as the follower.
+    for (round, dies) in [ROWS, NATIVE, NATIVE, ROWS].into_iter().enumerate() {
+        let primary = set.primary(SOON).unwrap();
+        set.follows(NATIVE - primary, SOON).unwrap();
+        let clients = ClientWriters::start(&set, 4, (round as u64 + 1) * 1_000_000);
+        clients.wait_for_more(50, SOON).unwrap();
+        set.kill_host(dies).unwrap();
+        clients.wait_for_more(50, SOON).unwrap();
+        set.ring.start(dies).unwrap();
+        written = written.and(clients.finish().unwrap());
+        let primary = set.primary(SOON).unwrap();
+        println!("round {round}: member {dies} died, member {primary} is the primary");
+        set.follows(NATIVE - primary, SOON).unwrap();
+    }
+    // mysqld alone, under its member.
+    let primary = set.primary(SOON).unwrap();
+    set.kill_mysqld(NATIVE - primary).unwrap();
+    nothing_is_lost(&set, &written);
+    let primary = set.primary(SOON).unwrap();
+    set.follows(NATIVE - primary, SOON).unwrap();
+    let expected = if primary == NATIVE { "0" } else { "1" };
+    assert_eq!(channels(&set, NATIVE), expected);
+}
+
+#[test]
+fn an_error_of_the_replica_threads_is_told_and_tried_again() {
+    let _turn = SCENES.take();
+    let set = Replicaset::launch_with(2, |options| options.with_native(NATIVE)).unwrap();
+    set.follows(NATIVE, SOON).unwrap();
+    let native = set.client(NATIVE);
+    native
+        .sql("SET GLOBAL super_read_only = OFF; SET SESSION sql_log_bin = 0; INSERT INTO acked.rows VALUES (7, 0, 'hidden'); SET GLOBAL super_read_only = ON")
+        .unwrap();
+    set.client(ROWS)
+        .sql("INSERT INTO acked.rows VALUES (7, 0, 'seven')")
+        .unwrap();
+    let deadline = Instant::now() + SOON;
+    let trouble = loop {
+        let view = set.ring.get(NATIVE, "/status").unwrap().json().unwrap();
+        let trouble = view["mysql"]["trouble"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        if trouble.contains("replica threads stopped") {
+            break trouble;
+        }
+        assert!(Instant::now() < deadline, "{}", set.words());
+        std::thread::sleep(POLL);
+    };
+    println!("{trouble}");
+    let uuid = set.client(ROWS).variable("server_uuid").unwrap();
+    assert!(
+        trouble.contains(&uuid),
+        "the transaction is named: {trouble}"
+    );
+    native
+        .sql("SET GLOBAL super_read_only = OFF; SET SESSION sql_log_bin = 0; DELETE FROM acked.rows WHERE id = 7; SET GLOBAL super_read_only = ON")
+        .unwrap();
+    set.follows(NATIVE, SOON).unwrap();
+    set.equal("acked", SOON).unwrap();
+}
+
+/// How many replication channels a server has.
+fn channels(set: &Replicaset, member: usize) -> String {
+    let asked = "SELECT COUNT(*) FROM performance_schema.replication_connection_configuration WHERE channel_name = 'witness'";
+    set.client(member).value(asked).unwrap()
+}
+
+/// Every acknowledged row is on every mysqld, and all of them are equal.
+fn nothing_is_lost(set: &Replicaset, written: &WrittenRows) {
+    set.equal("acked", SOON).unwrap();
+    let rows = set.client(ROWS).sql("SELECT id FROM acked.rows").unwrap();
+    let there: BTreeSet<u64> = rows.0.iter().map(|row| row[0].parse().unwrap()).collect();
+    let lost: Vec<u64> = written.acknowledged().difference(&there).copied().collect();
+    assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
+}

@@ -1,0 +1,234 @@
+//! Stock `mysqlbinlog` and `mysql` at a member's binlog server: copies that are the member's own files, reading by GTIDs,
+//! files listed, rotated and purged, and what was purged refused as by any source.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::bounded_run::Finished;
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqlbinlog::{mysqlbinlog, verified_sql};
+use testkit::mysqld::MysqlClient;
+use testkit::ring::{BINLOG_PASSWORD, BINLOG_USER};
+use witness_tests::Scene;
+
+use crate::SCENES;
+
+fn remote(scene: &Scene, member: usize, more: &[&str], file: &str) -> Finished {
+    let address = scene.ring.binlog_server(member);
+    let login = [
+        format!("--host={}", address.ip()),
+        format!("--port={}", address.port()),
+        format!("--user={BINLOG_USER}"),
+        format!("--password={BINLOG_PASSWORD}"),
+        "--ssl-mode=DISABLED".to_owned(),
+        "--get-server-public-key".to_owned(),
+    ];
+    let arguments: Vec<&str> = login
+        .iter()
+        .map(String::as_str)
+        .chain(more.iter().copied())
+        .collect();
+    mysqlbinlog(&MysqlTree::require(), &arguments, &[file]).unwrap()
+}
+
+#[test]
+fn mysqlbinlog_copies_and_people_look() {
+    let _turn = SCENES.take();
+    let mut scene = Scene::launch(|options| {
+        options
+            .with_binlog_servers()
+            .with("log", "max_file_bytes = \"64KiB\"")
+    })
+    .unwrap();
+    let tree = MysqlTree::require();
+    let writers = scene.start_writers(2).unwrap();
+    writers.wait_for_more(400, Duration::from_secs(60)).unwrap();
+    writers.finish().unwrap();
+    let files = scene
+        .ring
+        .wait_until_equal(Duration::from_secs(30))
+        .unwrap();
+    let own: Vec<_> = files.paths();
+    assert!(own.len() > 2, "{files:?}");
+    let names: Vec<String> = own
+        .iter()
+        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+        .collect();
+
+    // By file and position a copy is the file, byte for byte.
+    let copies = tempfile::tempdir().unwrap();
+    let result = format!("--result-file={}/", copies.path().display());
+    let raw = [
+        "--read-from-remote-server",
+        "--raw",
+        "--to-last-log",
+        &result,
+    ];
+    let done = remote(&scene, 1, &raw, &names[0]);
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    for path in &own {
+        let copy = copies.path().join(path.file_name().unwrap());
+        assert!(
+            fs::read(path).unwrap() == fs::read(&copy).unwrap(),
+            "{}",
+            copy.display()
+        );
+    }
+
+    // By GTIDs the log's own events are left out, and what is left stands for the same.
+    let by_gtids = tempfile::tempdir().unwrap();
+    let result = format!("--result-file={}/", by_gtids.path().display());
+    let raw = [
+        "--read-from-remote-source=BINLOG-DUMP-GTIDS",
+        "--raw",
+        "--to-last-log",
+        &result,
+    ];
+    let done = remote(&scene, 2, &raw, &names[0]);
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    let copied: Vec<_> = names
+        .iter()
+        .map(|name| by_gtids.path().join(name))
+        .collect();
+    let statements = |sql: &str| -> Vec<String> {
+        let gtids = sql
+            .lines()
+            .filter(|line| line.starts_with("SET @@SESSION.GTID_NEXT="));
+        gtids.map(str::to_owned).collect()
+    };
+    let expected = statements(&verified_sql(&tree, &own).unwrap());
+    assert!(expected.len() > 400);
+    assert_eq!(statements(&verified_sql(&tree, &copied).unwrap()), expected);
+
+    // A set of GTIDs to leave out, and one to take alone.
+    let executed = scene.server.client().gtid_executed().unwrap();
+    let source = executed.split(':').next().unwrap().to_owned();
+    let seen = |done: Finished| -> Vec<String> {
+        assert!(
+            done.status.success(),
+            "{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        let gtids = statements(&text).into_iter();
+        let numbers =
+            gtids.filter_map(|line| Some(line.split(':').nth(1)?.split('\'').next()?.to_owned()));
+        numbers.collect()
+    };
+    for how in [
+        "--read-from-remote-server",
+        "--read-from-remote-source=BINLOG-DUMP-GTIDS",
+    ] {
+        let only = format!("--include-gtids={source}:3-5:7");
+        let done = remote(&scene, 0, &[how, "--to-last-log", &only], &names[0]);
+        assert_eq!(seen(done), ["3", "4", "5", "7"], "{how}");
+        let all_but = format!("--exclude-gtids={source}:1-5:7-100000");
+        let done = remote(&scene, 0, &[how, "--to-last-log", &all_but], &names[0]);
+        assert_eq!(seen(done), ["6"], "{how}");
+    }
+
+    // People with a stock client.
+    let address = scene.ring.binlog_server(0);
+    let people = MysqlClient::over_tcp(&tree, address, BINLOG_USER, BINLOG_PASSWORD);
+    let listed = people.sql("SHOW BINARY LOGS").unwrap().0;
+    assert_eq!(
+        listed.iter().map(|row| row[0].clone()).collect::<Vec<_>>(),
+        names
+    );
+    for (row, path) in listed.iter().zip(&own) {
+        assert_eq!(
+            row[1],
+            fs::metadata(path).unwrap().len().to_string(),
+            "{row:?}"
+        );
+    }
+    let status = people.sql("SHOW BINARY LOG STATUS").unwrap().0.concat();
+    assert_eq!(
+        (&status[0], &status[1]),
+        (names.last().unwrap(), &listed.last().unwrap()[1])
+    );
+    assert_eq!(status[4].replace("\\n", ""), executed);
+    let events = people
+        .sql(&format!("SHOW BINLOG EVENTS IN '{}' LIMIT 3", names[1]))
+        .unwrap()
+        .0;
+    assert_eq!(
+        events.iter().map(|row| &row[2][..]).collect::<Vec<_>>(),
+        ["FORMAT_DESCRIPTION", "PREVIOUS_GTIDS", "IGNORABLE"]
+    );
+    let refused = people
+        .sql("INSERT INTO t VALUES (1)")
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("has no tables"), "{refused}");
+    let refused = people
+        .sql("RESET BINARY LOGS AND GTIDS")
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("decided by the ring"), "{refused}");
+
+    // FLUSH at a follower names the leader; at the leader it ends the file everywhere.
+    let follower = MysqlClient::over_tcp(
+        &tree,
+        scene.ring.binlog_server(1),
+        BINLOG_USER,
+        BINLOG_PASSWORD,
+    );
+    let refused = follower.sql("FLUSH BINARY LOGS").unwrap_err().to_string();
+    assert!(refused.contains("`db-1` leads"), "{refused}");
+    people.sql("FLUSH BINARY LOGS").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while people.sql("SHOW BINARY LOGS").unwrap().0.len() != names.len() + 1 {
+        assert!(Instant::now() < deadline, "no new file");
+        thread::sleep(Duration::from_millis(50));
+    }
+
+    // What is purged is error 1236 with MySQL's sense.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while people.sql("SHOW BINARY LOGS").unwrap().0[0][0] == names[0] {
+        people
+            .sql(&format!("PURGE BINARY LOGS TO '{}'", names[2]))
+            .unwrap();
+        assert!(Instant::now() < deadline, "nothing is purged");
+        thread::sleep(Duration::from_millis(200));
+    }
+    let replica = testkit::mysqld::Mysqld::launch_with(
+        &tree,
+        testkit::mysqld::MysqldOptions::with_server_id(9),
+    )
+    .unwrap();
+    replica
+        .client()
+        .sql(&format!(
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{}', SOURCE_PORT = {}, SOURCE_USER = '{BINLOG_USER}', \
+             SOURCE_PASSWORD = '{BINLOG_PASSWORD}', SOURCE_SSL = 0, SOURCE_AUTO_POSITION = 1; START REPLICA",
+            address.ip(),
+            address.port()
+        ))
+        .unwrap();
+    let query = "SELECT last_error_number, last_error_message FROM performance_schema.replication_connection_status";
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let said = replica.client().sql(query).unwrap().0.concat();
+        if said[0] == "13114" || said[0] == "1236" {
+            assert!(
+                said[1].contains("1236") && said[1].contains("purged required"),
+                "{said:?}"
+            );
+            break;
+        }
+        assert!(Instant::now() < deadline, "{said:?}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}

@@ -1,0 +1,387 @@
+//! Several database members around real mysqlds: they follow, one is promoted with clients connected, and the host of the
+//! primary dies.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use testkit::ring::{HttpAnswer, http_order};
+use witness_tests::{ClientWriters, Replicaset, WrittenRows};
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_second_database_follows_and_can_be_promoted_and_demoted() {
+    let _turn = SCENES.take();
+    let set = Replicaset::launch(2).unwrap();
+    set.client(0)
+        .sql("INSERT INTO acked.rows VALUES (1, 0, 'one')")
+        .unwrap();
+    set.follows(3, SOON).unwrap();
+    set.equal("acked", SOON).unwrap();
+    let read_only = set.client(3).variable("read_only").unwrap();
+    assert_eq!(read_only, "1", "clients cannot write to a follower");
+
+    set.promote("db-2", SOON).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+    set.client(3)
+        .sql("INSERT INTO acked.rows VALUES (2, 0, 'two')")
+        .unwrap();
+    set.follows(0, SOON).unwrap();
+    set.equal("acked", SOON).unwrap();
+    set.promote("db-1", SOON).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 0);
+    set.client(0)
+        .sql("INSERT INTO acked.rows VALUES (3, 0, 'three')")
+        .unwrap();
+    set.equal("acked", SOON).unwrap();
+    let rows = set.client(3).value("SELECT COUNT(*) FROM acked.rows");
+    assert_eq!(rows.unwrap(), "3");
+}
+
+#[test]
+fn a_switchover_is_ordered_over_http() {
+    let _turn = SCENES.take();
+    const TOKEN: &str = "an-operators-token";
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, TOKEN).unwrap();
+    let set = Replicaset::launch_with(2, |options| {
+        options.with("http", format!("token_file = {token:?}"))
+    })
+    .unwrap();
+    set.follows(3, SOON).unwrap();
+    let order = |member: usize, body: &str| -> HttpAnswer {
+        http_order(set.ring.http(member), "/switchover", TOKEN, body).unwrap()
+    };
+    // What is not understood, or is not so, changes nothing.
+    let stranger = http_order(set.ring.http(0), "/switchover", "guessed", "{}").unwrap();
+    let refused = [
+        (stranger, 401),
+        (order(0, "{}"), 400),
+        (order(0, r#"{"candidate": "db-9"}"#), 412),
+        (order(0, r#"{"leader": "db-2", "candidate": "db-1"}"#), 412),
+        (order(0, r#"{"candidate": "db-1"}"#), 412),
+        (order(3, r#"{"candidate": "db-2"}"#), 503),
+    ];
+    for (answer, expected) in refused {
+        assert_eq!(answer.status, expected, "{answer:?}");
+        assert_eq!(answer.json().unwrap()["ok"], false, "{answer:?}");
+    }
+    assert_eq!(set.primary(SOON).unwrap(), 0);
+
+    let clients = ClientWriters::start(&set, 4, 0);
+    clients.wait_for_more(100, SOON).unwrap();
+    let done = order(0, r#"{"leader": "db-1", "candidate": "db-2"}"#);
+    assert_eq!(done.status, 200, "{done:?}");
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+    clients.wait_for_more(100, SOON).unwrap();
+    let gone = order(0, r#"{"candidate": "db-2"}"#);
+    assert_eq!(gone.status, 503, "{gone:?}");
+    let leader = done.json().unwrap()["leader"].clone();
+    assert_eq!(gone.json().unwrap()["leader"], leader, "{gone:?}");
+    let written = clients.finish().unwrap();
+    nothing_is_lost(&set, &written);
+}
+
+#[test]
+fn a_promotion_moves_the_primary_with_clients_connected() {
+    let _turn = SCENES.take();
+    let set = Replicaset::launch(2).unwrap();
+    set.follows(3, SOON).unwrap();
+    let clients = ClientWriters::start(&set, 4, 0);
+    clients.wait_for_more(200, SOON).unwrap();
+    for (round, name) in ["db-2", "db-1", "db-2"].into_iter().enumerate() {
+        // One that does not follow yet is refused.
+        set.follows(3 - set.primary(SOON).unwrap(), SOON).unwrap();
+        set.promote(name, SOON).unwrap();
+        let waited = clients.wait_for_more(100, SOON).unwrap();
+        println!("round {round}: a hundred commits {waited:?} after the promotion");
+    }
+    let written = clients.finish().unwrap();
+    nothing_is_lost(&set, &written);
+    println!(
+        "{} commits, the longest pause {:?}",
+        written.acknowledged().len(),
+        written.longest_pause()
+    );
+}
+
+#[test]
+fn a_long_statement_holds_a_switchover_up_for_the_operators_limit_alone() {
+    let _turn = SCENES.take();
+    const LIMIT: Duration = Duration::from_secs(6);
+    let set = Replicaset::launch_with(2, |options| {
+        let limit = format!("kill_statements_after = \"{}s\"", LIMIT.as_secs());
+        options.with("mysql", limit)
+    })
+    .unwrap();
+    let primary = set.primary(SOON).unwrap();
+    let other = 3 - primary;
+    let client = set.client(primary);
+    let rows: Vec<String> = (1..=60).map(|id| format!("({id}, 0)")).collect();
+    client
+        .sql(&format!(
+            "CREATE TABLE acked.long_one (id INT PRIMARY KEY, n INT); INSERT INTO acked.long_one VALUES {}; \
+             CREATE TABLE acked.locked LIKE acked.long_one",
+            rows.join(", ")
+        ))
+        .unwrap();
+    set.follows(other, SOON).unwrap();
+    // A second a row; a transaction that has locked a table; a reader, which holds nothing up.
+    let update = "BEGIN; UPDATE acked.long_one SET n = 1 WHERE id = 1; UPDATE acked.long_one SET n = 2 + 0 * SLEEP(1)";
+    let pending = [
+        update,
+        "LOCK TABLES acked.locked WRITE; SELECT SLEEP(90)",
+        "SELECT SLEEP(90)",
+    ]
+    .map(|statements| client.start_sql(statements).unwrap());
+    let asleep =
+        "SELECT COUNT(*) FROM performance_schema.threads WHERE processlist_state = 'User sleep'";
+    let deadline = Instant::now() + SOON;
+    while client.value(asleep).unwrap() != "3" {
+        assert!(Instant::now() < deadline, "they do not run");
+    }
+    std::thread::sleep(Duration::from_millis(1200));
+    let clients = ClientWriters::start(&set, 2, 1000);
+    clients.wait_for_more(10, SOON).unwrap();
+
+    let config = set.ring.config(1).display().to_string();
+    let name = if other == 0 { "db-1" } else { "db-2" };
+    let arguments = ["promote", name, "--yes", "--config", &config];
+    let mut acknowledged = Vec::new();
+    let (began, switchover, told) = std::thread::scope(|scope| {
+        let switchover = scope.spawn(|| {
+            let deadline = Instant::now() + SOON;
+            loop {
+                let began = Instant::now();
+                let done = set.ring.cli(&arguments).unwrap();
+                let told = String::from_utf8_lossy(&done.stderr).into_owned();
+                // On a busy machine it is refused for a moment: the target has not answered just now.
+                let for_good = told.contains("statement") || Instant::now() > deadline;
+                if done.status.success() || for_good {
+                    return (began, done, told);
+                }
+            }
+        });
+        while !switchover.is_finished() {
+            acknowledged.push((Instant::now(), clients.acknowledged()));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        switchover.join().unwrap()
+    });
+    let took = began.elapsed();
+    assert!(
+        switchover.status.success(),
+        "after {took:?}: {told}\n{}",
+        set.words()
+    );
+    let first_half = began..began + LIMIT / 2;
+    let mut first_half = acknowledged
+        .iter()
+        .filter(|(at, _)| first_half.contains(at));
+    let (_, before) = first_half.next().unwrap();
+    let during = first_half.next_back().unwrap().1 - before;
+    assert_eq!(set.primary(SOON).unwrap(), other);
+    println!("{took:?}; {during} commits in the first half of the limit");
+    assert!(took > LIMIT, "they were not waited for: {took:?}");
+    assert!(took < LIMIT * 3, "{took:?}");
+    assert!(during > 0, "writes did not go on meanwhile");
+    let [update, locker, reader] = pending;
+    for killed in [update, locker] {
+        let lost = killed.finish(SOON).unwrap_err().to_string();
+        assert!(lost.contains("2013") || lost.contains("1317"), "{lost}");
+    }
+    drop(reader);
+    clients.wait_for_more(20, SOON).unwrap();
+    let written = clients.finish().unwrap();
+    nothing_is_lost(&set, &written);
+    let changed = set
+        .client(other)
+        .value("SELECT COUNT(*) FROM acked.long_one WHERE n > 0");
+    assert_eq!(changed.unwrap(), "0", "the transaction was rolled back");
+}
+
+#[test]
+fn the_host_of_the_primary_dies_and_comes_back_by_itself() {
+    let _turn = SCENES.take();
+    let mut set = Replicaset::launch(2).unwrap();
+    let mut written = WrittenRows::default();
+    for round in 0..4 {
+        let follower = 3 - set.primary(SOON).unwrap();
+        set.follows(follower, SOON).unwrap();
+        let clients = ClientWriters::start(&set, 8, round * 1_000_000);
+        clients.wait_for_more(200, SOON).unwrap();
+        let primary = set.primary(SOON).unwrap();
+        set.kill_host(primary).unwrap();
+        let waited = clients.wait_for_more(1, SOON).unwrap();
+        println!("round {round}: the first commit {waited:?} after the kill");
+        clients.wait_for_more(100, SOON).unwrap();
+        set.ring.start(primary).unwrap();
+        // What it has to catch up with comes to an end.
+        written = written.and(clients.finish().unwrap());
+        set.follows(primary, SOON).unwrap();
+    }
+    nothing_is_lost(&set, &written);
+}
+
+/// Found by the nemesis: a leader that lacked transactions when its mysqld came up started its applier and ended it again, for
+/// ever, because it had not begun to apply yet.
+#[test]
+fn a_leader_whose_mysqld_comes_up_behind_catches_up_and_opens() {
+    let _turn = SCENES.take();
+    let mut set = Replicaset::launch(2).unwrap();
+    set.follows(3, SOON).unwrap();
+    set.kill_mysqld(3).unwrap();
+    let clients = ClientWriters::start(&set, 4, 0);
+    clients.wait_for_more(50, SOON).unwrap();
+    set.kill_host(0).unwrap();
+    // It is down when its member comes to lead.
+    let serves = |set: &Replicaset| {
+        let status = set.ring.get(3, "/status").and_then(|answer| answer.json());
+        status.is_ok_and(|status| status["serving"] == true)
+    };
+    let killed = Instant::now();
+    while !serves(&set) {
+        set.kill_mysqld(3).unwrap();
+        assert!(killed.elapsed() < SOON, "{}", set.words());
+    }
+    set.kill_mysqld(3).unwrap();
+    // Nobody else's could be the primary, and the patience of one that cannot be is longer.
+    let waited = clients.wait_for_more(100, Duration::from_secs(25)).unwrap();
+    println!("a hundred commits {waited:?} after it came to lead");
+    let written = clients.finish().unwrap();
+    set.ring.start(0).unwrap();
+    nothing_is_lost(&set, &written);
+}
+
+#[test]
+fn a_primary_that_is_stopped_hands_over_before_its_mysqld_ends() {
+    let _turn = SCENES.take();
+    let mut set = Replicaset::launch(2).unwrap();
+    set.follows(3, SOON).unwrap();
+    let clients = ClientWriters::start(&set, 4, 0);
+    clients.wait_for_more(100, SOON).unwrap();
+    assert!(set.ring.stop(0).unwrap().success());
+    let said = set.ring.output(0);
+    let handed_over = said.find("gave the leadership away").unwrap();
+    let stopped = said.find("mysqld is asked to stop").unwrap();
+    assert!(handed_over < stopped, "{said}");
+    clients.wait_for_more(100, SOON).unwrap();
+    let written = clients.finish().unwrap();
+    println!("the longest pause {:?}", written.longest_pause());
+    set.ring.start(0).unwrap();
+    nothing_is_lost(&set, &written);
+}
+
+/// What its mysqld was given while it followed is not the ring's, also when its member has forgotten everything and leads before
+/// it has looked again.
+#[test]
+fn what_an_administrator_wrote_to_a_follower_never_enters_the_ring() {
+    let _turn = SCENES.take();
+    let mut set = Replicaset::launch(2).unwrap();
+    let insert = |id| format!("INSERT INTO acked.rows VALUES ({id}, 0, 'row')");
+    set.client(0).sql(&insert(1)).unwrap();
+    set.follows(3, SOON).unwrap();
+    set.ring.kill(3).unwrap();
+    let follower = set.client(3);
+    follower.sql(&insert(2)).unwrap();
+    let errant = format!("{}:1", follower.variable("server_uuid").unwrap());
+    set.kill_host(0).unwrap();
+    set.ring.start(3).unwrap();
+    let started = Instant::now();
+    loop {
+        let view = set.ring.get(3, "/status").and_then(|answer| answer.json());
+        let view = view.unwrap_or_default();
+        let role = view["mysql"]["role"].as_str().unwrap_or_default();
+        assert_ne!(role, "primary", "{}", set.words());
+        if view["serving"] == true && role.starts_with("stopped") {
+            assert!(role.contains(&errant), "{role}");
+            // In a list of its own, too, and found again behind the restart of both.
+            let list = &view["mysql"]["not_the_rings"];
+            assert_eq!(list["transactions"], 1, "{list}");
+            assert_eq!(list["gtids"], errant.as_str(), "{list}");
+            break;
+        }
+        assert!(started.elapsed() < SOON, "{}", set.words());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(follower.variable("read_only").unwrap() == "1");
+    // The other one is the primary again when it is back, and has nothing of it.
+    set.ring.start(0).unwrap();
+    set.follows(0, SOON).unwrap();
+    set.promote("db-1", SOON).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 0);
+    set.client(0).sql(&insert(3)).unwrap();
+    let rows = set
+        .client(0)
+        .value("SELECT GROUP_CONCAT(id ORDER BY id) FROM acked.rows");
+    assert_eq!(rows.unwrap(), "1,3");
+}
+
+#[test]
+fn the_mysqld_of_the_primary_dies_and_another_one_takes_over_at_once() {
+    let _turn = SCENES.take();
+    let set = Replicaset::launch(2).unwrap();
+    set.follows(3, SOON).unwrap();
+    let clients = ClientWriters::start(&set, 4, 0);
+    clients.wait_for_more(100, SOON).unwrap();
+    set.kill_mysqld(0).unwrap();
+    clients.wait_for_more(100, SOON).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+    // It comes back by itself, without what the ring does not have, and was not waited for.
+    set.follows(0, SOON).unwrap();
+    let said = set.ring.output(0);
+    let given = said.find("gave the leadership away").unwrap();
+    let back = said.rfind("mysqld is started").unwrap();
+    assert!(given < back, "{said}");
+    let written = clients.finish().unwrap();
+    println!("the longest pause {:?}", written.longest_pause());
+    nothing_is_lost(&set, &written);
+}
+
+#[test]
+fn a_primary_that_is_stopped_waits_for_an_heir_that_is_coming_back() {
+    let _turn = SCENES.take();
+    // A stop waits for an heir for eight leases, in which a busy machine has to get somewhere.
+    let mut set = Replicaset::launch_with(2, |options| testkit::ring::RingOptions {
+        heartbeat: Duration::from_secs(1),
+        ..options
+    })
+    .unwrap();
+    set.follows(3, SOON).unwrap();
+    let clients = ClientWriters::start(&set, 4, 0);
+    clients.wait_for_more(100, SOON).unwrap();
+    // Nobody but the member that stands still could take the leadership.
+    set.signal_member(3, Signal::STOP).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    set.signal_member(0, Signal::TERM).unwrap();
+    let stopping = Instant::now();
+    while !set.ring.output(0).contains("stopping waits for somebody") {
+        assert!(stopping.elapsed() < SOON, "{}", set.words());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Commits go on meanwhile.
+    clients.wait_for_more(10, SOON).unwrap();
+    set.signal_member(3, Signal::CONT).unwrap();
+    assert!(set.ring.wait_for_exit(0, SOON).unwrap().success());
+    let said = set.ring.output(0);
+    let waited = said.find("stopping waits for somebody").unwrap();
+    let handed_over = said.find("gave the leadership away").unwrap();
+    let stopped = said.find("mysqld is asked to stop").unwrap();
+    assert!(waited < handed_over && handed_over < stopped, "{said}");
+    clients.wait_for_more(100, SOON).unwrap();
+    let written = clients.finish().unwrap();
+    println!("the longest pause {:?}", written.longest_pause());
+    set.ring.start(0).unwrap();
+    nothing_is_lost(&set, &written);
+}
+
+/// Every acknowledged row is on every mysqld, and all of them are equal.
+fn nothing_is_lost(set: &Replicaset, written: &WrittenRows) {
+    set.equal("acked", SOON).unwrap();
+    written.ensure_all_are_in(&set.client(0)).unwrap();
+}
