@@ -1,9 +1,10 @@
 //! Ports for servers that a test starts, kills and starts again.
 //!
 //! A port that the kernel hands out is anybody's as soon as its server is down: another server of the same test run is given
-//! it, or a client's connection. So these are taken from below the range that the kernel hands out from, and each is locked
-//! by the process that asked for it, as long as that lives, against other test processes on the machine.
+//! it, or a client's connection. So these are taken from below the range that the kernel hands out from, each is given once
+//! by a process, and it is locked by that process against other test processes on the machine, until [`KEPT`] more were given.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -19,10 +20,24 @@ const LOWEST: u16 = 10_000;
 /// Linux's own default, where it does not say.
 const FIRST_HANDED_OUT: u16 = 32_768;
 
-/// The locks of the ports that this process has.
-static LOCKS: Mutex<Vec<File>> = Mutex::new(Vec::new());
+/// So many ports stay locked. Each takes a file descriptor, of which a process may have no more than 1,024 on many machines,
+/// and a program of fifty tests asks for more ports than that; no test uses a port of so many ports ago.
+const KEPT: usize = 300;
 
-/// A loopback address whose port nobody listens at, and nobody else gets as long as this process lives.
+/// What this process has been given.
+static GIVEN: Mutex<Given> = Mutex::new(Given {
+    ports: BTreeSet::new(),
+    locks: VecDeque::new(),
+});
+
+struct Given {
+    /// Every one: none is given twice.
+    ports: BTreeSet<u16>,
+    /// Of the last ones.
+    locks: VecDeque<File>,
+}
+
+/// A loopback address whose port nobody listens at. This process gets it once, and no other one gets it for long enough.
 ///
 /// # Errors
 /// When there is none.
@@ -37,13 +52,20 @@ pub fn free_address() -> Result<SocketAddr> {
     fs::create_dir_all(&locks).with_context(|| format!("cannot make {}", locks.display()))?;
     let count = above - LOWEST;
     let start = LOWEST + fastrand::u16(..count);
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     for port in (start..above).chain(LOWEST..start) {
+        if given.ports.contains(&port) {
+            continue;
+        }
         let lock = File::create(locks.join(port.to_string()))
             .with_context(|| format!("cannot lock a port in {}", locks.display()))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         if lock.try_lock().is_ok() && is_free(address)? {
-            let mut held = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
-            held.push(lock);
+            given.ports.insert(port);
+            given.locks.push_back(lock);
+            while given.locks.len() > KEPT {
+                given.locks.pop_front();
+            }
             return Ok(address);
         }
     }
@@ -84,12 +106,18 @@ mod tests {
 
     use super::*;
 
+    /// So many are asked for here that the other test's port would no longer be locked.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
     /// Two rings of one test run had the same port once: a server that was down when the other one asked lost its own.
     #[test]
     fn a_port_is_given_once_and_never_one_that_the_kernel_hands_out() {
-        let given = free_addresses(200).unwrap();
+        let _turn = ONE_AT_A_TIME.lock();
+        let given = free_addresses(2 * KEPT).unwrap();
         let ports: BTreeSet<u16> = given.iter().map(SocketAddr::port).collect();
         assert_eq!(ports.len(), given.len());
+        let locks = GIVEN.lock().unwrap().locks.len();
+        assert!(locks <= KEPT, "{locks} file descriptors");
         let handed_out = first(&fs::read_to_string(HANDED_OUT).unwrap()).unwrap();
         assert!(ports.last().unwrap() < &handed_out, "{ports:?}");
         for address in given {
@@ -99,6 +127,7 @@ mod tests {
 
     #[test]
     fn a_port_that_another_process_has_locked_is_not_given() {
+        let _turn = ONE_AT_A_TIME.lock();
         let address = free_address().unwrap();
         let other = File::create(locks().join(address.port().to_string())).unwrap();
         assert!(other.try_lock().is_err(), "it is this process's");
