@@ -98,7 +98,12 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
         let mut tests = 0;
         for program in fs::read_dir(folder).unwrap() {
-            for file in fs::read_dir(program.unwrap().path()).unwrap() {
+            let program = program.unwrap().path();
+            assert!(
+                program.is_dir(),
+                "{program:?} is a program for itself: make it a module of `two_at_once` or `one_at_a_time`"
+            );
+            for file in fs::read_dir(program).unwrap() {
                 let path = file.unwrap().path();
                 let text = fs::read_to_string(&path).unwrap();
                 for (_, test) in text

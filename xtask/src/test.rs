@@ -339,6 +339,9 @@ fn print_times(done: &[(&str, Duration)], total: Duration) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
     use super::*;
 
     fn names(quick: bool) -> Vec<&'static str> {
@@ -404,5 +407,50 @@ mod tests {
             arguments.ends_with(&["--skip", "mysqld"])
                 && variables.contains(&(QUICK_VARIABLE, "1"))
         );
+    }
+
+    /// A file of tests that no program names is not compiled, and its tests never run.
+    #[test]
+    fn every_file_of_tests_is_in_a_program() {
+        let checkout = testkit::checkout();
+        let mut packages: Vec<PathBuf> = entries(&checkout.join("crates"));
+        packages.extend(entries(&checkout));
+        let mut modules = 0;
+        for package in packages {
+            for program in entries(&package.join("tests")) {
+                if program.join("main.rs").is_file() {
+                    modules += assert_all_are_modules(&program, "main.rs");
+                }
+            }
+        }
+        assert!(modules > 100, "{modules}");
+    }
+
+    fn assert_all_are_modules(folder: &Path, root: &str) -> usize {
+        let text = fs::read_to_string(folder.join(root)).unwrap();
+        let mut modules = 0;
+        for entry in entries(folder) {
+            let name = entry.file_stem().unwrap().to_string_lossy().into_owned();
+            let inside = entry.join("mod.rs").is_file();
+            let is_file =
+                entry.extension().is_some_and(|end| end == "rs") && !entry.ends_with(root);
+            if inside || is_file {
+                let named = text
+                    .lines()
+                    .any(|line| line.ends_with(&format!("mod {name};")));
+                assert!(named, "{entry:?} is not in {:?}", folder.join(root));
+                modules += 1;
+            }
+            if inside {
+                modules += assert_all_are_modules(&entry, "mod.rs");
+            }
+        }
+        modules
+    }
+
+    /// What is in a folder; nothing, when there is none.
+    fn entries(folder: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().path()).collect()
     }
 }
