@@ -1,9 +1,10 @@
 //! What the checkers are told. Every event is something that a member did or said, at the moment at which it did.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use raft_types::{MemberId, OpId, Vote};
+use raft_types::{MemberId, OpId, Region, Vote};
 
 use crate::seen::{Content, Seen, VoterSets};
 
@@ -109,6 +110,8 @@ pub(crate) enum Event {
     },
     /// An operator added a member with another disk under a number that the ring has, or had.
     UsedNumberTaken { member: MemberId, by: MemberId },
+    /// In which regions members vote, in a run in which purges must not cut one off.
+    Regions { voting: BTreeMap<MemberId, Region> },
     /// Everything was mended; from here on the ring has to come back by itself.
     Healed,
     /// Something in a member's process panicked.
@@ -174,6 +177,7 @@ impl fmt::Display for Event {
             Self::UsedNumberTaken { member, by } => {
                 write!(f, "member {by} takes another member {member}")
             }
+            Self::Regions { voting } => write!(f, "who votes: {voting:?}"),
             Self::Healed => f.write_str("everything is mended"),
             Self::Panicked { member, words } => write!(f, "member {member} panics: {words}"),
             Self::Finished => f.write_str("the end"),

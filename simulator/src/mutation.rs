@@ -41,6 +41,8 @@ pub(crate) enum Mutation {
     ForgetUsedNumbers,
     /// What a member without a vote has counts as what the leader's voters have, while it is cut off from them.
     CountALearner,
+    /// Logs are purged as far as a majority of the leader's region has them, whatever other regions have.
+    PurgePastRegions,
     /// A member is let go where the other voters of its region have a majority, whatever the quorum needs.
     RemoveByRegion,
     /// A proxy puts back what its log has at the index, whatever term it is of.
@@ -84,6 +86,7 @@ impl Mutation {
             Self::ProposeWithoutRoom => Some(Scenario::FullDisks),
             Self::RemoveByRegion => Some(Scenario::Removals),
             Self::CountALearner => Some(Scenario::Learners),
+            Self::PurgePastRegions => Some(Scenario::Purges),
             _ => None,
         }
     }

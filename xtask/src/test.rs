@@ -181,7 +181,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
     steps.push(simulate("simulator", 1..1 + SEEDS, None, None));
     let lost = Some("lost-quorum");
     steps.push(simulate("lost quorum", 1..1 + LOST_QUORUMS, lost, None));
-    for scenario in ["removals", "learners"] {
+    for scenario in ["removals", "learners", "purges"] {
         let seeds = 1..1 + PLAYED;
         steps.push(simulate(scenario, seeds, Some(scenario), None));
     }
@@ -203,6 +203,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         ("broken lease", 202, "forget-the-lease"),
         ("broken removal", 1, "remove-by-region"),
         ("broken count", 1, "count-a-learner"),
+        ("broken purge", 1, "purge-past-regions"),
     ] {
         steps.push(simulate(name, first..first + SEEDS, None, Some(mutation)));
     }
@@ -365,6 +366,7 @@ mod tests {
                 "lost quorum",
                 "removals",
                 "learners",
+                "purges",
                 "broken barrier",
                 "broken majority",
                 "broken disk",
@@ -381,6 +383,7 @@ mod tests {
                 "broken lease",
                 "broken removal",
                 "broken count",
+                "broken purge",
                 "nemesis",
                 "documentation"
             ]

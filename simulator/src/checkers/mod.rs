@@ -12,6 +12,7 @@ mod panics;
 mod progress;
 mod quorums;
 mod refusals;
+mod regions;
 mod removals;
 mod repairs;
 mod served;
@@ -48,6 +49,7 @@ impl Checkers {
             Box::new(durability::DurableSurvives::default()),
             Box::new(numbers::NumbersAreUsedOnce),
             Box::new(removals::WhoeverIsLetGoIsNotNeeded),
+            Box::new(regions::RegionsAreNotCutOff::default()),
         ];
         if !broken {
             checkers.push(Box::new(panics::NothingPanics));

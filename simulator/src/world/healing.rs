@@ -129,7 +129,7 @@ impl World {
     }
 
     /// The furthest commit mark.
-    fn furthest(&self) -> Option<u64> {
+    pub(super) fn furthest(&self) -> Option<u64> {
         let marks = self.slots.values().filter_map(|slot| {
             let mark = slot.process()?.outline().committed?;
             Some(mark.index)
@@ -137,7 +137,7 @@ impl World {
         marks.max()
     }
 
-    fn everybody_has(&self, goal: Option<u64>) -> bool {
+    pub(super) fn everybody_has(&self, goal: Option<u64>) -> bool {
         let Some(members) = self.members() else {
             return false;
         };

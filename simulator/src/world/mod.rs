@@ -12,6 +12,7 @@ mod learners;
 mod lost_quorum;
 mod operator;
 mod playing;
+mod purges;
 mod removals;
 mod siege;
 mod slot;
@@ -90,9 +91,11 @@ impl World {
         let needed = mutation.and_then(Mutation::stress);
         // Regions in which several members vote.
         let needed = needed.or(scenario.map(|scenario| match scenario {
-            Scenario::Failovers | Scenario::FullDisks | Scenario::Learners | Scenario::Removals => {
-                Stress::Moves
-            }
+            Scenario::Failovers
+            | Scenario::FullDisks
+            | Scenario::Learners
+            | Scenario::Purges
+            | Scenario::Removals => Stress::Moves,
             Scenario::LostQuorum => Stress::Lost,
         }));
         if let Some(stress) = needed {
@@ -122,7 +125,7 @@ impl World {
             Some(Scenario::Failovers) => failovers::with_proxies(&mut shape),
             Some(Scenario::Learners) => learners::without_proxies(&mut shape),
             Some(Scenario::Removals) => removals::with_a_majority(&mut shape, &mut dice),
-            Some(Scenario::FullDisks | Scenario::LostQuorum) | None => {}
+            Some(Scenario::FullDisks | Scenario::LostQuorum | Scenario::Purges) | None => {}
         }
         let mut workload = Workload::choose(&mut dice);
         if mutation.is_some_and(Mutation::concerns_primaries) {
@@ -130,6 +133,9 @@ impl World {
         }
         if scenario == Some(Scenario::FullDisks) {
             full_disks::with_reserves(&mut shape, &mut workload);
+        }
+        if scenario == Some(Scenario::Purges) {
+            purges::with_short_files(&mut shape, &mut workload);
         }
         record.note(&format!("seed {seed}: {shape:?}"));
         record.note(&format!("{workload:?} {intensity:?}"));
@@ -191,6 +197,7 @@ impl World {
             Some(Scenario::Failovers) => self.failovers(),
             Some(Scenario::FullDisks) => self.full_disks(),
             Some(Scenario::Learners) => self.learners(),
+            Some(Scenario::Purges) => self.purges(),
             Some(Scenario::Removals) => self.removals(),
             Some(Scenario::LostQuorum) | None => {
                 let chaos = Duration::from_millis(self.dice.u64(4_000..14_000));

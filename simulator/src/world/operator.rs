@@ -222,7 +222,7 @@ impl World {
 }
 
 /// The end of the last file that holds nothing behind this index.
-async fn last_file_before(log: &LogHandle, index: u64) -> Option<OpId> {
+pub(super) async fn last_file_before(log: &LogHandle, index: u64) -> Option<OpId> {
     let mut found = None;
     let mut from = log.bounds().map(|(first, _)| first);
     while let Ok(Some(start)) = log.first_start(from).await
