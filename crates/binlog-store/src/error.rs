@@ -69,9 +69,7 @@ impl StoreError {
     /// An error of the disk or of the hard state.
     pub(crate) fn io(doing: impl Into<String>, error: &io::Error) -> Self {
         let doing = doing.into();
-        if error.kind() == io::ErrorKind::StorageFull
-            || error.kind() == io::ErrorKind::QuotaExceeded
-        {
+        if is_full(error) {
             return Self::DiskFull { doing };
         }
         Self::Io {
@@ -80,6 +78,14 @@ impl StoreError {
             message: error.to_string(),
         }
     }
+}
+
+/// Whether a disk, or what a user may take of it, has no room.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 impl From<StoreError> for io::Error {

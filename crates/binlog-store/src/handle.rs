@@ -198,6 +198,12 @@ impl LogHandle {
         self.shared.step();
     }
 
+    /// From now on nothing that the disk refuses for want of room is waited for; it fails. For who stops: an engine that waits for
+    /// the log cannot end before.
+    pub fn wait_for_no_room(&self) {
+        self.shared.queue.hurry();
+    }
+
     /// Ends the writer: what was asked for is made durable, then nothing more is taken. Blocks until
     /// it is done.
     ///

@@ -142,6 +142,19 @@ impl HardState {
         Self { meta }
     }
 
+    /// The same records, reached otherwise.
+    pub(crate) fn through(
+        &self,
+        wrap: impl FnOnce(Arc<dyn MetaStore>) -> Arc<dyn MetaStore>,
+    ) -> Self {
+        Self::new(wrap(self.meta.clone()))
+    }
+
+    /// Makes sure that there is room for the next records. Each `put` does so before it changes anything.
+    pub(crate) fn reserve(&self) -> io::Result<()> {
+        self.meta.reserve()
+    }
+
     pub(crate) fn read(&self) -> io::Result<SavedState> {
         Ok(SavedState {
             log: self.get(LOG)?,
@@ -167,7 +180,7 @@ impl HardState {
     pub(crate) fn put_committed(&self, committed: Option<OpId>) -> io::Result<()> {
         match committed {
             Some(committed) => self.put(COMMITTED, &committed),
-            None => self.meta.remove(COMMITTED),
+            None => self.remove(COMMITTED),
         }
     }
 
@@ -179,7 +192,7 @@ impl HardState {
     pub(crate) fn put_durable(&self, mark: Option<DurableMark>) -> io::Result<()> {
         match mark {
             Some(mark) => self.put(DURABLE, &mark),
-            None => self.meta.remove(DURABLE),
+            None => self.remove(DURABLE),
         }
     }
 
@@ -187,7 +200,7 @@ impl HardState {
     pub(crate) fn put_start(&self, header: Option<&Bytes>) -> io::Result<()> {
         match header {
             Some(header) => self.put(START, header),
-            None => self.meta.remove(START),
+            None => self.remove(START),
         }
     }
 
@@ -195,7 +208,7 @@ impl HardState {
     pub(crate) fn put_doubt(&self, doubt: Option<&DoubtedTail>) -> io::Result<()> {
         match doubt {
             Some(doubt) => self.put(DOUBT, doubt),
-            None => self.meta.remove(DOUBT),
+            None => self.remove(DOUBT),
         }
     }
 
@@ -218,7 +231,13 @@ impl HardState {
     }
 
     fn put<T: Serialize>(&self, key: &str, record: &T) -> io::Result<()> {
+        self.reserve()?;
         self.meta.put(key, &encode(record)?)
+    }
+
+    fn remove(&self, key: &str) -> io::Result<()> {
+        self.reserve()?;
+        self.meta.remove(key)
     }
 }
 

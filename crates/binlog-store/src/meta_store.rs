@@ -13,6 +13,13 @@ pub trait MetaStore: Send + Sync {
     /// What the store reports, damage included.
     fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>>;
 
+    /// Makes sure that the next few calls find room on the disk. It may be asked again where there is none, which a call that
+    /// finds none may not be.
+    ///
+    /// # Errors
+    /// `StorageFull` or `QuotaExceeded` where there is no room; nothing was changed then. What the store reports.
+    fn reserve(&self) -> io::Result<()>;
+
     /// Sets a key's value.
     ///
     /// # Errors

@@ -18,6 +18,8 @@ use crate::writer::{Command, CommandQueue, LogWriter};
 
 /// The most that an append writes in the caller's thread.
 const IN_PLACE_BYTES: u64 = 256 << 10;
+/// On a disk with less free now, nobody writes in the caller's thread, which would have to wait for room there.
+const IN_PLACE_FREE: u64 = 256 << 20;
 
 /// See the module.
 pub(crate) struct Shared {
@@ -67,7 +69,8 @@ impl Shared {
     fn try_in_place(&self, command: Command) -> Option<Command> {
         let suits = self.durability == Durability::Os
             && matches!(command, Command::Append { .. })
-            && command.memory() <= IN_PLACE_BYTES;
+            && command.memory() <= IN_PLACE_BYTES
+            && self.space.has_free(IN_PLACE_FREE);
         if suits
             && let Ok(mut writer) = self.writer.try_lock()
             && self.queue.is_idle()

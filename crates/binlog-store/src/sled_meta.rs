@@ -4,15 +4,27 @@
 //! On Linux, sled 0.34 makes a flush with `sync_file_range`, which neither empties the disk's own
 //! cache nor stores the file's length: a vote could be lost with the power. So each flush here is
 //! followed by an `fdatasync` of sled's file.
+//!
+//! Behind the first error of a write sled takes nothing more until it is opened anew. So that a full disk is no such error, blocks are
+//! reserved behind the file's end (`fallocate`), as many as sled could take with the next calls, and before each of them it is looked
+//! whether they are there. Where the file system cannot reserve, or copies what it changes, a full disk is an error of sled's.
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 
 use crate::meta_store::MetaStore;
 
 /// sled's page cache, in bytes; all our keys together take a few kilobytes.
 const CACHE_BYTES: u64 = 1 << 20;
+
+/// What is kept reserved behind the file's end: sled goes on by one segment of 512 KiB at a time, which each take hundreds of
+/// our records.
+const RESERVED_BYTES: u64 = 2 << 20;
 
 /// The file below its directory in which sled keeps everything.
 const SLED_FILE: &str = "db";
@@ -36,7 +48,10 @@ impl SledMeta {
             .mode(sled::Mode::LowSpace)
             .flush_every_ms(None)
             .open()?;
-        let file = File::open(dir.join(SLED_FILE))?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(dir.join(SLED_FILE))?;
         file.sync_all()?;
         // The names of what sled has just made.
         for dir in [Some(dir), dir.parent()].into_iter().flatten() {
@@ -50,6 +65,24 @@ impl SledMeta {
 impl MetaStore for SledMeta {
     fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>> {
         Ok(self.db.get(key)?.map(|value| value.to_vec()))
+    }
+
+    fn reserve(&self) -> io::Result<()> {
+        let now = self.file.metadata()?;
+        // In blocks of 512 bytes, whatever the file system's own are. sled cuts its file when its last segments are free,
+        // and the reserved blocks with it.
+        if now.blocks() * 512 >= now.len() + RESERVED_BYTES {
+            return Ok(());
+        }
+        let wanted = now.len() + 2 * RESERVED_BYTES;
+        loop {
+            match fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, wanted) {
+                Err(Errno::INTR) => {}
+                Err(error @ (Errno::NOSPC | Errno::DQUOT)) => return Err(error.into()),
+                // A file system that cannot reserve.
+                Ok(()) | Err(_) => return Ok(()),
+            }
+        }
     }
 
     fn put(&self, key: &str, value: &[u8]) -> io::Result<()> {

@@ -53,6 +53,8 @@ pub struct StoreStats {
     pub left_bytes: u64,
     /// The disk budget is nearly used up: purge, or add space, before transactions are refused.
     pub disk_alarm: bool,
+    /// The disk refused a write for want of room, and the writer waits until it takes it.
+    pub disk_refuses: bool,
 }
 
 /// The counters that writer and readers add to.
@@ -69,6 +71,7 @@ pub(crate) struct Counters {
     pub(crate) free_bytes: AtomicU64,
     pub(crate) left_bytes: AtomicU64,
     pub(crate) disk_alarm: AtomicBool,
+    pub(crate) disk_refuses: AtomicBool,
 }
 
 impl Counters {
@@ -110,6 +113,7 @@ impl Counters {
             free_bytes: get(&self.free_bytes),
             left_bytes: get(&self.left_bytes),
             disk_alarm: self.disk_alarm.load(Ordering::Relaxed),
+            disk_refuses: self.disk_refuses.load(Ordering::Relaxed),
         }
     }
 }

@@ -115,6 +115,11 @@ impl FaultyDisk {
         self.state().capacity = bytes;
     }
 
+    /// Whether the hard state is told, when it asks, that there is no room for it.
+    pub fn refuse_hard_state(&self, refuses: bool) {
+        self.state().refuses_hard_state = refuses;
+    }
+
     /// Whether syncs of files answer "done" without doing anything: the disk that a crash test must find out.
     pub fn lie_about_sync(&self, lies: bool) {
         self.state().lies_about_sync = lies;

@@ -15,6 +15,10 @@ impl MetaStore for UnsyncedMeta {
         self.0.get(key)
     }
 
+    fn reserve(&self) -> io::Result<()> {
+        self.0.reserve()
+    }
+
     fn put(&self, key: &str, value: &[u8]) -> io::Result<()> {
         self.0.put(key, value)
     }

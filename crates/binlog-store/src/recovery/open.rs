@@ -19,7 +19,9 @@ use crate::scrub::Scrub;
 use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::store::BinlogStore;
-use crate::writer::{CommandQueue, LogWriter, WriterState, serve};
+use crate::writer::{
+    CommandQueue, LogWriter, Purger, Waiting, WaitingFileSystem, WaitingMeta, WriterState, serve,
+};
 
 use super::log_scan::{ScannedLog, scan_log};
 use super::recovery_cases::{MetaState, Verdict, judge};
@@ -332,7 +334,7 @@ fn start(
     );
     let space = DiskSpace::new(fs.clone(), dir.clone(), budget, counters.clone());
     let space = Arc::new(space);
-    let state = WriterState {
+    let mut state = WriterState {
         file,
         header: current.header.clone(),
         end: current.end,
@@ -371,12 +373,37 @@ fn start(
     let scrub = Scrub::new(fs.clone(), dir.clone(), hard.clone(), saved.scrub);
     let handles = Arc::new(FileHandles::new(fs.clone(), dir));
     let queue = Arc::new(CommandQueue::new(options.queue_bytes));
+    let purger = Purger::new(
+        fs.clone(),
+        options.log_dir(),
+        hard.clone(),
+        view.clone(),
+        handles.clone(),
+        space.clone(),
+    );
+    // Only a writer with a thread of its own can wait for a disk that has no room.
+    let waiting = (options.writer == WriterMode::Thread)
+        .then(|| Waiting::new(queue.clone(), space.clone(), purger.clone()));
+    let (fs, hard) = match &waiting {
+        None => (fs, hard),
+        Some(waiting) => {
+            let fs = WaitingFileSystem::new(fs, waiting.clone());
+            state.file = fs.wrap(
+                &options.log_dir().join(state.header.number.name()),
+                state.file,
+            );
+            let hard = hard.through(|meta| Arc::new(WaitingMeta::new(meta, waiting.clone())));
+            (Arc::new(fs) as Arc<dyn FileSystem>, hard)
+        }
+    };
     let mut writer = LogWriter::new(
         fs,
         hard,
         view.clone(),
         handles.clone(),
         counters.clone(),
+        purger,
+        waiting,
         options,
         state,
     );

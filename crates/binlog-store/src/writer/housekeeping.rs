@@ -39,10 +39,10 @@ pub(crate) fn serve(writer: &Mutex<LogWriter>, queue: &CommandQueue) {
                     writer.tidy(LogWriter::save_hints);
                 }
             }
-            Taken::Nudged => lock(writer).tidy(LogWriter::drop_purged_files),
+            Taken::Nudged => lock(writer).tidy(|writer| writer.purger.drop_files()),
             Taken::Idle => {
                 let mut writer = lock(writer);
-                writer.tidy(|writer| writer.remove_one_file().map(|_| ()));
+                writer.tidy(LogWriter::clear_one_leftover);
                 if writer.last_hints.elapsed() >= HINTS_EVERY {
                     writer.tidy(LogWriter::save_hints);
                 }
@@ -58,8 +58,11 @@ pub(crate) fn serve(writer: &Mutex<LogWriter>, queue: &CommandQueue) {
 impl LogWriter {
     /// How long to wait for commands before housekeeping; for good when there is none to do.
     fn patience(&self) -> Option<Duration> {
-        if !self.removals.is_empty() {
+        let (files, index) = self.purger.has_leftovers();
+        if files {
             Some(IDLE_AFTER)
+        } else if index {
+            Some(HINTS_EVERY)
         } else if self.has_news() {
             Some(
                 HINTS_EVERY
@@ -74,10 +77,18 @@ impl LogWriter {
     /// Does everything at once that may otherwise be done later.
     pub(crate) fn catch_up(&mut self) {
         self.tidy(|writer| {
-            writer.drop_purged_files()?;
-            while writer.remove_one_file()? {}
+            writer.purger.drop_files()?;
+            while writer.purger.remove_one_file()? {}
             Ok(())
         });
+    }
+
+    /// Removes one purged file, or writes the index where it could not be written before.
+    fn clear_one_leftover(&mut self) -> Result<(), StoreError> {
+        match self.purger.remove_one_file()? {
+            true => Ok(()),
+            false => self.purger.drop_files(),
+        }
     }
 
     /// A writer without a thread was told of a committed entry: it stores every eighth one.
@@ -136,6 +147,10 @@ impl LogWriter {
     /// Stores the committed op id and the durable mark.
     pub(super) fn save_hints(&mut self) -> Result<(), StoreError> {
         self.last_hints = Instant::now();
+        // They may be older than what they tell, so nothing waits for room for them.
+        if self.purger.hard_state_is_full() {
+            return Ok(());
+        }
         let (committed, mark) = self.hints();
         let mut changed = false;
         let doing = |error: std::io::Error| StoreError::io("storing the committed op id", &error);

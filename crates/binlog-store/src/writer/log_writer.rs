@@ -3,6 +3,7 @@
 //!
 //! The first error of the disk is the last thing that happens: a failed sync is never tried again,
 //! because the operating system may report success the second time for bytes that it has dropped.
+//! That there is no room is no such error where the writer has a thread in which it can wait: see [`super::waiting`].
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,13 +17,15 @@ use crate::disk_space::DiskSpace;
 use crate::error::StoreError;
 use crate::file_handles::FileHandles;
 use crate::file_system::{FileSystem, StorageFile};
-use crate::format::{FileHeader, FileNumber, PreparedEntry};
+use crate::format::{FileHeader, PreparedEntry};
 use crate::hard_state::{DurableMark, HardState};
 use crate::log::{LogPlace, SharedView};
 use crate::options::{Durability, StoreOptions};
 use crate::stats::{Counters, FlushSample, StoreObserver};
 
 use super::command::Command;
+use super::purging::{Purger, take_purges};
+use super::waiting::Waiting;
 
 /// What the writer needs from the opened log.
 pub(crate) struct WriterState {
@@ -69,19 +72,26 @@ pub(crate) struct LogWriter {
     /// Time that writing the staged entries has taken.
     pub(super) write_time: std::time::Duration,
     failure: Option<StoreError>,
-    /// Files that the log no longer has, still to be removed.
-    pub(super) removals: Vec<FileNumber>,
+    pub(super) purger: Arc<Purger>,
+    /// What lets it wait for a disk that has no room; none where nobody could wait.
+    room: Option<Arc<Waiting>>,
     pub(super) last_hints: Instant,
     pub(super) inline_hints: u64,
 }
 
 impl LogWriter {
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is a part of its own, and this is called once"
+    )]
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
         hard: HardState,
         view: Arc<SharedView>,
         handles: Arc<FileHandles>,
         counters: Arc<Counters>,
+        purger: Arc<Purger>,
+        room: Option<Arc<Waiting>>,
         options: &StoreOptions,
         state: WriterState,
     ) -> Self {
@@ -103,14 +113,21 @@ impl LogWriter {
             waiting: Vec::new(),
             write_time: std::time::Duration::ZERO,
             failure: None,
-            removals: Vec::new(),
+            purger,
+            room,
             last_hints: Instant::now(),
             inline_hints: 0,
         }
     }
 
     /// Performs commands in order; entries next to one another become durable together.
-    pub(crate) fn run(&mut self, commands: Vec<Command>) {
+    pub(crate) fn run(&mut self, mut commands: Vec<Command>) {
+        // First what may give room back: what comes before it may have to wait for that.
+        let durable = self.view.lock().durable;
+        for (upto, done) in take_purges(&mut commands, durable) {
+            let result = self.in_order(|writer| writer.purge(upto));
+            done.send(result).ok();
+        }
         for command in commands {
             match command {
                 Command::Append { entries, callback } => self.append(&entries, callback),
@@ -119,7 +136,7 @@ impl LogWriter {
                     done.send(result).ok();
                 }
                 Command::Truncate { keep, done } => {
-                    let result = self.in_order(|writer| writer.truncate(keep));
+                    let result = self.alone(|writer| writer.truncate(keep));
                     done.send(result).ok();
                 }
                 Command::Purge { upto, done } => {
@@ -131,11 +148,11 @@ impl LogWriter {
                     done.send(result).ok();
                 }
                 Command::CutBack { cut, done } => {
-                    let result = self.in_order(|writer| writer.cut_back(&cut));
+                    let result = self.alone(|writer| writer.cut_back(&cut));
                     done.send(result).ok();
                 }
                 Command::Begin { start, done } => {
-                    let result = self.in_order(|writer| writer.begin_at(&start));
+                    let result = self.alone(|writer| writer.begin_at(&start));
                     done.send(result).ok();
                 }
             }
@@ -155,6 +172,25 @@ impl LogWriter {
     ) -> Result<T, StoreError> {
         self.settle()?;
         work(self).map_err(|error| self.fail(error))
+    }
+
+    /// As [`Self::in_order`], for what takes entries or files back: no purge is served in the middle of it.
+    fn alone<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.in_order(|writer| {
+            let room = writer.room.clone();
+            let allow_purges = |allowed| {
+                if let Some(room) = &room {
+                    room.allow_purges(allowed);
+                }
+            };
+            allow_purges(false);
+            let done = work(writer);
+            allow_purges(true);
+            done
+        })
     }
 
     /// Remembers the first error, and tells everyone who waits.

@@ -1,15 +1,23 @@
 //! Forgets old entries: the floor is stored first, then files that lie wholly below it are dropped
 //! from the index, then removed. A crash in between leaves files that the next start removes.
 
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use bytes::Bytes;
 use raft_types::OpId;
 
-use crate::error::StoreError;
+use crate::disk_space::DiskSpace;
+use crate::error::{StoreError, is_full};
+use crate::file_handles::FileHandles;
+use crate::file_system::FileSystem;
 use crate::format::FileNumber;
-use crate::hard_state::PurgeFloor;
-use crate::log::LogFile;
+use crate::hard_state::{HardState, PurgeFloor};
+use crate::log::{LogFile, SharedView};
 
+use super::command::{Command, Done};
 use super::log_writer::LogWriter;
+use super::queue::CommandQueue;
 use super::rotation::write_index;
 
 /// How many of the oldest files nobody needs: wholly at or below the floor, and below every hold.
@@ -29,14 +37,101 @@ fn count_removable<'a>(
     files.take_while(|file| !needed(file)).count()
 }
 
-impl LogWriter {
-    /// Forgets the entries up to `upto`. Where that is beyond the log's end, the log begins anew
-    /// behind it, as after a snapshot.
-    pub(super) fn purge(&mut self, upto: OpId) -> Result<(), StoreError> {
+/// Takes out the purges that may come before everything else that waits: of entries that are durable, and in front of whatever
+/// takes entries back. They touch nothing that is still to be written, and nothing that is touches them.
+pub(super) fn take_purges(commands: &mut Vec<Command>, durable: Option<OpId>) -> Vec<(OpId, Done)> {
+    let (mut taken, mut stay) = (Vec::new(), Vec::with_capacity(commands.len()));
+    let mut takes_back = false;
+    for command in commands.drain(..) {
+        match command {
+            Command::Purge { upto, done }
+                if !takes_back && durable.is_some_and(|durable| upto.index <= durable.index) =>
+            {
+                taken.push((upto, done));
+            }
+            other => {
+                takes_back |= matches!(
+                    other,
+                    Command::Truncate { .. } | Command::CutBack { .. } | Command::Begin { .. }
+                );
+                stay.push(other);
+            }
+        }
+    }
+    *commands = stay;
+    taken
+}
+
+/// What is still to be done about files that the log no longer has.
+#[derive(Default)]
+struct Leftovers {
+    /// Files to be removed.
+    removals: Vec<FileNumber>,
+    /// Whether the index names files that were purged. A start takes one that does, and writes it anew.
+    stale_index: bool,
+}
+
+/// Forgets entries and gives the room of their files back. It writes to the disk as it is, without patience: it is what others
+/// wait for.
+pub(crate) struct Purger {
+    fs: Arc<dyn FileSystem>,
+    dir: PathBuf,
+    hard: HardState,
+    view: Arc<SharedView>,
+    handles: Arc<FileHandles>,
+    space: Arc<DiskSpace>,
+    left_over: Mutex<Leftovers>,
+}
+
+impl Purger {
+    pub(crate) fn new(
+        fs: Arc<dyn FileSystem>,
+        dir: PathBuf,
+        hard: HardState,
+        view: Arc<SharedView>,
+        handles: Arc<FileHandles>,
+        space: Arc<DiskSpace>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            fs,
+            dir,
+            hard,
+            view,
+            handles,
+            space,
+            left_over: Mutex::default(),
+        })
+    }
+
+    fn left_over(&self) -> MutexGuard<'_, Leftovers> {
+        // A list and a flag, each whole at every moment.
+        self.left_over
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the hard state's disk has no room for more.
+    pub(super) fn hard_state_is_full(&self) -> bool {
+        self.hard.reserve().is_err_and(|error| is_full(&error))
+    }
+
+    /// Whether files are to be removed, and whether the index is to be written.
+    pub(super) fn has_leftovers(&self) -> (bool, bool) {
+        let left_over = self.left_over();
+        (!left_over.removals.is_empty(), left_over.stale_index)
+    }
+
+    /// The files were removed otherwise.
+    pub(super) fn forget_leftovers(&self) {
+        *self.left_over() = Leftovers::default();
+    }
+
+    /// Stores that the entries up to `upto` are forgotten; whether that is behind the log's end. `None` where it is so already.
+    fn forget(&self, hard: &HardState, upto: OpId) -> Result<Option<bool>, StoreError> {
         let (floor, beyond_end) = {
             let view = self.view.lock();
             if view.floor_op_id() >= Some(upto) {
-                return Ok(());
+                return Ok(None);
             }
             let membership = view.memberships.at(upto.index).cloned();
             let beyond_end = view.last().is_none_or(|last| last.index < upto.index);
@@ -48,13 +143,98 @@ impl LogWriter {
                 beyond_end,
             )
         };
-        let saved = self.hard.put_floor(&floor).and_then(|()| self.hard.flush());
+        let saved = hard.put_floor(&floor).and_then(|()| hard.flush());
         saved.map_err(|error| StoreError::io("storing the purge floor", &error))?;
         self.view.lock().purge(floor);
+        Ok(Some(beyond_end))
+    }
+
+    /// Drops from the log the files that nobody needs any more, and has them removed later. Where the disk has no room for an
+    /// index without them, they go first, and the index follows when there is.
+    pub(super) fn drop_files(&self) -> Result<(), StoreError> {
+        let (gone, stay) = self.removable();
+        if gone.is_empty() && !self.left_over().stale_index {
+            return Ok(());
+        }
+        let stale_index = match write_index(&*self.fs, &self.dir, stay) {
+            Ok(()) => false,
+            Err(error) if is_full(&error) => true,
+            Err(error) => return Err(StoreError::io("writing the index", &error)),
+        };
+        self.left_over().stale_index = stale_index;
+        self.forget_files(gone);
+        Ok(())
+    }
+
+    /// The files that nobody needs, and the others.
+    fn removable(&self) -> (Vec<FileNumber>, Vec<FileNumber>) {
+        let view = self.view.lock();
+        let hold = view.holds.values().min().copied();
+        let count = count_removable(view.files.files(), view.floor_op_id(), hold);
+        let mut numbers: Vec<FileNumber> = view.files.files().map(LogFile::number).collect();
+        let stay = numbers.split_off(count);
+        (numbers, stay)
+    }
+
+    fn forget_files(&self, gone: Vec<FileNumber>) {
+        for _ in &gone {
+            if let Some(file) = self.view.lock().files.pop_oldest() {
+                self.space.removed(file.end);
+            }
+        }
+        self.left_over().removals.extend(gone);
+    }
+
+    /// Removes one file that the log no longer has; whether there was one.
+    pub(super) fn remove_one_file(&self) -> Result<bool, StoreError> {
+        let Some(number) = self.left_over().removals.first().copied() else {
+            return Ok(false);
+        };
+        self.handles.forget(number);
+        let removed = self.fs.remove(&self.dir.join(number.name()));
+        match removed {
+            // A file system that copies what it changes may need room to remove.
+            Err(error) if is_full(&error) => return Ok(false),
+            removed => removed
+                .and_then(|()| self.fs.sync_dir(&self.dir))
+                .map_err(|error| StoreError::io(format!("removing {number}"), &error))?,
+        }
+        self.left_over().removals.remove(0);
+        Ok(true)
+    }
+
+    /// Does what gives room back while the writer waits for some: serves the purges that wait behind it, and removes at once
+    /// what nobody needs. The index has to wait, too, and names files that were purged meanwhile.
+    pub(super) fn make_room(&self, queue: &CommandQueue) -> Result<(), StoreError> {
+        if self.hard.reserve().is_ok() {
+            let durable = self.view.lock().durable;
+            for (upto, done) in queue.take_purges(durable) {
+                let forgotten = self.forget(&self.hard, upto).map(|_| ());
+                done.send(forgotten.clone()).ok();
+                forgotten?;
+            }
+        }
+        let (gone, _) = self.removable();
+        if !gone.is_empty() {
+            self.left_over().stale_index = true;
+            self.forget_files(gone);
+        }
+        while self.remove_one_file()? {}
+        Ok(())
+    }
+}
+
+impl LogWriter {
+    /// Forgets the entries up to `upto`. Where that is beyond the log's end, the log begins anew
+    /// behind it, as after a snapshot.
+    pub(super) fn purge(&mut self, upto: OpId) -> Result<(), StoreError> {
+        let Some(beyond_end) = self.purger.forget(&self.hard, upto)? else {
+            return Ok(());
+        };
         if beyond_end {
             self.begin_behind(upto)?;
         }
-        self.drop_purged_files()
+        self.purger.drop_files()
     }
 
     /// Begins a new file behind an entry that the log does not have; the files before it then go.
@@ -66,51 +246,11 @@ impl LogWriter {
         );
         self.begin_next(Some(floor), &description, timestamp)
     }
-
-    /// Drops from the log the files that nobody needs any more, and has them removed later.
-    pub(super) fn drop_purged_files(&mut self) -> Result<(), StoreError> {
-        let (drop, stay): (Vec<FileNumber>, Vec<FileNumber>) = {
-            let view = self.view.lock();
-            let hold = view.holds.values().min().copied();
-            let count = count_removable(view.files.files(), view.floor_op_id(), hold);
-            let mut numbers: Vec<FileNumber> = view.files.files().map(LogFile::number).collect();
-            let stay = numbers.split_off(count);
-            (numbers, stay)
-        };
-        if drop.is_empty() {
-            return Ok(());
-        }
-        let written = write_index(&*self.fs, &self.dir, stay);
-        written.map_err(|error| StoreError::io("writing the index", &error))?;
-        for _ in &drop {
-            if let Some(file) = self.view.lock().files.pop_oldest() {
-                self.state.space.removed(file.end);
-            }
-        }
-        self.removals.extend(drop);
-        Ok(())
-    }
-
-    /// Removes one file that the log no longer has; whether there was one.
-    pub(super) fn remove_one_file(&mut self) -> Result<bool, StoreError> {
-        if self.removals.is_empty() {
-            return Ok(false);
-        }
-        let number = self.removals.remove(0);
-        self.handles.forget(number);
-        let removed = self
-            .fs
-            .remove(&self.dir.join(number.name()))
-            .and_then(|()| self.fs.sync_dir(&self.dir));
-        removed.map_err(|error| StoreError::io(format!("removing {number}"), &error))?;
-        Ok(true)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     use crate::format::{HeaderSource, encode_file_header};
     use binlog_format::events::FormatDescription;
@@ -162,5 +302,36 @@ mod tests {
                 "floor {floor}, hold {hold:?}"
             );
         }
+    }
+
+    #[test]
+    fn purges_of_what_is_durable_go_first_but_never_before_what_takes_entries_back() {
+        let purge = |index: u64| Command::Purge {
+            upto: OpId::new(1, index),
+            done: tokio::sync::oneshot::channel().0,
+        };
+        let vote = || Command::Vote {
+            vote: raft_types::Vote::new(7, raft_types::MemberId(1)),
+            done: tokio::sync::oneshot::channel().0,
+        };
+        let truncate = || Command::Truncate {
+            keep: None,
+            done: tokio::sync::oneshot::channel().0,
+        };
+        let taken = |durable: Option<u64>, mut commands: Vec<Command>| {
+            let durable = durable.map(|index| OpId::new(1, index));
+            let taken = take_purges(&mut commands, durable);
+            let indexes: Vec<u64> = taken.iter().map(|(upto, _)| upto.index).collect();
+            (indexes, commands.len())
+        };
+        assert_eq!(taken(None, vec![purge(3)]), (vec![], 1));
+        assert_eq!(
+            taken(Some(5), vec![vote(), purge(3), vote(), purge(5), purge(6)]),
+            (vec![3, 5], 3)
+        );
+        assert_eq!(
+            taken(Some(5), vec![purge(2), truncate(), purge(3)]),
+            (vec![2], 2)
+        );
     }
 }

@@ -5,11 +5,13 @@ use std::pin::pin;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use raft_types::OpId;
 use tokio::sync::Notify;
 
 use crate::error::StoreError;
 
-use super::command::Command;
+use super::command::{Command, Done};
+use super::purging::take_purges;
 
 #[derive(Default)]
 struct QueueState {
@@ -19,6 +21,8 @@ struct QueueState {
     /// Memory of the commands here and of those that the writer works on.
     bytes: u64,
     closed: bool,
+    /// What the disk refuses is not waited for any more.
+    hurries: bool,
     /// Something other than a command may be to be done.
     nudged: bool,
     parked: Parked,
@@ -39,6 +43,8 @@ enum Parked {
 pub(crate) struct CommandQueue {
     state: Mutex<QueueState>,
     wake: Condvar,
+    /// Told when nothing more is to be waited for.
+    hurry: Condvar,
     room: Notify,
     limit: u64,
 }
@@ -59,6 +65,7 @@ impl CommandQueue {
         Self {
             state: Mutex::default(),
             wake: Condvar::new(),
+            hurry: Condvar::new(),
             room: Notify::new(),
             limit,
         }
@@ -124,8 +131,29 @@ impl CommandQueue {
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
+        state.hurries = true;
         self.wake_writer(state);
+        self.hurry.notify_all();
         self.room.notify_waiters();
+    }
+
+    /// From now on the writer waits for nothing that its disk refuses.
+    pub(crate) fn hurry(&self) {
+        self.lock().hurries = true;
+        self.hurry.notify_all();
+    }
+
+    /// Lets the writer wait in the middle of its work; false, at once, where it is to wait no more.
+    pub(super) fn pause(&self, time: Duration) -> bool {
+        let waits = |state: &mut QueueState| !state.hurries;
+        let state = self.hurry.wait_timeout_while(self.lock(), time, waits);
+        let state = state.expect("no thread panics while it holds the queue's lock");
+        !state.0.hurries
+    }
+
+    /// The purges that may come before everything else that waits, while the log's durable end is this.
+    pub(super) fn take_purges(&self, durable: Option<OpId>) -> Vec<(OpId, Done)> {
+        take_purges(&mut self.lock().commands, durable)
     }
 
     fn wake_writer(&self, state: MutexGuard<'_, QueueState>) {

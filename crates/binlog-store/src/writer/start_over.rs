@@ -132,7 +132,7 @@ impl LogWriter {
         for number in gone.into_iter().chain([start.header.number]) {
             self.handles.forget(number);
         }
-        self.removals.clear();
+        self.purger.forget_leftovers();
 
         let state = &mut self.state;
         state.space.removed(state.space.log_bytes());

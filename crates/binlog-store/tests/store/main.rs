@@ -7,6 +7,7 @@ mod cut_back;
 mod damaged_bytes;
 mod disk_faults;
 mod engine_conformance;
+mod full_disk;
 mod grouped_writes;
 mod histories;
 mod log_directory;

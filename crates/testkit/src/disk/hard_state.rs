@@ -4,7 +4,7 @@ use std::io;
 
 use binlog_store::MetaStore;
 
-use super::state::{DiskState, SharedState};
+use super::state::{CallFault, DiskState, SharedState};
 
 pub(super) struct FaultyMeta {
     disk: SharedState,
@@ -36,6 +36,15 @@ impl MetaStore for FaultyMeta {
             || format!("meta get {key}"),
             |state| state.meta.get(key).cloned(),
         )
+    }
+
+    /// No call of its own: what is counted is what a power cut may come behind.
+    fn reserve(&self) -> io::Result<()> {
+        let state = self.disk.lock();
+        match state.refuses_hard_state {
+            true => Err(CallFault::NoSpace.error()),
+            false => Ok(()),
+        }
     }
 
     fn put(&self, key: &str, value: &[u8]) -> io::Result<()> {

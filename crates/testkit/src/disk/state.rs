@@ -74,6 +74,8 @@ pub(super) struct DiskState {
     pub(super) boot: u64,
     pub(super) lies_about_sync: bool,
     pub(super) capacity: Option<u64>,
+    /// Whether there is no room for the hard state.
+    pub(super) refuses_hard_state: bool,
     next_inode: u64,
     pub(super) inodes: BTreeMap<u64, Inode>,
     pub(super) names: BTreeMap<PathBuf, u64>,

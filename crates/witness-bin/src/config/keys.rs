@@ -134,7 +134,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"256MiB\""),
         "",
-        "Bytes of the log's disk that transactions do not get: they are refused until there is room again. Elections, rotations and purges take them, so that a ring whose disks are full comes back by itself. At least `raft.proposals_bytes` is best.",
+        "Bytes of the log's disk that transactions do not get: they are refused until there is room again. Elections, rotations and purges take them, so that a ring whose disks are full comes back by itself. At least `raft.proposals_bytes` is best. Nothing keeps other programs out of it: where they fill the disk, the member waits, acknowledges nothing, says so in `witness status`, and goes on when there is room; free some, or purge. A start needs room.",
     ),
     key(
         "log.keep_for",

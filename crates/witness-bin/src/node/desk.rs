@@ -187,6 +187,7 @@ impl Desk {
                 ..scrub_view(log.scrub_progress())
             },
             disk_alarm: stats.disk_alarm,
+            disk_refuses: stats.disk_refuses,
         };
         let activity = ActivityView {
             appended_entries_total: stats.appended_entries,

@@ -379,6 +379,8 @@ impl Node {
             server.shutdown().await;
         }
         if let Some(ring) = &ring {
+            // The engine ends when it has what it asked of the log, and a full disk may take for ever.
+            ring.log.wait_for_no_room();
             ring.member.shutdown().await;
         }
         tasks.shutdown().await;

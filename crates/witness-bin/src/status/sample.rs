@@ -138,6 +138,7 @@ pub(crate) fn witness_follower() -> MemberView {
             unreadable: Vec::new(),
             scrub: ScrubView::default(),
             disk_alarm: false,
+            disk_refuses: false,
         },
         activity: ActivityView {
             appended_entries_total: 42,

@@ -170,6 +170,9 @@ pub struct LogView {
     pub scrub: ScrubView,
     /// Whether the disk budget is nearly used up.
     pub disk_alarm: bool,
+    /// Whether the disk refused a write for want of room, and the log waits until it takes it.
+    #[serde(default)]
+    pub disk_refuses: bool,
 }
 
 /// The scrub of a member's log: closed files are read back and verified.

@@ -176,7 +176,12 @@ fn notes(member: &MemberReport) -> Vec<String> {
         notes.push(format!("takes part in no election: {why}"));
     }
     notes.extend(view.log.unreadable.iter().cloned());
-    if view.log.disk_alarm && view.log.disk_left_bytes < NO_ROOM {
+    if view.log.disk_refuses {
+        notes.push(
+            "its log's disk has no room at all, so that nothing is written or acknowledged here until there is: free space              on it, or purge old files of the log; it goes on by itself"
+                .to_owned(),
+        );
+    } else if view.log.disk_alarm && view.log.disk_left_bytes < NO_ROOM {
         notes.push(
             "its disk budget is used up, so that transactions are refused or wait until there is room: purge old files \
              of the log, raise log.disk_limit_bytes, or add space"

@@ -190,6 +190,11 @@ fn log(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
         "Whether the disk budget is nearly used up",
         log.disk_alarm,
     )?;
+    sheet.yes(
+        "disk_refuses",
+        "Whether the log's disk refused a write for want of room, so that the log waits for it",
+        log.disk_refuses,
+    )?;
     sheet.gauge(
         "queued",
         bytes,

@@ -1,0 +1,238 @@
+//! A disk that has no room is waited for. Between the writer and its disk stand a file system and a hard state that try a
+//! call which was refused for want of room (`ENOSPC`, `EDQUOT`) again and again, until it succeeds or the log is closing. To
+//! the engine such a disk is a slow one; who proposes and who sends entries hears that there is no room.
+//!
+//! # Why this is safe
+//!
+//! Only calls are tried again that say themselves what they come to, and that come to the same when they are made twice: a
+//! write of the same bytes at the same place, over what a refused one has left there; a file begun empty; a rename; a cut. What was
+//! written in part is behind the end that readers are shown, and a start takes it for the torn tail that it is. Nobody is told
+//! anything in between, and what follows in the writer's order waits as well.
+//!
+//! *Never tried again is a sync.* A file system that defers finding blocks reserves them at the write, and refuses that; where a
+//! sync says all the same that there is no room (network file systems do), pages may be lost that nobody can ask for again. It
+//! is an error like any other, and stops the member.
+//!
+//! *Nor is a write to the hard state*: sled takes nothing more behind an error. So it is asked before whether it has its room
+//! ([`MetaStore::reserve`]), and only that is tried again.
+//!
+//! Meanwhile purges go on, because they are what makes room. They change nothing of what is being written: the entries that a
+//! purge forgets are durable, and the files that it drops closed ([`super::purging`]).
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::disk_space::DiskSpace;
+use crate::error::is_full;
+use crate::file_system::{FileSystem, StorageFile};
+use crate::meta_store::MetaStore;
+
+use super::purging::Purger;
+use super::queue::CommandQueue;
+
+/// The first pause between two tries; each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Waits for room.
+pub(crate) struct Waiting {
+    queue: Arc<CommandQueue>,
+    space: Arc<DiskSpace>,
+    purger: Arc<Purger>,
+    /// Whether what the writer is doing leaves purges alone.
+    purges: AtomicBool,
+}
+
+impl Waiting {
+    pub(crate) fn new(
+        queue: Arc<CommandQueue>,
+        space: Arc<DiskSpace>,
+        purger: Arc<Purger>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            queue,
+            space,
+            purger,
+            purges: AtomicBool::new(true),
+        })
+    }
+
+    /// Whether purges may be served while something waits.
+    pub(super) fn allow_purges(&self, allowed: bool) {
+        self.purges.store(allowed, Ordering::Relaxed);
+    }
+
+    /// Makes a call until it is not refused for want of room. The refusal is what it comes to when the log is closing.
+    fn until_done<T>(
+        &self,
+        doing: impl Fn() -> String,
+        mut call: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut pause = FIRST_PAUSE;
+        let mut waits = false;
+        let done = loop {
+            let refusal = match call() {
+                Err(error) if is_full(&error) => error,
+                done => break done,
+            };
+            if !waits {
+                waits = true;
+                self.space.refused(&doing(), &refusal);
+            }
+            if self.purges.load(Ordering::Relaxed)
+                && let Err(error) = self.purger.make_room(&self.queue)
+            {
+                break Err(error.into());
+            }
+            if !self.queue.pause(pause) {
+                break Err(refusal);
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        };
+        if waits {
+            self.space.accepted(done.is_ok());
+        }
+        done
+    }
+}
+
+/// A file system with patience.
+pub(crate) struct WaitingFileSystem {
+    fs: Arc<dyn FileSystem>,
+    waiting: Arc<Waiting>,
+}
+
+struct WaitingFile {
+    file: Arc<dyn StorageFile>,
+    waiting: Arc<Waiting>,
+    name: String,
+}
+
+impl WaitingFileSystem {
+    pub(crate) fn new(fs: Arc<dyn FileSystem>, waiting: Arc<Waiting>) -> Self {
+        Self { fs, waiting }
+    }
+
+    /// The same file, with patience.
+    pub(crate) fn wrap(&self, path: &Path, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
+        Arc::new(WaitingFile {
+            file,
+            waiting: self.waiting.clone(),
+            name: name(path),
+        })
+    }
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().map_or_else(
+        || path.display().to_string(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+impl FileSystem for WaitingFileSystem {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        let doing = || format!("making {}", dir.display());
+        self.waiting.until_done(doing, || self.fs.create_dir(dir))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
+        let doing = || format!("making {}", name(path));
+        let file = self.waiting.until_done(doing, || self.fs.create(path))?;
+        Ok(self.wrap(path, file))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
+        Ok(self.wrap(path, self.fs.open(path)?))
+    }
+
+    fn open_read_only(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
+        self.fs.open_read_only(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let doing = || format!("replacing {}", name(to));
+        self.waiting.until_done(doing, || self.fs.rename(from, to))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let doing = || format!("removing {}", name(path));
+        self.waiting.until_done(doing, || self.fs.remove(path))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.fs.sync_dir(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.fs.list(dir)
+    }
+
+    fn free_space(&self, dir: &Path) -> io::Result<u64> {
+        self.fs.free_space(dir)
+    }
+}
+
+impl StorageFile for WaitingFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let doing = || format!("writing {}", self.name);
+        self.waiting
+            .until_done(doing, || self.file.write_at(bytes, offset))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        let doing = || format!("cutting {}", self.name);
+        self.waiting.until_done(doing, || self.file.truncate(len))
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+}
+
+/// A hard state with patience.
+pub(crate) struct WaitingMeta {
+    meta: Arc<dyn MetaStore>,
+    waiting: Arc<Waiting>,
+}
+
+impl WaitingMeta {
+    pub(crate) fn new(meta: Arc<dyn MetaStore>, waiting: Arc<Waiting>) -> Self {
+        Self { meta, waiting }
+    }
+}
+
+impl MetaStore for WaitingMeta {
+    fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>> {
+        self.meta.get(key)
+    }
+
+    fn reserve(&self) -> io::Result<()> {
+        let doing = || "keeping room for the hard state".to_owned();
+        self.waiting.until_done(doing, || self.meta.reserve())
+    }
+
+    fn put(&self, key: &str, value: &[u8]) -> io::Result<()> {
+        self.meta.put(key, value)
+    }
+
+    fn remove(&self, key: &str) -> io::Result<()> {
+        self.meta.remove(key)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.meta.flush()
+    }
+}
