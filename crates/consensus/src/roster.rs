@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use raft_types::{MemberId, MemberRecord, OpId, Region};
+use raft_types::{MemberId, MemberKind, MemberRecord, OpId, Region};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -64,6 +64,11 @@ pub enum RosterError {
         "member {0} is the only voter of a quorum that is in force; add or promote another member first"
     )]
     LastVoter(MemberId),
+    /// Nobody else could be the primary.
+    #[error(
+        "member {0} is the only database member that may vote: without it nobody can be the primary; add another one first"
+    )]
+    LastDatabase(MemberId),
     /// Voters that are, or would come to be, in force would have no majority any more.
     #[error("without member {member}, {why}{}", or_remove(.why))]
     LeavesNoMajority {
@@ -148,6 +153,12 @@ fn check_remove(
     }
     if view.voter_sets.iter().any(|set| set.iter().eq([&id])) {
         return Err(RosterError::LastVoter(id));
+    }
+    let can_be_primary =
+        |one: &&Standing| one.record.kind == MemberKind::Database && one.record.votes;
+    let mut primaries = view.members.iter().filter(can_be_primary);
+    if can_be_primary(&leaving) && primaries.all(|one| one.id == id) {
+        return Err(RosterError::LastDatabase(id));
     }
     // Who does not answer helps nobody; without it every majority is easier to reach.
     if !leaving.answers(lease) {
@@ -385,6 +396,20 @@ mod tests {
             without(&vec![[1, 2].map(MemberId).into()], MemberId(2)),
             vec![BTreeSet::from([MemberId(1)])]
         );
+    }
+
+    #[test]
+    fn somebody_who_can_be_the_primary_stays() {
+        let remove = |members, id| {
+            let ring = Ring::new(members).with_sets(&[&[1, 2, 3]]);
+            remove(&ring.silent(&[3]), &QuorumPolicy::Majority, id)
+        };
+        let only = "the only database member that may vote: without it nobody can be the primary; add another one first";
+        assert!(remove("a: 1w 2w 3d", 3).contains(only));
+        assert!(remove("a: 1w 2w 3d 4n", 3).contains(only));
+        assert_eq!(remove("a: 1w 2w 3d 4d", 3), "");
+        assert_eq!(remove("a: 1d 2w 3d", 3), "");
+        assert_eq!(remove("a: 1w 2w 3w", 3), "");
     }
 
     #[test]

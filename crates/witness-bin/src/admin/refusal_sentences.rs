@@ -240,6 +240,11 @@ fn refused_changes_of_the_members_say_what_to_do() {
             "member 2 is the only voter of a quorum that is in force; add or promote another member first | ",
         ),
         (
+            RosterError::LastDatabase(TWO),
+            Exit::Refused,
+            "member 2 is the only database member that may vote: without it nobody can be the primary; add another one first | ",
+        ),
+        (
             RosterError::LeavesNoMajority {
                 member: TWO,
                 why: MoveObstacle::Silent {
