@@ -27,6 +27,8 @@ pub(crate) enum Mutation {
     VoteWithoutTheLogCheck,
     /// A member that cut bytes off its log which it may have acknowledged votes and campaigns at once.
     TrustACutTail,
+    /// A read of entries that fails is told to the engine, whomever they are for.
+    StopAtABadRead,
     /// Whoever proposes or sends entries does not ask whether disks have room for them.
     ProposeWithoutRoom,
     /// An operator takes all answers of one set of a joint quorum for a proof that nothing is lost.
@@ -77,7 +79,10 @@ impl Mutation {
 
     /// Whether a property of the ring is what breaks; else it is that members stay and the ring comes back.
     pub(crate) fn breaks_a_property(self) -> bool {
-        !matches!(self, Self::ProposeWithoutRoom | Self::RemoveByRegion)
+        !matches!(
+            self,
+            Self::ProposeWithoutRoom | Self::RemoveByRegion | Self::StopAtABadRead
+        )
     }
 
     /// What has to be played for it to show.
@@ -87,6 +92,7 @@ impl Mutation {
             Self::RemoveByRegion => Some(Scenario::Removals),
             Self::CountALearner => Some(Scenario::Learners),
             Self::PurgePastRegions => Some(Scenario::Purges),
+            Self::StopAtABadRead => Some(Scenario::ColdDamage),
             _ => None,
         }
     }

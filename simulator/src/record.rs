@@ -43,6 +43,9 @@ pub(crate) struct Counts {
     pub(crate) terms: u64,
     pub(crate) faults: u64,
     pub(crate) proxied: Proxied,
+    /// Reads of a log's files that failed, and files that were replaced by another member's.
+    pub(crate) bad_reads: u64,
+    pub(crate) repaired_files: u64,
 }
 
 /// Clones are the same record.
@@ -161,6 +164,13 @@ impl Record {
     /// A process has ended, and has counted this.
     pub(crate) fn carried(&self, counted: &Counted) {
         self.kept().counts.proxied.add(counted);
+    }
+
+    /// A process has ended, and has met this in its log.
+    pub(crate) fn read_badly(&self, bad_reads: u64, repaired_files: u64) {
+        let mut kept = self.kept();
+        kept.counts.bad_reads += bad_reads;
+        kept.counts.repaired_files += repaired_files;
     }
 
     /// The ring committed again, so long after everything was mended.

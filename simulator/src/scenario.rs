@@ -9,6 +9,8 @@ pub(crate) enum Scenario {
     Failovers,
     /// The disks of all members fill together, a leader dies meanwhile, then there is room again.
     FullDisks,
+    /// Files of a leader's log are damaged while it runs and others lack what is in them; whoever notices mends them.
+    ColdDamage,
     /// A quorum is lost for good, an operator repairs it, and those that were lost come back; the seed draws the rest.
     LostQuorum,
     /// A leader is left with members that have no vote, and loses its power.

@@ -181,7 +181,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
     steps.push(simulate("simulator", 1..1 + SEEDS, None, None));
     let lost = Some("lost-quorum");
     steps.push(simulate("lost quorum", 1..1 + LOST_QUORUMS, lost, None));
-    for scenario in ["removals", "learners", "purges"] {
+    for scenario in ["removals", "learners", "purges", "cold-damage"] {
         let seeds = 1..1 + PLAYED;
         steps.push(simulate(scenario, seeds, Some(scenario), None));
     }
@@ -204,6 +204,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         ("broken removal", 1, "remove-by-region"),
         ("broken count", 1, "count-a-learner"),
         ("broken purge", 1, "purge-past-regions"),
+        ("broken reads", 3, "stop-at-a-bad-read"),
     ] {
         steps.push(simulate(name, first..first + SEEDS, None, Some(mutation)));
     }
@@ -367,6 +368,7 @@ mod tests {
                 "removals",
                 "learners",
                 "purges",
+                "cold-damage",
                 "broken barrier",
                 "broken majority",
                 "broken disk",
@@ -384,6 +386,7 @@ mod tests {
                 "broken removal",
                 "broken count",
                 "broken purge",
+                "broken reads",
                 "nemesis",
                 "documentation"
             ]

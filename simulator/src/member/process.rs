@@ -22,6 +22,7 @@ use super::clients;
 use super::clock::Clock;
 use super::disk_work::DiskWork;
 use super::found::Found;
+use super::mending;
 use super::seat::Seat;
 use super::unsynced_meta::UnsyncedMeta;
 use super::watched_log::{Watch, WatchedLog};
@@ -173,6 +174,11 @@ impl Process {
             process
                 .runtime
                 .spawn(broken_mover::run(process.member.clone()));
+        }
+        if let Some(wanted) = seat.mending {
+            let (member, log) = (process.member.clone(), process.log.clone());
+            let mending = mending::mend(member, log, record.clone(), wanted);
+            process.runtime.spawn(mending);
         }
         process.runtime.spawn(clients::serve(
             seat.clone(),
@@ -412,6 +418,9 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.record.carried(&self.traffic());
+        let (bad_reads, repaired) = (self.log.stats(), self.log.scrub_progress());
+        self.record
+            .read_badly(bad_reads.read_failures, repaired.repaired);
     }
 }
 

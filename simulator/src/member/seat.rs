@@ -8,6 +8,7 @@ use testkit::disk::FaultyDisk;
 
 use super::clock::ClockRate;
 use super::disk_pace::DiskPace;
+use super::mending::Mending;
 use crate::mutation::Mutation;
 use crate::workload::Workload;
 
@@ -28,6 +29,8 @@ pub(crate) struct Seat {
     pub(crate) disk: FaultyDisk,
     pub(crate) pace: DiskPace,
     pub(crate) log: LogOptions,
+    /// What it does about damaged files of its log; nothing, where none is damaged while it runs.
+    pub(crate) mending: Option<Mending>,
     pub(crate) workload: Workload,
     pub(crate) mutation: Option<Mutation>,
 }

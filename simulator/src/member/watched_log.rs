@@ -76,7 +76,10 @@ impl RaftLogStorage<TypeConfig> for WatchedLog {
     }
 
     async fn get_log_reader(&mut self) -> LogReader {
-        self.store.get_log_reader().await
+        match self.mutation {
+            Some(Mutation::StopAtABadRead) => self.store.reader(),
+            _ => self.store.get_log_reader().await,
+        }
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {

@@ -17,7 +17,7 @@ use crate::faults::Crash;
 const LAST_BYTES: u64 = 60;
 
 /// Where the log's files of a member stand on its disk.
-const LOG_DIR: &str = "data/log";
+pub(super) const LOG_DIR: &str = "data/log";
 /// The index of these files in that folder.
 const INDEX: &str = "binlog.index";
 

@@ -4,6 +4,7 @@
 //! running member runs until the end of the step on its own clock. A message takes at least one step, so the order in
 //! which members run within a step changes nothing that they could notice.
 
+mod cold_damage;
 mod damage;
 mod failovers;
 mod full_disks;
@@ -28,7 +29,7 @@ use raft_types::{MemberId, Region, RingId};
 
 use crate::dice::pick;
 use crate::faults::{self, Fault, Intensity, Stress, View};
-use crate::member::{DiskPace, Process, Seat};
+use crate::member::{DiskPace, Mending, Process, Seat};
 use crate::mutation::Mutation;
 use crate::network::{Links, Post, Relayed};
 use crate::record::Record;
@@ -72,6 +73,8 @@ pub(crate) struct World {
     survivor_was_lost: bool,
     scenario: Option<Scenario>,
     mutation: Option<Mutation>,
+    /// What members do about damaged files.
+    mending: Option<Mending>,
     /// What a sync takes when nothing is wrong with a disk.
     usual_sync: Duration,
 }
@@ -91,7 +94,8 @@ impl World {
         let needed = mutation.and_then(Mutation::stress);
         // Regions in which several members vote.
         let needed = needed.or(scenario.map(|scenario| match scenario {
-            Scenario::Failovers
+            Scenario::ColdDamage
+            | Scenario::Failovers
             | Scenario::FullDisks
             | Scenario::Learners
             | Scenario::Purges
@@ -125,7 +129,7 @@ impl World {
             Some(Scenario::Failovers) => failovers::with_proxies(&mut shape),
             Some(Scenario::Learners) => learners::without_proxies(&mut shape),
             Some(Scenario::Removals) => removals::with_a_majority(&mut shape, &mut dice),
-            Some(Scenario::FullDisks | Scenario::LostQuorum | Scenario::Purges) | None => {}
+            _ => {}
         }
         let mut workload = Workload::choose(&mut dice);
         if mutation.is_some_and(Mutation::concerns_primaries) {
@@ -137,6 +141,10 @@ impl World {
         if scenario == Some(Scenario::Purges) {
             purges::with_short_files(&mut shape, &mut workload);
         }
+        let mending = (scenario == Some(Scenario::ColdDamage)).then(|| {
+            cold_damage::with_cold_files(&mut shape, &mut workload, &mut dice);
+            cold_damage::mending(&mut dice)
+        });
         record.note(&format!("seed {seed}: {shape:?}"));
         record.note(&format!("{workload:?} {intensity:?}"));
         let regions = shape.members.iter();
@@ -162,6 +170,7 @@ impl World {
                 disk,
                 pace: DiskPace::new(usual),
                 log: member.log,
+                mending,
                 workload: workload.clone(),
                 mutation,
             };
@@ -186,6 +195,7 @@ impl World {
             survivor_was_lost: false,
             scenario,
             mutation,
+            mending,
             usual_sync: usual,
         }
     }
@@ -199,6 +209,7 @@ impl World {
             Some(Scenario::Learners) => self.learners(),
             Some(Scenario::Purges) => self.purges(),
             Some(Scenario::Removals) => self.removals(),
+            Some(Scenario::ColdDamage) => self.cold_damage(),
             Some(Scenario::LostQuorum) | None => {
                 let chaos = Duration::from_millis(self.dice.u64(4_000..14_000));
                 self.go_wrong(chaos);

@@ -6,6 +6,7 @@ use consensus::{Envelope, Identity, Party, admit};
 use raft_types::Incarnation;
 use testkit::disk::FaultyDisk;
 
+use super::cold_damage::ColdFile;
 use crate::event::{Damage, Event};
 use crate::faults::Crash;
 use crate::member::{Asking, OpenFailure, Process, Seat, Started};
@@ -39,6 +40,8 @@ pub(super) struct Slot {
     pub(super) damaged: bool,
     /// What its log will find when it is opened next.
     pub(super) damage: Damage,
+    /// Files of its log that were damaged while it ran.
+    pub(super) cold: Vec<ColdFile>,
 }
 
 enum State {
@@ -74,6 +77,7 @@ impl Slot {
             repaired: false,
             damaged: false,
             damage: Damage::None,
+            cold: Vec::new(),
         }
     }
 
@@ -111,6 +115,10 @@ impl Slot {
             return true;
         }
         self.disk_fails = self.full;
+        // What was not replaced before it fell, or not durably, is found by the start.
+        if self.has_cold_damage() {
+            (self.damaged, self.damage) = (true, Damage::Closed);
+        }
         let started = Process::start(&self.seat, post, record, now, self.damage);
         match started {
             Ok(started) => {

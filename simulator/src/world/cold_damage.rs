@@ -1,0 +1,416 @@
+//! [`Scenario::ColdDamage`]: files of a log are damaged while the member runs, and another member lacks what is in them. That one
+//! waits; whoever has the damaged file goes on, and gets another member's copy; then everybody has everything.
+//!
+//! [`Scenario::ColdDamage`]: crate::scenario::Scenario::ColdDamage
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use binlog_store::FileNumber;
+use fastrand::Rng;
+use raft_types::MemberId;
+use testkit::disk::{FaultyDisk, Survival};
+
+use super::World;
+use super::damage::LOG_DIR;
+use super::healing::time_to_commit;
+use super::slot::Slot;
+use crate::dice::pick;
+use crate::event::Event;
+use crate::faults::{Crash, Fault};
+use crate::member::Mending;
+use crate::shape::Shape;
+use crate::workload::Workload;
+
+/// How often files are damaged in a run.
+const ROUNDS: usize = 3;
+/// How long the ring may take to write the files that somebody lacks.
+const TIME_TO_WRITE: Duration = Duration::from_secs(20);
+/// How long it may take beside an election until a damaged file is replaced, and who lacks it has it: some tries to copy it, and as
+/// many pauses of the stream.
+const TIME_TO_MEND: Duration = Duration::from_secs(20);
+/// Longer than any round.
+const UNTIL_BROUGHT_BACK: Duration = Duration::from_secs(3_600);
+/// What a disk loses at once.
+const SECTOR: usize = 512;
+
+/// A closed file of a log as it was before it was damaged.
+#[derive(Debug)]
+pub(super) struct ColdFile {
+    path: PathBuf,
+    good: Vec<u8>,
+}
+
+impl ColdFile {
+    /// Whether the disk has it otherwise still.
+    pub(super) fn is_damaged(&self, disk: &FaultyDisk) -> bool {
+        let now = disk.contents(&self.path);
+        now.is_some_and(|bytes| bytes != self.good)
+    }
+}
+
+/// How somebody comes to lack what the others write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Absence {
+    Killed,
+    CutOff,
+    Paused,
+}
+
+/// What else happens until the damaged file is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Disturbance {
+    Nothing,
+    /// The leadership goes to somebody else.
+    Transfer,
+    /// Another member with a good copy is killed, and is back soon.
+    LoseACopy,
+    /// Who has the damaged file hears nobody for a while.
+    CutOff,
+    /// It loses its power after so many calls to its disk: in the middle of the repair, or beside it.
+    PowerCut(u64),
+}
+
+/// How far a member's log is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Front {
+    /// The file that is written.
+    file: FileNumber,
+    durable: u64,
+    committed: u64,
+}
+
+/// Clients write many files, and logs keep little of them in memory.
+pub(super) fn with_cold_files(shape: &mut Shape, workload: &mut Workload, dice: &mut Rng) {
+    workload.write_pause = Duration::from_millis(dice.u64(40..120));
+    workload.rotate_one_in = dice.u32(4..9);
+    for member in shape.members.values_mut() {
+        member.log.cache_bytes = *pick(dice, &[1, 2 << 10]);
+    }
+}
+
+/// Two of five rings read their files back, quickly or slowly; in the others damage is found by those that want entries.
+pub(super) fn mending(dice: &mut Rng) -> Mending {
+    let pause = *pick(dice, &[None, None, None, Some(200), Some(1_000)]);
+    Mending {
+        scrub_every: pause.map(Duration::from_millis),
+    }
+}
+
+impl World {
+    pub(super) fn cold_damage(&mut self) {
+        for _ in 0..ROUNDS {
+            self.wait_for_leader(None);
+            if !self.goes_on() {
+                return;
+            }
+            self.damage_what_somebody_lacks();
+        }
+        if self.mending.is_some_and(|how| how.scrub_every.is_some()) {
+            let mended = |world: &Self| {
+                let mut slots = world.slots.values();
+                slots.all(|slot| slot.is_lost() || !slot.has_cold_damage())
+            };
+            self.wait_until("damaged files are not replaced", TIME_TO_MEND, mended);
+        }
+    }
+
+    fn damage_what_somebody_lacks(&mut self) {
+        let Some((leader, term)) = self.serving() else {
+            return;
+        };
+        let Some(lacking) = self.one_to_spare(&[leader]) else {
+            self.steps(Duration::from_secs(1));
+            return;
+        };
+        let absence = *pick(
+            &mut self.dice,
+            &[Absence::Killed, Absence::CutOff, Absence::Paused],
+        );
+        let first = self.front(leader).map(|front| front.file);
+        self.take_away(lacking, absence);
+        self.wait_for_files(leader, first);
+        if let Some(front) = self.front(leader)
+            && let Some(first) = first
+            && self.serving() == Some((leader, term))
+        {
+            let of_leader = first.get() + 1..front.file.get();
+            self.damage_a_file(leader, of_leader);
+            // Where files are read back, it need not be one that somebody lacks.
+            if self.mending.is_some_and(|how| how.scrub_every.is_some())
+                && let Some(other) = self.one_to_spare(&[leader, lacking])
+                && self.front(other).map(|front| front.file) >= Some(first)
+            {
+                self.damage_a_file(other, 1..first.get());
+            }
+        }
+        self.bring_it_back(lacking, absence);
+        let goal = self.front(leader).map_or(0, |front| front.committed);
+        let disturbance = self.disturb(leader, lacking);
+        let before = self.record.counts().acknowledged;
+        let allowed = time_to_commit(&self.shape) + TIME_TO_MEND;
+        let otherwise = format!(
+            "member {lacking} lacks what is in a damaged file of member {leader} ({disturbance:?}), or nobody commits"
+        );
+        self.wait_until(&otherwise, allowed, |world| {
+            let has = world
+                .front(lacking)
+                .is_some_and(|front| front.committed >= goal);
+            has && world.record.counts().acknowledged > before
+        });
+        for slot in self.slots.values_mut() {
+            slot.forget_replaced_files();
+        }
+    }
+
+    /// A member whose loss the ring bears, and whose own files are as they were written.
+    fn one_to_spare(&mut self, but: &[MemberId]) -> Option<MemberId> {
+        let mut may = self.may_lose_bits();
+        may.retain(|id| {
+            let slot = self.slots.get(id);
+            !but.contains(id) && slot.is_some_and(|slot| !slot.has_cold_damage())
+        });
+        (!may.is_empty()).then(|| *pick(&mut self.dice, &may))
+    }
+
+    fn front(&self, member: MemberId) -> Option<Front> {
+        let process = self.slots.get(&member)?.process()?;
+        Some(Front {
+            file: process.log().current_file().number,
+            durable: process.log().durable()?.index,
+            committed: process.outline().committed?.index,
+        })
+    }
+
+    /// Until the leader has written some files more, and all that is in them is committed and applied: nothing but a stream to
+    /// another member reads them any more.
+    fn wait_for_files(&mut self, leader: MemberId, first: Option<FileNumber>) {
+        let Some(first) = first else {
+            return;
+        };
+        let more = self.dice.u64(3..7);
+        let leads = |world: &Self| world.serving().map(|(id, _)| id) == Some(leader);
+        self.wait_until("nobody writes", TIME_TO_WRITE, |world| {
+            let front = world.front(leader);
+            !leads(world) || front.is_some_and(|front| front.file.get() >= first.get() + more)
+        });
+        let durable = self.front(leader).map_or(0, |front| front.durable);
+        self.wait_until("nobody commits", TIME_TO_WRITE, |world| {
+            let front = world.front(leader);
+            !leads(world) || front.is_some_and(|front| front.committed >= durable)
+        });
+    }
+
+    fn take_away(&mut self, member: MemberId, absence: Absence) {
+        self.record.fault(&format!("FAULT {member} is {absence:?}"));
+        match absence {
+            Absence::Killed => {
+                if let Some(slot) = self.slots.get_mut(&member) {
+                    slot.crash = Some(Crash::Kill);
+                    slot.down_for = Some(UNTIL_BROUGHT_BACK);
+                    slot.fall();
+                }
+            }
+            Absence::Paused => {
+                if let Some(slot) = self.slots.get_mut(&member) {
+                    slot.pause();
+                }
+            }
+            Absence::CutOff => {
+                let pairs = self.pairs_with(member);
+                self.post
+                    .links(|links| pairs.iter().for_each(|(from, to)| links.cut(*from, *to)));
+            }
+        }
+    }
+
+    fn bring_it_back(&mut self, member: MemberId, absence: Absence) {
+        self.record.note(&format!("ENDS {member} is {absence:?}"));
+        let now = self.now;
+        match absence {
+            Absence::Killed => {
+                if let Some(slot) = self.slots.get_mut(&member) {
+                    slot.start_at = Some(now);
+                }
+            }
+            Absence::Paused => {
+                if let Some(slot) = self.slots.get_mut(&member) {
+                    slot.resume(now);
+                }
+            }
+            Absence::CutOff => {
+                let pairs = self.pairs_with(member);
+                self.post
+                    .links(|links| pairs.iter().for_each(|(from, to)| links.mend(*from, *to)));
+            }
+        }
+    }
+
+    /// Both directions between this member and all others.
+    fn pairs_with(&self, member: MemberId) -> Vec<(MemberId, MemberId)> {
+        let others = self.slots.keys().filter(|other| **other != member);
+        others
+            .flat_map(|other| [(member, *other), (*other, member)])
+            .collect()
+    }
+
+    /// Damages one of these files of a member's log that nobody else has damaged; nothing, where there is none.
+    fn damage_a_file(&mut self, member: MemberId, numbers: std::ops::Range<u64>) {
+        let damaged_elsewhere = |path: &Path| {
+            let mut others = self.slots.values();
+            others.any(|slot| slot.has_cold_damage_in(path))
+        };
+        let paths = numbers.filter_map(FileNumber::new);
+        let paths = paths.map(|number| Path::new(LOG_DIR).join(number.name()));
+        let paths: Vec<PathBuf> = paths.filter(|path| !damaged_elsewhere(path)).collect();
+        if paths.is_empty() {
+            return;
+        }
+        let path = pick(&mut self.dice, &paths).clone();
+        let Some(slot) = self.slots.get_mut(&member) else {
+            return;
+        };
+        let Some(good) = slot
+            .seat
+            .disk
+            .contents(&path)
+            .filter(|bytes| !bytes.is_empty())
+        else {
+            return;
+        };
+        let byte = self.dice.usize(0..good.len());
+        let bad = damaged(&good, byte, self.dice.bool(), self.dice.u8(0..8));
+        self.record.fault(&format!(
+            "FAULT {} of member {member} ({} bytes) is damaged at {byte}",
+            path.display(),
+            good.len()
+        ));
+        slot.seat.disk.set_contents(&path, bad);
+        slot.cold.push(ColdFile { path, good });
+    }
+
+    fn disturb(&mut self, leader: MemberId, lacking: MemberId) -> Disturbance {
+        let chosen = match self.dice.u32(0..8) {
+            0 => Disturbance::Transfer,
+            1 => Disturbance::LoseACopy,
+            2 => Disturbance::CutOff,
+            3 => Disturbance::PowerCut(self.dice.u64(1..60)),
+            _ => Disturbance::Nothing,
+        };
+        let after = Duration::from_millis(self.dice.u64(0..2_000));
+        if chosen != Disturbance::Nothing {
+            self.steps(after);
+        }
+        let time = Duration::from_millis(self.dice.u64(100..2_000));
+        match chosen {
+            Disturbance::Nothing => {}
+            Disturbance::Transfer => {
+                let to = self.primaries();
+                if !to.is_empty() {
+                    let to = *pick(&mut self.dice, &to);
+                    self.play(Fault::Transfer { to });
+                }
+            }
+            Disturbance::LoseACopy => {
+                if let Some(member) = self.one_to_spare(&[leader, lacking]) {
+                    self.play(Fault::Crash {
+                        member,
+                        crash: Crash::Kill,
+                        after_calls: 0,
+                        down: time,
+                    });
+                }
+            }
+            Disturbance::CutOff => {
+                let others = self.there().into_iter().filter(|id| *id != leader);
+                self.play(Fault::Cut {
+                    from: vec![leader],
+                    to: others.collect(),
+                    both: true,
+                    time,
+                });
+            }
+            Disturbance::PowerCut(after_calls) => {
+                // It may have to be given up: see `Slot::start`.
+                if self.may_lose_bits().contains(&leader) {
+                    let survival = Survival::Seeded(self.dice.u64(..));
+                    self.play(Fault::Crash {
+                        member: leader,
+                        crash: Crash::PowerCut(survival),
+                        after_calls,
+                        down: time,
+                    });
+                }
+            }
+        }
+        chosen
+    }
+
+    fn wait_until(&mut self, otherwise: &str, allowed: Duration, holds: impl Fn(&Self) -> bool) {
+        let start = self.now;
+        while self.goes_on() && !holds(self) {
+            if self.now - start > allowed {
+                let words = format!("{otherwise}, within {allowed:?}; {}", self.standing());
+                self.record.saw(&Event::Stuck { words });
+            }
+            self.step();
+        }
+    }
+}
+
+impl Slot {
+    /// A file of its log is not what was written.
+    pub(super) fn has_cold_damage(&self) -> bool {
+        self.cold
+            .iter()
+            .any(|file| file.is_damaged(&self.seat.disk))
+    }
+
+    fn has_cold_damage_in(&self, path: &Path) -> bool {
+        let mut here = self.cold.iter().filter(|file| file.path == path);
+        here.any(|file| file.is_damaged(&self.seat.disk))
+    }
+
+    /// While its disk is on, what is replaced stays so.
+    fn forget_replaced_files(&mut self) {
+        let disk = &self.seat.disk;
+        if !disk.is_off() {
+            self.cold.retain(|file| file.is_damaged(disk));
+        }
+    }
+}
+
+/// The file with one bit turned around, or with the sector around a place lost.
+fn damaged(good: &[u8], byte: usize, whole_sector: bool, bit: u8) -> Vec<u8> {
+    let mut bad = good.to_vec();
+    let sector = byte / SECTOR * SECTOR..(byte / SECTOR * SECTOR + SECTOR).min(bad.len());
+    if whole_sector {
+        bad[sector].fill(0);
+    }
+    if bad == good {
+        bad[byte] ^= 1 << (bit % 8);
+    }
+    bad
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_damaged_differs_within_one_sector() {
+        let good: Vec<u8> = (0..1_300).map(|at| (at / SECTOR) as u8).collect();
+        for (byte, whole_sector, changed) in [
+            (7, false, 1),
+            (1_299, false, 1),
+            // Zeros are lost without a trace.
+            (7, true, 1),
+            (600, true, SECTOR),
+            (1_299, true, 1_300 - 2 * SECTOR),
+        ] {
+            let bad = damaged(&good, byte, whole_sector, 3);
+            let differ = bad.iter().zip(&good).filter(|(bad, good)| bad != good);
+            assert_eq!((bad.len(), differ.count()), (good.len(), changed), "{byte}");
+        }
+    }
+}
