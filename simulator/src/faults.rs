@@ -21,6 +21,7 @@ mod proxies;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use consensus::quorum::QuorumPolicy;
 use fastrand::Rng;
 use raft_types::{MemberId, Region};
 use testkit::disk::{CallFault, Survival};
@@ -126,6 +127,10 @@ pub(crate) enum Fault {
     /// An operator promotes this member.
     Promote {
         to: MemberId,
+    },
+    /// An operator sets the policy of the quorum.
+    SetPolicy {
+        policy: QuorumPolicy,
     },
     /// An operator adds a new member.
     Add {

@@ -29,6 +29,8 @@ pub(crate) enum Mutation {
     TrustACutTail,
     /// A read of entries that fails is told to the engine, whomever they are for.
     StopAtABadRead,
+    /// A leader moves the quorum by the policy of its file, whatever the log says.
+    BelieveTheFile,
     /// Whoever proposes or sends entries does not ask whether disks have room for them.
     ProposeWithoutRoom,
     /// An operator takes all answers of one set of a joint quorum for a proof that nothing is lost.
@@ -81,7 +83,10 @@ impl Mutation {
     pub(crate) fn breaks_a_property(self) -> bool {
         !matches!(
             self,
-            Self::ProposeWithoutRoom | Self::RemoveByRegion | Self::StopAtABadRead
+            Self::ProposeWithoutRoom
+                | Self::RemoveByRegion
+                | Self::StopAtABadRead
+                | Self::BelieveTheFile
         )
     }
 
@@ -93,6 +98,7 @@ impl Mutation {
             Self::CountALearner => Some(Scenario::Learners),
             Self::PurgePastRegions => Some(Scenario::Purges),
             Self::StopAtABadRead => Some(Scenario::ColdDamage),
+            Self::BelieveTheFile => Some(Scenario::Policies),
             _ => None,
         }
     }

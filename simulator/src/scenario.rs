@@ -11,6 +11,8 @@ pub(crate) enum Scenario {
     FullDisks,
     /// Files of a leader's log are damaged while it runs and others lack what is in them; whoever notices mends them.
     ColdDamage,
+    /// An operator sets policies while leaders change, and each member's file says another one; the seed draws the rest.
+    Policies,
     /// A quorum is lost for good, an operator repairs it, and those that were lost come back; the seed draws the rest.
     LostQuorum,
     /// A leader is left with members that have no vote, and loses its power.

@@ -181,7 +181,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
     steps.push(simulate("simulator", 1..1 + SEEDS, None, None));
     let lost = Some("lost-quorum");
     steps.push(simulate("lost quorum", 1..1 + LOST_QUORUMS, lost, None));
-    for scenario in ["removals", "learners", "purges", "cold-damage"] {
+    for scenario in ["removals", "learners", "purges", "cold-damage", "policies"] {
         let seeds = 1..1 + PLAYED;
         steps.push(simulate(scenario, seeds, Some(scenario), None));
     }
@@ -205,6 +205,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         ("broken count", 1, "count-a-learner"),
         ("broken purge", 1, "purge-past-regions"),
         ("broken reads", 3, "stop-at-a-bad-read"),
+        ("broken policy", 1, "believe-the-file"),
     ] {
         steps.push(simulate(name, first..first + SEEDS, None, Some(mutation)));
     }
@@ -369,6 +370,7 @@ mod tests {
                 "learners",
                 "purges",
                 "cold-damage",
+                "policies",
                 "broken barrier",
                 "broken majority",
                 "broken disk",
@@ -387,6 +389,7 @@ mod tests {
                 "broken count",
                 "broken purge",
                 "broken reads",
+                "broken policy",
                 "nemesis",
                 "documentation"
             ]

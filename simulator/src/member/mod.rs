@@ -9,6 +9,7 @@ mod disk_pace;
 mod disk_work;
 mod found;
 mod mending;
+mod mover_by_file;
 mod process;
 mod seat;
 mod unsynced_meta;

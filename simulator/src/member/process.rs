@@ -23,6 +23,7 @@ use super::clock::Clock;
 use super::disk_work::DiskWork;
 use super::found::Found;
 use super::mending;
+use super::mover_by_file;
 use super::seat::Seat;
 use super::unsynced_meta::UnsyncedMeta;
 use super::watched_log::{Watch, WatchedLog};
@@ -174,6 +175,10 @@ impl Process {
             process
                 .runtime
                 .spawn(broken_mover::run(process.member.clone()));
+        }
+        if seat.mutation == Some(Mutation::BelieveTheFile) {
+            let (member, file) = (process.member.clone(), seat.rules.clone());
+            process.runtime.spawn(mover_by_file::run(member, file));
         }
         if let Some(wanted) = seat.mending {
             let (member, log) = (process.member.clone(), process.log.clone());

@@ -346,7 +346,13 @@ impl World {
         chosen
     }
 
-    fn wait_until(&mut self, otherwise: &str, allowed: Duration, holds: impl Fn(&Self) -> bool) {
+    /// Until this holds, or else the run fails with these words.
+    pub(super) fn wait_until(
+        &mut self,
+        otherwise: &str,
+        allowed: Duration,
+        holds: impl Fn(&Self) -> bool,
+    ) {
         let start = self.now;
         while self.goes_on() && !holds(self) {
             if self.now - start > allowed {

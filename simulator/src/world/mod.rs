@@ -13,6 +13,7 @@ mod learners;
 mod lost_quorum;
 mod operator;
 mod playing;
+mod policies;
 mod purges;
 mod removals;
 mod siege;
@@ -98,6 +99,7 @@ impl World {
             | Scenario::Failovers
             | Scenario::FullDisks
             | Scenario::Learners
+            | Scenario::Policies
             | Scenario::Purges
             | Scenario::Removals => Stress::Moves,
             Scenario::LostQuorum => Stress::Lost,
@@ -154,6 +156,7 @@ impl World {
         let ring = RingId::random();
         let usual = Duration::from_micros(*pick(&mut dice, &[0, 300, 2_000, 8_000, 20_000]));
         record.note(&format!("a sync takes {usual:?}"));
+        let founder = shape.members.keys().next().copied();
         let slots = shape.members.iter().map(|(&id, member)| {
             let disk = testkit::disk::FaultyDisk::new();
             disk.stop_recording();
@@ -162,7 +165,12 @@ impl World {
                 id,
                 record: member.record.clone(),
                 timers: shape.timers,
-                rules: shape.rules.clone(),
+                rules: match scenario {
+                    Some(Scenario::Policies) => {
+                        policies::of_the_file(&shape, Some(id) == founder, &mut dice)
+                    }
+                    _ => shape.rules.clone(),
+                },
                 searches_itself: shape.searches_itself,
                 proxies: shape.proxies.clone(),
                 returns: shape.returns,
@@ -210,12 +218,15 @@ impl World {
             Some(Scenario::Purges) => self.purges(),
             Some(Scenario::Removals) => self.removals(),
             Some(Scenario::ColdDamage) => self.cold_damage(),
-            Some(Scenario::LostQuorum) | None => {
+            Some(Scenario::LostQuorum | Scenario::Policies) | None => {
                 let chaos = Duration::from_millis(self.dice.u64(4_000..14_000));
                 self.go_wrong(chaos);
             }
         }
         self.heal();
+        if self.scenario == Some(Scenario::Policies) {
+            self.the_quorum_follows_the_log();
+        }
         for slot in self.slots.values_mut() {
             slot.end();
         }
@@ -271,6 +282,11 @@ impl World {
         if self.mutation.is_some_and(Mutation::concerns_primaries) {
             let time = |dice: &mut Rng| Duration::from_millis(dice.u64(500..1_500));
             return Some(faults::relapse(&mut self.dice, time));
+        }
+        if self.scenario == Some(Scenario::Policies)
+            && let Some(fault) = self.another_policy()
+        {
+            return Some(fault);
         }
         faults::choose(&self.view(), self.intensity, &mut self.dice)
     }

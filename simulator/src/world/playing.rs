@@ -7,6 +7,7 @@ use raft_types::{MemberId, MemberKind};
 
 use super::World;
 use super::lost_quorum::Given;
+use super::policies::Wish;
 use super::slot::Slot;
 use super::wiping::Replacement;
 use crate::faults::{Crash, Fault};
@@ -54,6 +55,8 @@ pub(super) enum Undo {
     },
     /// The operator puts another member in the place of one whose disk is gone.
     Replace(Replacement),
+    /// The operator asks for a policy again.
+    SetPolicy(Wish),
     /// A log rots at its end, and the leader dies.
     RotTail {
         member: MemberId,
@@ -171,6 +174,7 @@ impl World {
             Fault::Campaign { member } => self.campaign(member),
             Fault::Transfer { to } => self.transfer(to),
             Fault::Promote { to } => self.promote(to),
+            Fault::SetPolicy { policy } => self.set_policy(policy),
             Fault::Add { member } => self.add(member),
             Fault::Remove { member } => self.remove(member),
             Fault::Purge {
@@ -305,7 +309,10 @@ impl World {
     }
 
     fn undo(&mut self, undo: Undo) {
-        if !matches!(undo, Undo::Look(_) | Undo::Decide(..) | Undo::Replace(_)) {
+        if !matches!(
+            undo,
+            Undo::Look(_) | Undo::Decide(..) | Undo::Replace(_) | Undo::SetPolicy(_)
+        ) {
             self.record.note(&format!("ENDS {undo:?}"));
         }
         match undo {
@@ -344,6 +351,7 @@ impl World {
             } => self.relapse(leader, candidate, time),
             Undo::Wipe { member, down } => self.wipe(member, Some(down)),
             Undo::Replace(replacement) => self.replace(replacement),
+            Undo::SetPolicy(wish) => self.ask_for_policy(wish),
             Undo::BringBack(members) => self.bring_back(&members),
             Undo::RotTail {
                 member,

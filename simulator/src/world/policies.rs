@@ -1,0 +1,268 @@
+//! [`Scenario::Policies`]: the file of each member says another policy, and an operator sets policies through the log while leaders
+//! change. When everything is mended, the quorum is where the log's policy wants it, whoever leads, and stays there.
+//!
+//! [`Scenario::Policies`]: crate::scenario::Scenario::Policies
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use consensus::quorum::{QuorumPolicy, RingRules, VoterSets};
+use consensus::{Member, RosterError, RulesWish};
+use fastrand::Rng;
+use raft_types::{MemberId, MemberRecord, Region};
+
+use super::World;
+use super::healing::time_to_commit;
+use super::playing::Undo;
+use crate::dice::pick;
+use crate::event::Event;
+use crate::faults::Fault;
+use crate::shape::Shape;
+
+/// One fault of so many is the operator, with another policy.
+const ONE_IN: u32 = 3;
+/// How often he asks for it, and how long he waits in between: the ring is busy with something else now and then.
+const TRIES: u32 = 12;
+const AGAIN: Duration = Duration::from_millis(700);
+/// How long the quorum may take to where it is wanted, beside an election: it goes there in steps, each of which waits until the
+/// members of the next one have caught up.
+const TIME_TO_MOVE: Duration = Duration::from_secs(10);
+/// How long it stays there with nothing going wrong.
+const STAYS: Duration = Duration::from_secs(2);
+
+/// What the file of a member says: what the seed has chosen where the ring is made, one of two policies elsewhere.
+pub(super) fn of_the_file(shape: &Shape, makes_the_ring: bool, dice: &mut Rng) -> RingRules {
+    if makes_the_ring {
+        return shape.rules.clone();
+    }
+    RingRules {
+        policy: match dice.bool() {
+            true => QuorumPolicy::SingleRegionDynamic,
+            false => QuorumPolicy::Majority,
+        },
+        ..shape.rules.clone()
+    }
+}
+
+/// A policy that the operator wants. Clones are the same wish.
+#[derive(Debug, Clone)]
+pub(super) struct Wish {
+    policy: QuorumPolicy,
+    tries: u32,
+    done: Arc<AtomicBool>,
+}
+
+impl World {
+    /// Another policy, now and then, in a run that is for that.
+    pub(super) fn another_policy(&mut self) -> Option<Fault> {
+        if self.dice.u32(0..ONE_IN) > 0 {
+            return None;
+        }
+        let policies = self.other_policies();
+        let policy = pick(&mut self.dice, &policies).clone();
+        Some(Fault::SetPolicy { policy })
+    }
+
+    /// All but the one that the leader's log says.
+    fn other_policies(&self) -> Vec<QuorumPolicy> {
+        let regions: BTreeSet<Region> = self.regions().into_values().collect();
+        let mut policies = vec![
+            QuorumPolicy::SingleRegionDynamic,
+            QuorumPolicy::Majority,
+            QuorumPolicy::Regions(regions.clone()),
+            QuorumPolicy::SomeRegions {
+                required: 2,
+                regions,
+            },
+        ];
+        let now = self.logged_policy();
+        policies.retain(|policy| Some(policy) != now.as_ref());
+        policies
+    }
+
+    /// The operator wants a policy, and asks whoever leads until he has it.
+    pub(super) fn set_policy(&mut self, policy: QuorumPolicy) {
+        self.ask_for_policy(Wish {
+            policy,
+            tries: TRIES,
+            done: Arc::default(),
+        });
+    }
+
+    pub(super) fn ask_for_policy(&mut self, mut wish: Wish) {
+        if wish.done.load(Ordering::Relaxed) {
+            return;
+        }
+        wish.tries -= 1;
+        if wish.tries > 0 {
+            self.later(AGAIN, Undo::SetPolicy(wish.clone()));
+        }
+        let Some(leader) = self.leader_process() else {
+            return;
+        };
+        let record = self.record.clone();
+        leader.spawn(|member| async move {
+            let rules = RulesWish {
+                policy: Some(wish.policy),
+                ..RulesWish::default()
+            };
+            let outcome = member.set_rules(&rules, false).await;
+            let is_done = matches!(&outcome, Ok(_) | Err(RosterError::AsItIs));
+            wish.done.fetch_or(is_done, Ordering::Relaxed);
+            let outcome = outcome.map(|done| (done.after.policy, done.entry));
+            record.note(&format!(
+                "member {} sets the policy: {outcome:?}",
+                member.id()
+            ));
+        });
+    }
+
+    /// Behind the mending: the quorum goes to where the log's policy wants it, and stays there. So it does behind another one.
+    pub(super) fn the_quorum_follows_the_log(&mut self) {
+        self.the_quorum_goes_and_stays();
+        let others = self.other_policies();
+        let other = pick(&mut self.dice, &others).clone();
+        self.set_policy(other.clone());
+        let allowed = time_to_commit(&self.shape) + TIME_TO_MOVE;
+        self.wait_until("the policy cannot be set", allowed, |world| {
+            world.logged_policy().as_ref() == Some(&other)
+        });
+        self.the_quorum_goes_and_stays();
+    }
+
+    fn logged_policy(&self) -> Option<QuorumPolicy> {
+        let leader = self.leader_process()?;
+        Some(leader.with(Member::status).rules.policy)
+    }
+
+    fn the_quorum_goes_and_stays(&mut self) {
+        let allowed = time_to_commit(&self.shape) + TIME_TO_MOVE;
+        let start = self.now;
+        let mut since = None;
+        while self.goes_on() {
+            match self.quorum_and_policy() {
+                Ok(()) => {
+                    let since = *since.get_or_insert(self.now);
+                    if self.now - since >= STAYS {
+                        return;
+                    }
+                }
+                Err(why) => {
+                    since = None;
+                    if self.now - start > allowed {
+                        let words = format!(
+                            "the quorum does not stay where the log wants it, {allowed:?} behind the mending: {why}"
+                        );
+                        self.record.saw(&Event::Stuck { words });
+                    }
+                }
+            }
+            self.step();
+        }
+    }
+
+    /// Whether the quorum is as the leader's log wants it; otherwise how it is.
+    fn quorum_and_policy(&self) -> Result<(), String> {
+        let leader = self.leader_process().ok_or("nobody leads")?;
+        let status = leader.with(Member::status);
+        let view = status.ring_view;
+        let records = view.members.iter();
+        let records: BTreeMap<_, _> = records
+            .map(|standing| (standing.id, standing.record.clone()))
+            .collect();
+        let home = records.get(&view.own).map(|record| &record.region);
+        let home = home.ok_or("the leader is no member")?;
+        let policy = &status.rules.policy;
+        match is_as_wanted(policy, &view.voter_sets, &records, home) {
+            true => Ok(()),
+            false => Err(format!(
+                "member {} of {home} leads, the policy is {policy}, the voters are {}",
+                view.own,
+                crate::seen::words(&view.voter_sets)
+            )),
+        }
+    }
+}
+
+/// Whether these are voter sets that the policy wants with a leader in `home`. Written down once more, in other words than the
+/// product's.
+fn is_as_wanted(
+    policy: &QuorumPolicy,
+    sets: &VoterSets,
+    members: &BTreeMap<MemberId, MemberRecord>,
+    home: &Region,
+) -> bool {
+    let voters_of = |wanted: &dyn Fn(&Region) -> bool| -> BTreeSet<MemberId> {
+        let voters = members.iter();
+        let voters = voters.filter(|(_, record)| record.votes && wanted(&record.region));
+        voters.map(|(id, _)| *id).collect()
+    };
+    let of_region = |region: &Region| voters_of(&|other| other == region);
+    let has = |set: &BTreeSet<MemberId>| sets.contains(set);
+    match policy {
+        QuorumPolicy::SingleRegionDynamic => sets.len() == 1 && has(&of_region(home)),
+        QuorumPolicy::Majority => sets.len() == 1 && has(&voters_of(&|_| true)),
+        QuorumPolicy::Regions(regions) => {
+            sets.len() == regions.len() && regions.iter().all(|region| has(&of_region(region)))
+        }
+        QuorumPolicy::SomeRegions { required, regions } => {
+            let chosen = regions.iter().filter(|region| has(&of_region(region)));
+            sets.len() == *required && chosen.count() == *required && has(&of_region(home))
+        }
+        QuorumPolicy::Unknown(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_each_policy_wants() {
+        let region = |name: &str| Region(name.to_owned());
+        let member = |(id, at, votes): (u64, &str, bool)| {
+            let record = MemberRecord {
+                region: region(at),
+                votes,
+                ..MemberRecord::default()
+            };
+            (MemberId(id), record)
+        };
+        let members = [
+            (1, "a", true),
+            (2, "a", true),
+            (3, "a", false),
+            (4, "b", true),
+            (5, "c", true),
+        ];
+        let members: BTreeMap<_, _> = members.map(member).into();
+        let all: BTreeSet<Region> = ["a", "b", "c"].map(region).into();
+        let single = QuorumPolicy::SingleRegionDynamic;
+        let regions = QuorumPolicy::Regions(all.clone());
+        let two = QuorumPolicy::SomeRegions {
+            required: 2,
+            regions: all,
+        };
+        let table: [(&QuorumPolicy, &[&[u64]], bool); 11] = [
+            (&single, &[&[1, 2]], true),
+            (&single, &[&[4]], false),
+            (&single, &[&[1, 2], &[4]], false),
+            (&single, &[&[1, 2, 3]], false),
+            (&QuorumPolicy::Majority, &[&[1, 2, 4, 5]], true),
+            (&QuorumPolicy::Majority, &[&[1, 2]], false),
+            (&regions, &[&[4], &[1, 2], &[5]], true),
+            (&regions, &[&[1, 2], &[5]], false),
+            (&two, &[&[1, 2], &[5]], true),
+            (&two, &[&[4], &[5]], false),
+            (&two, &[&[1, 2], &[4], &[5]], false),
+        ];
+        for (policy, sets, expected) in table {
+            let set = |set: &&[u64]| set.iter().copied().map(MemberId).collect();
+            let sets: VoterSets = sets.iter().map(set).collect();
+            let wanted = is_as_wanted(policy, &sets, &members, &region("a"));
+            assert_eq!(wanted, expected, "{policy} {sets:?}");
+        }
+    }
+}
