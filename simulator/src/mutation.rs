@@ -31,6 +31,8 @@ pub(crate) enum Mutation {
     StopAtABadRead,
     /// A leader moves the quorum by the policy of its file, whatever the log says.
     BelieveTheFile,
+    /// The engine's loop waits for room in the disk's queue, and nobody waits in front of it.
+    WaitInTheLoop,
     /// Whoever proposes or sends entries does not ask whether disks have room for them.
     ProposeWithoutRoom,
     /// An operator takes all answers of one set of a joint quorum for a proof that nothing is lost.
@@ -87,6 +89,7 @@ impl Mutation {
                 | Self::RemoveByRegion
                 | Self::StopAtABadRead
                 | Self::BelieveTheFile
+                | Self::WaitInTheLoop
         )
     }
 
@@ -99,6 +102,7 @@ impl Mutation {
             Self::PurgePastRegions => Some(Scenario::Purges),
             Self::StopAtABadRead => Some(Scenario::ColdDamage),
             Self::BelieveTheFile => Some(Scenario::Policies),
+            Self::WaitInTheLoop => Some(Scenario::SlowDisk),
             _ => None,
         }
     }

@@ -13,6 +13,8 @@ pub(crate) enum Scenario {
     ColdDamage,
     /// An operator sets policies while leaders change, and each member's file says another one; the seed draws the rest.
     Policies,
+    /// The leader's disk is slower than others wait for a leader, and transactions are large.
+    SlowDisk,
     /// A quorum is lost for good, an operator repairs it, and those that were lost come back; the seed draws the rest.
     LostQuorum,
     /// A leader is left with members that have no vote, and loses its power.

@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// `dev` has the engine's own assertions, `release` is what is shipped
     #[arg(long, value_enum, default_value_t = Build::Dev)]
     build: Build,
-    /// Play this, whatever the seeds draw: `cold-damage`, `failovers`, `full-disks`, `lost-quorum`, `learners`, `policies`, `purges`, `removals`
+    /// Play this, whatever the seeds draw: `cold-damage`, `failovers`, `full-disks`, `lost-quorum`, `learners`, `policies`, `purges`, `removals`, `slow-disk`
     #[arg(long)]
     scenario: Option<String>,
     /// Break something on purpose; then a seed has to fail. `cargo xtask sim --mutate help` names what can be broken

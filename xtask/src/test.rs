@@ -181,7 +181,14 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
     steps.push(simulate("simulator", 1..1 + SEEDS, None, None));
     let lost = Some("lost-quorum");
     steps.push(simulate("lost quorum", 1..1 + LOST_QUORUMS, lost, None));
-    for scenario in ["removals", "learners", "purges", "cold-damage", "policies"] {
+    for scenario in [
+        "removals",
+        "learners",
+        "purges",
+        "cold-damage",
+        "policies",
+        "slow-disk",
+    ] {
         let seeds = 1..1 + PLAYED;
         steps.push(simulate(scenario, seeds, Some(scenario), None));
     }
@@ -206,6 +213,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         ("broken purge", 1, "purge-past-regions"),
         ("broken reads", 3, "stop-at-a-bad-read"),
         ("broken policy", 1, "believe-the-file"),
+        ("broken queue", 1, "wait-in-the-loop"),
     ] {
         steps.push(simulate(name, first..first + SEEDS, None, Some(mutation)));
     }
@@ -371,6 +379,7 @@ mod tests {
                 "purges",
                 "cold-damage",
                 "policies",
+                "slow-disk",
                 "broken barrier",
                 "broken majority",
                 "broken disk",
@@ -390,6 +399,7 @@ mod tests {
                 "broken purge",
                 "broken reads",
                 "broken policy",
+                "broken queue",
                 "nemesis",
                 "documentation"
             ]

@@ -60,9 +60,9 @@ pub(crate) struct Stopped(pub(crate) Fault);
 /// A process that was started.
 pub(crate) enum Started {
     /// It takes part.
-    Up(Process),
+    Up(Box<Process>),
     /// It asks the others first.
-    Asking(Asking),
+    Asking(Box<Asking>),
 }
 
 /// What a process is made of once its member takes part.
@@ -133,12 +133,13 @@ impl Process {
         let taking_part = Self::take_part(seat.clone(), store, desk.clone(), record.clone());
         if seat.returns && has_a_log {
             let asking = Asking::new(seat, record, runtime, now, desk, taking_part);
-            return Ok(Started::Asking(asking));
+            return Ok(Started::Asking(Box::new(asking)));
         }
         let parts = runtime.block_on(taking_part)?;
         let origin = runtime.block_on(async { Instant::now() });
         let clock = Clock::new(seat.rate, now, origin);
-        Ok(Started::Up(Self::up(seat, record, runtime, clock, parts)))
+        let process = Self::up(seat, record, runtime, clock, parts);
+        Ok(Started::Up(Box::new(process)))
     }
 
     /// The process of a member that takes part.
@@ -197,7 +198,9 @@ impl Process {
     /// Opens the log and reads all of it back.
     async fn open(seat: &Seat, record: &Record) -> Result<(BinlogStore, Found), OpenFailure> {
         let off_or = |failure| off_or(seat, failure);
+        let usual = StoreOptions::new(DATA_DIR, seat.ring);
         let options = StoreOptions {
+            queue_bytes: seat.queue_bytes.unwrap_or(usual.queue_bytes),
             writer: WriterMode::Stepped,
             cache_bytes: seat.log.cache_bytes,
             read_batch_bytes: seat.log.read_batch_bytes,
@@ -206,7 +209,7 @@ impl Process {
                 Some(Mutation::AcknowledgeBeforeTheDisk) => Durability::Os,
                 _ => Durability::Fsync,
             },
-            ..StoreOptions::new(DATA_DIR, seat.ring)
+            ..usual
         };
         let meta: Arc<dyn MetaStore> = match seat.mutation {
             Some(Mutation::SkipTheMetadataSync) => Arc::new(UnsyncedMeta(seat.disk.meta())),
@@ -277,7 +280,11 @@ impl Process {
             false => Member::start(config, watched, network, calls, floor, starts).await,
         };
         let member = member.map_err(|error| off_or(start_failure(&error)))?;
-        if seat.mutation != Some(Mutation::ProposeWithoutRoom) {
+        let waits_in_front = !matches!(
+            seat.mutation,
+            Some(Mutation::ProposeWithoutRoom | Mutation::WaitInTheLoop)
+        );
+        if waits_in_front {
             member.take_in_by(Arc::new(log.clone()));
         }
         let inbound = member.inbound();

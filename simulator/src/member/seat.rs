@@ -29,6 +29,8 @@ pub(crate) struct Seat {
     pub(crate) disk: FaultyDisk,
     pub(crate) pace: DiskPace,
     pub(crate) log: LogOptions,
+    /// Bytes that may wait for its disk, if not as many as the product lets wait.
+    pub(crate) queue_bytes: Option<u64>,
     /// What it does about damaged files of its log; nothing, where none is damaged while it runs.
     pub(crate) mending: Option<Mending>,
     pub(crate) workload: Workload,

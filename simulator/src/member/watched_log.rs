@@ -7,7 +7,9 @@ use binlog_store::{BinlogStore, LogReader};
 use openraft::OptionalSend;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
-use raft_types::{Entry, LogId, MemberId, OpId, TypeConfig, Vote};
+use raft_types::{
+    AppEntry, Entry, EntryPayload, LogId, LogIntake, MemberId, OpId, TypeConfig, Vote,
+};
 use testkit::disk::FaultyDisk;
 
 use super::disk_work::DiskWork;
@@ -110,6 +112,10 @@ impl RaftLogStorage<TypeConfig> for WatchedLog {
         let entries: Vec<Entry> = entries.into_iter().collect();
         let seen: Vec<Seen> = entries.iter().map(Seen::of).collect();
         let upto = seen.last().map(|last| last.op_id);
+        if self.mutation == Some(Mutation::WaitInTheLoop) {
+            let bytes = entries.iter().map(payload_bytes).sum();
+            self.store.handle().queue_room(bytes).await;
+        }
         let (signal, flushed) = TypeConfig::oneshot();
         // Told before: where the disk is cut off on the way, some of it may be there afterwards.
         self.watch.saw(|member| Event::Appended {
@@ -143,5 +149,13 @@ impl RaftLogStorage<TypeConfig> for WatchedLog {
     async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
         self.work.soon();
         self.store.purge(log_id).await
+    }
+}
+
+/// What waits for the disk with an entry.
+fn payload_bytes(entry: &Entry) -> u64 {
+    match &entry.payload {
+        EntryPayload::Normal(AppEntry::Transaction(payload)) => payload.bytes().len() as u64,
+        _ => 0,
     }
 }

@@ -18,6 +18,7 @@ mod purges;
 mod removals;
 mod siege;
 mod slot;
+mod slow_disk;
 mod wiping;
 
 use std::collections::BTreeMap;
@@ -101,7 +102,8 @@ impl World {
             | Scenario::Learners
             | Scenario::Policies
             | Scenario::Purges
-            | Scenario::Removals => Stress::Moves,
+            | Scenario::Removals
+            | Scenario::SlowDisk => Stress::Moves,
             Scenario::LostQuorum => Stress::Lost,
         }));
         if let Some(stress) = needed {
@@ -143,6 +145,9 @@ impl World {
         if scenario == Some(Scenario::Purges) {
             purges::with_short_files(&mut shape, &mut workload);
         }
+        if scenario == Some(Scenario::SlowDisk) {
+            slow_disk::with_large_transactions(&mut workload);
+        }
         let mending = (scenario == Some(Scenario::ColdDamage)).then(|| {
             cold_damage::with_cold_files(&mut shape, &mut workload, &mut dice);
             cold_damage::mending(&mut dice)
@@ -178,6 +183,7 @@ impl World {
                 disk,
                 pace: DiskPace::new(usual),
                 log: member.log,
+                queue_bytes: (scenario == Some(Scenario::SlowDisk)).then_some(slow_disk::QUEUE),
                 mending,
                 workload: workload.clone(),
                 mutation,
@@ -218,6 +224,7 @@ impl World {
             Some(Scenario::Purges) => self.purges(),
             Some(Scenario::Removals) => self.removals(),
             Some(Scenario::ColdDamage) => self.cold_damage(),
+            Some(Scenario::SlowDisk) => self.slow_disk(),
             Some(Scenario::LostQuorum | Scenario::Policies) | None => {
                 let chaos = Duration::from_millis(self.dice.u64(4_000..14_000));
                 self.go_wrong(chaos);

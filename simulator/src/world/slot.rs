@@ -47,7 +47,7 @@ pub(super) struct Slot {
 enum State {
     Running(Process),
     /// It asks the others before it takes part.
-    Asking(Asking),
+    Asking(Box<Asking>),
     /// Stopped where it stands; it goes on later.
     Paused(Process),
     /// No process; the machine refuses calls, or is silent.
@@ -123,7 +123,7 @@ impl Slot {
         match started {
             Ok(started) => {
                 self.state = match started {
-                    Started::Up(process) => State::Running(process),
+                    Started::Up(process) => State::Running(*process),
                     Started::Asking(asking) => State::Asking(asking),
                 };
                 if matches!(self.damage, Damage::Tail | Damage::Wiped) {
