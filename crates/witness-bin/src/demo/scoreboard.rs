@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
+use crate::terminal::Failure;
+
 /// Counts acknowledged commits. Shared by all client tasks.
 #[derive(Debug)]
 pub(crate) struct Scoreboard(Mutex<Score>);
@@ -35,6 +37,10 @@ pub(crate) struct Window {
 const PRECISION_DIGITS: u8 = 3;
 /// Longer ones count as this.
 const LONGEST_MICROS: u64 = 120_000_000;
+/// How long commits must stay away before it is believed that they wait.
+const SETTLED: Duration = Duration::from_millis(500);
+/// And how long they may go on until then.
+const STOPS_WITHIN: Duration = Duration::from_secs(10);
 
 impl Scoreboard {
     pub(crate) fn new() -> Self {
@@ -84,6 +90,36 @@ impl Scoreboard {
         self.lock().total
     }
 
+    /// Waits until no commit has come back for a moment, and looks for as long as it is told whether one does after all. Gives
+    /// how many had come back. What was taken before its acknowledgers died may still come back, on a busy machine seconds later.
+    ///
+    /// # Errors
+    /// When commits do not stop, or one comes back later.
+    pub(crate) async fn stands_still(&self, time: Duration) -> Result<u64, Failure> {
+        let begun = tokio::time::Instant::now();
+        let mut before = self.total();
+        loop {
+            tokio::time::sleep(SETTLED).await;
+            let now = self.total();
+            if now == before {
+                break;
+            }
+            if begun.elapsed() > STOPS_WITHIN {
+                let words =
+                    format!("commits still come back {STOPS_WITHIN:?} later, without a quorum");
+                return Err(Failure::error(words));
+            }
+            before = now;
+        }
+        tokio::time::sleep(time).await;
+        match self.total() - before {
+            0 => Ok(before),
+            more => Err(Failure::error(format!(
+                "{more} commits were acknowledged without a quorum"
+            ))),
+        }
+    }
+
     /// The latency below which that part of all commits stayed.
     pub(crate) fn percentile(&self, part: f64) -> Duration {
         at(&self.lock().all, part)
@@ -114,6 +150,33 @@ fn at(histogram: &Histogram<u64>, part: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A board to which so many commits come in the first milliseconds, and one more after a time.
+    async fn looked_at(first: u64, late: Duration) -> Result<u64, Failure> {
+        let board = Scoreboard::new();
+        let commits = async {
+            for _ in 0..first {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                board.committed(Duration::from_millis(1));
+            }
+            tokio::time::sleep(late).await;
+            board.committed(Duration::from_millis(1));
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            seen = board.stands_still(Duration::from_secs(2)) => seen,
+            () = commits => unreachable!("it is for ever"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn commits_that_were_on_their_way_are_waited_for_and_later_ones_are_not() {
+        let hour = Duration::from_secs(3600);
+        assert_eq!(looked_at(0, hour).await.ok(), Some(0));
+        assert_eq!(looked_at(8, hour).await.ok(), Some(8));
+        assert!(looked_at(8, Duration::from_millis(1500)).await.is_err());
+        assert!(looked_at(100, hour).await.is_err());
+    }
 
     #[test]
     fn a_window_counts_what_came_since_the_last_one() {
