@@ -23,7 +23,7 @@ const SEEDS: u64 = 300;
 /// How many in which a quorum is lost and repaired.
 const LOST_QUORUMS: u64 = 20;
 /// How many in which another scenario is played.
-const PLAYED: u64 = 20;
+const PLAYED: u64 = 8;
 
 /// The package of the whole-system tests, which all use a mysqld.
 const WHOLE_SYSTEM: &str = "witness-tests";

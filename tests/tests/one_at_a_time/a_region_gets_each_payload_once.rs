@@ -185,7 +185,7 @@ fn and_nobody_is_silent_for_a_second_when_its_proxy_dies_or_stands_still() {
         let after = regions.sent_to(*at);
         let (direct, spared) = (after.0 - before.0, after.1 - before.1);
         println!("to {at}: {direct} bytes of payload from the leader, {spared} over the proxy");
-        assert!(spared > 100_000, "{spared}");
+        assert!(spared > 20_000, "{spared}");
         assert_eq!(direct, 0, "a payload crossed the distance twice");
     }
     let shown = shown_status(&regions);
