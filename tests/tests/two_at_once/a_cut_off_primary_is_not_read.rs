@@ -225,6 +225,8 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     set.signal_mysqld(primary, Signal::STOP).unwrap();
     set.signal_member(primary, Signal::STOP).unwrap();
     let hung = Instant::now();
+    // A signal stops the threads of a process soon, and not at once.
+    std::thread::sleep(Duration::from_millis(100));
     let read = runtime.block_on(session.query_within("SELECT 1", SOON));
     println!("both hang: {read:?} after {:?}", hung.elapsed());
     assert!(
