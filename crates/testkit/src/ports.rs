@@ -2,7 +2,7 @@
 //!
 //! A port that the kernel hands out is anybody's as soon as its server is down: another server of the same test run is given
 //! it, or a client's connection. So these are taken from below the range that the kernel hands out from, each is given once
-//! by a process, and it is locked by that process against other test processes on the machine, until [`KEPT`] more were given.
+//! by a process, and it is locked by that process against other test processes on the machine, until so many more were given.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File};
