@@ -45,6 +45,8 @@ pub(crate) const GIVE_WAY_AFTER: Duration = Duration::from_secs(5);
 const NEVER: Duration = Duration::from_secs(86_400);
 const EVENT_LOOK: Duration = Duration::from_millis(100);
 const VIEW_LIMIT: Duration = Duration::from_millis(1500);
+/// Within which a member answers after its start, also on a busy machine.
+const STARTED: Duration = Duration::from_secs(10);
 const COMMAND_LIMIT: Duration = Duration::from_secs(90);
 /// What a member across the longest distance may be behind under load.
 const CAUGHT_UP_ENTRIES: u64 = 100;
@@ -294,6 +296,15 @@ impl Stage {
             ensure!(answer.status == 200, "{name} {question}: {body}");
         }
         Ok(leader)
+    }
+
+    /// A process that was started a moment ago does not hear a SIGTERM yet, and ends by it: until it answers, or as long as one
+    /// takes to start at most.
+    pub(crate) fn wait_for_start(&self, index: usize) {
+        let began = Instant::now();
+        while self.view(index).is_err() && began.elapsed() < STARTED {
+            thread::sleep(Duration::from_millis(50));
+        }
     }
 
     fn view(&self, index: usize) -> Result<View> {

@@ -155,6 +155,7 @@ pub(crate) fn strike(
             struck.cure = Cure::Enlarge(victim);
         }
         Kind::Restart => {
+            stage.wait_for_start(victim);
             let status = stage.ring.stop(victim)?;
             ensure!(status.success(), "{name} stopped with {status}");
             stage.ring.start(victim, &[])?;
