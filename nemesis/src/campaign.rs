@@ -315,9 +315,9 @@ impl Campaign {
             .event_runs(primary, EVENT_LIMIT)
             .with_context(|| self.stage.words())?;
         // It would go on writing.
-        self.stage.let_event_run(primary, false)?;
+        self.let_event_run(false)?;
         audit(&mut self.stage, &self.ledger)?;
-        self.stage.let_event_run(primary, true)?;
+        self.let_event_run(true)?;
         self.clients.go_on();
         self.objections()?;
         let count = self.ledger.count();
@@ -325,6 +325,19 @@ impl Campaign {
             "everything agrees: {count:?}, compared in {} ms",
             began.elapsed().as_millis()
         ))
+    }
+
+    /// At whoever is the primary: what was done to the last one may move the leadership a moment after everybody has recovered.
+    fn let_event_run(&mut self, runs: bool) -> Result<()> {
+        let mut tried = 0;
+        loop {
+            let primary = self.settle()?;
+            let done = self.stage.let_event_run(primary, runs);
+            tried += 1;
+            if done.is_ok() || tried == 3 {
+                return done;
+            }
+        }
     }
 
     fn objections(&self) -> Result<()> {

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use mysql_link::{ConnectOptions, Connection, Endpoint};
 use serde::Deserialize;
 use serde_json::Value;
 use testkit::bounded_run::{self, Finished};
@@ -169,15 +170,24 @@ impl Stage {
         Ok(())
     }
 
-    /// Lets the event run or not, through the primary.
+    /// Lets the event run or not, through the primary: as a client, who is refused where the leadership has moved since.
     pub(crate) fn let_event_run(&self, primary: usize, runs: bool) -> Result<()> {
         let state = match runs {
             true => "ENABLE",
             false => "DISABLE",
         };
-        let client = self.server(primary).client();
-        client.sql(&format!("ALTER EVENT nemesis.tick {state}"))?;
-        Ok(())
+        let endpoint = Endpoint::unix(self.server(primary).socket());
+        let options = ConnectOptions::new(endpoint, CLIENT, CLIENT_PASSWORD);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(async {
+            let mut session = Connection::open(&options).await?;
+            // Without it the event would be the client's from now on.
+            let words = format!("ALTER DEFINER = root@localhost EVENT nemesis.tick {state}");
+            session.execute(&words).await?;
+            anyhow::Ok(())
+        })
     }
 
     /// The database members, by their place in the ring.
