@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use binlog_format::gtid::GtidSet;
-use consensus::DatabaseState;
+use consensus::{DatabaseState, Member};
 use mysql_link::ConnectOptions;
 use mysql_role::ReplicationSource;
 use mysql_role::events::EventScheduler;
@@ -29,7 +29,7 @@ use super::connection::supervisor_options;
 use super::guard_line::{GuardCommand, GuardLine};
 use super::primary_health::{PrimaryHealth, primary_health};
 use super::unasked_stop::UnaskedStop;
-use super::writer::PrimaryWriter;
+use super::writer::{LogRoom, PrimaryWriter};
 use crate::config::{Config, MysqlMode, MysqlSettings};
 use crate::node::copied_mysqld::CopiedMysqld;
 use crate::node::provisioning::{Provisioner, hold_at_start};
@@ -39,6 +39,7 @@ use crate::status::{MysqlView, NotTheRings};
 /// See the module.
 pub(crate) struct Beside {
     parts: Parts,
+    member: Member,
     gate: Running,
     fence: Running,
     guard: Option<Arc<GuardLine>>,
@@ -142,7 +143,7 @@ impl Beside {
         let data_dir = supervisor
             .as_ref()
             .map(|options| options.server.data_dir.clone());
-        let ring = Arc::new(ring);
+        let (member, ring) = (ring.member.clone(), Arc::new(ring));
         let options = IngestOptions {
             max_file_bytes: config.log.max_file_bytes,
             in_flight_bytes: u64::from(config.raft.proposals_bytes),
@@ -302,6 +303,7 @@ impl Beside {
                 }
             }),
             provisioner,
+            member,
             _readiness: readiness,
             handing_over: Arc::new(handing_over),
             statements: settings.longest_wait_for_statements(),
@@ -366,6 +368,10 @@ impl Beside {
                 .supervisor
                 .as_ref()
                 .map(|supervised| supervised.handle.clone()),
+            room: LogRoom::new({
+                let member = self.member.clone();
+                move || member.is_full_alone()
+            }),
         })
     }
 

@@ -1,8 +1,8 @@
 //! The primary as a writer of the member's log, which is paused before the leadership is given away: the gate closes, behind
 //! everything that commits. One that stands still and cannot be closed is killed.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use consensus::Writer;
 use futures::future::BoxFuture;
@@ -26,6 +26,35 @@ pub(crate) struct PrimaryWriter {
     pub(super) statements: Duration,
     pub(super) reports: watch::Receiver<WatchReport>,
     pub(super) supervisor: Option<Arc<SupervisorHandle>>,
+    pub(super) room: LogRoom,
+}
+
+/// For how long this member's log alone has had no room, from one attempt to give the leadership away to the next. What commits in
+/// its mysqld waits for an ACK then that cannot come before there is room, and nothing can be closed behind it.
+pub(crate) struct LogRoom {
+    is_full: Box<dyn Fn() -> bool + Send + Sync>,
+    since: Mutex<Option<Instant>>,
+}
+
+impl LogRoom {
+    pub(super) fn new(is_full: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self {
+            is_full: Box::new(is_full),
+            since: Mutex::default(),
+        }
+    }
+
+    /// Why commits do not end, if they have not for a while.
+    fn missing(&self, now: Instant) -> Option<String> {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        if !(self.is_full)() {
+            *since = None;
+            return None;
+        }
+        let since = *since.get_or_insert(now);
+        let long = now.saturating_duration_since(since) >= STOOD;
+        long.then(|| "what it commits has no room in this member's log".to_owned())
+    }
 }
 
 impl PrimaryWriter {
@@ -90,15 +119,17 @@ impl Writer for PrimaryWriter {
             if self.is_down() {
                 return Ok(());
             }
+            let no_room = self.room.missing(Instant::now());
+            let stalled = || self.stalled().or_else(|| no_room.clone());
             // One that stands still does not get on with its statements either.
-            let limit = match self.stalled() {
+            let limit = match stalled() {
                 Some(_) => LIMIT,
                 None => LIMIT + self.statements,
             };
             let closed = self.close(limit).await;
             // One that does not answer is not known to be open, and may be all the same.
             let is_closed = matches!(self.gate.borrow().state, GateState::Closed { .. });
-            match self.stalled() {
+            match stalled() {
                 Some(why) if !is_closed => {
                     self.fence(&why).await;
                     Ok(())
@@ -110,5 +141,31 @@ impl Writer for PrimaryWriter {
 
     fn resume(&self) {
         self.handing_over.send_replace(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_log_without_room_counts_when_it_has_none_from_one_attempt_to_the_next() {
+        let full = Arc::new(AtomicBool::new(true));
+        let room = LogRoom::new({
+            let full = Arc::clone(&full);
+            move || full.load(Ordering::Relaxed)
+        });
+        let begin = Instant::now();
+        let missing = |second| room.missing(begin + Duration::from_secs(second)).is_some();
+        assert!(!missing(0));
+        assert!(!missing(4));
+        assert!(missing(6));
+        full.store(false, Ordering::Relaxed);
+        assert!(!missing(7));
+        full.store(true, Ordering::Relaxed);
+        assert!(!missing(8));
+        assert!(missing(14));
     }
 }
