@@ -31,6 +31,8 @@ const READY_LIMIT: Duration = Duration::from_secs(120);
 const WRITES_LIMIT: Duration = Duration::from_secs(60);
 /// Within which everybody has to have recovered.
 const SETTLE_LIMIT: Duration = Duration::from_secs(180);
+/// What is missing is told so often while that takes long.
+const LONG: Duration = Duration::from_secs(10);
 /// Within which an event that is to run each second runs at the primary.
 const EVENT_LIMIT: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(25);
@@ -283,7 +285,8 @@ impl Campaign {
 
     /// Waits until everybody has recovered; who is the primary then.
     fn settle(&mut self) -> Result<usize> {
-        let deadline = Instant::now() + SETTLE_LIMIT;
+        let began = Instant::now();
+        let mut told = None;
         loop {
             ensure_goes_on(&self.stop)?;
             self.stage
@@ -296,8 +299,13 @@ impl Campaign {
                 }
                 Err(why) => why,
             };
+            if told.unwrap_or(began).elapsed() > LONG {
+                self.log
+                    .line(&format!("  not everybody has recovered yet: {why:#}"))?;
+                told = Some(Instant::now());
+            }
             ensure!(
-                Instant::now() < deadline,
+                began.elapsed() < SETTLE_LIMIT,
                 "not everybody has recovered after {SETTLE_LIMIT:?}: {why:#}\n{}",
                 self.stage.words()
             );

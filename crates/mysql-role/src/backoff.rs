@@ -26,9 +26,12 @@ impl Backoff {
         wait
     }
 
-    /// Begins anew, after a success.
-    pub(crate) fn reset(&mut self) {
-        self.next = self.first.min(self.longest);
+    /// What had begun ended after so long. Only what outlasted the longest wait was a success: what begins well and fails at once,
+    /// again and again, is waited for as what does not begin.
+    pub(crate) fn ended_after(&mut self, lasted: Duration) {
+        if lasted >= self.longest {
+            self.next = self.first.min(self.longest);
+        }
     }
 }
 
@@ -41,7 +44,16 @@ mod tests {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_millis(350));
         let waits: Vec<u128> = (0..4).map(|_| backoff.fail().as_millis()).collect();
         assert_eq!(waits, [100, 200, 350, 350]);
-        backoff.reset();
-        assert_eq!(backoff.fail(), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn what_ends_at_once_again_and_again_is_waited_for_longer_each_time() {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_millis(350));
+        let mut wait_after = |lasted| {
+            backoff.ended_after(Duration::from_millis(lasted));
+            backoff.fail().as_millis()
+        };
+        assert_eq!([5, 5, 349].map(&mut wait_after), [100, 200, 350]);
+        assert_eq!(wait_after(350), 100);
     }
 }

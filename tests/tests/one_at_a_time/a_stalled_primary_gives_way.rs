@@ -1,5 +1,6 @@
-//! A primary whose mysqld stands still: it is stopped, its disk is frozen, its disk is full. Another member's becomes the
-//! primary within a bound, what stood still is killed, nothing that was acknowledged is lost, and it follows once it can.
+//! A primary whose mysqld stands still: it is stopped, its disk is frozen, its disk is full, or its member's log has no room.
+//! Another member's becomes the primary within a bound, what stood still is killed, nothing that was acknowledged is lost, and it
+//! follows once it can.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -32,15 +33,7 @@ fn a_primary_that_answers_and_does_not_commit_gives_way() {
         LoopDisk::mount(&folder, home.path(), DISK).unwrap()
     });
     let data_dirs = [0, 1].map(|number| Some(home.path().join(format!("{number}/data"))));
-    let set = Replicaset::launch_in(data_dirs.to_vec(), |options| {
-        let options = options.with("mysql", "give_way_after = \"6s\"");
-        // No election may come because the machine is busy.
-        RingOptions {
-            heartbeat: Duration::from_secs(1),
-            ..options
-        }
-    })
-    .unwrap();
+    let set = Replicaset::launch_in(data_dirs.to_vec(), patient).unwrap();
     set.begins_at_the_first(SOON).unwrap();
     let writers = ClientWriters::start(&set, 1, 0);
 
@@ -69,6 +62,53 @@ fn a_primary_that_answers_and_does_not_commit_gives_way() {
     let written = writers.finish().unwrap();
     set.equal("acked", SOON).unwrap();
     written.ensure_all_are_in(&set.client(0)).unwrap();
+}
+
+/// What commits waits for room in the log, so that mysqld cannot be closed for writes behind it.
+#[test]
+fn a_primary_whose_members_log_alone_has_no_room_gives_way() {
+    let _turn = SCENES.take();
+    let home = tempfile::tempdir().unwrap();
+    let first = home.path().join("db-1");
+    std::fs::create_dir(&first).unwrap();
+    let disk = LoopDisk::mount(&first, home.path(), DISK).unwrap();
+    // What the member says is wanted while its disk is full, too.
+    std::os::unix::fs::symlink(home.path().join("said"), first.join("output.log")).unwrap();
+    let set = Replicaset::launch_with(2, |options| RingOptions {
+        folder: Some(home.path().to_owned()),
+        ..patient(options)
+    })
+    .unwrap();
+    set.begins_at_the_first(SOON).unwrap();
+    let writers = ClientWriters::start(&set, 1, 0);
+
+    let attached = || {
+        set.ring
+            .output(0)
+            .matches("attached to the primary")
+            .count()
+    };
+    let before = attached();
+    moves(&set, &writers, "its log without room", (0, 3), || {
+        disk.fill().unwrap();
+    });
+    let again = attached() - before;
+    assert!(again < 40, "the log without room was tried {again} times");
+    disk.make_room().unwrap();
+    set.follows(0, SOON).unwrap();
+
+    let written = writers.finish().unwrap();
+    set.equal("acked", SOON).unwrap();
+    written.ensure_all_are_in(&set.client(0)).unwrap();
+}
+
+/// Nobody is elected because the machine is busy, and a primary that stands still gives way soon.
+fn patient(options: RingOptions) -> RingOptions {
+    let options = options.with("mysql", "give_way_after = \"6s\"");
+    RingOptions {
+        heartbeat: Duration::from_secs(1),
+        ..options
+    }
 }
 
 /// Does it to the primary, and waits until clients commit at the other one.

@@ -97,7 +97,7 @@ impl<R: Ring> Ingest<R> {
                     info!(term = term.0, %behind, %again, "attached to the primary");
                     self.figures.attached();
                     self.go(IngestState::CatchingUp);
-                    backoff.reset();
+                    let began = Instant::now();
                     let caught_up = || self.go(IngestState::Attached);
                     let (error, tickets) = session
                         .run(
@@ -110,6 +110,8 @@ impl<R: Ring> Ingest<R> {
                         )
                         .await;
                     undecided = tickets;
+                    // A log without room refuses what is proposed at once, and refuses it again.
+                    backoff.ended_after(began.elapsed());
                     error
                 }
             };

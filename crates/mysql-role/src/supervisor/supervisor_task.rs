@@ -49,8 +49,6 @@ pub(super) struct Server {
     pub(super) since: Instant,
 }
 
-/// A server that ran this long was in order: the next failure is a first one.
-const IN_ORDER: Duration = Duration::from_secs(30);
 /// Between two looks at a process that is not our child, and at a stop that is on its way.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -189,9 +187,7 @@ impl Supervisor {
         if *self.anew.0.borrow() > self.anew.1 {
             info!("{cause}: it is started anew");
         } else if *self.wanted.borrow() == Wanted::Running {
-            if ran >= IN_ORDER {
-                self.backoff.reset();
-            }
+            self.backoff.ended_after(ran);
             self.fail(format!("{cause} after {ran:.1?}{}", self.last_errors()));
         }
         // A wrapper may have ended before what it wrapped.

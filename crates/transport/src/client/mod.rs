@@ -11,10 +11,11 @@ mod parts;
 mod peers;
 mod proxy_calls;
 mod proxy_line;
+mod trouble;
 mod window;
 
 pub use admin::{AdminClient, AdminError, CommandEvents, LogPieces};
 pub use endpoint::AddressError;
 pub use link_bytes::LinkBytes;
 pub use network::{GrpcNetworkFactory, PeerClient};
-pub use peers::PeerTrouble;
+pub use trouble::PeerTrouble;

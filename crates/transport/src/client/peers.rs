@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use consensus::{Envelope, IdentityBook, Party};
 use raft_types::{MemberId, MemberRecord, Region};
@@ -14,22 +14,12 @@ use tonic::{Request, Status};
 use super::endpoint::{self, AddressError};
 use super::link_bytes::{LinkBytes, LinkCounters};
 use super::proxy_line::ProxyLine;
+use super::trouble::{PeerTrouble, Trouble};
 use crate::compression::{Compression, CompressionFigures, Packer};
 use crate::envelope;
 use crate::schema::raft_client::RaftClient;
 use crate::tls::TlsMaterial;
 use crate::transport_config::TransportConfig;
-
-/// What was wrong with a member at the last call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerTrouble {
-    /// The code of the refusal, when the member refused.
-    pub refusal: Option<String>,
-    /// In words.
-    pub message: String,
-    /// For how long it has been so.
-    pub since: Duration,
-}
 
 /// Packs what goes to other regions.
 pub(crate) struct FarPacker {
@@ -170,7 +160,7 @@ pub(crate) struct Peer {
     /// What it sends on for this member.
     pub(crate) proxy_line: ProxyLine,
     troubled: AtomicBool,
-    trouble: Mutex<Option<(Instant, Option<String>, String)>>,
+    trouble: Mutex<Option<Trouble>>,
 }
 
 impl Peer {
@@ -226,18 +216,10 @@ impl Peer {
         }
     }
 
-    /// Notes what was wrong, and logs it when it is news.
+    /// Notes what was wrong, and logs it when it is worth that.
     pub(crate) fn troubled(&self, refusal: Option<&str>, message: &str) {
-        let mut trouble = self.lock();
-        let news = trouble
-            .as_ref()
-            .is_none_or(|(_, _, known)| known != message);
-        if news {
+        if Trouble::note(&mut self.lock(), refusal, message, Instant::now()) {
             tracing::warn!(member = %self.id(), address = %self.address, %message, "the member cannot be called");
-            let since = trouble
-                .as_ref()
-                .map_or_else(Instant::now, |(since, ..)| *since);
-            *trouble = Some((since, refusal.map(str::to_owned), message.to_owned()));
         }
         self.troubled.store(true, Ordering::Relaxed);
     }
@@ -250,16 +232,10 @@ impl Peer {
     }
 
     fn trouble(&self) -> Option<PeerTrouble> {
-        let trouble = self.lock();
-        let (since, refusal, message) = trouble.as_ref()?;
-        Some(PeerTrouble {
-            refusal: refusal.clone(),
-            message: message.clone(),
-            since: since.elapsed(),
-        })
+        self.lock().as_ref().map(Trouble::view)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<(Instant, Option<String>, String)>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Trouble>> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

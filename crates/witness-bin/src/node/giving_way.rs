@@ -1,7 +1,7 @@
 //! A leader whose mysqld cannot be the primary gives the leadership to a database member whose mysqld can: when its process has
-//! ended, when the member's log alone has no room on its disk, or when it has made no progress for the operator's patience; on the way of a promotion, and not again for a while, so that
-//! two members whose mysqlds are broken do not hand it to and fro. Not while failover is paused. [`GivingWay`] decides, the task
-//! acts.
+//! ended, when the member's log alone has no room on its disk, or when it has made no progress for the operator's patience; on
+//! the way of a promotion, and each time later than the last, so that two members whose mysqlds are broken do not hand it to and
+//! fro. Not while failover is paused. [`GivingWay`] decides, the task acts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use super::mysql::PrimaryHealth;
 const TICK: Duration = Duration::from_millis(50);
 /// From an attempt that came to nothing to the next one.
 const RETRY: Duration = Duration::from_secs(5);
-/// From a leadership that was given away to the next one that may be.
+/// From a leadership that was given away to the next one that may be, at most.
 const AGAIN_AFTER: Duration = Duration::from_secs(300);
 
 /// What the decision depends on.
@@ -52,7 +52,28 @@ struct GivingWay {
     stuck: Option<(Term, Instant, u64)>,
     /// Since when mysqld has been fit without a break, in which leadership.
     sound: Option<(Term, Instant)>,
+    given_away: Option<GivenAway>,
+    /// Behind an attempt that came to nothing.
     not_before: Option<Instant>,
+}
+
+/// A leadership that was given away, since mysqld was last sound.
+#[derive(Debug, Clone, Copy)]
+struct GivenAway {
+    last: Instant,
+    times: u32,
+}
+
+impl GivenAway {
+    /// When it may be again. A process that has ended is started again and recovers by itself, and what ended it may come to the
+    /// next primary, too; whatever else is wrong may stay so, and is waited for twice as long each time.
+    fn not_again_before(self, health: &PrimaryHealth, patience: Duration) -> Instant {
+        let pause = match health {
+            PrimaryHealth::Down(_) => AGAIN_AFTER,
+            _ => patience.saturating_mul(2_u32.saturating_pow(self.times)),
+        };
+        self.last + pause.min(AGAIN_AFTER)
+    }
 }
 
 impl GivingWay {
@@ -61,6 +82,7 @@ impl GivingWay {
             patience,
             stuck: None,
             sound: None,
+            given_away: None,
             not_before: None,
         }
     }
@@ -81,7 +103,7 @@ impl GivingWay {
             (Some(term), PrimaryHealth::Fit, Some((then, since))) if then == term => {
                 // Whatever was broken is mended: this is not handed to and fro.
                 if now.saturating_duration_since(since) >= self.patience {
-                    self.not_before = None;
+                    (self.given_away, self.not_before) = (None, None);
                 }
                 Some((then, since))
             }
@@ -106,14 +128,16 @@ impl GivingWay {
         } else {
             since + self.patience
         };
-        let due = self
-            .not_before
-            .map_or(due, |not_before| due.max(not_before));
+        let again = self
+            .given_away
+            .map(|given| given.not_again_before(&seen.health, self.patience));
+        let not_before = self.not_before.max(again);
+        let due = not_before.map_or(due, |not_before| due.max(not_before));
         match due.saturating_duration_since(now) {
             Duration::ZERO => Verdict::GiveWay { why },
             _ if behind > SOON_THERE
                 && behind != u64::MAX
-                && self.not_before.is_none_or(|not_before| now >= not_before) =>
+                && not_before.is_none_or(|not_before| now >= not_before) =>
             {
                 Verdict::Offer { why }
             }
@@ -123,8 +147,15 @@ impl GivingWay {
 
     /// An attempt came to its end.
     fn attempted(&mut self, given_away: bool, now: Instant) {
-        let pause = if given_away { AGAIN_AFTER } else { RETRY };
-        self.not_before = Some(now + pause);
+        if given_away {
+            let times = self.given_away.map_or(0, |given| given.times);
+            self.given_away = Some(GivenAway {
+                last: now,
+                times: times.saturating_add(1),
+            });
+        } else {
+            self.not_before = Some(now + RETRY);
+        }
     }
 }
 
@@ -363,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_not_given_away_again_for_a_while() {
+    fn it_is_given_away_again_later_each_time() {
         let begin = Instant::now();
         let at = |second| begin + Duration::from_secs(second);
         let mut giving_way = GivingWay::new(PATIENCE);
@@ -385,33 +416,52 @@ mod tests {
             ),
             "w!"
         );
-        // It came back, and mysqld is no better.
+        // It came back, and mysqld is no better: twice the patience later, then four times.
         giving_way.attempted(true, at(35));
         let back = [
             (40, seen(5, unable())),
-            (334, seen(5, unable())),
-            (335, seen(5, unable())),
+            (94, seen(5, unable())),
+            (95, seen(5, unable())),
+        ];
+        assert_eq!(verdicts(&mut giving_way, begin, &back), "ww!");
+        giving_way.attempted(true, at(95));
+        let back = [
+            (100, seen(7, unable())),
+            (214, seen(7, unable())),
+            (215, seen(7, unable())),
         ];
         assert_eq!(verdicts(&mut giving_way, begin, &back), "ww!");
         // It came back, and mysqld was sound for a while, before that of another leadership broke.
-        giving_way.attempted(true, at(335));
+        giving_way.attempted(true, at(215));
         let fit = PrimaryHealth::Fit;
         let mended = [
-            (340, seen(7, fit.clone())),
-            (370, seen(7, fit.clone())),
-            (371, seen(7, unable())),
-            (401, seen(7, unable())),
+            (340, seen(9, fit.clone())),
+            (370, seen(9, fit.clone())),
+            (371, seen(9, unable())),
+            (401, seen(9, unable())),
         ];
         assert_eq!(verdicts(&mut giving_way, begin, &mended), "..w!");
+        // A process that ended is waited for, as long as it may be at most.
         giving_way.attempted(true, at(401));
         let in_pieces = [
-            (410, seen(9, fit.clone())),
-            (420, seen(11, fit.clone())),
-            (445, seen(11, fit)),
-            (446, seen(11, unable())),
-            (480, seen(11, unable())),
-            (701, seen(11, unable())),
+            (410, seen(11, fit.clone())),
+            (420, seen(13, fit.clone())),
+            (445, seen(13, fit)),
+            (446, seen(13, down())),
+            (700, seen(13, down())),
+            (701, seen(13, down())),
         ];
         assert_eq!(verdicts(&mut giving_way, begin, &in_pieces), "...ww!");
+    }
+
+    #[test]
+    fn the_longest_wait_is_five_minutes() {
+        let begin = Instant::now();
+        let mut giving_way = GivingWay::new(PATIENCE);
+        for _ in 0..40 {
+            giving_way.attempted(true, begin);
+        }
+        let seconds = [(270, seen(3, unable())), (300, seen(3, unable()))];
+        assert_eq!(verdicts(&mut giving_way, begin, &seconds), "w!");
     }
 }
