@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use consensus::matching::Matching;
+use consensus::log_probe::LogProbe;
 use consensus::quorum::{QuorumPolicy, RingRules};
 use consensus::{
     Answer, AppliedFloor, Identity, IdentityBook, IdentityFile, LogOrigin, Member, MemberCalls,
@@ -15,7 +15,7 @@ use consensus::{
 };
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
-use proxy::{Board, Proxying, Relay};
+use proxy::{Proxying, Relay, RouteTable};
 use raft_types::{MemberId, MemberRecord, OwnLog, RingId};
 use tokio::net::TcpListener;
 use transport::{
@@ -46,7 +46,7 @@ pub(crate) struct Ring {
 struct Node {
     member: Member,
     disk: MemoryDisk,
-    board: Board,
+    routes: RouteTable,
     network: Addressed,
     server: RunningServer,
 }
@@ -119,7 +119,7 @@ impl Ring {
         let expected = self.topology.behind_followers().count();
         let all = async {
             loop {
-                let routes = self.board().routes().into_iter();
+                let routes = self.routes().routes().into_iter();
                 let through = routes.filter(|way| !way.through.is_empty());
                 let members: BTreeSet<_> = through.map(|way| way.member).collect();
                 if members.len() == expected {
@@ -129,7 +129,7 @@ impl Ring {
             }
         };
         let chosen = tokio::time::timeout(READY_LIMIT, all).await;
-        chosen.with_context(|| format!("no proxies: {:?}", self.board().routes()))
+        chosen.with_context(|| format!("no proxies: {:?}", self.routes().routes()))
     }
 
     /// How long a call takes that says nothing, and its answer, between two members of the leader's region.
@@ -147,7 +147,7 @@ impl Ring {
 
     /// How often the leader has left a proxy.
     pub(crate) fn fallbacks(&self) -> u64 {
-        self.board().traffic().counted().fallbacks.values().sum()
+        self.routes().traffic().counted().fallbacks.values().sum()
     }
 
     /// What went over the links so far.
@@ -182,8 +182,8 @@ impl Ring {
         .await;
     }
 
-    fn board(&self) -> &Board {
-        &self.nodes[&LEADER].board
+    fn routes(&self) -> &RouteTable {
+        &self.nodes[&LEADER].routes
     }
 }
 
@@ -212,9 +212,9 @@ async fn start(
     let network = Addressed::new(factory(), factory(), doors);
     let disk = MemoryDisk::default();
     let log: Arc<dyn OwnLog> = Arc::new(disk.clone());
-    let board = Board::new(id, record, variant.options(), timers.longest_election());
-    let proxying = Proxying::new(network.clone(), network.clone(), board.clone());
-    let matching = Matching::new(proxying, log.clone(), &timers);
+    let routes = RouteTable::new(id, record, variant.options(), timers.longest_election());
+    let proxying = Proxying::new(network.clone(), network.clone(), routes.clone());
+    let matching = LogProbe::new(proxying, log.clone(), &timers);
     local.report_of(log.clone());
     let member = Member::start(
         MemberConfig {
@@ -240,14 +240,14 @@ async fn start(
         log,
         network.clone(),
         network.clone(),
-        board.clone(),
+        routes.clone(),
         records,
     );
     local.send_on_by(Arc::new(relay));
     Ok(Node {
         member,
         disk,
-        board,
+        routes,
         network,
         server,
     })

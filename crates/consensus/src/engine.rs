@@ -10,8 +10,8 @@ use openraft::metrics::{RaftDataMetrics, RaftServerMetrics};
 use openraft::{Instant as _, ServerState};
 use raft_types::{MemberId, OpId, StoredMembership, TypeConfig};
 
-use crate::leadership::Term;
-use crate::watermark::CommittedLog;
+use crate::lease::leadership::Term;
+use crate::state_machine::CommittedLog;
 
 /// openraft with our types and our state machine.
 pub(crate) type Engine = openraft::Raft<TypeConfig, CommittedLog>;

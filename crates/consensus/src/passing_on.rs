@@ -10,7 +10,7 @@ macro_rules! passes_on_votes {
                 &mut self,
                 request: openraft::raft::VoteRequest<raft_types::TypeConfig>,
                 option: openraft::network::RPCOption,
-            ) -> $crate::matching::RpcResult<openraft::raft::VoteResponse<raft_types::TypeConfig>> {
+            ) -> $crate::log_probe::RpcResult<openraft::raft::VoteResponse<raft_types::TypeConfig>> {
                 self.inner.vote(request, option).await
             }
 
@@ -18,7 +18,7 @@ macro_rules! passes_on_votes {
                 &mut self,
                 request: openraft::raft::VoteRequest<raft_types::TypeConfig>,
                 option: openraft::network::RPCOption,
-            ) -> $crate::matching::RpcResult<openraft::raft::VoteResponse<raft_types::TypeConfig>> {
+            ) -> $crate::log_probe::RpcResult<openraft::raft::VoteResponse<raft_types::TypeConfig>> {
                 self.inner.pre_vote(request, option).await
             }
         }
@@ -28,7 +28,7 @@ macro_rules! passes_on_votes {
                 &mut self,
                 request: openraft::raft::TransferLeaderRequest<raft_types::TypeConfig>,
                 option: openraft::network::RPCOption,
-            ) -> $crate::matching::RpcResult<
+            ) -> $crate::log_probe::RpcResult<
                 openraft::raft::TransferLeaderResponse<raft_types::TypeConfig>,
             > {
                 self.inner.transfer_leader(request, option).await

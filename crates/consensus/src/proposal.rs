@@ -10,9 +10,9 @@ use openraft::errors::{ClientWriteError, ForwardReason, ForwardToLeader};
 use openraft::raft::ClientWriteResult;
 
 use crate::fault::Fault;
-use crate::leadership::{Leadership, Term};
-use crate::rooms::{NoRoom, UnderWay};
-use crate::watermark::CommitMark;
+use crate::lease::leadership::{Leadership, Term};
+use crate::log_room::rooms::{NoRoom, UnderWay};
+use crate::state_machine::CommitMark;
 
 /// What became of a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

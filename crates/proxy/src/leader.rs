@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use consensus::matching::{Answered, Asked, ReportingNetwork, RpcResult};
+use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, stream};
@@ -16,9 +16,9 @@ use openraft::type_config::alias::SnapshotOf;
 use raft_types::{MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
 use tokio::time::Instant;
 
-use crate::board::Board;
 use crate::calls::ProxyCalls;
 use crate::request::payload_bytes;
+use crate::route_table::RouteTable;
 use crate::routes::Route;
 use crate::session::{Session, look_interval};
 
@@ -27,16 +27,16 @@ use crate::session::{Session, look_interval};
 pub struct Proxying<F, C> {
     inner: F,
     calls: C,
-    board: Board,
+    route_table: RouteTable,
 }
 
 impl<F, C> Proxying<F, C> {
     /// In front of `inner`; proxies are called over `calls`.
-    pub fn new(inner: F, calls: C, board: Board) -> Self {
+    pub fn new(inner: F, calls: C, route_table: RouteTable) -> Self {
         Self {
             inner,
             calls,
-            board,
+            route_table,
         }
     }
 }
@@ -49,7 +49,7 @@ where
     type Network = ProxyingClient<F::Network, C>;
 
     async fn new_client(&mut self, target: MemberId, record: &MemberRecord) -> Self::Network {
-        self.board.begin(target, record);
+        self.route_table.begin(target, record);
         let inner = self.inner.new_client(target, record).await;
         self.client(inner, target, Lane::Entries)
     }
@@ -79,7 +79,7 @@ impl<F, C: ProxyCalls> Proxying<F, C> {
         ProxyingClient {
             inner,
             calls: self.calls.clone(),
-            board: self.board.clone(),
+            route_table: self.route_table.clone(),
             target,
             lane,
         }
@@ -96,7 +96,7 @@ enum Lane {
 pub struct ProxyingClient<N, C> {
     inner: N,
     calls: C,
-    board: Board,
+    route_table: RouteTable,
     target: MemberId,
     lane: Lane,
 }
@@ -110,7 +110,7 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
     where
         S: Stream<Item = Asked> + Send + Unpin + 'static,
     {
-        let (board, target) = (self.board.clone(), self.target);
+        let (route_table, target) = (self.route_table.clone(), self.target);
         if self.lane == Lane::Heartbeats {
             let answers = self.inner.stream_reported(requests, option);
             return async move {
@@ -119,7 +119,7 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
                         .as_ref()
                         .is_ok_and(|answered| answered.result.is_ok())
                     {
-                        board.heard(target, Instant::now());
+                        route_table.heard(target, Instant::now());
                     }
                 };
                 Ok(answers.await?.inspect(heard).boxed())
@@ -131,13 +131,18 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
             let Some(first) = requests.next().await else {
                 return Ok(stream::empty().boxed());
             };
-            let route = board.route(target, Instant::now());
+            let route = route_table.route(target, Instant::now());
             let requests = stream::iter([first])
-                .chain(while_on(route.clone(), board.clone(), target, requests))
+                .chain(while_on(
+                    route.clone(),
+                    route_table.clone(),
+                    target,
+                    requests,
+                ))
                 .boxed();
             match &*route {
                 Route::Direct(_) => {
-                    let counting = board.clone();
+                    let counting = route_table.clone();
                     let requests = requests.inspect(move |asked| {
                         let entries = &asked.request.entries;
                         let bytes = payload_bytes(entries);
@@ -146,13 +151,14 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
                     let answers = self.inner.stream_reported(requests, option).await?;
                     let noted = move |answer: &RpcResult<Answered>| {
                         if let Ok(answered) = answer {
-                            board.answered(target, answered, Instant::now());
+                            route_table.answered(target, answered, Instant::now());
                         }
                     };
                     Ok(answers.inspect(noted).boxed())
                 }
                 Route::Through(proxies) => {
-                    let session = Session::open(&self.calls, board, proxies, target, requests);
+                    let session =
+                        Session::open(&self.calls, route_table, proxies, target, requests);
                     Ok(session.into_answers())
                 }
             }
@@ -164,21 +170,21 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
 /// The requests for as long as they are to take this route.
 fn while_on<S>(
     route: Arc<Route>,
-    board: Board,
+    route_table: RouteTable,
     target: MemberId,
     requests: S,
 ) -> impl Stream<Item = Asked> + Send + 'static
 where
     S: Stream<Item = Asked> + Send + Unpin + 'static,
 {
-    let looks = look_interval(&board);
-    let state = (requests, board.happenings(), looks);
+    let looks = look_interval(&route_table);
+    let state = (requests, route_table.happenings(), looks);
     stream::unfold(state, move |(mut requests, mut happenings, mut looks)| {
-        let (board, route) = (board.clone(), route.clone());
+        let (route_table, route) = (route_table.clone(), route.clone());
         async move {
             // A stream that waits is left, too: its next request would go where it must not go any more.
             loop {
-                if board.route(target, Instant::now()).proxies() != route.proxies() {
+                if route_table.route(target, Instant::now()).proxies() != route.proxies() {
                     return None;
                 }
                 tokio::select! {
@@ -187,7 +193,7 @@ where
                         return asked.map(|asked| (asked, (requests, happenings, looks)));
                     }
                     _ = happenings.changed() => {}
-                    _ = looks.tick(), if board.chooses() => {}
+                    _ = looks.tick(), if route_table.chooses() => {}
                 }
             }
         }

@@ -9,27 +9,27 @@
 //! ```
 //!
 //! [`Proxying`] is the leader's end, in front of its network; [`Relay`] is the proxy's. Which route is chosen is pure ([`routes`]),
-//! from what the [`Board`] knows by the results of real traffic. Votes, heartbeats and transfers are never proxied.
+//! from what the [`RouteTable`] knows by the results of real traffic. Votes, heartbeats and transfers are never proxied.
 
-mod board;
 mod calls;
 mod commit_news;
+mod health;
 mod leader;
 mod patience;
 mod policy;
-mod putting_back;
+mod reconstitution;
 mod relay;
 mod request;
+mod route_table;
 pub mod routes;
 mod session;
-mod standing;
 mod traffic;
 
-pub use board::{Board, RouteView};
 pub use calls::{LineBroken, ProxyAnswers, ProxyCalls, ProxyService};
+pub use health::Failure;
 pub use leader::{Proxying, ProxyingClient};
 pub use policy::{EdgesError, ProxyMode, ProxyOptions, check_edges};
 pub use relay::{Records, Relay};
 pub use request::{ProxyAnswer, ProxyRequest};
-pub use standing::Failure;
+pub use route_table::{RouteTable, RouteView};
 pub use traffic::{Counted, Relayed, Sent, Traffic};

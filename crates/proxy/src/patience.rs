@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::health::Failure;
 use crate::policy::ProxyOptions;
-use crate::standing::Failure;
 
 /// See the module.
 #[derive(Debug)]

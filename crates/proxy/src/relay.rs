@@ -6,17 +6,17 @@
 
 use std::sync::Arc;
 
-use consensus::matching::ReportingNetwork;
+use consensus::log_probe::ReportingNetwork;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryFutureExt, stream};
 use openraft::network::{RPCOption, RaftNetworkFactory};
 use raft_types::{MemberId, MemberRecord, OwnLog, TypeConfig};
 use tokio::sync::mpsc;
 
-use crate::board::Board;
 use crate::calls::{ProxyAnswers, ProxyCalls, ProxyService};
-use crate::putting_back::{PuttingBack, SharedProgress, ended, lock};
+use crate::reconstitution::{Reconstitution, SharedProgress, ended, lock};
 use crate::request::{ProxyAnswer, ProxyRequest};
+use crate::route_table::RouteTable;
 
 /// Answers that wait for the leader's line.
 const QUEUE: usize = 64;
@@ -28,7 +28,7 @@ pub struct Relay<F, C> {
     log: Arc<dyn OwnLog>,
     network: F,
     calls: C,
-    board: Board,
+    route_table: RouteTable,
     records: Records,
 }
 
@@ -46,7 +46,7 @@ where
         log: Arc<dyn OwnLog>,
         network: F,
         calls: C,
-        board: Board,
+        route_table: RouteTable,
         records: Records,
     ) -> Self {
         Self {
@@ -54,14 +54,14 @@ where
             log,
             network,
             calls,
-            board,
+            route_table,
             records,
         }
     }
 
     /// Who is next, if the route can be gone.
     fn next_of(&self, onward: &[MemberId]) -> Result<(MemberId, MemberRecord), String> {
-        let limit = self.board.options().max_hops;
+        let limit = self.route_table.options().max_hops;
         if onward.len() > limit {
             let hops = onward.len();
             return Err(format!(
@@ -87,7 +87,7 @@ where
     ) {
         let further = onward.get(1..).unwrap_or_default();
         let last = match further {
-            [] => self.put_back(next, &record, requests, &answers).await,
+            [] => self.reconstitute(next, &record, requests, &answers).await,
             further => {
                 let opened = self
                     .calls
@@ -100,7 +100,7 @@ where
             }
         };
         let Some(last) = last else { return };
-        self.board.traffic().relayed(|relayed| match &last {
+        self.route_table.traffic().relayed(|relayed| match &last {
             ProxyAnswer::Missing { .. } => relayed.missing += 1,
             ProxyAnswer::CannotCall { .. } => relayed.cannot_call += 1,
             ProxyAnswer::Refused(_) => relayed.refused += 1,
@@ -111,7 +111,7 @@ where
     }
 
     /// Sends on to who the entries are for. What ends the session, if something does.
-    async fn put_back(
+    async fn reconstitute(
         &self,
         target: MemberId,
         record: &MemberRecord,
@@ -119,10 +119,10 @@ where
         answers: &mpsc::Sender<ProxyAnswer>,
     ) -> Option<ProxyAnswer> {
         let progress = SharedProgress::default();
-        let options = self.board.options();
-        let (log, board) = (self.log.clone(), self.board.clone());
-        let putting_back = PuttingBack::new(log, requests, progress.clone(), board);
-        let whole = stream::unfold(putting_back, |mut state| async move {
+        let options = self.route_table.options();
+        let (log, route_table) = (self.log.clone(), self.route_table.clone());
+        let reconstitution = Reconstitution::new(log, requests, progress.clone(), route_table);
+        let whole = stream::unfold(reconstitution, |mut state| async move {
             let asked = state.next().await?;
             Some((asked, state))
         });
@@ -172,12 +172,14 @@ where
         onward: Vec<MemberId>,
         requests: BoxStream<'static, ProxyRequest>,
     ) -> BoxStream<'static, ProxyAnswer> {
-        self.board
+        self.route_table
             .traffic()
             .relayed(|relayed| relayed.sessions += 1);
         match self.next_of(&onward) {
             Err(why) => {
-                self.board.traffic().relayed(|relayed| relayed.refused += 1);
+                self.route_table
+                    .traffic()
+                    .relayed(|relayed| relayed.refused += 1);
                 stream::iter([ProxyAnswer::Refused(why)]).boxed()
             }
             Ok((next, record)) => {

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use consensus::matching::{Answered, Asked};
+use consensus::log_probe::{Answered, Asked};
 use openraft::raft::StreamAppendError;
 use raft_types::{Entry, LogId, MAX_MESSAGE_BYTES, MemberId, OpId, TermRun, Vote};
 

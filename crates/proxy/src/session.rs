@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use consensus::matching::{Answered, Asked, RpcResult};
+use consensus::log_probe::{Answered, Asked, RpcResult};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryFutureExt, stream};
 use openraft::errors::{NetworkError, RPCError};
@@ -11,12 +11,12 @@ use raft_types::{MemberId, REPLICATION_WINDOW_BYTES, TypeConfig};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use crate::board::Board;
 use crate::calls::{LineBroken, ProxyAnswers, ProxyCalls};
 use crate::commit_news;
+use crate::health::Failure;
 use crate::patience::Patience;
 use crate::request::{Outstanding, ProxyAnswer, ProxyRequest, Stripped};
-use crate::standing::Failure;
+use crate::route_table::RouteTable;
 
 /// What the two ends of a session share.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub(crate) struct Session {
     answers: ProxyAnswers,
     under_way: Arc<UnderWay>,
     looks: Interval,
-    board: Board,
+    route_table: RouteTable,
     proxies: Vec<MemberId>,
     target: MemberId,
     all_sent: bool,
@@ -60,13 +60,13 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn open<C: ProxyCalls>(
         calls: &C,
-        board: Board,
+        route_table: RouteTable,
         proxies: &[MemberId],
         target: MemberId,
         requests: BoxStream<'static, Asked>,
     ) -> Self {
         let now = Instant::now();
-        let mut patience = Patience::new(board.options(), now);
+        let mut patience = Patience::new(route_table.options(), now);
         // There is a request already, whenever the session takes it.
         patience.sent(now);
         let under_way = Arc::new(UnderWay {
@@ -74,10 +74,10 @@ impl Session {
             room: Notify::new(),
             all_sent: Notify::new(),
         });
-        let sent = sent(requests, under_way.clone(), board.clone(), target);
+        let sent = sent(requests, under_way.clone(), route_table.clone(), target);
         let mut onward = proxies.iter().copied().chain([target]);
         let proxy = onward.next().unwrap_or(target);
-        let answers = match board.record(proxy) {
+        let answers = match route_table.record(proxy) {
             // The opening is a part of it, which has to be done in time like the rest.
             Some(record) => calls
                 .open(proxy, &record, onward.collect(), sent)
@@ -90,8 +90,8 @@ impl Session {
         Self {
             answers,
             under_way,
-            looks: look_interval(&board),
-            board,
+            looks: look_interval(&route_table),
+            route_table,
             proxies: proxies.to_vec(),
             target,
             all_sent: false,
@@ -110,12 +110,12 @@ impl Session {
                 Ok(None) => None,
                 Err(failure) => {
                     let Self {
-                        board,
+                        route_table,
                         proxies,
                         target,
                         ..
                     } = &session;
-                    board.failed(proxies, *target, &failure, Instant::now());
+                    route_table.failed(proxies, *target, &failure, Instant::now());
                     Some((Err(another_route(&failure)), None))
                 }
             }
@@ -153,7 +153,7 @@ impl Session {
                     patience.answered(now, !outstanding.is_empty());
                     drop(under_way);
                     self.under_way.room.notify_one();
-                    self.board.answered(self.target, &answered, now);
+                    self.route_table.answered(self.target, &answered, now);
                     return Ok(Some(answered));
                 }
                 Some(Ok(ProxyAnswer::SentOn(_))) => patience.sign_of_life(now),
@@ -192,13 +192,15 @@ impl Session {
 fn sent(
     requests: BoxStream<'static, Asked>,
     under_way: Arc<UnderWay>,
-    board: Board,
+    route_table: RouteTable,
     target: MemberId,
 ) -> BoxStream<'static, ProxyRequest> {
     let stripped = requests.map(move |asked| {
         let stripped = Stripped::from(&asked);
         let entries = asked.request.entries.len();
-        board.traffic().proxied(target, entries, stripped.bytes);
+        route_table
+            .traffic()
+            .proxied(target, entries, stripped.bytes);
         stripped
     });
     let requests = commit_news::joined(stripped.boxed()).boxed();
@@ -228,8 +230,8 @@ fn another_route(failure: &Failure) -> RPCError<TypeConfig> {
 }
 
 /// Goes off as often as it is to be looked at what changes by the passing of time alone.
-pub(crate) fn look_interval(board: &Board) -> Interval {
-    let look = board.options().look();
+pub(crate) fn look_interval(route_table: &RouteTable) -> Interval {
+    let look = route_table.options().look();
     let mut looks = interval_at(Instant::now() + look, look);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     looks

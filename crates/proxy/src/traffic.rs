@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use raft_types::MemberId;
 
-use crate::standing::Failure;
+use crate::health::Failure;
 
 /// Counters since the process began.
 #[derive(Debug, Default)]

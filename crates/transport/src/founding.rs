@@ -1,12 +1,12 @@
-//! Making a ring: the calls around the decision in `consensus::plan_founding`. Every step is on disk
+//! Making a ring: the calls around the decision in `consensus::plan_bootstrap`. Every step is on disk
 //! before the next, and the founder goes on where it was when it is started again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use consensus::{
-    FoundingPlan, FoundingRefusal, IdentityBook, IdentityError, Introduction, LogOrigin, Party,
-    plan_founding,
+    BootstrapPlan, BootstrapRefusal, IdentityBook, IdentityError, Introduction, LogOrigin, Party,
+    plan_bootstrap,
 };
 use futures::future::join_all;
 use raft_types::{MemberId, MemberRecord, RingId};
@@ -27,7 +27,7 @@ pub enum FoundingError {
     #[error("{refusal}{}", .last_error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default())]
     Refused {
         /// The obstacle.
-        refusal: FoundingRefusal,
+        refusal: BootstrapRefusal,
         /// What the last failed call said, when a member did not answer.
         last_error: Option<AdminError>,
     },
@@ -63,7 +63,7 @@ pub async fn found_ring(
     tls: Option<&TlsMaterial>,
     config: TransportConfig,
     deadline: Duration,
-) -> Result<FoundingPlan, FoundingError> {
+) -> Result<BootstrapPlan, FoundingError> {
     let until = Instant::now() + deadline;
     let plan = agree(book, own_log_is_empty, configured, tls, config, until).await?;
     book.begin_founding(plan.ring, origin)?;
@@ -101,7 +101,7 @@ async fn agree(
     tls: Option<&TlsMaterial>,
     config: TransportConfig,
     until: Instant,
-) -> Result<FoundingPlan, FoundingError> {
+) -> Result<BootstrapPlan, FoundingError> {
     let new_ring = RingId::random();
     let founder = book.identity();
     loop {
@@ -125,7 +125,7 @@ async fn agree(
                 Err(error) => last_error = Some(error),
             }
         }
-        match plan_founding(&founder, configured, &introductions, new_ring) {
+        match plan_bootstrap(&founder, configured, &introductions, new_ring) {
             Ok(plan) => return Ok(plan),
             Err(refusal) if refusal.may_pass() && Instant::now() < until => {
                 tracing::info!(%refusal, "waiting before the ring is made");

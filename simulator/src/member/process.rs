@@ -7,10 +7,10 @@ use std::time::Duration;
 use binlog_store::{
     BinlogStore, Durability, LogHandle, MetaStore, OpenError, StoreOptions, WriterMode,
 };
-use consensus::matching::Matching;
+use consensus::log_probe::LogProbe;
 use consensus::{AppliedFloor, Fault, Leadership, Member, MemberConfig, Returning, StartError};
 use openraft::RaftLogReader;
-use proxy::{Board, Counted, Proxying};
+use proxy::{Counted, Proxying, RouteTable};
 use raft_types::{LogId, MemberId, OpId, OwnLog};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -233,13 +233,13 @@ impl Process {
         let off_or = |failure| off_or(&seat, failure);
         let log = store.handle();
         let port = Port::new(desk.clone(), &seat.timers, seat.mutation);
-        let board = Board::new(
+        let routes = RouteTable::new(
             seat.id,
             &seat.record,
             seat.proxies.clone(),
             seat.timers.lease,
         );
-        let network = Proxying::new(port.clone(), port.clone(), board.clone());
+        let network = Proxying::new(port.clone(), port.clone(), routes.clone());
         let own: Arc<dyn OwnLog> = Arc::new(log.clone());
         let config = MemberConfig {
             timers: seat.timers,
@@ -274,7 +274,7 @@ impl Process {
         let watched = WatchedLog::new(store, watch, work, seat.mutation);
         let member = match seat.searches_itself {
             true => {
-                let network = Matching::new(network, own.clone(), &seat.timers);
+                let network = LogProbe::new(network, own.clone(), &seat.timers);
                 Member::start(config, watched, network, calls, floor, starts).await
             }
             false => Member::start(config, watched, network, calls, floor, starts).await,
@@ -292,7 +292,7 @@ impl Process {
             own: seat.id,
             log: own.clone(),
             port,
-            board,
+            routes,
             records: {
                 let inbound = inbound.clone();
                 Arc::new(move |member| inbound.record(member))
@@ -405,7 +405,7 @@ impl Process {
 
     /// What it has sent by which way.
     pub(crate) fn traffic(&self) -> Counted {
-        self.reception.relaying.board.traffic().counted()
+        self.reception.relaying.routes.traffic().counted()
     }
 
     pub(crate) fn log(&self) -> &LogHandle {

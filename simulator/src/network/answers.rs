@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consensus::Timers;
-use consensus::matching::{Answered, Asked, RpcResult};
+use consensus::log_probe::{Answered, Asked, RpcResult};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use openraft::errors::{NetworkError, RPCError, Unreachable};

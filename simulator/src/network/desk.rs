@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use consensus::matching::{Answered, Asked};
+use consensus::log_probe::{Answered, Asked};
 use raft_types::MemberId;
 use testkit::disk::FaultyDisk;
 use tokio::sync::{mpsc, oneshot};

@@ -1,6 +1,6 @@
 //! What travels between members.
 
-use consensus::matching::{Answered, Asked};
+use consensus::log_probe::{Answered, Asked};
 use consensus::{Answer, CallError, Question};
 use openraft::raft::{
     AppendEntriesRequest, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,

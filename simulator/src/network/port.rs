@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use consensus::matching::{Answered, Asked, ReportingNetwork, RpcResult};
+use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
 use consensus::{Answer, CallError, MemberCalls, Question, Timers};
 use futures::future::{self, BoxFuture};
 use futures::stream::{self, BoxStream};

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use consensus::matching::{Answered, Asked};
+use consensus::log_probe::{Answered, Asked};
 use consensus::{Fault, Inbound, Member};
 use futures::StreamExt;
 use futures::stream;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::stream::BoxStream;
-use proxy::{Board, ProxyAnswer, ProxyRequest, ProxyService, Records, Relay};
+use proxy::{ProxyAnswer, ProxyRequest, ProxyService, Records, Relay, RouteTable};
 use raft_types::{MemberId, OwnLog};
 
 use super::port::Port;
@@ -16,7 +16,7 @@ pub(crate) struct Relaying {
     pub(crate) own: MemberId,
     pub(crate) log: Arc<dyn OwnLog>,
     pub(crate) port: Port,
-    pub(crate) board: Board,
+    pub(crate) routes: RouteTable,
     pub(crate) records: Records,
     pub(crate) mutation: Option<Mutation>,
 }
@@ -37,7 +37,7 @@ impl Relaying {
             log,
             self.port.clone(),
             self.port.clone(),
-            self.board.clone(),
+            self.routes.clone(),
             self.records.clone(),
         );
         relay.serve(onward, requests)

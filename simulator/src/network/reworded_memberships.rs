@@ -3,7 +3,7 @@
 //!
 //! [`Mutation::RewordMemberships`]: crate::mutation::Mutation::RewordMemberships
 
-use consensus::matching::Asked;
+use consensus::log_probe::Asked;
 use raft_types::{EntryPayload, MembershipPayload};
 
 /// The request, its memberships written with the names in alphabetical order.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use consensus::matching::{Answered, Asked, RpcResult};
+use consensus::log_probe::{Answered, Asked, RpcResult};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use raft_types::MemberId;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use raft_types::{FilePart, MemberId, OpId};
 
 use super::Member;
-use crate::questions::{Answer, CallError, Question};
+use crate::calls::questions::{Answer, CallError, Question};
 
 impl Member {
     /// Up to where the ring's log is committed, as its leader knows it at some moment during this call. The own mark
@@ -15,7 +15,7 @@ impl Member {
     /// # Errors
     /// [`CallError`] when no leader is known, it does not serve, or it does not answer in time.
     pub async fn committed_in_ring(&self) -> Result<Option<OpId>, CallError> {
-        if let Some(committed) = self.0.seat.committed_now() {
+        if let Some(committed) = self.0.core.committed_now() {
             return Ok(committed);
         }
         match self.ask_leader(Question::Committed).await? {
@@ -34,7 +34,7 @@ impl Member {
         part: FilePart,
         deadline: Duration,
     ) -> Result<Bytes, CallError> {
-        let role = self.0.seat.role();
+        let role = self.0.core.role();
         let record = role.membership.get_node(&of);
         let record = record.ok_or_else(|| CallError(format!("member {of} is gone")))?;
         let asked = self
@@ -49,9 +49,9 @@ impl Member {
 
     /// Asks the leader, which is another member.
     pub(super) async fn ask_leader(&self, question: Question) -> Result<Answer, CallError> {
-        let seat = &self.0.seat;
-        let role = seat.role();
-        let leader = role.leader.filter(|leader| *leader != seat.id);
+        let core = &self.0.core;
+        let role = core.role();
+        let leader = role.leader.filter(|leader| *leader != core.id);
         let known = leader.and_then(|leader| {
             let record = role.membership.get_node(&leader)?;
             Some((leader, record))
@@ -59,7 +59,7 @@ impl Member {
         let Some((leader, record)) = known else {
             return Err(CallError("no leader is known".to_owned()));
         };
-        let deadline = seat.timers.lease;
+        let deadline = core.timers.lease;
         self.0.calls.ask(leader, record, question, deadline).await
     }
 }

@@ -7,19 +7,21 @@ use raft_types::{MemberId, MemberRecord, OpId};
 use tokio::sync::watch;
 
 use super::Member;
-use crate::amendment::{self, Amendment, RecordWish, RulesWish};
-use crate::candidacy::{self, Database, DatabaseState};
-use crate::handover::Writer;
-use crate::heir;
-use crate::kept_place::RingPause;
-use crate::mock_election::MockElection;
-use crate::pause::{self, PauseError, PauseWish};
-use crate::promotion::{self, Promoted, PromotionError, PromotionProgress, PromotionRefusal};
-use crate::questions::Question;
+use crate::calls::questions::Question;
+use crate::election::mock_election::MockElection;
 use crate::quorum::RingRules;
-use crate::repair::{self, MemberEvidence, RepairPlan, RepairRefusal};
-use crate::roster::{self, RosterError};
-use crate::transfer::{self, TransferError, TransferOutcome};
+use crate::reconfiguration::members::{self, RosterError};
+use crate::reconfiguration::pause::{self, PauseError, PauseWish};
+use crate::reconfiguration::pinned_primary::RingPause;
+use crate::reconfiguration::promotion::{
+    self, Promoted, PromotionError, PromotionProgress, PromotionRefusal,
+};
+use crate::reconfiguration::updates::{self, Amendment, RecordWish, RulesWish};
+use crate::repair::plan::{self, MemberEvidence, RepairPlan, RepairRefusal};
+use crate::transfer::fitness::{self, Database, DatabaseState};
+use crate::transfer::leadership_transfer::{self, TransferError, TransferOutcome};
+use crate::transfer::target;
+use crate::transfer::writer::Writer;
 
 impl Member {
     /// Gives the leadership to a voter and waits for the outcome, four leases at most.
@@ -27,7 +29,7 @@ impl Member {
     /// # Errors
     /// [`TransferError`]: refused with nothing changed, or nobody leads yet.
     pub async fn transfer_leader(&self, to: MemberId) -> Result<TransferOutcome, TransferError> {
-        transfer::transfer(&self.0.seat, &self.0.calls, to).await
+        leadership_transfer::transfer(&self.0.core, &self.0.calls, to).await
     }
 
     /// Promotes a database member of this or another region, and waits for the end of it. What is under way can be
@@ -40,9 +42,9 @@ impl Member {
         to: MemberId,
         progress: watch::Sender<PromotionProgress>,
     ) -> Result<Promoted, PromotionError> {
-        let (seat, calls) = (self.0.seat.clone(), self.0.calls.clone());
+        let (core, calls) = (self.0.core.clone(), self.0.calls.clone());
         let promoting =
-            tokio::spawn(async move { promotion::promote(&seat, &calls, to, &progress).await });
+            tokio::spawn(async move { promotion::promote(&core, &calls, to, &progress).await });
         promoting
             .await
             .unwrap_or_else(|error| Err(PromotionError::Unknown(error.to_string())))
@@ -50,7 +52,7 @@ impl Member {
 
     /// Who writes to this member's log, and is paused before the leadership is given away on purpose. Said once.
     pub fn set_writer(&self, writer: Arc<dyn Writer>) {
-        self.0.seat.writer.set(writer);
+        self.0.core.writer.set(writer);
     }
 
     /// Gives the leadership to who is fit for it, in this region or another, because this member is about to stop.
@@ -58,8 +60,11 @@ impl Member {
     /// # Errors
     /// [`PromotionError`] when nobody is fit, or it did not come to its end.
     pub async fn give_leadership_away(&self) -> Result<Promoted, PromotionError> {
-        let (heir, _) = self.heir().await.map_err(PromotionRefusal::NoHeir)?;
-        self.promote(heir, watch::Sender::default()).await
+        let (target, _) = self
+            .transfer_target()
+            .await
+            .map_err(PromotionRefusal::NoTarget)?;
+        self.promote(target, watch::Sender::default()).await
     }
 
     /// Pauses failover, or changes the terms of the pause that stands: nobody but the present primary, or who was it when
@@ -68,7 +73,7 @@ impl Member {
     /// # Errors
     /// [`PauseError`].
     pub async fn pause(&self, wish: &PauseWish) -> Result<(RingPause, OpId), PauseError> {
-        pause::pause(&self.0.seat, wish).await
+        pause::pause(&self.0.core, wish).await
     }
 
     /// Ends the pause of failover, and says what it was. Committed when this returns.
@@ -76,12 +81,12 @@ impl Member {
     /// # Errors
     /// [`PauseError`].
     pub async fn resume(&self) -> Result<(RingPause, OpId), PauseError> {
-        pause::resume(&self.0.seat).await
+        pause::resume(&self.0.core).await
     }
 
     /// What a promotion of this member would cost, as far as its mysqld goes. Said once.
     pub fn set_database(&self, database: Arc<dyn Database>) {
-        self.0.seat.database.set(database);
+        self.0.core.database.set(database);
     }
 
     /// Who should get the leadership if this member gives it away, and what that one says of its mysqld. All of them are asked
@@ -89,12 +94,12 @@ impl Member {
     ///
     /// # Errors
     /// What keeps everybody from leading, in words.
-    pub async fn heir(&self) -> Result<(MemberId, Option<DatabaseState>), String> {
-        let seat = &self.0.seat;
-        let mut said = candidacy::ask(seat, &self.0.calls, &seat.ring_view()).await;
-        let view = seat.ring_view();
-        let heir = heir::choose(&view, &seat.rules(), seat.timers.lease, &[], &said)?;
-        Ok((heir, said.remove(&heir)))
+    pub async fn transfer_target(&self) -> Result<(MemberId, Option<DatabaseState>), String> {
+        let core = &self.0.core;
+        let mut said = fitness::ask(core, &self.0.calls, &core.ring_view()).await;
+        let view = core.ring_view();
+        let target = target::choose(&view, &core.rules(), core.timers.lease, &[], &said)?;
+        Ok((target, said.remove(&target)))
     }
 
     /// Asks a member whether its voters would elect it now. Changes nothing.
@@ -102,7 +107,7 @@ impl Member {
     /// # Errors
     /// [`PromotionRefusal`] when it could not lead anyway, or could not be asked.
     pub async fn mock_election(&self, to: MemberId) -> Result<MockElection, PromotionRefusal> {
-        promotion::mock_election(&self.0.seat, &self.0.calls, to).await
+        promotion::mock_election(&self.0.core, &self.0.calls, to).await
     }
 
     /// Whether the ring could take this member in. Changes nothing.
@@ -110,7 +115,7 @@ impl Member {
     /// # Errors
     /// [`RosterError`], as [`Member::add_member`] would answer it.
     pub fn check_new_member(&self, id: MemberId, record: &MemberRecord) -> Result<(), RosterError> {
-        roster::check_add(&self.0.seat.ring_view(), id, record)
+        members::check_add(&self.0.core.ring_view(), id, record)
     }
 
     /// Takes a member in. It receives the log, and its vote when it is caught up and its region's turn comes.
@@ -122,7 +127,7 @@ impl Member {
         id: MemberId,
         record: MemberRecord,
     ) -> Result<OpId, RosterError> {
-        roster::add(&self.0.seat, id, record).await
+        members::add(&self.0.core, id, record).await
     }
 
     /// Changes what the log says of a member, but for what makes it this one. With `dry_run`, only says what would be.
@@ -135,12 +140,12 @@ impl Member {
         wish: &RecordWish,
         dry_run: bool,
     ) -> Result<Amendment<MemberRecord>, RosterError> {
-        let done = amendment::update_member(&self.0.seat, id, wish, dry_run).await?;
+        let done = updates::update_member(&self.0.core, id, wish, dry_run).await?;
         if done.entry.is_some() {
             // The engine keeps its clients for as long as it leads, and they follow the newest record that anybody has
             // called the member by.
             let (calls, record) = (self.0.calls.clone(), done.after.clone());
-            let deadline = self.0.seat.timers.lease;
+            let deadline = self.0.core.timers.lease;
             tokio::spawn(async move {
                 drop(calls.ask(id, &record, Question::Greeting, deadline).await);
             });
@@ -157,7 +162,7 @@ impl Member {
         wish: &RulesWish,
         dry_run: bool,
     ) -> Result<Amendment<RingRules>, RosterError> {
-        amendment::set_rules(&self.0.seat, wish, dry_run).await
+        updates::set_rules(&self.0.core, wish, dry_run).await
     }
 
     /// Lets a member go. Its data directory is of no use to this ring any more.
@@ -165,22 +170,22 @@ impl Member {
     /// # Errors
     /// [`RosterError`].
     pub async fn remove_member(&self, id: MemberId) -> Result<OpId, RosterError> {
-        roster::remove(&self.0.seat, id).await
+        members::remove(&self.0.core, id).await
     }
 
     /// What this member can say when a quorum may be lost for good.
     pub async fn evidence(&self) -> MemberEvidence {
-        let seat = &self.0.seat;
-        let leads = seat.leadership().serving_term().map(|_| seat.id);
-        let hears = seat.heard.within(seat.timers.lease * 2);
-        let leader = leads.or(seat
+        let core = &self.0.core;
+        let leads = core.leadership().serving_term().map(|_| core.id);
+        let hears = core.heard.within(core.timers.lease * 2);
+        let leader = leads.or(core
             .role()
             .leader
-            .filter(|leader| hears && *leader != seat.id));
-        MemberEvidence::of(seat, leader).await
+            .filter(|leader| hears && *leader != core.id));
+        MemberEvidence::of(core, leader).await
     }
 
-    /// Carries out the repair of a lost quorum, of which this member is the survivor: it goes on alone, and its steward
+    /// Carries out the repair of a lost quorum, of which this member is the survivor: it goes on alone, and its leader tasks
     /// restores the policy. `accepted` names the last entry after which a loss is accepted; `clock` is what the clock of
     /// this machine shows, from which the repair gets its term.
     ///
@@ -192,13 +197,13 @@ impl Member {
         accepted: Option<OpId>,
         clock: SystemTime,
     ) -> Result<OpId, RepairRefusal> {
-        repair::accept(plan, accepted)?;
+        plan::accept(plan, accepted)?;
         if let Some(leader) = self.evidence().await.leader {
             let witness = self.id();
             return Err(RepairRefusal::Led { leader, witness });
         }
         // It campaigns next, and does not know yet who leads if it was just started.
-        self.0.seat.campaigning.promise_is_over().await;
-        repair::carry_out(self.raft(), self.id(), plan, clock).await
+        self.0.core.campaigning.promise_is_over().await;
+        plan::carry_out(self.raft(), self.id(), plan, clock).await
     }
 }

@@ -6,10 +6,10 @@ use raft_types::{OpId, TypeConfig};
 use thiserror::Error;
 
 use super::Member;
+use crate::calls::questions::{Answer, CallError, Question};
 use crate::engine;
 use crate::fault::Fault;
-use crate::questions::{Answer, CallError, Question};
-use crate::region_watermarks::PurgeFloor;
+use crate::purge_floor::PurgeFloor;
 
 /// Why the log was not purged.
 #[derive(Debug, Error)]
@@ -54,8 +54,8 @@ impl Member {
     /// # Errors
     /// [`CallError`] when no leader is known, or it does not answer in time.
     pub async fn purge_floor(&self, absent_after: Duration) -> Result<PurgeFloor, CallError> {
-        let seat = &self.0.seat;
-        if let Some(floor) = seat.purge_floor(absent_after) {
+        let core = &self.0.core;
+        if let Some(floor) = core.purge_floor(absent_after) {
             return Ok(floor);
         }
         match self

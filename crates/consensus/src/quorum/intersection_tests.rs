@@ -10,7 +10,7 @@ use super::majority::majority_of;
 use super::plan::{QuorumPlan, plan};
 use super::policy::{QuorumPolicy, RingRules, VoterSets};
 use super::transition::is_safe_step;
-use crate::standing::tests::{LEASE, Ring};
+use crate::ring_view::tests::{LEASE, Ring};
 
 const REGIONS: [&str; 3] = ["a", "b", "c"];
 

@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::majority::majority_of;
 use super::policy::{PolicyGap, RingRules, VoterSets};
 use super::transition::next_step;
-use crate::standing::{RingView, Standing};
+use crate::ring_view::{RingView, Standing};
 
 /// What to do about the quorum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use raft_types::{MemberId, Region};
 
 use super::plan::{QuorumPlan, plan};
 use super::policy::{QuorumPolicy, RingRules, VoterSets};
-use crate::standing::tests::{LEASE, Ring};
+use crate::ring_view::tests::{LEASE, Ring};
 
 struct Case {
     rules: RingRules,

@@ -7,8 +7,8 @@ use raft_types::{MemberId, OpId, Region};
 use serde::{Deserialize, Serialize};
 
 use super::majority::majority_of;
-use crate::region_watermarks::region_watermarks;
-use crate::standing::{RingView, Standing};
+use crate::purge_floor::region_watermarks;
+use crate::ring_view::{RingView, Standing};
 
 /// One region's part in the quorum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

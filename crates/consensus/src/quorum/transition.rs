@@ -46,7 +46,7 @@ pub fn next_step(from: &VoterSets, to: &VoterSets, keep: usize) -> Option<VoterS
 
 /// Voter sets that are `sets`, or may follow them in the next entry of the log, and of which a quorum may have agreed on
 /// something without anybody in `answering`; none: every quorum of all of them has somebody who answers. `members` are
-/// those of the membership with `sets`: only they can get a vote in its next step (`mover` sees to it).
+/// those of the membership with `sets`: only they can get a vote in its next step (`membership_step` sees to it).
 ///
 /// Of the steps that [`is_safe_step`] allows, those are looked at that are the easiest to agree on. Any other has one of
 /// these among its sets.

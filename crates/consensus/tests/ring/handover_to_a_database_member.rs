@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::{Database as Mysqld, DatabaseState, StewardState};
+use consensus::{Database as Mysqld, DatabaseState, LeaderTask};
 use futures::future::BoxFuture;
 use raft_types::MemberId;
 use raft_types::MemberKind::{Database, Witness};
@@ -35,7 +35,7 @@ async fn a_witness_without_an_heir_leads_on_and_says_why() {
         loop {
             let (leader, _) = ring.serving().await;
             let status = ring.member(leader).status();
-            if let Some(StewardState::Waiting { why }) = &status.steward
+            if let Some(LeaderTask::Waiting { why }) = &status.leader_task
                 && why.contains("database member 3 (member-3) does not answer")
             {
                 return status;
@@ -55,7 +55,7 @@ async fn a_witness_without_an_heir_leads_on_and_says_why() {
     })
     .await;
     for id in [1, 2].map(MemberId) {
-        assert_eq!(ring.member(id).status().steward, None);
+        assert_eq!(ring.member(id).status().leader_task, None);
     }
 }
 

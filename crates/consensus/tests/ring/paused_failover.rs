@@ -127,7 +127,7 @@ async fn the_primary_does_not_give_its_place_away_when_it_stops() {
     let ring = ring().await;
     ring.member(FIRST).pause(&wish(None)).await.unwrap();
     let refused = ring.member(FIRST).give_leadership_away().await;
-    let Err(PromotionError::Refused(PromotionRefusal::NoHeir(why))) = refused else {
+    let Err(PromotionError::Refused(PromotionRefusal::NoTarget(why))) = refused else {
         panic!("{refused:?}");
     };
     assert!(why.contains("member 1 stays the primary"), "{why}");

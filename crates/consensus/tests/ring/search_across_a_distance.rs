@@ -179,8 +179,8 @@ async fn failover(ring: &Ring) -> Failover {
         .clone()
         .keep(ring.board.clone(), ring.member(witness).clone(), begun);
     let keeping = tokio::spawn(keeping);
-    let heir = ring.member(MemberId(4));
-    leadership_is(heir, |now| matches!(now, Leadership::Serving { .. })).await;
+    let target = ring.member(MemberId(4));
+    leadership_is(target, |now| matches!(now, Leadership::Serving { .. })).await;
     let served = begun.elapsed();
     // The witness learns of the last commits after the transfer.
     tokio::time::sleep(ROUND_TRIP * 4).await;

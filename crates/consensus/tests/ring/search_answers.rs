@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consensus::Timers;
-use consensus::matching::{Answered, Matching, MatchingClient, RpcResult};
+use consensus::log_probe::{Answered, LogProbe, LogProbeClient, RpcResult};
 use futures::{StreamExt, stream};
 use openraft::errors::{RPCError, Unreachable};
 use openraft::network::{NetSnapshot, NetStreamAppend, RPCOption, RaftNetworkFactory};
@@ -24,7 +24,7 @@ const TIMERS: Timers = Timers::from_heartbeat(Duration::from_millis(100));
 const WINDOW: Duration = Duration::from_millis(96);
 const FOLLOWER: MemberId = MemberId(2);
 
-type Client = MatchingClient<ScriptedClient>;
+type Client = LogProbeClient<ScriptedClient>;
 type Answers = Vec<Result<StreamAppendResult<TypeConfig>, String>>;
 
 fn vote() -> Vote {
@@ -78,7 +78,7 @@ fn matching(index: u64) -> RpcResult<Answered> {
 /// A leader's factory over a log of 0 to 110. Nothing is sent ahead unless the far end has answers for it.
 struct Leader {
     script: Script,
-    factory: Matching<Script>,
+    factory: LogProbe<Script>,
 }
 
 /// An own log whose entries cannot be read yet: nothing to send ahead, nothing to widen with.
@@ -107,7 +107,7 @@ fn disk() -> MemoryDisk {
 impl Leader {
     fn over(own: Arc<dyn OwnLog>) -> Self {
         let script = Script::default();
-        let factory = Matching::new(script.clone(), own, &TIMERS);
+        let factory = LogProbe::new(script.clone(), own, &TIMERS);
         Self { script, factory }
     }
 

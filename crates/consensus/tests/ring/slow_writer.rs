@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use binlog_store::{BinlogStore, FileSystem, LogHandle, StorageFile, StoreOptions};
-use consensus::matching::Matching;
+use consensus::log_probe::LogProbe;
 use consensus::{AppliedFloor, Bounds, Member, MemberConfig, Outcome};
 use raft_types::{AppEntry, LogId, MemberId, TransactionPayload};
 use testkit::disk::FaultyDisk;
@@ -143,7 +143,7 @@ async fn ring_with_a_real_log(trouble: &Trouble) -> (Ring, LogHandle) {
     let log = store.handle();
     let port = ring.board.port(OWN);
     let calls = Arc::new(port.clone());
-    let network = Matching::new(port, Arc::new(log.clone()), &TIMERS);
+    let network = LogProbe::new(port, Arc::new(log.clone()), &TIMERS);
     let (last_applied, membership) = log.applied_at_open();
     let floor = AppliedFloor {
         last_applied: last_applied.map(LogId::from),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consensus::matching::Matching;
+use consensus::log_probe::LogProbe;
 use consensus::quorum::{QuorumPolicy, RingRules};
 use consensus::{AppliedFloor, Bounds, Leadership, Member, MemberConfig, Outcome, Term, Timers};
 use raft_types::{
@@ -160,7 +160,7 @@ impl Ring {
         let floor = self.floors.get(&id).cloned().unwrap_or_else(purged);
         let member = match self.searches_locally {
             true => {
-                let network = Matching::new(port, Arc::new(disk.clone()), &config.timers);
+                let network = LogProbe::new(port, Arc::new(disk.clone()), &config.timers);
                 Member::start(config, log, network, calls, floor, starts).await
             }
             false => Member::start(config, log, port, calls, floor, starts).await,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use consensus::matching::{Answered, Asked, ReportingNetwork};
+use consensus::log_probe::{Answered, Asked, ReportingNetwork};
 use consensus::{Answer, CallError, Inbound, MemberCalls, Question};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};

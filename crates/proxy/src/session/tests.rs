@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use consensus::matching::{Answered, Asked};
+use consensus::log_probe::{Answered, Asked};
 use futures::future::{self, BoxFuture};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
@@ -8,10 +8,10 @@ use openraft::raft::AppendEntriesRequest;
 use raft_types::{MemberId, MemberRecord, Vote};
 
 use super::Session;
-use crate::board::Board;
 use crate::calls::{LineBroken, ProxyAnswers, ProxyCalls};
 use crate::policy::ProxyOptions;
 use crate::request::{ProxyAnswer, ProxyRequest};
+use crate::route_table::RouteTable;
 
 /// A proxy that answers everything and never says that a session is over, as when it has lost its line.
 #[derive(Clone)]
@@ -40,8 +40,8 @@ impl ProxyCalls for NeverOver {
 async fn a_session_is_over_when_all_is_answered_although_its_proxy_does_not_say_so() {
     let [own, proxy, target] = [1, 2, 3].map(MemberId);
     let (record, heard_within) = (MemberRecord::default(), Duration::from_secs(1));
-    let board = Board::new(own, &record, ProxyOptions::default(), heard_within);
-    board.begin(proxy, &record);
+    let route_table = RouteTable::new(own, &record, ProxyOptions::default(), heard_within);
+    route_table.begin(proxy, &record);
     let asked = Asked {
         request: AppendEntriesRequest {
             vote: Vote::new_committed(3, own),
@@ -52,7 +52,7 @@ async fn a_session_is_over_when_all_is_answered_although_its_proxy_does_not_say_
         wants_report: false,
     };
     let requests = stream::iter([asked.clone(), asked]).boxed();
-    let session = Session::open(&NeverOver, board, &[proxy], target, requests);
+    let session = Session::open(&NeverOver, route_table, &[proxy], target, requests);
     let answers = session.into_answers().collect::<Vec<_>>();
     let answers = tokio::time::timeout(Duration::from_secs(3600), answers).await;
     let answers = answers.expect("it is over");

@@ -1,6 +1,6 @@
 //! Entries arrive over a proxy as they would from the leader, and only their op ids leave the leader.
 
-use consensus::matching::ReportingNetwork;
+use consensus::log_probe::ReportingNetwork;
 use futures::{StreamExt, stream};
 use openraft::network::RPCOption;
 use raft_types::{MemberId, OwnLog};

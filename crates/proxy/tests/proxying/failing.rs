@@ -34,14 +34,14 @@ fn in_time() -> Duration {
 
 fn answered(index: u64) -> ProxyAnswer {
     let matching: LogId = OpId::new(TERM, index).into();
-    ProxyAnswer::Answered(consensus::matching::Answered {
+    ProxyAnswer::Answered(consensus::log_probe::Answered {
         result: Ok(Some(matching)),
         report: None,
     })
 }
 
 fn rejected(error: StreamAppendError<raft_types::TypeConfig>) -> ProxyAnswer {
-    ProxyAnswer::Answered(consensus::matching::Answered {
+    ProxyAnswer::Answered(consensus::log_probe::Answered {
         result: Err(error),
         report: None,
     })
@@ -93,7 +93,7 @@ async fn a_proxy_that_lies_is_not_believed() {
     let lies = [
         // Entries that were not sent, and one of another term.
         answered(99),
-        ProxyAnswer::Answered(consensus::matching::Answered {
+        ProxyAnswer::Answered(consensus::log_probe::Answered {
             result: Ok(Some(OpId::new(TERM - 1, 3).into())),
             report: None,
         }),

@@ -24,8 +24,8 @@ async fn chain() -> Ring {
 #[tokio::test(start_paused = true)]
 async fn entries_arrive_over_two_proxies() {
     let mut ring = chain().await;
-    let put_back = |ring: &Ring| [2, 3].map(|id| ring.relayed(id).entries);
-    let [before, _] = put_back(&ring);
+    let reconstitute = |ring: &Ring| [2, 3].map(|id| ring.relayed(id).entries);
+    let [before, _] = reconstitute(&ring);
     let mut stream = ring.stream(4).await;
     stream.send(0..2);
     stream.send(2..5);
@@ -35,7 +35,7 @@ async fn entries_arrive_over_two_proxies() {
     assert_eq!(ring.log(4).all(), ring.log(1).all());
     let received = ring.members.received(MemberId(4));
     assert!(received.iter().all(|request| request.from == MemberId(3)));
-    assert_eq!(put_back(&ring), [before, 5], "the last one puts back");
+    assert_eq!(reconstitute(&ring), [before, 5], "the last one puts back");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::matching::{Answered, Asked, ReportingNetwork, RpcResult};
+use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
 use consensus::{Answer, CallError, IdentityBook, MemberCalls, Question};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;

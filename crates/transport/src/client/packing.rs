@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use consensus::matching::Asked;
+use consensus::log_probe::Asked;
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt};
 use raft_types::{AppEntry, EntryPayload};

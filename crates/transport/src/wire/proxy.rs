@@ -261,7 +261,7 @@ impl AnswerReader {
                 let index = behind.and_then(|behind| behind.checked_sub(1));
                 let index = index.ok_or(WireError::OutOfOrder("an entry before the log"))?;
                 held.behind = index + 1;
-                ProxyAnswer::Answered(consensus::matching::Answered {
+                ProxyAnswer::Answered(consensus::log_probe::Answered {
                     result: Ok(Some(OpId::new(held.term, index).into())),
                     report: None,
                 })

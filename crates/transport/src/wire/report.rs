@@ -1,6 +1,6 @@
 //! The report of a follower's log, which travels with an answer.
 
-use consensus::matching::Answered;
+use consensus::log_probe::Answered;
 use openraft::raft::StreamAppendResult;
 use raft_types::{LogReport, TermRun, TypeConfig};
 

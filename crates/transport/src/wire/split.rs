@@ -6,7 +6,7 @@ use std::iter::{self, Peekable};
 use std::vec;
 
 use bytes::Bytes;
-use consensus::matching::Asked;
+use consensus::log_probe::Asked;
 use raft_types::{Entry, LogId, MAX_MESSAGE_BYTES, Vote};
 
 use super::entry::{ENTRY_OVERHEAD, entry_to};

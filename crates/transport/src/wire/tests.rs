@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use consensus::matching::Asked;
+use consensus::log_probe::Asked;
 use openraft::raft::AppendEntriesRequest;
 use proptest::prelude::*;
 use prost::Message;

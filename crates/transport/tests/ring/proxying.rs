@@ -45,7 +45,7 @@ async fn proxy_of(ring: &GrpcRing, leader: MemberId) -> MemberId {
             ring.commit(transaction(format!("on the way {number}")))
                 .await;
             number += 1;
-            let routes = ring.nodes[&leader].board.routes();
+            let routes = ring.nodes[&leader].routes.routes();
             let through = routes.iter().filter(|way| far.contains(&way.member));
             let through: Vec<_> = through.filter_map(|way| way.through.first()).collect();
             if let [one, .., another] = through.as_slice()
@@ -60,7 +60,7 @@ async fn proxy_of(ring: &GrpcRing, leader: MemberId) -> MemberId {
 }
 
 fn sent(ring: &GrpcRing, leader: MemberId, to: MemberId) -> Sent {
-    let counted = ring.nodes[&leader].board.traffic().counted();
+    let counted = ring.nodes[&leader].routes.traffic().counted();
     counted.members.get(&to).copied().unwrap_or_default()
 }
 
@@ -97,7 +97,7 @@ async fn each_payload_crosses_the_distance_once() {
             false => assert!(spared >= all && direct < all / 10, "{direct} {spared}"),
         }
     }
-    let relayed = ring.nodes[&proxy].board.traffic().counted().relayed;
+    let relayed = ring.nodes[&proxy].routes.traffic().counted().relayed;
     assert!(relayed.entries >= 2 * COUNT as u64, "{relayed:?}");
 }
 
@@ -129,8 +129,8 @@ async fn a_ring_that_rests_behind_a_burst_holds_nothing_against_its_proxy() {
     let ring = two_regions().await;
     let (leader, term) = ring.serving().await;
     proxy_of(&ring, leader).await;
-    let board = &ring.nodes[&leader].board;
-    let before = board.traffic().counted().fallbacks;
+    let table = &ring.nodes[&leader].routes;
+    let before = table.traffic().counted().fallbacks;
     let member = ring.nodes[&leader].member.clone();
     // So that commits come one after the other, behind the last entry.
     for node in ring.nodes.values() {
@@ -147,9 +147,9 @@ async fn a_ring_that_rests_behind_a_burst_holds_nothing_against_its_proxy() {
             ticket.outcome().await;
         }
         // Longer than a proxy may owe an answer.
-        tokio::time::sleep(board.options().silence() * 3 / 2).await;
+        tokio::time::sleep(table.options().silence() * 3 / 2).await;
     }
-    assert_eq!(board.traffic().counted().fallbacks, before);
+    assert_eq!(table.traffic().counted().fallbacks, before);
 }
 
 /// One entry after the other, until it is aborted.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consensus::matching::{Asked, ReportingNetwork};
+use consensus::log_probe::{Asked, ReportingNetwork};
 use futures::{StreamExt, stream};
 use openraft::network::{RPCOption, RaftNetworkFactory};
 use openraft::raft::AppendEntriesRequest;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consensus::matching::Matching;
+use consensus::log_probe::LogProbe;
 use consensus::{
     AppliedFloor, Identity, IdentityBook, IdentityFile, LogOrigin, Member, MemberConfig, Outcome,
     RingState, Term, Timers,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use proxy::{Board, ProxyOptions, ProxyService, Proxying, Records, Relay};
+use proxy::{ProxyOptions, ProxyService, Proxying, Records, Relay, RouteTable};
 use raft_types::{
     AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
     TransactionPayload,
@@ -62,7 +62,7 @@ pub(crate) struct Node {
     pub(crate) member: Member,
     pub(crate) server: RunningServer,
     /// What it knows of the ways to the others.
-    pub(crate) board: Board,
+    pub(crate) routes: RouteTable,
 }
 
 /// A ring; members are numbered from 1.
@@ -311,9 +311,9 @@ impl Seat {
             timers,
             ..MemberConfig::new(identity.ring.ring().unwrap(), identity.member, record.kind)
         };
-        let board = Board::new(identity.member, &record, proxying, timers.lease);
-        let network = Proxying::new(factory.clone(), factory.clone(), board.clone());
-        let network = Matching::new(network, Arc::new(disk.clone()), &timers);
+        let routes = RouteTable::new(identity.member, &record, proxying, timers.lease);
+        let network = Proxying::new(factory.clone(), factory.clone(), routes.clone());
+        let network = LogProbe::new(network, Arc::new(disk.clone()), &timers);
         local.report_of(Arc::new(disk.clone()));
         let member = Member::start(
             member_config,
@@ -331,7 +331,7 @@ impl Seat {
             Arc::new(disk.clone()),
             factory.clone(),
             factory.clone(),
-            board.clone(),
+            routes.clone(),
             known,
         );
         local.send_on_by(sends_on.unwrap_or_else(|| Arc::new(relay)));
@@ -342,7 +342,7 @@ impl Seat {
             factory,
             member,
             server,
-            board,
+            routes,
         }
     }
 }

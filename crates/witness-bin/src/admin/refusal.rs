@@ -87,7 +87,7 @@ impl From<PromotionRefusal> for Refusal {
             PromotionRefusal::Target(target) => return target.into(),
             PromotionRefusal::Busy => return Self::busy(&refusal),
             PromotionRefusal::NotServing(_) => (Exit::NoQuorum, BRING_BACK),
-            PromotionRefusal::NoHeir(_) => (Exit::Refused, LOOK),
+            PromotionRefusal::NoTarget(_) => (Exit::Refused, LOOK),
             PromotionRefusal::MockElectionLost(_) => (
                 Exit::Refused,
                 "nothing was changed; `witness mock-election` shows every voter's answer",

@@ -132,7 +132,7 @@ fn refused_promotions_say_what_to_do() {
             "the mock election could not be held: no answer; bring the target back, or try again | ",
         ),
         (
-            PromotionRefusal::NoHeir("nobody answers".into()),
+            PromotionRefusal::NoTarget("nobody answers".into()),
             Exit::Refused,
             "nobody can take the leadership over: nobody answers | look with `witness status --explain`, and try again",
         ),

@@ -14,15 +14,15 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use transport::{AdminClient, AdminError, CommandSource, TlsMaterial, TransportConfig};
 
-use super::desk::Desk;
 use super::donor_member::DonorMember;
+use super::member_state::MemberState;
 use super::mysql::connect_options;
 use super::mysqld_orders;
+use super::progress::{CommandProgress, done_event};
 use super::promotion_fitness::fitness;
 use super::provision_order;
 use super::purge_order;
 use super::ring_handle::{RingHandle, RotateError};
-use super::teller::{Teller, done_event};
 use crate::admin::{CommandEvent, CommandResult, OperatorCommand, PurgeReport, PurgeWish, Refusal};
 use crate::http::OrderTaker;
 use crate::status::{MemberView, ViewSource};
@@ -32,33 +32,33 @@ use crate::terminal::Exit;
 const WAITING_EVENTS: usize = 64;
 
 /// See the module.
-pub(crate) struct CommandDesk {
-    desk: Arc<Desk>,
+pub(crate) struct CommandService {
+    member_state: Arc<MemberState>,
     tls: Option<TlsMaterial>,
     transport: TransportConfig,
     /// The member stops.
     stop: CancellationToken,
 }
 
-impl CommandDesk {
+impl CommandService {
     /// For a member; newcomers are called with the same TLS and deadlines as the others.
     pub(crate) fn new(
-        desk: Arc<Desk>,
+        member_state: Arc<MemberState>,
         tls: Option<TlsMaterial>,
         transport: TransportConfig,
         stop: CancellationToken,
     ) -> Self {
         Self {
-            desk,
+            member_state,
             tls,
             transport,
             stop,
         }
     }
 
-    fn work(&self, events: Teller) -> Work {
+    fn work(&self, events: CommandProgress) -> Work {
         Work {
-            desk: self.desk.clone(),
+            member_state: self.member_state.clone(),
             tls: self.tls.clone(),
             transport: self.transport,
             events,
@@ -66,14 +66,14 @@ impl CommandDesk {
     }
 }
 
-impl OrderTaker for CommandDesk {
+impl OrderTaker for CommandService {
     fn order(
         &self,
         command: OperatorCommand,
     ) -> BoxFuture<'static, Result<CommandResult, Refusal>> {
         // Nobody hears what happens meanwhile.
         let (events, _) = mpsc::channel(1);
-        let work = self.work(Teller(events));
+        let work = self.work(CommandProgress(events));
         let stop = self.stop.clone();
         let carried_out = tokio::spawn(async move {
             tokio::select! {
@@ -96,10 +96,10 @@ fn unknown(why: &str) -> Refusal {
     )
 }
 
-impl CommandSource for CommandDesk {
+impl CommandSource for CommandService {
     fn command(&self, caller: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes> {
         let (events, receiver) = mpsc::channel(WAITING_EVENTS);
-        let work = self.work(Teller(events));
+        let work = self.work(CommandProgress(events));
         let stop = self.stop.clone();
         tokio::spawn(async move {
             tokio::select! {
@@ -113,10 +113,10 @@ impl CommandSource for CommandDesk {
 
 /// One command under way.
 struct Work {
-    desk: Arc<Desk>,
+    member_state: Arc<MemberState>,
     tls: Option<TlsMaterial>,
     transport: TransportConfig,
-    events: Teller,
+    events: CommandProgress,
 }
 
 impl Work {
@@ -166,7 +166,7 @@ impl Work {
 
     async fn carry_out(&self, command: OperatorCommand) -> Result<CommandResult, Refusal> {
         let ring = || {
-            self.desk.raft().ok_or_else(|| {
+            self.member_state.raft().ok_or_else(|| {
                 Refusal::new(
                     Exit::NoQuorum,
                     "this member does not take part in its ring yet",
@@ -176,10 +176,10 @@ impl Work {
         };
         Ok(match command {
             OperatorCommand::Found { origin } => {
-                CommandResult::Founded(mysqld_orders::found(&self.desk, &origin).await?)
+                CommandResult::Founded(mysqld_orders::found(&self.member_state, &origin).await?)
             }
             OperatorCommand::Mysqld { order } => {
-                let answer = mysqld_orders::carry_out(&self.desk, &order).await?;
+                let answer = mysqld_orders::carry_out(&self.member_state, &order).await?;
                 CommandResult::Mysqld(Box::new(answer))
             }
             OperatorCommand::Promote { to, force } => self.promote(ring()?, to, force).await?,
@@ -228,10 +228,10 @@ impl Work {
                 force,
             } => self.provision(donor, dry_run, force).await?,
             OperatorCommand::OfferClone { recipient } => {
-                CommandResult::Offered(provision_order::offer(&self.desk, recipient).await?)
+                CommandResult::Offered(provision_order::offer(&self.member_state, recipient).await?)
             }
             OperatorCommand::WithdrawClone { account } => {
-                provision_order::withdraw(&self.desk, &account).await?;
+                provision_order::withdraw(&self.member_state, &account).await?;
                 CommandResult::Withdrawn
             }
         })
@@ -274,7 +274,7 @@ impl Work {
         if to == member.id() {
             // While failover is paused, a member that only takes care of the ring can be made the primary itself. Any other
             // leader is it already, which the promotion says.
-            let own = self.desk.view();
+            let own = self.member_state.view();
             let takes_care = own.pause.is_some_and(|pause| pause.primary != to);
             let mysqld = own.mysql.as_ref().filter(|_| takes_care);
             return fitness(&own.member.name, mysqld);
@@ -301,7 +301,7 @@ impl Work {
         if member.leadership_now().leading_term().is_none() {
             return Err(Refusal::not_leader(member.status().ring_view.leader));
         }
-        let log = self.desk.log().ok_or_else(not_open)?.clone();
+        let log = self.member_state.log().ok_or_else(not_open)?.clone();
         let ring = RingHandle {
             member: member.clone(),
             log,
@@ -329,9 +329,9 @@ impl Work {
     ) -> Result<PurgeReport, Refusal> {
         let ring = RingHandle {
             member: member.clone(),
-            log: self.desk.log().ok_or_else(not_open)?.clone(),
+            log: self.member_state.log().ok_or_else(not_open)?.clone(),
         };
-        let settings = self.desk.config.mysql.as_ref();
+        let settings = self.member_state.config.mysql.as_ref();
         let mysqld = settings.map(connect_options).transpose();
         let mysqld = mysqld.map_err(|error| {
             Refusal::new(
@@ -340,7 +340,7 @@ impl Work {
                 "mend it on that member; nothing was removed",
             )
         })?;
-        let absent_after = self.desk.config.log.absent_after;
+        let absent_after = self.member_state.config.log.absent_after;
         purge_order::carry_out(&ring, wish, absent_after, mysqld.as_ref(), dry_run).await
     }
 
@@ -351,11 +351,15 @@ impl Work {
         force: bool,
     ) -> Result<CommandResult, Refusal> {
         let provisioner = self
-            .desk
+            .member_state
             .provisioner()
             .ok_or_else(provision_order::no_mysqld)?;
-        let others = self.desk.raft().map(Member::others).unwrap_or_default();
-        let own = self.desk.mysql_view();
+        let others = self
+            .member_state
+            .raft()
+            .map(Member::others)
+            .unwrap_or_default();
+        let own = self.member_state.mysql_view();
         let donor = DonorMember::find(
             others.get(&donor),
             donor,
@@ -392,7 +396,7 @@ impl Work {
         let adopting = async {
             let client = AdminClient::new(&record.address, self.tls.as_ref(), self.transport)?;
             client
-                .adopt(status.ring, party, &self.desk.book.origin())
+                .adopt(status.ring, party, &self.member_state.book.origin())
                 .await
         };
         let adopted = self.events.phase("adopt", adopting).await;
@@ -436,7 +440,7 @@ struct PhasesTold {
 }
 
 impl PhasesTold {
-    fn tell(&mut self, progress: &PromotionProgress, events: &Teller) {
+    fn tell(&mut self, progress: &PromotionProgress, events: &CommandProgress) {
         for (phase, took) in progress.done.iter().skip(self.done) {
             events.tell(&done_event(phase.name(), *took));
         }

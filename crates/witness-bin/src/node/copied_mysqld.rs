@@ -10,7 +10,7 @@ use mysql_role::supervisor::{SupervisorState, SupervisorStatus};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::teller::Teller;
+use super::progress::CommandProgress;
 use crate::admin::{CommandEvent, Refusal};
 use crate::terminal::Exit;
 
@@ -80,7 +80,7 @@ impl CopiedMysqld {
         &self,
         account: &CloneAccount,
         mut copying: Option<JoinHandle<Result<(), ProvisionError>>>,
-        events: &Teller,
+        events: &CommandProgress,
     ) -> Result<(), Stop> {
         let mut ended = None;
         let began = Instant::now();

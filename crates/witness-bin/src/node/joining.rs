@@ -10,9 +10,9 @@ use consensus::{IdentityBook, LogOrigin, RingState};
 use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
 use transport::{TlsMaterial, TransportConfig, found_ring};
 
-use super::desk::{Desk, FoundOrder};
 use super::error::NodeError;
 use super::log_opening::open_log;
+use super::member_state::{FoundOrder, MemberState};
 use crate::config::{Config, MemberEntry};
 use crate::http::FlushMetrics;
 
@@ -34,7 +34,7 @@ pub(crate) struct Joined {
 /// What joining needs.
 pub(crate) struct Joining<'a> {
     pub(crate) config: &'a Arc<Config>,
-    pub(crate) desk: &'a Desk,
+    pub(crate) member_state: &'a MemberState,
     pub(crate) book: &'a IdentityBook,
     pub(crate) tls: Option<&'a TlsMaterial>,
     pub(crate) transport: TransportConfig,
@@ -82,7 +82,7 @@ impl Joining<'_> {
         tracing::info!(
             "waiting to be taken into a ring; start one member with --bootstrap, or run `witness enable-raft`"
         );
-        let mut orders = self.desk.founding_orders();
+        let mut orders = self.member_state.founding_orders();
         loop {
             let ordered = async {
                 match &mut orders {

@@ -8,14 +8,14 @@ use consensus::{Member, PromotionError, PromotionRefusal};
 use raft_types::MemberKind;
 use tokio::time::Instant;
 
-/// How long a stop may wait for an heir, and how long one attempt may take, each in leases.
+/// How long a stop may wait for a target, and how long one attempt may take, each in leases.
 const PATIENCE_LEASES: u32 = 8;
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Whether to wait for an heir.
+/// Whether to wait for a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Heir {
+pub(super) enum TransferTarget {
     /// The primary goes on meanwhile.
     Awaited,
     /// There is no primary beside this member any more.
@@ -28,7 +28,7 @@ pub(super) async fn give_leadership_away(
     member: &Member,
     lease: Duration,
     statements: Duration,
-    heir: Heir,
+    target: TransferTarget,
 ) {
     let patience = lease * PATIENCE_LEASES;
     let until = Instant::now() + patience;
@@ -47,7 +47,7 @@ pub(super) async fn give_leadership_away(
                 return;
             }
         };
-        let awaited = heir == Heir::Awaited && Instant::now() < until;
+        let awaited = target == TransferTarget::Awaited && Instant::now() < until;
         if !awaited || !may_pass(&error) || !has_heirs(member) {
             tracing::info!(%error, "stopping as the leader");
             return;
@@ -68,7 +68,7 @@ fn may_pass(error: &PromotionError) -> bool {
             | PromotionRefusal::RegionCannotCommit { .. }
             | PromotionRefusal::MockElectionLost(_)
             | PromotionRefusal::NoMockElection(_)
-            | PromotionRefusal::NoHeir(_)
+            | PromotionRefusal::NoTarget(_)
             | PromotionRefusal::Busy => true,
             PromotionRefusal::Witness(_) | PromotionRefusal::NotServing(_) => false,
         },
@@ -95,7 +95,9 @@ mod tests {
     #[test]
     fn what_leaves_the_leader_as_it_was_is_tried_again() {
         let refused = |refusal| may_pass(&PromotionError::Refused(refusal));
-        assert!(refused(PromotionRefusal::NoHeir("catching up".to_owned())));
+        assert!(refused(PromotionRefusal::NoTarget(
+            "catching up".to_owned()
+        )));
         assert!(refused(PromotionRefusal::Busy));
         assert!(!refused(PromotionRefusal::Witness(MemberId(2))));
         assert!(!refused(PromotionRefusal::NotServing("cut off".to_owned())));

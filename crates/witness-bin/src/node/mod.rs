@@ -1,23 +1,23 @@
 //! One running member: its data directory, its ring, what it says of itself, and its end.
 
+mod automatic_demotion;
 mod binlog_serving;
 mod commands;
 mod copied_mysqld;
-mod desk;
 mod directory_lock;
 mod donor_member;
 mod error;
-mod giving_way;
 mod hands_off;
 mod identity;
 mod joining;
 mod leaving;
 mod log_opening;
 mod log_reading;
+mod member_state;
 mod mysql;
 mod mysqld_orders;
 mod observer;
-mod portrait;
+mod progress;
 mod promotion_fitness;
 mod provision_order;
 mod provisioning;
@@ -28,7 +28,7 @@ mod ring_handle;
 mod rotation;
 mod running;
 mod scrubbing;
-mod teller;
+mod status_view;
 
 pub use directory_lock::{DirectoryLock, LockError};
 pub use error::NodeError;

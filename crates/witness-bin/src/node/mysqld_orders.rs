@@ -12,8 +12,8 @@ use mysql_role::conversion::{ConversionError, acts, look};
 use raft_types::RingId;
 use tokio::sync::oneshot;
 
-use super::desk::{Desk, FoundOrder};
 use super::hands_off::HandsOff;
+use super::member_state::{FoundOrder, MemberState};
 use super::mysql::{Steering, connect_options, requirements};
 use crate::admin::{MysqldAnswer, MysqldOrder, Refusal, ReplicateFrom};
 use crate::config::{MysqlSettings, PasswordSource};
@@ -29,10 +29,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// # Errors
 /// The refusal, with what to do.
 pub(super) async fn carry_out(
-    desk: &Arc<Desk>,
+    member_state: &Arc<MemberState>,
     order: &MysqldOrder,
 ) -> Result<MysqldAnswer, Refusal> {
-    let mysqld = Mysqld::of(desk)?;
+    let mysqld = Mysqld::of(member_state)?;
     match order {
         MysqldOrder::Look => return mysqld.answer(true).await,
         MysqldOrder::HandsOff => mysqld.hands_off()?,
@@ -64,11 +64,14 @@ pub(super) async fn carry_out(
 ///
 /// # Errors
 /// The refusal, with what to do.
-pub(super) async fn found(desk: &Arc<Desk>, origin: &str) -> Result<RingId, Refusal> {
+pub(super) async fn found(
+    member_state: &Arc<MemberState>,
+    origin: &str,
+) -> Result<RingId, Refusal> {
     let mut founding = None;
     let until = tokio::time::Instant::now() + FOUNDING_LIMIT;
     loop {
-        match desk.book.identity().ring {
+        match member_state.book.identity().ring {
             RingState::Belongs { ring } => return Ok(ring),
             // Begun, and going on by itself since a restart, or waiting to be told again.
             RingState::Fresh | RingState::Founding { .. } if founding.is_none() => {
@@ -77,7 +80,7 @@ pub(super) async fn found(desk: &Arc<Desk>, origin: &str) -> Result<RingId, Refu
                     origin: LogOrigin::behind(origin),
                     answer,
                 };
-                if desk.order_founding(order) {
+                if member_state.order_founding(order) {
                     founding = Some(answered);
                 }
             }
@@ -119,14 +122,14 @@ fn told(outcome: Result<(), String>) -> Result<(), Refusal> {
 
 /// The member's mysqld, as far as it has one.
 struct Mysqld<'a> {
-    desk: &'a Arc<Desk>,
+    member_state: &'a Arc<MemberState>,
     settings: &'a MysqlSettings,
     connect: ConnectOptions,
 }
 
 impl<'a> Mysqld<'a> {
-    fn of(desk: &'a Arc<Desk>) -> Result<Self, Refusal> {
-        let settings = desk.config.mysql.as_ref().ok_or_else(|| {
+    fn of(member_state: &'a Arc<MemberState>) -> Result<Self, Refusal> {
+        let settings = member_state.config.mysql.as_ref().ok_or_else(|| {
             Refusal::new(
                 Exit::Refused,
                 "this member is a witness and has no mysqld",
@@ -141,14 +144,14 @@ impl<'a> Mysqld<'a> {
             )
         })?;
         Ok(Self {
-            desk,
+            member_state,
             settings,
             connect,
         })
     }
 
     fn requirements(&self) -> mysql_role::settings::Requirements {
-        let identity = self.desk.book.identity();
+        let identity = self.member_state.book.identity();
         requirements(self.settings, identity.member, identity.incarnation)
     }
 
@@ -164,11 +167,11 @@ impl<'a> Mysqld<'a> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = now.unwrap_or_default().as_millis();
         Ok(MysqldAnswer {
-            ring: match self.desk.book.identity().ring {
+            ring: match self.member_state.book.identity().ring {
                 RingState::Belongs { ring } => Some(ring),
                 RingState::Fresh | RingState::Founding { .. } => None,
             },
-            origin: self.desk.book.origin().gtids().to_owned(),
+            origin: self.member_state.book.origin().gtids().to_owned(),
             hands_off: note,
             steered: self.is_steered(),
             now_ms: u64::try_from(now).unwrap_or(u64::MAX),
@@ -178,11 +181,11 @@ impl<'a> Mysqld<'a> {
     }
 
     fn note(&self) -> HandsOff {
-        HandsOff::of(&self.desk.config.data_dir)
+        HandsOff::of(&self.member_state.config.data_dir)
     }
 
     fn is_steered(&self) -> bool {
-        self.desk
+        self.member_state
             .steering()
             .is_some_and(|steering| steering.is_steered())
     }
@@ -201,7 +204,7 @@ impl<'a> Mysqld<'a> {
         if note.is_set().map_err(|error| unknown(&error))? {
             return Ok(());
         }
-        if self.desk.book.identity().ring != RingState::Fresh {
+        if self.member_state.book.identity().ring != RingState::Fresh {
             return Err(Refusal::new(
                 Exit::Refused,
                 "the member belongs to a ring, and begins to act on its mysqld",
@@ -212,7 +215,7 @@ impl<'a> Mysqld<'a> {
     }
 
     fn steering(&self) -> Result<&Arc<Steering>, Refusal> {
-        self.desk.steering().ok_or_else(|| {
+        self.member_state.steering().ok_or_else(|| {
             Refusal::new(
                 Exit::NoQuorum,
                 "this member does not take part in its ring yet",

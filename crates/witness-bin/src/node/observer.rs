@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use consensus::{Leadership, Member};
 use raft_types::MemberId;
 
-use super::portrait::has_quorum;
+use super::status_view::has_quorum;
 
 /// How often the quorum is looked at when nothing else happens.
 const LOOK: Duration = Duration::from_millis(200);

@@ -4,7 +4,7 @@ use mysql_link::ConnectOptions;
 use mysql_role::provision::{self, CloneAccount, CloneOffer, ProvisionError};
 use raft_types::MemberId;
 
-use super::desk::Desk;
+use super::member_state::MemberState;
 use super::mysql::connect_options;
 use crate::admin::Refusal;
 use crate::terminal::Exit;
@@ -13,8 +13,11 @@ use crate::terminal::Exit;
 ///
 /// # Errors
 /// When there is no mysqld here, or it refuses.
-pub(super) async fn offer(desk: &Desk, recipient: MemberId) -> Result<CloneOffer, Refusal> {
-    let connect = account(desk)?;
+pub(super) async fn offer(
+    member_state: &MemberState,
+    recipient: MemberId,
+) -> Result<CloneOffer, Refusal> {
+    let connect = account(member_state)?;
     provision::offer(&connect, recipient).await.map_err(refused)
 }
 
@@ -22,8 +25,11 @@ pub(super) async fn offer(desk: &Desk, recipient: MemberId) -> Result<CloneOffer
 ///
 /// # Errors
 /// As [`offer`].
-pub(super) async fn withdraw(desk: &Desk, account_of: &CloneAccount) -> Result<(), Refusal> {
-    let connect = account(desk)?;
+pub(super) async fn withdraw(
+    member_state: &MemberState,
+    account_of: &CloneAccount,
+) -> Result<(), Refusal> {
+    let connect = account(member_state)?;
     provision::withdraw(&connect, account_of)
         .await
         .map_err(refused)
@@ -38,8 +44,8 @@ pub(super) fn no_mysqld() -> Refusal {
     )
 }
 
-fn account(desk: &Desk) -> Result<ConnectOptions, Refusal> {
-    let settings = desk.config.mysql.as_ref().ok_or_else(no_mysqld)?;
+fn account(member_state: &MemberState) -> Result<ConnectOptions, Refusal> {
+    let settings = member_state.config.mysql.as_ref().ok_or_else(no_mysqld)?;
     connect_options(settings).map_err(|error| {
         Refusal::new(
             Exit::Error,

@@ -20,8 +20,8 @@ use tokio::task::JoinHandle;
 
 use super::copied_mysqld::{BEGIN, CopiedMysqld, LOOK, Stop};
 use super::donor_member::DonorMember;
+use super::progress::CommandProgress;
 use super::ring_handle::RingHandle;
-use super::teller::Teller;
 use crate::admin::{KeptBinlog, ProvisionPlan, Provisioned, Refusal, SchemaSize};
 use crate::terminal::Exit;
 
@@ -160,7 +160,7 @@ impl Provisioner {
         &self,
         donor: &DonorMember,
         force: bool,
-        events: &Teller,
+        events: &CommandProgress,
     ) -> Result<Provisioned, Refusal> {
         let began = Instant::now();
         let Ok(_alone) = tokio::time::timeout(SOON, self.busy.lock()).await else {
@@ -259,7 +259,7 @@ impl Provisioner {
         donor: &DonorMember,
         touched: bool,
         force: bool,
-        events: &Teller,
+        events: &CommandProgress,
     ) -> Result<
         (
             Vec<KeptBinlog>,

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use binlog_store::{LogHandle, StoreError};
-use consensus::matching::Matching;
+use consensus::log_probe::LogProbe;
 use consensus::{AppliedFloor, Bounds, Fault, IdentityBook, Member, MemberConfig, Timers};
-use proxy::{Board, Proxying, Records, Relay};
+use proxy::{Proxying, Records, Relay, RouteTable};
 use raft_types::LogId;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -16,17 +16,17 @@ use transport::{
     GrpcNetworkFactory, LocalMember, RunningServer, TlsFiles, TlsMaterial, TransportConfig, serve,
 };
 
+use super::automatic_demotion::DemotionTask;
 use super::binlog_serving;
-use super::commands::CommandDesk;
-use super::desk::Desk;
+use super::commands::CommandService;
 use super::directory_lock::DirectoryLock;
 use super::error::NodeError;
-use super::giving_way::GivingWayTask;
 use super::identity::{Claim, open_identity};
 use super::joining::{Joined, Joining, record_of};
-use super::leaving::{Heir, give_leadership_away};
+use super::leaving::{TransferTarget, give_leadership_away};
 use super::log_opening::origin_gtids;
 use super::log_reading::ReadableLog;
+use super::member_state::MemberState;
 use super::mysql::{
     Child, Given, GuardCommand, PrimaryHealth, Steering, connect_options, native_source,
     requirements,
@@ -51,7 +51,7 @@ use crate::status::{MemberView, TravelView, ViewSource};
 pub struct Node {
     config: Arc<Config>,
     book: Arc<IdentityBook>,
-    desk: Arc<Desk>,
+    member_state: Arc<MemberState>,
     local: Arc<LocalMember>,
     tls: Option<TlsMaterial>,
     transport: TransportConfig,
@@ -93,10 +93,11 @@ impl Node {
         };
         let transport = TransportConfig::for_timers(&timers);
         let config = Arc::new(config);
-        let desk = Arc::new(Desk::new(config.clone(), book.clone()));
-        let local = Arc::new(LocalMember::new(book.clone(), desk.clone()));
+        let member_state = Arc::new(MemberState::new(config.clone(), book.clone()));
+        let local = Arc::new(LocalMember::new(book.clone(), member_state.clone()));
         let stop = CancellationToken::new();
-        let commands = CommandDesk::new(desk.clone(), tls.clone(), transport, stop.clone());
+        let commands =
+            CommandService::new(member_state.clone(), tls.clone(), transport, stop.clone());
         let commands = Arc::new(commands);
         local.take_commands(commands.clone());
         let listener = listen("member.listen", &config.listen).await?;
@@ -104,7 +105,7 @@ impl Node {
         let node = Self {
             config,
             book,
-            desk,
+            member_state,
             local,
             tls,
             transport,
@@ -135,7 +136,7 @@ impl Node {
     pub async fn join(&self, bootstrap: bool) -> Result<RingHandle, NodeError> {
         let joining = Joining {
             config: &self.config,
-            desk: &self.desk,
+            member_state: &self.member_state,
             book: &self.book,
             tls: self.tls.as_ref(),
             transport: self.transport,
@@ -153,7 +154,7 @@ impl Node {
 
     async fn take_part(&self, joined: Joined) -> Result<RingHandle, NodeError> {
         let log = joined.log.handle();
-        self.desk.has_log(log.clone());
+        self.member_state.set_log(log.clone());
         let network = self.network();
         let factory = network.clone();
         let calls = Arc::new(network.clone());
@@ -163,13 +164,13 @@ impl Node {
         let proxying = self.config.regions.proxy.clone();
         // Two leases: one heartbeat that is late changes no route.
         let heard_within = self.timers.lease * 2;
-        let board = Board::new(self.config.own.id, &own, proxying, heard_within);
-        let (viewed, counted) = (board.clone(), network.clone());
-        self.desk.has_travel(Box::new(move || {
+        let routes = RouteTable::new(self.config.own.id, &own, proxying, heard_within);
+        let (viewed, counted) = (routes.clone(), network.clone());
+        self.member_state.set_travel(Box::new(move || {
             TravelView::new(viewed.routes(), viewed.traffic().counted(), &counted)
         }));
-        let over_proxies = Proxying::new(network.clone(), network.clone(), board.clone());
-        let sent = Matching::new(over_proxies, own_log.clone(), &self.timers);
+        let over_proxies = Proxying::new(network.clone(), network.clone(), routes.clone());
+        let sent = LogProbe::new(over_proxies, own_log.clone(), &self.timers);
         let mut store = joined.log;
         let returning = come_back(&mut store, self.config.own.id, calls.clone()).await?;
         let config = MemberConfig {
@@ -191,10 +192,10 @@ impl Node {
         let inbound = member.inbound();
         let records: Records = Arc::new(move |member| inbound.record(member));
         let id = self.config.own.id;
-        let relay = Relay::new(id, own_log, network.clone(), network, board, records);
+        let relay = Relay::new(id, own_log, network.clone(), network, routes, records);
         self.local.send_on_by(Arc::new(relay));
         self.local.attach(member.inbound());
-        self.desk.has_raft(member.clone());
+        self.member_state.set_raft(member.clone());
         if let Some(members) = joined.first_members {
             member.bootstrap(members).await?;
             self.book.founded()?;
@@ -227,7 +228,7 @@ impl Node {
         let ready = binlog_serving::prepare(&self.config, settings, listener, ring, incarnation)?;
         let (server, log) = (ready.server, ready.log);
         let viewer = binlog_serving::viewer(server.consumers(), log.clone());
-        self.desk.has_consumers(Box::new(viewer));
+        self.member_state.set_consumers(Box::new(viewer));
         tracing::info!(address = %server.address(), "serving the binlog");
         self.spawn(async move { log.follow().await });
         // It ends its sessions itself.
@@ -236,13 +237,19 @@ impl Node {
     }
 
     fn look_after(&self, ring: &RingHandle) -> Result<(), NodeError> {
-        let (desk, member) = (self.desk.clone(), ring.member.clone());
-        self.spawn(async move { desk.observer.observe(member).await });
+        let (member_state, member) = (self.member_state.clone(), ring.member.clone());
+        self.spawn(async move { member_state.observer.observe(member).await });
         if self.config.hooks.any() {
-            let (config, desk) = (self.config.clone(), self.desk.clone());
+            let (config, member_state) = (self.config.clone(), self.member_state.clone());
             self.spawn(async move {
-                let figures = desk.hooks.clone();
-                hooks::run(config.hooks.clone(), config.mysql.as_ref(), desk, figures).await;
+                let figures = member_state.hooks.clone();
+                hooks::run(
+                    config.hooks.clone(),
+                    config.mysql.as_ref(),
+                    member_state,
+                    figures,
+                )
+                .await;
             });
         }
         let (region, rate) = (self.config.own.region.clone(), self.config.log.scrub_rate);
@@ -285,17 +292,17 @@ impl Node {
         })?;
         ring.member.set_writer(steering.clone());
         ring.member.set_database(steering.clone());
-        self.desk.has_steering(steering.clone());
+        self.member_state.set_steering(steering.clone());
         if let Some(patience) = settings.give_way_after {
             let full = ring.member.clone();
-            let watching = GivingWayTask {
+            let watching = DemotionTask {
                 member: ring.member.clone(),
                 patience,
                 health: Box::new(move || match full.is_full_alone() {
                     true => Some(PrimaryHealth::full()),
                     false => steering.health(),
                 }),
-                desk: self.desk.clone(),
+                member_state: self.member_state.clone(),
             };
             self.spawn(watching.run());
         }
@@ -304,7 +311,7 @@ impl Node {
 
     /// What the member says of itself.
     pub fn view(&self) -> MemberView {
-        self.desk.view()
+        self.member_state.view()
     }
 
     /// Its configuration.
@@ -330,20 +337,20 @@ impl Node {
     /// When the log cannot be closed.
     pub async fn stop(&self) -> Result<(), NodeError> {
         // First, behind what commits: the end of mysqld may take long, and the ring shall have a primary meanwhile.
-        self.hand_over(Heir::Awaited).await;
+        self.hand_over(TransferTarget::Awaited).await;
         self.leave_mysql(Child::Stops).await;
         // Who waited for commits that took too long may take it now.
-        self.hand_over(Heir::NowOrNever).await;
+        self.hand_over(TransferTarget::NowOrNever).await;
         self.close().await
     }
 
-    async fn hand_over(&self, heir: Heir) {
+    async fn hand_over(&self, target: TransferTarget) {
         let member = self.lock_ring().as_ref().map(|ring| ring.member.clone());
         if let Some(member) = member {
             let mysql = self.config.mysql.as_ref();
             let statements =
                 mysql.map_or(Duration::ZERO, |mysql| mysql.longest_wait_for_statements());
-            give_leadership_away(&member, self.timers.lease, statements, heir).await;
+            give_leadership_away(&member, self.timers.lease, statements, target).await;
         }
     }
 
@@ -398,12 +405,12 @@ impl Node {
 
     /// While it still leads, what mysqld has under way can be acknowledged.
     async fn leave_mysql(&self, child: Child) {
-        if let Some(steering) = self.desk.steering() {
+        if let Some(steering) = self.member_state.steering() {
             steering.end(child).await;
         }
     }
 
-    async fn serve_http(&self, orders: Arc<CommandDesk>) -> Result<(), NodeError> {
+    async fn serve_http(&self, orders: Arc<CommandService>) -> Result<(), NodeError> {
         let Some(address) = &self.config.http_listen else {
             return Ok(());
         };
@@ -415,8 +422,8 @@ impl Node {
             source,
         })?;
         let endpoints = Endpoints::new(
-            self.desk.clone(),
-            registry(self.desk.clone(), &self.flushes),
+            self.member_state.clone(),
+            registry(self.member_state.clone(), &self.flushes),
             OrderDesk::new(orders, token),
         );
         let stop = self.stop.clone();
@@ -439,7 +446,7 @@ impl Node {
     }
 
     fn note(&self, error: &NodeError) {
-        self.desk.has_failed(&error.to_string());
+        self.member_state.set_failed(&error.to_string());
     }
 
     fn lock_ring(&self) -> std::sync::MutexGuard<'_, Option<RingHandle>> {

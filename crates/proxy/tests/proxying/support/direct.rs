@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use consensus::matching::{Answered, Asked, ReportingNetwork, RpcResult};
+use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};

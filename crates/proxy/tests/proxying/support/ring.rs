@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::network::RaftNetworkFactory;
-use proxy::{Board, ProxyOptions, Proxying, ProxyingClient, Records, Relay, Sent};
+use proxy::{ProxyOptions, Proxying, ProxyingClient, Records, Relay, RouteTable, Sent};
 use raft_types::{MemberId, MemberKind, MemberRecord, Region, Vote};
 
 use super::direct::{Direct, DirectClient, Members};
@@ -30,10 +30,10 @@ pub(crate) type Client = ProxyingClient<DirectClient, Lines>;
 pub(crate) struct Ring {
     pub(crate) members: Members,
     pub(crate) lines: Lines,
-    pub(crate) board: Board,
+    pub(crate) route_table: RouteTable,
     pub(crate) options: ProxyOptions,
     records: BTreeMap<MemberId, MemberRecord>,
-    boards: BTreeMap<MemberId, Board>,
+    boards: BTreeMap<MemberId, RouteTable>,
     network: Proxying<Direct, Lines>,
 }
 
@@ -51,7 +51,7 @@ impl Ring {
         let lines = Lines::default();
         let mut boards = BTreeMap::new();
         for (id, own) in &records {
-            let board = Board::new(*id, own, options.clone(), HEARD_WITHIN);
+            let route_table = RouteTable::new(*id, own, options.clone(), HEARD_WITHIN);
             let known: Records = {
                 let records = records.clone();
                 Arc::new(move |id| records.get(&id).cloned())
@@ -61,18 +61,22 @@ impl Ring {
                 Arc::new(members.log(*id)),
                 members.seen_from(*id),
                 lines.clone(),
-                board.clone(),
+                route_table.clone(),
                 known,
             );
             lines.lead_to(*id, Arc::new(relay));
-            boards.insert(*id, board);
+            boards.insert(*id, route_table);
         }
-        let board = boards[&LEADER].clone();
-        let network = Proxying::new(members.seen_from(LEADER), lines.clone(), board.clone());
+        let route_table = boards[&LEADER].clone();
+        let network = Proxying::new(
+            members.seen_from(LEADER),
+            lines.clone(),
+            route_table.clone(),
+        );
         Self {
             members,
             lines,
-            board,
+            route_table,
             options,
             records,
             boards,
@@ -125,14 +129,14 @@ impl Ring {
 
     /// What the leader sent to a member.
     pub(crate) fn sent(&self, id: u64) -> Sent {
-        let counted = self.board.traffic().counted();
+        let counted = self.route_table.traffic().counted();
         let sent = counted.members.get(&MemberId(id));
         sent.copied().unwrap_or_default()
     }
 
     /// How often the leader has left a proxy, and why.
     pub(crate) fn fallbacks(&self) -> Vec<(u64, &'static str, u64)> {
-        let counted = self.board.traffic().counted();
+        let counted = self.route_table.traffic().counted();
         let fallbacks = counted.fallbacks.into_iter();
         fallbacks
             .map(|((proxy, why), count)| (proxy.0, why, count))
@@ -146,7 +150,7 @@ impl Ring {
 
     /// Through whom a member got its entries last.
     pub(crate) fn route(&self, id: u64) -> Vec<u64> {
-        let routes = self.board.routes();
+        let routes = self.route_table.routes();
         let route = routes.iter().find(|route| route.member == MemberId(id));
         let through = route.map(|route| route.through.clone()).unwrap_or_default();
         through.into_iter().map(|proxy| proxy.0).collect()

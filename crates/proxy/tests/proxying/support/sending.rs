@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use consensus::matching::{Answered, Asked, ReportingNetwork, RpcResult};
+use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
 use futures::{StreamExt, stream};
 use openraft::network::RPCOption;
 use openraft::raft::{AppendEntriesRequest, StreamAppendError};

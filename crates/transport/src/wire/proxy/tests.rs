@@ -1,6 +1,6 @@
 //! What one end of a session writes, the other reads; what cannot be is refused.
 
-use consensus::matching::Answered;
+use consensus::log_probe::Answered;
 use openraft::raft::StreamAppendError;
 use prost::Message;
 use raft_types::LogReport;

@@ -1,0 +1,315 @@
+//! What a data directory knows about itself: whose it is, and to which ring it belongs. It is written
+//! before anything is said that depends on it, and a directory belongs to one ring for good.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use raft_types::{Incarnation, MemberId, RingId};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::sync::watch;
+
+use crate::bootstrap::log_origin::LogOrigin;
+
+/// The identity of one data directory, as its identity file holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The member's number.
+    pub member: MemberId,
+    /// Made when the directory was first used.
+    pub incarnation: Incarnation,
+    /// The ring that it belongs to.
+    pub ring: RingState,
+}
+
+impl Identity {
+    /// A new directory of this member.
+    pub fn fresh(member: MemberId) -> Self {
+        Self {
+            member,
+            incarnation: Incarnation::random(),
+            ring: RingState::Fresh,
+        }
+    }
+}
+
+/// How a data directory is bound to a ring.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum RingState {
+    /// To none yet.
+    #[default]
+    Fresh,
+    /// This member makes the ring and has not finished. It goes on where it was, also after a restart.
+    Founding {
+        /// The ring in the making.
+        ring: RingId,
+    },
+    /// To this one, for good.
+    Belongs {
+        /// The ring.
+        ring: RingId,
+    },
+}
+
+impl RingState {
+    /// The ring, also one in the making.
+    pub fn ring(&self) -> Option<RingId> {
+        match self {
+            Self::Fresh => None,
+            Self::Founding { ring } | Self::Belongs { ring } => Some(*ring),
+        }
+    }
+}
+
+/// Writes the identity file of a data directory.
+pub trait IdentityFile: Send + Sync + 'static {
+    /// Replaces the file as a whole: the identity, and where the log of its ring begins.
+    ///
+    /// # Errors
+    /// When the new content may not survive a power cut; the old or the new one is then there.
+    fn write(&self, identity: &Identity, origin: &LogOrigin) -> io::Result<()>;
+}
+
+/// The identity in memory and the file behind it; memory never runs ahead of the file.
+pub struct IdentityBook {
+    pages: Mutex<Pages>,
+    file: Box<dyn IdentityFile>,
+    ring: watch::Sender<RingState>,
+}
+
+/// What stands in the file.
+#[derive(Debug, Clone)]
+struct Pages {
+    identity: Identity,
+    origin: LogOrigin,
+}
+
+/// Why a data directory does not change its ring.
+#[derive(Debug, Error)]
+pub enum IdentityError {
+    /// It belongs to another ring.
+    #[error(
+        "member {member} belongs to ring {ours}, not to {theirs}; one data directory belongs to one ring for good: give the member an empty one"
+    )]
+    OtherRing {
+        /// This member.
+        member: MemberId,
+        /// Its ring.
+        ours: RingId,
+        /// The other one.
+        theirs: RingId,
+    },
+    /// It makes a ring of its own.
+    #[error(
+        "member {member} is making a ring of its own ({ours}); start only one member with --bootstrap, and this one with an empty data directory"
+    )]
+    Founder {
+        /// This member.
+        member: MemberId,
+        /// The ring that it makes.
+        ours: RingId,
+    },
+    /// The file could not be written.
+    #[error("the identity file cannot be written: {0}; mend the data directory, then try again")]
+    File(#[from] io::Error),
+}
+
+impl IdentityBook {
+    /// The identity as it was read from the file that `file` writes.
+    pub fn new(identity: Identity, origin: LogOrigin, file: Box<dyn IdentityFile>) -> Self {
+        Self {
+            ring: watch::Sender::new(identity.ring),
+            pages: Mutex::new(Pages { identity, origin }),
+            file,
+        }
+    }
+
+    /// Where the log of its ring begins; at the first transaction of all while it has no ring.
+    pub fn origin(&self) -> LogOrigin {
+        self.lock().origin.clone()
+    }
+
+    /// The ring, for whoever waits until the directory belongs to one.
+    pub fn ring(&self) -> watch::Receiver<RingState> {
+        self.ring.subscribe()
+    }
+
+    /// The identity now.
+    pub fn identity(&self) -> Identity {
+        self.lock().identity
+    }
+
+    /// Joins a ring, whose log begins at `origin`. Joining it again changes nothing.
+    ///
+    /// # Errors
+    /// [`IdentityError`] when the directory belongs to another ring or the file cannot be written.
+    pub fn adopt(&self, ring: RingId, origin: &LogOrigin) -> Result<(), IdentityError> {
+        self.change(Some(origin), |identity| {
+            let member = identity.member;
+            match identity.ring {
+                RingState::Fresh => Ok(RingState::Belongs { ring }),
+                RingState::Belongs { ring: ours } if ours == ring => Ok(identity.ring),
+                RingState::Belongs { ring: ours } => Err(IdentityError::OtherRing {
+                    member,
+                    ours,
+                    theirs: ring,
+                }),
+                RingState::Founding { ring: ours } => Err(IdentityError::Founder { member, ours }),
+            }
+        })
+    }
+
+    /// Begins to make a ring, whose log begins at `origin`; going on with the same one changes nothing.
+    ///
+    /// # Errors
+    /// [`IdentityError`] when the directory belongs to another ring or the file cannot be written.
+    pub fn begin_founding(&self, ring: RingId, origin: &LogOrigin) -> Result<(), IdentityError> {
+        self.change(Some(origin), |identity| match identity.ring {
+            RingState::Fresh => Ok(RingState::Founding { ring }),
+            RingState::Founding { ring: ours } if ours == ring => Ok(identity.ring),
+            RingState::Founding { ring: ours } | RingState::Belongs { ring: ours } => {
+                Err(IdentityError::OtherRing {
+                    member: identity.member,
+                    ours,
+                    theirs: ring,
+                })
+            }
+        })
+    }
+
+    /// The ring that this member made has its first entry.
+    ///
+    /// # Errors
+    /// [`IdentityError::File`].
+    pub fn founded(&self) -> Result<(), IdentityError> {
+        self.change(None, |identity| match identity.ring {
+            RingState::Founding { ring } => Ok(RingState::Belongs { ring }),
+            RingState::Fresh | RingState::Belongs { .. } => Ok(identity.ring),
+        })
+    }
+
+    /// An origin is taken over with the first ring, and never changes after that.
+    fn change(
+        &self,
+        origin: Option<&LogOrigin>,
+        decide: impl FnOnce(&Identity) -> Result<RingState, IdentityError>,
+    ) -> Result<(), IdentityError> {
+        let mut pages = self.lock();
+        let ring = decide(&pages.identity)?;
+        if ring != pages.identity.ring {
+            let mut changed = pages.clone();
+            changed.identity.ring = ring;
+            if let (Some(origin), RingState::Fresh) = (origin, pages.identity.ring) {
+                changed.origin = origin.clone();
+            }
+            self.file.write(&changed.identity, &changed.origin)?;
+            *pages = changed;
+            self.ring.send_replace(ring);
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pages> {
+        // The value is replaced as a whole, so a panic elsewhere cannot have left half of one.
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for IdentityBook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("IdentityBook")
+            .field(&self.identity())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[derive(Default, Clone)]
+    struct Disk {
+        content: Arc<Mutex<Option<(Identity, LogOrigin)>>>,
+        full: Arc<AtomicBool>,
+    }
+
+    impl IdentityFile for Disk {
+        fn write(&self, identity: &Identity, origin: &LogOrigin) -> io::Result<()> {
+            if self.full.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            *self.content.lock().unwrap() = Some((*identity, origin.clone()));
+            Ok(())
+        }
+    }
+
+    fn origin() -> LogOrigin {
+        LogOrigin::behind("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7")
+    }
+
+    fn book() -> (IdentityBook, Disk) {
+        let disk = Disk::default();
+        let identity = Identity::fresh(MemberId(2));
+        let book = IdentityBook::new(identity, LogOrigin::default(), Box::new(disk.clone()));
+        (book, disk)
+    }
+
+    #[test]
+    fn a_directory_joins_one_ring_for_good() {
+        let (book, disk) = book();
+        let (ring, other) = (RingId::random(), RingId::random());
+        let mut waiting = book.ring();
+        book.adopt(ring, &origin()).unwrap();
+        assert!(waiting.has_changed().unwrap());
+        assert_eq!(*waiting.borrow_and_update(), RingState::Belongs { ring });
+        assert_eq!(
+            *disk.content.lock().unwrap(),
+            Some((book.identity(), origin()))
+        );
+        book.adopt(ring, &origin()).unwrap();
+        let refusal = book
+            .adopt(other, &LogOrigin::default())
+            .unwrap_err()
+            .to_string();
+        assert!(refusal.contains("member 2 belongs to ring"), "{refusal}");
+        assert_eq!(book.identity().ring, RingState::Belongs { ring });
+        // What its log begins behind stays as well.
+        book.adopt(ring, &LogOrigin::default()).unwrap();
+        assert_eq!(book.origin(), origin());
+    }
+
+    #[test]
+    fn nothing_changes_when_the_file_cannot_be_written() {
+        let (book, disk) = book();
+        disk.full.store(true, Ordering::Relaxed);
+        assert!(matches!(
+            book.adopt(RingId::random(), &origin()),
+            Err(IdentityError::File(_))
+        ));
+        assert_eq!(book.identity().ring, RingState::Fresh);
+        assert!(!book.ring().has_changed().unwrap());
+    }
+
+    #[test]
+    fn a_founder_joins_no_other_ring_and_ends_in_its_own() {
+        let (book, _disk) = book();
+        let ring = RingId::random();
+        book.begin_founding(ring, &origin()).unwrap();
+        book.begin_founding(ring, &origin()).unwrap();
+        let refusal = book
+            .adopt(RingId::random(), &origin())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refusal.contains("start only one member with --bootstrap"),
+            "{refusal}"
+        );
+        book.founded().unwrap();
+        assert_eq!(book.identity().ring, RingState::Belongs { ring });
+        assert!(book.begin_founding(RingId::random(), &origin()).is_err());
+    }
+}

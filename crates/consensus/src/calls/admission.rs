@@ -1,0 +1,266 @@
+//! Whether a call between members may be listened to. Every call says whose it is and whom it means,
+//! down to the data directories; each kind of mistake has its own refusal, in words for an operator.
+
+use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::bootstrap::identity::Identity;
+
+/// One end of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Party {
+    /// The member.
+    pub member: MemberId,
+    /// Its data directory.
+    pub incarnation: Incarnation,
+}
+
+/// What stands on every call between members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Envelope {
+    /// The caller's ring.
+    pub ring: RingId,
+    /// The caller.
+    pub from: Party,
+    /// Whom it means to call.
+    pub to: Party,
+}
+
+/// Why a call is not listened to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(tag = "refusal", rename_all = "kebab-case")]
+pub enum AdmissionRefusal {
+    /// This member belongs to no ring yet.
+    #[error(
+        "member {own} belongs to no ring yet, so it takes no calls of ring {theirs}; it was never bootstrapped, or its data directory was lost: a member that lost its data comes back under a new number"
+    )]
+    NoRing {
+        /// The member called.
+        own: MemberId,
+        /// The caller's ring.
+        theirs: RingId,
+    },
+    /// The caller belongs to another ring.
+    #[error(
+        "member {caller} calls from ring {theirs}, but this is member {own} of ring {ours}; check the addresses in both configurations"
+    )]
+    ForeignRing {
+        /// The caller.
+        caller: MemberId,
+        /// Its ring.
+        theirs: RingId,
+        /// The member called.
+        own: MemberId,
+        /// Its ring.
+        ours: RingId,
+    },
+    /// The call was meant for another member.
+    #[error(
+        "the call is for member {addressed}, but this is member {own}; check the address that the ring knows of member {addressed}"
+    )]
+    WrongMember {
+        /// The member that was meant.
+        addressed: MemberId,
+        /// The member called.
+        own: MemberId,
+    },
+    /// This member's data directory is not the one that the caller's membership names.
+    #[error(
+        "the ring knows member {own} with data directory {known}, but this one is {ours}: it was wiped or replaced; a member that lost its data comes back under a new number"
+    )]
+    WipedHere {
+        /// The member called.
+        own: MemberId,
+        /// The directory that the caller's membership names.
+        known: Incarnation,
+        /// The directory that is here.
+        ours: Incarnation,
+    },
+    /// The caller's data directory is not the one that the membership names.
+    #[error(
+        "member {caller} calls with data directory {theirs}, but the ring knows it with {known}: it was wiped or replaced; a member that lost its data comes back under a new number"
+    )]
+    WipedCaller {
+        /// The caller.
+        caller: MemberId,
+        /// The directory that it names.
+        theirs: Incarnation,
+        /// The directory that the membership names.
+        known: Incarnation,
+    },
+    /// Two processes run under one number.
+    #[error(
+        "a caller says that it is member {own}, as this one is; two processes run under one number: give one of them its own"
+    )]
+    SameMember {
+        /// The number.
+        own: MemberId,
+    },
+}
+
+impl AdmissionRefusal {
+    /// A short name for programs; it does not change between versions.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoRing { .. } => "no-ring",
+            Self::ForeignRing { .. } => "foreign-ring",
+            Self::WrongMember { .. } => "wrong-member",
+            Self::WipedHere { .. } => "wiped-here",
+            Self::WipedCaller { .. } => "wiped-caller",
+            Self::SameMember { .. } => "same-member",
+        }
+    }
+}
+
+/// Checks a call. `known` finds a member in this member's own membership, which may be older than the
+/// caller's: a caller that it does not hold may have joined since, and is listened to.
+///
+/// # Errors
+/// The first thing that does not fit.
+pub fn admit(
+    envelope: &Envelope,
+    own: &Identity,
+    known: impl FnOnce(MemberId) -> Option<MemberRecord>,
+) -> Result<(), AdmissionRefusal> {
+    let Envelope { ring, from, to } = *envelope;
+    let Some(ours) = own.ring.ring() else {
+        return Err(AdmissionRefusal::NoRing {
+            own: own.member,
+            theirs: ring,
+        });
+    };
+    if ring != ours {
+        return Err(AdmissionRefusal::ForeignRing {
+            caller: from.member,
+            theirs: ring,
+            own: own.member,
+            ours,
+        });
+    }
+    if to.member != own.member {
+        return Err(AdmissionRefusal::WrongMember {
+            addressed: to.member,
+            own: own.member,
+        });
+    }
+    if to.incarnation != own.incarnation {
+        return Err(AdmissionRefusal::WipedHere {
+            own: own.member,
+            known: to.incarnation,
+            ours: own.incarnation,
+        });
+    }
+    if from.member == own.member {
+        return Err(AdmissionRefusal::SameMember { own: own.member });
+    }
+    match known(from.member) {
+        Some(record) if record.incarnation != from.incarnation => {
+            Err(AdmissionRefusal::WipedCaller {
+                caller: from.member,
+                theirs: from.incarnation,
+                known: record.incarnation,
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::identity::RingState;
+
+    struct Scene {
+        own: Identity,
+        envelope: Envelope,
+        record: MemberRecord,
+    }
+
+    fn scene() -> Scene {
+        let ring = RingId::random();
+        let own = Identity {
+            ring: RingState::Belongs { ring },
+            ..Identity::fresh(MemberId(2))
+        };
+        let from = Party {
+            member: MemberId(1),
+            incarnation: Incarnation::random(),
+        };
+        let to = Party {
+            member: own.member,
+            incarnation: own.incarnation,
+        };
+        let record = MemberRecord {
+            incarnation: from.incarnation,
+            ..MemberRecord::default()
+        };
+        Scene {
+            own,
+            envelope: Envelope { ring, from, to },
+            record,
+        }
+    }
+
+    fn judged(change: impl FnOnce(&mut Scene)) -> Option<String> {
+        let mut scene = scene();
+        change(&mut scene);
+        let Scene {
+            own,
+            envelope,
+            record,
+        } = scene;
+        let known = |id| (id == MemberId(1)).then_some(record);
+        admit(&envelope, &own, known)
+            .err()
+            .map(|refusal| refusal.to_string())
+    }
+
+    #[test]
+    fn a_member_of_the_ring_is_listened_to() {
+        assert_eq!(judged(|_| {}), None);
+    }
+
+    #[test]
+    fn a_member_that_joined_later_than_this_log_knows_is_listened_to() {
+        assert_eq!(
+            judged(|scene| scene.envelope.from.member = MemberId(7)),
+            None
+        );
+    }
+
+    #[test]
+    fn each_mistake_has_its_own_words() {
+        type Change = fn(&mut Scene);
+        let table: [(Change, &str); 6] = [
+            (
+                |scene| scene.own.ring = RingState::Fresh,
+                "belongs to no ring yet",
+            ),
+            (
+                |scene| scene.envelope.ring = RingId::random(),
+                "member 1 calls from ring",
+            ),
+            (
+                |scene| scene.envelope.to.member = MemberId(3),
+                "the call is for member 3, but this is member 2",
+            ),
+            (
+                |scene| scene.own.incarnation = Incarnation::random(),
+                "the ring knows member 2 with data directory",
+            ),
+            (
+                |scene| scene.envelope.from.incarnation = Incarnation::random(),
+                "member 1 calls with data directory",
+            ),
+            (
+                |scene| scene.envelope.from.member = MemberId(2),
+                "two processes run under one number",
+            ),
+        ];
+        for (change, words) in table {
+            let refusal = judged(change).unwrap_or_default();
+            assert!(refusal.contains(words), "{words}: {refusal}");
+        }
+    }
+}

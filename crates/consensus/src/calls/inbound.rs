@@ -1,0 +1,413 @@
+//! What a member does with the calls of other members, after they were admitted. The transport's
+//! server calls this. The engine gives every answer but one: see [`Inbound::heartbeat`].
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use futures::future::{Either, ready, select};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, TryStreamExt, pin_mut};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendError,
+    StreamAppendResult, TransferLeaderError, TransferLeaderRequest, TransferLeaderResponse,
+    VoteRequest, VoteResponse,
+};
+use raft_types::{FileStart, FileStarts, LogId, MemberId, MemberRecord, OpId, TypeConfig, Vote};
+use thiserror::Error;
+use tokio::sync::oneshot;
+
+use crate::calls::questions::{Answer, CallError, FileBytes, MemberCalls, Question};
+use crate::election::doubted_tail;
+use crate::election::mock_vote;
+use crate::engine;
+use crate::fault::Fault;
+use crate::lease::leadership::Term;
+use crate::log_probe::divergence::refuse_divergence;
+use crate::log_room::intake;
+use crate::member::core::MemberCore;
+use crate::repair::rejoin;
+
+/// The engine's answers to a stream of entries.
+pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig>, Fault>>;
+
+/// The receiving end of a member's Raft.
+#[derive(Clone)]
+pub struct Inbound {
+    core: Arc<MemberCore>,
+    calls: Arc<dyn MemberCalls>,
+    starts: Arc<dyn FileStarts>,
+}
+
+impl Inbound {
+    pub(crate) fn new(
+        core: Arc<MemberCore>,
+        calls: Arc<dyn MemberCalls>,
+        starts: Arc<dyn FileStarts>,
+    ) -> Self {
+        Self {
+            core,
+            calls,
+            starts,
+        }
+    }
+
+    /// Takes a leader's stream of entries; one answer a request, in their order, each when the
+    /// entries are durable. It ends after the first conflict or higher vote.
+    pub fn append<S>(&self, requests: S) -> AppendAnswers
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'static,
+    {
+        let core = self.core.clone();
+        // What contradicts this log ends the stream; the engine is stopped then.
+        let agreeing = requests
+            .then(move |request| {
+                let core = core.clone();
+                async move {
+                    let agrees = refuse_divergence(&core, &request).await;
+                    agrees.ok()?;
+                    intake::wait_for_room(core.rooms.own(), &request).await;
+                    Some(request)
+                }
+            })
+            .take_while(|request| ready(request.is_some()))
+            .filter_map(ready);
+        // Who waits for room stops waiting when nobody waits for the answers any more.
+        let (listening, deaf) = oneshot::channel::<Infallible>();
+        let agreeing = agreeing.take_until(deaf);
+        let heard = self.core.heard.clone();
+        self.core
+            .raft
+            .stream_append(agreeing.boxed())
+            .inspect_ok(move |answer| {
+                let _ = &listening;
+                if answer.is_ok() {
+                    heard.now();
+                }
+            })
+            .map_err(Fault::from)
+            .boxed()
+    }
+
+    /// Takes a leader's heartbeat.
+    ///
+    /// The engine answers one only when all entries before it are on disk, so the heartbeats of a
+    /// large transaction would come too late. What a heartbeat asks for is less: that this member
+    /// follows that leader and has the entry that it names. Both are true as soon as the engine has
+    /// taken the heartbeat in, and are read from the engine's state after that.
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub async fn heartbeat(
+        &self,
+        request: AppendEntriesRequest<TypeConfig>,
+    ) -> Result<StreamAppendResult<TypeConfig>, Fault> {
+        refuse_divergence(&self.core, &request).await?;
+        let answer = self.take_heartbeat(request).await?;
+        if answer.is_ok() {
+            self.core.heard.now();
+        }
+        Ok(answer)
+    }
+
+    async fn take_heartbeat(
+        &self,
+        request: AppendEntriesRequest<TypeConfig>,
+    ) -> Result<StreamAppendResult<TypeConfig>, Fault> {
+        let (vote, named) = (request.vote, request.prev_log_id);
+        // Polled first: the engine takes messages in their order.
+        let append = self.core.raft.append_entries(request);
+        let taken_in = self.core.raft.with_raft_state(move |state| {
+            let has_named = named.is_none_or(|named| {
+                let purged = state.log_ids.purged();
+                purged.is_some_and(|purged| named.index <= purged.index)
+                    || state.log_ids.get(named.index) == Some(named)
+            });
+            *state.vote_ref() == vote && has_named
+        });
+        pin_mut!(append, taken_in);
+        let answer = match select(append, taken_in).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right((Ok(true), _)) => return Ok(Ok(named)),
+            Either::Right((_, append)) => append.await,
+        };
+        match answer.map_err(raft_fault)? {
+            AppendEntriesResponse::Success => Ok(Ok(named)),
+            AppendEntriesResponse::PartialSuccess(matching) => Ok(Ok(matching)),
+            AppendEntriesResponse::HigherVote(vote) => Ok(Err(StreamAppendError::HigherVote(vote))),
+            AppendEntriesResponse::Conflict => match named {
+                Some(named) => Ok(Err(StreamAppendError::Conflict(named))),
+                None => Ok(Ok(None)),
+            },
+        }
+    }
+
+    /// Whether the log has this entry, durably: the engine's answer to a request without entries that names it.
+    async fn look_for(
+        &self,
+        vote: Vote,
+        entry: LogId,
+    ) -> Result<AppendEntriesResponse<TypeConfig>, Fault> {
+        let request = AppendEntriesRequest {
+            vote,
+            prev_log_id: Some(entry),
+            entries: Vec::new(),
+            leader_commit: None,
+        };
+        let answer = self.core.raft.append_entries(request).await;
+        answer.map_err(raft_fault)
+    }
+
+    /// Lets the log begin with a file of a leader's log, because the entries that it lacks are purged
+    /// there. The answer comes when that is durable. Nothing that the start does not cover is dropped:
+    /// see [`FileStarts::begin_at`].
+    ///
+    /// A log that has the entry before the start already stays as it is: the offer crossed the entries on the way, and
+    /// the engine would set the end of what it has back to there.
+    ///
+    /// # Errors
+    /// [`InstallRefusal`]; the log is unchanged then.
+    pub async fn install(
+        &self,
+        vote: Vote,
+        start: FileStart,
+    ) -> Result<SnapshotResponse<TypeConfig>, InstallRefusal> {
+        let refused = |reason: String| InstallRefusal::Unfit {
+            before: start.before,
+            reason,
+        };
+        if start.before.term > vote.leader_id.term {
+            let reason = format!("its leader is of term {}", vote.leader_id.term);
+            return Err(refused(reason));
+        }
+        let checked = self.starts.check_start(&start);
+        checked.map_err(|error| refused(error.to_string()))?;
+        let before = LogId::from(start.before);
+        let committed = self
+            .core
+            .raft
+            .with_raft_state(|state| state.local_committed().copied())
+            .await
+            .map_err(Fault::from)?;
+        // The engine panics on a start that contradicts what it has committed.
+        if let Some(committed) = committed
+            && (before > committed) != (before.index > committed.index)
+        {
+            let reason = format!("entry {} is committed here", OpId::from(committed));
+            return Err(refused(reason));
+        }
+        let found = self.look_for(vote, before).await?;
+        let response = match found {
+            AppendEntriesResponse::Success | AppendEntriesResponse::PartialSuccess(_) => {
+                SnapshotResponse::new(vote)
+            }
+            AppendEntriesResponse::HigherVote(higher) => SnapshotResponse::new(higher),
+            AppendEntriesResponse::Conflict => {
+                let installed = self.core.raft.install_full_snapshot(vote, start.snapshot());
+                installed.await.map_err(Fault::from)?
+            }
+        };
+        if response.vote == vote {
+            self.core.heard.now();
+        }
+        Ok(response)
+    }
+
+    /// Votes, if this member may; not before the end of a lease that this member may have granted before its start. See
+    /// `campaign` and `vote_gate`.
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub async fn vote(
+        &self,
+        request: VoteRequest<TypeConfig>,
+    ) -> Result<VoteResponse<TypeConfig>, Fault> {
+        if !request.leadership_transfer {
+            self.core.campaigning.promise_is_over().await;
+        }
+        if let Some(refusal) = self.withheld(&request).await? {
+            return Ok(refusal);
+        }
+        self.core.raft.vote(request).await.map_err(raft_fault)
+    }
+
+    /// Says whether it would vote, and changes nothing; not earlier than it would.
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub async fn pre_vote(
+        &self,
+        request: VoteRequest<TypeConfig>,
+    ) -> Result<VoteResponse<TypeConfig>, Fault> {
+        self.core.campaigning.promise_is_over().await;
+        if let Some(refusal) = self.withheld(&request).await? {
+            return Ok(refusal);
+        }
+        self.core.raft.pre_vote(request).await.map_err(raft_fault)
+    }
+
+    /// The refusal of a vote that this member must not give. The engine does not hear of the request: its own vote stays.
+    async fn withheld(
+        &self,
+        request: &VoteRequest<TypeConfig>,
+    ) -> Result<Option<VoteResponse<TypeConfig>>, Fault> {
+        let candidate = request.last_log_id.map(OpId::from);
+        let Some(why) = self.core.campaigning.gate.withholds(candidate) else {
+            return Ok(None);
+        };
+        tracing::info!(candidate = %request.vote, "no vote: {why}");
+        let refusal = self.core.raft.with_raft_state(|state| {
+            VoteResponse::new(state.vote_ref(), state.log_ids.last().copied(), false)
+        });
+        Ok(Some(refusal.await.map_err(Fault::from)?))
+    }
+
+    /// Learns that the leader gives the leadership away, perhaps to this member.
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub async fn transfer_leader(
+        &self,
+        request: TransferLeaderRequest<TypeConfig>,
+    ) -> Result<TransferLeaderResponse<TypeConfig>, Fault> {
+        // The engine waits until it has what the leader has, durably: then nothing is in doubt any more. A leader of an
+        // earlier term than the doubt's proves nothing.
+        if let Some(doubt) = self.starts.doubted_tail()
+            && *request.to_node_id() == self.core.id
+            && request.from_leader().leader_id.term < doubt.term
+        {
+            let error = TransferLeaderError::LogNotFlushed {
+                expected: request.last_log_id().copied(),
+                actual: None,
+            };
+            return Ok(Err(error));
+        }
+        let handled = self.core.raft.handle_transfer_leader(request).await;
+        handled.map_err(Fault::from)
+    }
+
+    /// Answers a question of another member.
+    ///
+    /// # Errors
+    /// [`CallError`] when it is refused, or the engine has stopped.
+    pub async fn answer(&self, caller: MemberId, question: Question) -> Result<Answer, CallError> {
+        match question {
+            Question::Greeting => Ok(Answer::Greeting),
+            Question::Campaign { term } => {
+                self.campaign(caller, term).await?;
+                Ok(Answer::Campaigns)
+            }
+            Question::MockElection(call) => {
+                let held = mock_vote::hold(&self.core, &self.calls, call);
+                Ok(Answer::MockElection(held.await?))
+            }
+            Question::MockVote(call) => {
+                let vote = mock_vote::vote(&self.core, &call);
+                Ok(Answer::MockVote(vote.await))
+            }
+            Question::Agreement(theirs) => {
+                let compared = rejoin::compare(&self.core.raft, theirs).await;
+                let agreement = compared.map_err(|fault| CallError(fault.to_string()))?;
+                Ok(Answer::Agreement(agreement))
+            }
+            Question::PurgeFloor { absent_after } => {
+                let floor = self.core.purge_floor(absent_after);
+                let reason = "this member does not serve as the leader".to_owned();
+                Ok(Answer::PurgeFloor(floor.ok_or(CallError(reason))?))
+            }
+            Question::Database { primary } => match self.core.database.state(primary).await {
+                Some(state) => Ok(Answer::Database(state)),
+                None => Err(CallError("this member looks after no mysqld".to_owned())),
+            },
+            Question::FilePart(part) => {
+                let bytes = self.starts.part_of_file(part).await;
+                let bytes = bytes.map_err(|error| CallError(error.to_string()))?;
+                Ok(Answer::FilePart(FileBytes(bytes)))
+            }
+            Question::Room => {
+                let end = engine::progress(&self.core.raft).last_log;
+                Ok(self.core.rooms.answer(end))
+            }
+            Question::Committed => {
+                let committed = self.core.committed_now();
+                let reason = "this member does not serve as the leader".to_owned();
+                let up_to = committed.ok_or(CallError(reason))?;
+                Ok(Answer::Committed { up_to })
+            }
+            Question::LogEnd => {
+                let end = doubted_tail::log_end(&self.core.raft, self.core.id).await;
+                let reason = "the engine has stopped".to_owned();
+                Ok(Answer::LogEnd(end.ok_or(CallError(reason))?))
+            }
+        }
+    }
+
+    /// Campaigns because the leader of `term` gave up and nobody followed; refused when that leadership is over here.
+    async fn campaign(&self, caller: MemberId, term: Term) -> Result<(), CallError> {
+        if let Some(why) = self.core.campaigning.gate.stays_out() {
+            return Err(CallError(why.to_string()));
+        }
+        let role = engine::role(&self.core.raft);
+        if role.term > term {
+            let reason = format!("term {term} is over; this member is in term {}", role.term);
+            return Err(CallError(reason));
+        }
+        if role.term == term && role.leader.is_some_and(|leader| leader != caller) {
+            let reason = format!("member {caller} does not lead term {term}");
+            return Err(CallError(reason));
+        }
+        if self.core.campaigning.may_have_promised() {
+            let reason = "this member was started less than a lease ago, and does not campaign yet";
+            return Err(CallError(reason.to_owned()));
+        }
+        let triggered = self.core.raft.trigger().elect(false).await;
+        triggered.map_err(|fatal| CallError(Fault::from(fatal).to_string()))
+    }
+
+    /// A member as this one's membership has it.
+    pub fn record(&self, member: MemberId) -> Option<MemberRecord> {
+        engine::role(&self.core.raft)
+            .membership
+            .get_node(&member)
+            .cloned()
+    }
+
+    /// Whether the log has no entry and the member never voted.
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub async fn is_pristine(&self) -> Result<bool, Fault> {
+        let initialized = self.core.raft.is_initialized().await;
+        Ok(!initialized?)
+    }
+}
+
+/// Why a log did not begin with a file of another member's log.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum InstallRefusal {
+    /// The start cannot be the ring's.
+    #[error("this log cannot begin behind {before}: {reason}")]
+    Unfit {
+        /// The entry before the start.
+        before: OpId,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The engine has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Fault),
+}
+
+pub(crate) fn raft_fault(error: openraft::errors::RaftError<TypeConfig>) -> Fault {
+    match error {
+        openraft::errors::RaftError::Fatal(fatal) => Fault::from(fatal),
+        openraft::errors::RaftError::APIError(never) => match never {},
+    }
+}
+
+impl std::fmt::Debug for Inbound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inbound")
+            .field("own", &self.core.id)
+            .finish_non_exhaustive()
+    }
+}

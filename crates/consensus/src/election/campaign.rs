@@ -1,0 +1,202 @@
+//! When a member takes part in elections. Four things keep it from them: the end of its log may be in doubt, it may have come back to a
+//! ring that has committed more than it has (both `vote_gate`), whoever looks after the member may not want it to campaign for
+//! a while, and a member that was just started may have granted a lease that it does not remember.
+//!
+//! # The forgotten lease
+//!
+//! Who answers a leader's heartbeat promises to elect nobody else for one lease, and the leader serves on that promise. It is kept in
+//! memory only: the engine starts with none. A voter that answers, is killed and is back within the lease would elect another leader
+//! while the first one still serves. So for one lease after its start a member neither votes nor says in a pre-vote that
+//! it would, and does not campaign, which is a vote for itself.
+//!
+//! That is long enough: the promise was made before the start, and counts from the moment at which the heartbeat was sent. A transfer of the
+//! leadership is voted for at once, as ever: the leader that ends its own lease has ordered it, and whoever led before that one had no
+//! lease any more when it was elected. A member that never had a log has promised nothing.
+//!
+//! Calls for a vote are held, not refused: members that were started together, behind a power cut, all wait, and whoever campaigns first
+//! has its answer as soon as the other's time is over, not only at its next attempt.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use raft_types::{MemberId, MemberKind, OpId};
+use tokio::time::Instant;
+
+use crate::election::vote_gate::ElectionGate;
+use crate::engine::{Engine, RoleSnapshot};
+use crate::member::config::Timers;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Campaigning {
+    /// Until when a lease may be in force that was granted before the start.
+    promised_until: Option<Instant>,
+    /// Whether the end of the log is in doubt, and for whom to vote then.
+    pub(crate) gate: ElectionGate,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Nobody has forbidden it.
+    allowed: bool,
+    /// The member's first turn has come.
+    awake: bool,
+}
+
+impl Campaigning {
+    /// Of a member that was started at `begun`; `is_new` when it has no log and never voted.
+    pub(crate) fn new(begun: Instant, lease: Duration, is_new: bool, gate: ElectionGate) -> Self {
+        Self {
+            promised_until: (!is_new).then(|| begun + lease),
+            gate,
+            state: Mutex::new(State {
+                allowed: true,
+                awake: is_new,
+            }),
+        }
+    }
+
+    /// Waits until no lease can be in force that was granted before the start.
+    pub(crate) async fn promise_is_over(&self) {
+        if let Some(until) = self.promised_until {
+            tokio::time::sleep_until(until).await;
+        }
+    }
+
+    /// Whether a lease may be in force that was granted before the start.
+    pub(crate) fn may_have_promised(&self) -> bool {
+        self.promised_until
+            .is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Lets the member campaign, or keeps it from it.
+    pub(crate) fn allow(&self, raft: &Engine, allowed: bool) {
+        let mut state = self.lock();
+        state.allowed = allowed;
+        self.tell(&state, raft);
+    }
+
+    /// The end of the log is not in doubt any more.
+    pub(crate) fn settle(&self, raft: &Engine) {
+        self.gate.settled();
+        self.tell(&self.lock(), raft);
+    }
+
+    /// Others have committed this: no election of somebody that lacks it.
+    pub(crate) fn told(&self, committed: OpId, raft: &Engine) {
+        self.gate.told(committed);
+        self.tell(&self.lock(), raft);
+    }
+
+    /// The own log goes this far.
+    pub(crate) fn goes_to(&self, end: Option<OpId>, raft: &Engine) {
+        self.gate.goes_to(end);
+        self.tell(&self.lock(), raft);
+    }
+
+    /// Waits for the member's first turn to campaign, and lets it, if nobody has forbidden it.
+    pub(crate) async fn wake(&self, raft: &Engine, turn: Duration) {
+        self.promise_is_over().await;
+        if self.promised_until.is_some() {
+            tokio::time::sleep(turn).await;
+        }
+        let mut state = self.lock();
+        state.awake = true;
+        self.tell(&state, raft);
+    }
+
+    fn tell(&self, state: &State, raft: &Engine) {
+        let settled = self.gate.stays_out().is_none();
+        let may = state.allowed && state.awake && settled;
+        raft.runtime_config().elect(may);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Each change is one assignment.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long behind the others a member has its first turn after its start. Members that start together campaign one after the other,
+/// database members first, within the time over which the engine spreads campaigns otherwise; at one moment they would
+/// split their votes.
+pub(crate) fn first_turn(role: &RoleSnapshot, own: MemberId, timers: &Timers) -> Duration {
+    let membership = role.membership.membership();
+    let mut voters: Vec<(bool, MemberId)> = membership
+        .voter_ids()
+        .map(|id| {
+            let kind = membership.get_node(&id).map(|record| record.kind);
+            (kind != Some(MemberKind::Database), id)
+        })
+        .collect();
+    voters.sort_unstable();
+    let before = voters.iter().take_while(|(_, id)| *id != own).count();
+    let spread = timers
+        .lease
+        .saturating_sub(timers.shortest_election(MemberKind::Database));
+    let count = u32::try_from(voters.len().max(1)).unwrap_or(u32::MAX);
+    spread / count * u32::try_from(before).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
+
+    use openraft::ServerState;
+    use raft_types::{MemberRecord, Membership, StoredMembership};
+
+    use super::*;
+    use crate::lease::leadership::Term;
+
+    #[test]
+    fn members_that_start_together_have_their_turns_one_after_the_other() {
+        let kinds = [
+            MemberKind::Witness,
+            MemberKind::Database,
+            MemberKind::Witness,
+            MemberKind::Database,
+        ];
+        let records: BTreeMap<MemberId, MemberRecord> = (1..)
+            .map(MemberId)
+            .zip(kinds)
+            .map(|(id, kind)| {
+                let record = MemberRecord {
+                    kind,
+                    ..MemberRecord::default()
+                };
+                (id, record)
+            })
+            .collect();
+        let voters: BTreeSet<MemberId> = records.keys().copied().collect();
+        let membership = Membership::new(vec![voters], records).unwrap();
+        let role = RoleSnapshot {
+            state: ServerState::Follower,
+            term: Term(1),
+            leader: None,
+            membership: Arc::new(StoredMembership::new(None, membership)),
+        };
+        let timers = Timers::default();
+        let turn = |id| first_turn(&role, MemberId(id), &timers);
+        let order = [2, 4, 1, 3].map(turn);
+        assert_eq!(order[0], Duration::ZERO);
+        assert!(order.is_sorted(), "{order:?}");
+        // Further apart than the engine looks at its clock, and soon enough.
+        assert!(order[1] >= Duration::from_millis(60), "{order:?}");
+        assert!(turn(9) < timers.lease / 2, "{:?}", turn(9));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_member_has_promised_nothing_and_another_one_for_a_lease() {
+        let (begun, lease) = (Instant::now(), Duration::from_millis(750));
+        let fresh = Campaigning::new(begun, lease, true, ElectionGate::new(None));
+        fresh.promise_is_over().await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        let old = Campaigning::new(begun, lease, false, ElectionGate::new(None));
+        assert!(old.may_have_promised() && !fresh.may_have_promised());
+        old.promise_is_over().await;
+        assert!(begun.elapsed() >= lease && begun.elapsed() < lease * 2);
+        assert!(!old.may_have_promised());
+    }
+}

@@ -1,0 +1,230 @@
+//! A member whose log lost bytes at its end that may have been acknowledged asks the others how far their logs go, and takes
+//! part in elections again when it has what they have.
+//!
+//! # Why this is safe
+//!
+//! Let `e` be an entry that this member acknowledged and has lost, and that is committed, or will be by that
+//! acknowledgement. The ring must never elect a leader without it. To a member that votes for nobody, losing `e` is the same
+//! as being down, and Raft bears that. So all that is needed is an end `z` such that any log that ends at `z` or behind it has
+//! `e`; then a vote for such a log is safe, and so is everything once the own log ends there ([`crate::election::vote_gate`]). Let
+//! `T` be the term of the vote that was stored when the bytes were cut. A vote is stored before the entries that follow it, so
+//! the term of `e` is `T` at most. Three things give such a `z`:
+//!
+//! 1. **An entry of a term after `T`.** Its leader was elected without a vote of this member that was not safe, so it had `e`
+//!    (leader completeness); who has an entry of that leader has all before it (log matching).
+//! 2. **The end of the log of a leader of term `T` or a later one, asked after the restart.** If its term is `T`, it made or had
+//!    everything that this member acknowledged to it, and its log only grows; and it had what was committed in earlier terms.
+//!    If its term is later: as in 1. It does not matter whether it leads still. What is committed is not enough: the
+//!    acknowledgement may be on its way, and `e` be committed by it afterwards.
+//! 3. **The latest end of all other members' logs, all of them asked after the restart.** `e` is, or will be, in force by the
+//!    acknowledgements of others too, or by a leader's that has it: one of those asked has it, and its end is at or behind it.
+//!    A log with an end at or behind that one has `e`: in the same term by log matching, in a later one by leader completeness.
+//!    *All* members of the own membership are asked, not a majority: a majority of the others would elect a leader without
+//!    this one anyway, so that 2 applies; and a leader that is outside of the voter sets may hold what no voter has yet. This is
+//!    for a ring that lost its power as a whole: several members may have such a doubt at once, and each may be the one
+//!    that has the most. (Where all that had `e` lost it, nothing on earth brings it back, and the ring goes on.)
+//!
+//! Who the others are this member has from its log, so no membership that it acknowledged may be what was cut off: one of a ring of
+//! one that lost the entry which added the second member would ask nobody. None is: the log's durable mark is over
+//! a membership before the entry counts as written, and over one that a start finds before that start is over
+//! (`LogWriter::mark_durable`), and what is missing up to the mark refuses the start. What may be cut off besides is a membership that
+//! was never acknowledged, which is as if it had never been sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures::future::join_all;
+use raft_types::{DoubtedTail, FileStarts, MemberId, OpId};
+use serde::{Deserialize, Serialize};
+
+use crate::calls::questions::{Answer, MemberCalls, Question};
+use crate::engine::Engine;
+use crate::lease::leadership::Term;
+use crate::member::core::MemberCore;
+
+/// How far a member's log goes, and whether it leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogEnd {
+    /// Its last entry, whether durable yet or not.
+    pub last: Option<OpId>,
+    /// The term in which it leads, if it does.
+    pub leads: Option<Term>,
+}
+
+/// How far this member's log goes, exactly and now: the engine's metrics may be a moment behind.
+pub(crate) async fn log_end(raft: &Engine, own: MemberId) -> Option<LogEnd> {
+    let end = raft.with_raft_state(move |state| {
+        let vote = state.vote_ref();
+        let leads = vote.committed && vote.leader_id.voted_for == own;
+        LogEnd {
+            last: state.log_ids.last().copied().map(OpId::from),
+            leads: leads.then_some(Term(vote.leader_id.term)),
+        }
+    });
+    end.await.ok()
+}
+
+/// The end from which on a log has all that may be lost here, as far as the answers show it. `members` are those of the own
+/// membership.
+pub(crate) fn enough(
+    doubt: &DoubtedTail,
+    own: MemberId,
+    members: &BTreeSet<MemberId>,
+    answers: &BTreeMap<MemberId, LogEnd>,
+) -> Option<OpId> {
+    let leaders = answers
+        .values()
+        .filter(|answer| answer.leads.is_some_and(|term| term.0 >= doubt.term))
+        .map(|leader| leader.last.unwrap_or_default());
+    let everybody = members
+        .iter()
+        .all(|id| *id == own || answers.contains_key(id));
+    let latest = (members.contains(&own) && everybody).then(|| {
+        let ends = answers.values().filter_map(|answer| answer.last);
+        ends.max().unwrap_or_default()
+    });
+    leaders.chain(latest).min()
+}
+
+/// Asks until this member's log has what it needs; returns at once where nothing is in doubt.
+pub(crate) async fn settle(
+    core: Arc<MemberCore>,
+    calls: Arc<dyn MemberCalls>,
+    starts: Arc<dyn FileStarts>,
+) {
+    let Some(doubt) = starts.doubted_tail() else {
+        return;
+    };
+    tracing::warn!(
+        term = doubt.term,
+        "the end of the log was damaged and cut off, and may have been acknowledged: this member takes part in no election \
+         before others have told how far their logs go"
+    );
+    while let Some(needed) = core.campaigning.gate.needed() {
+        match starts.settle_tail(needed).await {
+            Ok(true) => break,
+            Ok(false) => {}
+            // The log does nothing more, and the engine stops with it.
+            Err(error) => return tracing::error!(%error, "the log's end cannot be settled"),
+        }
+        let (members, answers) = ask(&core, &*calls).await;
+        if let Some(end) = enough(&doubt, core.id, &members, &answers) {
+            core.campaigning.gate.enough(end);
+        }
+        tokio::time::sleep(core.timers.heartbeat / 2).await;
+    }
+    core.campaigning.settle(&core.raft);
+    tracing::info!(
+        "this member has what it may have acknowledged, and takes part in elections again"
+    );
+}
+
+/// The members, and what those say that answer in time.
+async fn ask(
+    core: &MemberCore,
+    calls: &dyn MemberCalls,
+) -> (BTreeSet<MemberId>, BTreeMap<MemberId, LogEnd>) {
+    let role = core.role();
+    let nodes = || role.membership.membership().nodes();
+    let asked = nodes().filter(|(id, _)| **id != core.id);
+    let asked = asked.map(|(id, record)| async move {
+        let answer = calls.ask(*id, record, Question::LogEnd, core.timers.lease);
+        match answer.await {
+            Ok(Answer::LogEnd(end)) => Some((*id, end)),
+            _ => None,
+        }
+    });
+    let answers = join_all(asked).await.into_iter().flatten().collect();
+    (nodes().map(|(id, _)| *id).collect(), answers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(term: u64, index: u64) -> LogEnd {
+        LogEnd {
+            last: Some(OpId::new(term, index)),
+            leads: None,
+        }
+    }
+
+    fn leader(of: u64, term: u64, index: u64) -> LogEnd {
+        LogEnd {
+            leads: Some(Term(of)),
+            ..end(term, index)
+        }
+    }
+
+    #[test]
+    fn what_is_enough() {
+        let id = OpId::new;
+        let none = LogEnd {
+            last: None,
+            leads: None,
+        };
+        type Row<'a> = (&'a str, &'a [u64], &'a [(u64, LogEnd)], Option<OpId>);
+        let rows: [Row<'_>; 11] = [
+            ("nobody answers", &[1, 2, 3], &[], None),
+            (
+                "a majority of three is not all others",
+                &[1, 2, 3],
+                &[(2, end(4, 30))],
+                None,
+            ),
+            (
+                "all others: the latest counts",
+                &[1, 2, 3],
+                &[(2, end(4, 30)), (3, end(3, 70))],
+                Some(id(4, 30)),
+            ),
+            (
+                "somebody else besides does no harm",
+                &[1, 2, 3],
+                &[(2, end(4, 30)), (3, end(4, 31)), (9, end(4, 40))],
+                Some(id(4, 40)),
+            ),
+            (
+                "a leader of the term is enough",
+                &[1, 2, 3],
+                &[(3, leader(5, 5, 12))],
+                Some(id(5, 12)),
+            ),
+            (
+                "a leader of a later term is enough",
+                &[1, 2, 3],
+                &[(3, leader(6, 6, 1))],
+                Some(id(6, 1)),
+            ),
+            (
+                "a leader of an earlier term is one of the others",
+                &[1, 2, 3],
+                &[(3, leader(4, 4, 90))],
+                None,
+            ),
+            (
+                "the lower of both",
+                &[1, 2],
+                &[(2, leader(5, 5, 12))],
+                Some(id(5, 12)),
+            ),
+            ("a ring of one", &[1], &[], Some(OpId::default())),
+            (
+                "nobody else has anything",
+                &[1, 2],
+                &[(2, none)],
+                Some(OpId::default()),
+            ),
+            ("the own log does not know its membership", &[], &[], None),
+        ];
+        for (what, members, answers, expected) in rows {
+            let members = members.iter().copied().map(MemberId).collect();
+            let answers = answers
+                .iter()
+                .map(|(id, end)| (MemberId(*id), *end))
+                .collect();
+            let found = enough(&DoubtedTail { term: 5 }, MemberId(1), &members, &answers);
+            assert_eq!(found, expected, "{what}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Mock elections: before a promotion, the target asks the voters that it would have whether they would elect it.
+//! Nothing is stored and nothing changes. The leader's last entry at that moment, the cursor, is what all of them are
+//! measured by: a target, or a voter of its region, that does not get it in time refuses. That rule is always on.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use raft_types::{MemberId, OpId};
+use serde::{Deserialize, Serialize};
+
+use crate::lease::leadership::Term;
+use crate::quorum::{VoterSets, majority_of};
+
+/// Asks a member to hold a mock election for itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MockElectionCall {
+    /// The leader's term.
+    pub term: Term,
+    /// The leader's last entry when it asked.
+    pub cursor: OpId,
+    /// The voter sets that would elect the target.
+    pub sets: VoterSets,
+    /// How long the target may take, in milliseconds.
+    pub patience_ms: u64,
+}
+
+/// Asks a voter whether it would elect a member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MockVoteCall {
+    /// The leader's term.
+    pub term: Term,
+    /// The leader's last entry when it asked; the candidate has it.
+    pub cursor: OpId,
+    /// Whether the voter is of the candidate's region, and therefore must have the cursor too.
+    pub must_have_cursor: bool,
+    /// How long the voter may wait for the cursor, in milliseconds.
+    pub patience_ms: u64,
+}
+
+/// One voter's answer in a mock election.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MockVote {
+    /// The voter.
+    pub voter: MemberId,
+    /// The end of its durable log, if it said.
+    pub log_end: Option<OpId>,
+    /// Why it would not elect the target, in words; `None`: it would.
+    pub refusal: Option<String>,
+}
+
+/// How a mock election went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MockElection {
+    /// The member that would be elected.
+    pub candidate: MemberId,
+    /// The leader's last entry when it asked.
+    pub cursor: OpId,
+    /// The voter sets that would elect it.
+    pub sets: VoterSets,
+    /// What each voter said, the candidate included.
+    pub votes: Vec<MockVote>,
+}
+
+impl MockElection {
+    /// Whether a majority of every set would elect the candidate, itself among them.
+    pub fn is_won(&self) -> bool {
+        let granted: BTreeSet<MemberId> = self.granted();
+        granted.contains(&self.candidate)
+            && !self.sets.is_empty()
+            && self
+                .sets
+                .iter()
+                .all(|set| set.intersection(&granted).count() >= majority_of(set.len()))
+    }
+
+    fn granted(&self) -> BTreeSet<MemberId> {
+        let granted = self.votes.iter().filter(|vote| vote.refusal.is_none());
+        granted.map(|vote| vote.voter).collect()
+    }
+}
+
+impl fmt::Display for MockElection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let candidate = self.candidate;
+        if self.is_won() {
+            return write!(f, "member {candidate} would be elected");
+        }
+        write!(f, "member {candidate} would not be elected")?;
+        for vote in &self.votes {
+            if let Some(refusal) = &vote.refusal {
+                write!(f, "; member {}: {refusal}", vote.voter)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a member knows of itself when it is asked for a mock vote.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Voter {
+    pub(crate) term: Term,
+    pub(crate) log_end: Option<OpId>,
+}
+
+/// Whether a voter would elect a candidate that has the cursor.
+pub(crate) fn judge(voter: Voter, call: &MockVoteCall) -> Result<(), Judgement> {
+    if voter.term > call.term {
+        return Err(Judgement::LaterTerm(voter.term));
+    }
+    match voter.log_end {
+        Some(end) if end.term > call.cursor.term => Err(Judgement::LaterLog(end)),
+        end if call.must_have_cursor && end.is_none_or(|end| end.index < call.cursor.index) => {
+            Err(Judgement::Lags {
+                by: call.cursor.index + 1 - end.map_or(0, |end| end.index + 1),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Judgement {
+    #[error("it is in term {0} already; look who leads")]
+    LaterTerm(Term),
+    #[error("its log ends at {0}, in a later term than the leader's")]
+    LaterLog(OpId),
+    #[error("it lacks {by} entries of what the leader has; wait for it to catch up")]
+    Lags { by: u64 },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_voter_refuses_who_could_not_be_elected_and_who_lags() {
+        let call = |must_have_cursor| MockVoteCall {
+            term: Term(3),
+            cursor: OpId::new(3, 100),
+            must_have_cursor,
+            patience_ms: 0,
+        };
+        let voter = |term, log_end: Option<(u64, u64)>| Voter {
+            term: Term(term),
+            log_end: log_end.map(|(term, index)| OpId::new(term, index)),
+        };
+        let table = [
+            (voter(3, Some((3, 100))), true, Ok(())),
+            (voter(3, Some((3, 250))), true, Ok(())),
+            (
+                voter(4, Some((3, 100))),
+                true,
+                Err(Judgement::LaterTerm(Term(4))),
+            ),
+            (
+                voter(3, Some((4, 90))),
+                false,
+                Err(Judgement::LaterLog(OpId::new(4, 90))),
+            ),
+            (
+                voter(3, Some((3, 90))),
+                true,
+                Err(Judgement::Lags { by: 10 }),
+            ),
+            (voter(3, None), true, Err(Judgement::Lags { by: 101 })),
+            // Of another region: it may lag, the election does not need it to have everything.
+            (voter(3, Some((3, 90))), false, Ok(())),
+            (voter(2, None), false, Ok(())),
+        ];
+        for (voter, must_have_cursor, expected) in table {
+            assert_eq!(judge(voter, &call(must_have_cursor)), expected, "{voter:?}");
+        }
+    }
+
+    #[test]
+    fn a_majority_of_every_set_and_the_candidate_itself_have_to_agree() {
+        let set = |ids: &[u64]| ids.iter().copied().map(MemberId).collect();
+        let won = |refusing: &[u64]| {
+            let votes = (1..=6).map(|id| MockVote {
+                voter: MemberId(id),
+                log_end: None,
+                refusal: refusing.contains(&id).then(|| "no".to_owned()),
+            });
+            MockElection {
+                candidate: MemberId(4),
+                cursor: OpId::new(1, 1),
+                sets: vec![set(&[1, 2, 3]), set(&[4, 5, 6])],
+                votes: votes.collect(),
+            }
+            .is_won()
+        };
+        assert!(won(&[]));
+        assert!(won(&[1, 5]));
+        assert!(!won(&[1, 2]));
+        assert!(!won(&[5, 6]));
+        assert!(!won(&[4]), "a candidate that refuses itself");
+    }
+}

@@ -1,0 +1,119 @@
+//! Holding a mock election: the target asks its voters, and each of them waits for entries that are on their way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use raft_types::{MemberId, MemberRecord};
+use tokio::time::Instant;
+
+use crate::calls::questions::{Answer, CallError, MemberCalls, Question};
+use crate::election::mock_election::{
+    Judgement, MockElection, MockElectionCall, MockVote, MockVoteCall, Voter, judge,
+};
+use crate::engine::{self, Engine};
+use crate::member::core::MemberCore;
+
+impl Voter {
+    fn of(raft: &Engine) -> Self {
+        Self {
+            term: engine::role(raft).term,
+            log_end: engine::progress(raft).last_log,
+        }
+    }
+}
+
+/// How often a member that lags looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Answers a mock vote; waits for entries that are on their way.
+pub(crate) async fn vote(core: &MemberCore, call: &MockVoteCall) -> MockVote {
+    let (raft, own) = (&core.raft, core.id);
+    let until = Instant::now() + Duration::from_millis(call.patience_ms);
+    loop {
+        let voter = Voter::of(raft);
+        if let Some(why) = core.campaigning.gate.stays_out() {
+            return MockVote {
+                voter: own,
+                log_end: voter.log_end,
+                refusal: Some(why.to_string()),
+            };
+        }
+        let judgement = judge(voter, call);
+        let on_their_way = matches!(judgement, Err(Judgement::Lags { .. }));
+        if on_their_way && Instant::now() < until {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            continue;
+        }
+        return MockVote {
+            voter: own,
+            log_end: voter.log_end,
+            refusal: judgement.err().map(|refusal| refusal.to_string()),
+        };
+    }
+}
+
+/// Holds a mock election for this member.
+pub(crate) async fn hold(
+    core: &MemberCore,
+    calls: &Arc<dyn MemberCalls>,
+    call: MockElectionCall,
+) -> Result<MockElection, CallError> {
+    let (raft, own) = (&core.raft, core.id);
+    let role = engine::role(raft);
+    let records: BTreeMap<MemberId, MemberRecord> = role
+        .membership
+        .nodes()
+        .map(|(id, record)| (*id, record.clone()))
+        .collect();
+    let Some(record) = records.get(&own) else {
+        return Err(CallError(format!(
+            "member {own} does not find itself in the ring yet; wait until it has caught up"
+        )));
+    };
+    // Half of the time for entries on their way, half for the calls.
+    let patience_ms = call.patience_ms / 2;
+    let voters: BTreeSet<MemberId> = call.sets.iter().flatten().copied().collect();
+    let asked = voters.into_iter().map(|voter| {
+        let records = &records;
+        let question = MockVoteCall {
+            term: call.term,
+            cursor: call.cursor,
+            must_have_cursor: records
+                .get(&voter)
+                .is_some_and(|other| other.region == record.region),
+            patience_ms,
+        };
+        async move {
+            if voter == own {
+                return vote(core, &question).await;
+            }
+            let Some(record) = records.get(&voter) else {
+                return refused(voter, format!("member {own} does not know it yet"));
+            };
+            let deadline = Duration::from_millis(call.patience_ms);
+            let question = Question::MockVote(question);
+            match calls.ask(voter, record, question, deadline).await {
+                Ok(Answer::MockVote(vote)) => vote,
+                Ok(other) => refused(voter, format!("it answers something else: {other:?}")),
+                Err(error) => refused(voter, error.to_string()),
+            }
+        }
+    });
+    let votes = join_all(asked).await;
+    Ok(MockElection {
+        candidate: own,
+        cursor: call.cursor,
+        votes,
+        sets: call.sets,
+    })
+}
+
+fn refused(voter: MemberId, refusal: String) -> MockVote {
+    MockVote {
+        voter,
+        log_end: None,
+        refusal: Some(refusal),
+    }
+}

@@ -1,0 +1,12 @@
+//! Elections: when this member campaigns, and for whom it may vote.
+//!
+//! A vote is granted in the engine: the larger term, a log at least as long, a majority of each voter set. Here is what stands in
+//! front of it. [`vote_gate`] is asked where a vote comes in ([`crate::calls::inbound`]); [`campaign`] says whether this member
+//! stands for election; a member whose log lost its end asks the others first ([`doubted_tail`]). [`mock_election`] tries, before a
+//! promotion, whether its target would be elected; [`mock_vote`] holds it and answers it.
+
+pub(crate) mod campaign;
+pub(crate) mod doubted_tail;
+pub(crate) mod mock_election;
+pub(crate) mod mock_vote;
+pub(crate) mod vote_gate;

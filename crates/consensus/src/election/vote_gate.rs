@@ -1,0 +1,161 @@
+//! For whom this member may vote. The end of its log may be in doubt (`doubted_tail`): until its log is known to have all that
+//! it may have acknowledged, it votes for members only that have that, and does not campaign (`campaign`). And it may have come
+//! back to a ring that has committed more than its log has (`returning`). Asked where votes come in (`inbound`).
+//!
+//! # What others have committed
+//!
+//! In a ring that nobody repaired this keeps nobody from anything: a log that lacks what is committed wins no election.
+//! Behind the repair of a lost quorum it does. Those that were lost are a quorum of the membership in their own logs; two of them
+//! that came back, were told how far the ring has come, and lost sight of it before they had its entries, would elect one of
+//! themselves, and the ring would be two.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use raft_types::{DoubtedTail, OpId};
+use thiserror::Error;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct ElectionGate {
+    /// From this end on a log is known to have all that this member may have acknowledged; `None`: its own has.
+    needed: Mutex<Option<OpId>>,
+    /// What is committed elsewhere, and was not here when that was told; `None`: nothing.
+    committed: Mutex<Option<OpId>>,
+}
+
+/// Why a vote is not granted, or why this member does not campaign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub(crate) enum Withheld {
+    /// The own log's end is in doubt.
+    #[error(
+        "the end of its log was damaged and cut off, and may have been acknowledged: it elects nobody before a leader, or all \
+         other members, have told how far their logs go and it has what they have (now needed: {needed})"
+    )]
+    DoubtedTail {
+        /// The end that a log must have.
+        needed: OpId,
+    },
+    /// Others have committed what the log lacks.
+    #[error(
+        "it came back to a ring that has committed {committed}, and elects nobody whose log does not go that far"
+    )]
+    Behind {
+        /// The end that a log must have.
+        committed: OpId,
+    },
+}
+
+impl ElectionGate {
+    /// The gate of a member whose log has this doubt about its end.
+    pub(crate) fn new(doubt: Option<&DoubtedTail>) -> Self {
+        Self {
+            needed: Mutex::new(doubt.map(DoubtedTail::settled_from)),
+            committed: Mutex::new(None),
+        }
+    }
+
+    /// Why a candidate whose log ends there gets no vote; `None`: ask the engine.
+    pub(crate) fn withholds(&self, candidate: Option<OpId>) -> Option<Withheld> {
+        let lacks = |end: &OpId| candidate < Some(*end);
+        let doubt = self.needed().filter(lacks);
+        let doubt = doubt.map(|needed| Withheld::DoubtedTail { needed });
+        let behind = self.committed().filter(lacks);
+        doubt.or(behind.map(|committed| Withheld::Behind { committed }))
+    }
+
+    /// Why this member must not campaign, whoever asks it to.
+    pub(crate) fn stays_out(&self) -> Option<Withheld> {
+        self.withholds(None)
+    }
+
+    /// This is committed elsewhere.
+    pub(crate) fn told(&self, committed: OpId) {
+        let mut told = lock(&self.committed);
+        *told = (*told).max(Some(committed));
+    }
+
+    /// The own log goes this far.
+    pub(crate) fn goes_to(&self, end: Option<OpId>) {
+        let mut told = lock(&self.committed);
+        *told = told.filter(|committed| end < Some(*committed));
+    }
+
+    /// What is committed elsewhere, and was not here when that was told.
+    pub(crate) fn committed(&self) -> Option<OpId> {
+        *lock(&self.committed)
+    }
+
+    /// From this end on a log has all that may be lost here. Each such end is enough by itself, so the lowest counts.
+    pub(crate) fn enough(&self, end: OpId) {
+        let mut needed = lock(&self.needed);
+        *needed = needed.map(|needed| needed.min(end));
+    }
+
+    /// The end that a log must have; `None` when nothing is in doubt.
+    pub(crate) fn needed(&self) -> Option<OpId> {
+        *lock(&self.needed)
+    }
+
+    /// The own log has all that was in doubt.
+    pub(crate) fn settled(&self) {
+        *lock(&self.needed) = None;
+    }
+}
+
+fn lock(end: &Mutex<Option<OpId>>) -> MutexGuard<'_, Option<OpId>> {
+    // The value is replaced as a whole, so a panic elsewhere cannot have left half of one.
+    end.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_in_doubt_votes_for_those_that_have_enough_and_campaigns_when_it_has_it_itself() {
+        let gate = ElectionGate::new(Some(&DoubtedTail { term: 3 }));
+        let id = OpId::new;
+        let withheld = |needed| Some(Withheld::DoubtedTail { needed });
+        // Nothing is known yet: only an entry of a later term shows that a log has everything.
+        assert_eq!(gate.withholds(None), withheld(id(4, 0)));
+        assert_eq!(gate.withholds(Some(id(3, 900))), withheld(id(4, 0)));
+        assert_eq!(gate.withholds(Some(id(4, 7))), None);
+        gate.enough(id(3, 20));
+        gate.enough(id(3, 25));
+        assert_eq!(gate.withholds(Some(id(3, 19))), withheld(id(3, 20)));
+        assert_eq!(gate.withholds(Some(id(3, 20))), None);
+        assert_eq!(gate.stays_out(), withheld(id(3, 20)));
+        gate.settled();
+        assert_eq!((gate.withholds(None), gate.stays_out()), (None, None));
+        gate.enough(id(3, 20));
+        assert_eq!(gate.withholds(None), None, "an answer that comes late");
+    }
+
+    #[test]
+    fn a_member_that_came_back_votes_for_those_that_have_what_the_ring_has_committed() {
+        let gate = ElectionGate::new(None);
+        let id = OpId::new;
+        gate.told(id(1003, 41));
+        gate.told(id(1003, 40));
+        let behind = Some(Withheld::Behind {
+            committed: id(1003, 41),
+        });
+        assert_eq!(
+            gate.withholds(Some(id(4, 900))),
+            behind,
+            "another that came back"
+        );
+        assert_eq!(gate.withholds(Some(id(1003, 41))), None);
+        assert_eq!(gate.stays_out(), behind);
+        gate.goes_to(Some(id(1003, 40)));
+        assert_eq!(gate.stays_out(), behind);
+        gate.goes_to(Some(id(1004, 30)));
+        assert_eq!((gate.withholds(None), gate.stays_out()), (None, None));
+    }
+
+    #[test]
+    fn a_member_without_a_doubt_is_not_kept_from_anything() {
+        let gate = ElectionGate::new(None);
+        assert_eq!((gate.withholds(None), gate.stays_out()), (None, None));
+    }
+}

@@ -1,0 +1,304 @@
+//! When each member last answered a heartbeat: what the lease of a leader rests on. Put in front of the network, it sees
+//! the heartbeats and nothing else.
+//!
+//! The engine has such a clock, and it is too generous: it takes the answer to a request of its stream of entries as one to
+//! every request that names the same last entry, also to one that was sent a moment ago. A leader that was stopped for longer than
+//! its lease, and finds an old answer waiting, would serve reads although another leads by then.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, Stream, StreamExt};
+use openraft::OptionalSend;
+use openraft::errors::{RPCError, ReplicationClosed, StreamingError};
+use openraft::network::{
+    NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
+    RaftNetworkFactory,
+};
+use openraft::raft::{
+    AppendEntriesRequest, SnapshotResponse, StreamAppendError, StreamAppendResult,
+};
+use openraft::type_config::alias::SnapshotOf;
+use raft_types::{Incarnation, MemberId, MemberRecord, TypeConfig, Vote};
+use tokio::time::Instant;
+
+use crate::lease::leadership::Term;
+
+/// One member's contacts; clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Contacts(Arc<Mutex<BTreeMap<MemberId, Met>>>);
+
+/// Who is behind a number, and what it answered.
+type Met = (Incarnation, Option<Contact>);
+
+/// A heartbeat that was answered: in which term, and when it was sent.
+#[derive(Debug, Clone, Copy)]
+struct Contact {
+    term: Term,
+    sent: Instant,
+}
+
+impl Contacts {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Met>> {
+        // Every change is one insertion.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Behind this number is this data directory from now on. What another one answered there, or still answers, does not
+    /// count for it.
+    fn meet(&self, member: MemberId, incarnation: Incarnation) {
+        let mut contacts = self.lock();
+        let met = contacts.entry(member).or_insert((incarnation, None));
+        if met.0 != incarnation {
+            *met = (incarnation, None);
+        }
+    }
+
+    fn answered(&self, member: MemberId, incarnation: Incarnation, contact: Contact) {
+        let mut contacts = self.lock();
+        let (behind, known) = contacts.entry(member).or_insert((incarnation, None));
+        let later = |known: Contact| (known.term, known.sent) < (contact.term, contact.sent);
+        if *behind == incarnation && known.is_none_or(later) {
+            *known = Some(contact);
+        }
+    }
+
+    /// How long ago the last heartbeat of `term` was sent that a majority of each set has answered; the leader, `own`,
+    /// counts as present.
+    pub(crate) fn quorum_age(
+        &self,
+        own: MemberId,
+        term: Term,
+        sets: &[BTreeSet<MemberId>],
+    ) -> Option<Duration> {
+        let contacts = self.lock();
+        let now = Instant::now();
+        let age = |id: &MemberId| match contacts.get(id) {
+            _ if *id == own => Some(Duration::ZERO),
+            Some((_, Some(contact))) if contact.term == term => Some(now - contact.sent),
+            _ => None,
+        };
+        let of_set = |set: &BTreeSet<MemberId>| {
+            let mut ages: Vec<Duration> = set.iter().filter_map(age).collect();
+            ages.sort_unstable();
+            ages.get(set.len() / 2).copied()
+        };
+        let ages: Option<Vec<Duration>> = sets.iter().map(of_set).collect();
+        ages?.into_iter().max()
+    }
+}
+
+/// A factory whose heartbeats are noted.
+pub(crate) struct LeaseNetwork<F> {
+    inner: F,
+    contacts: Contacts,
+}
+
+impl<F> LeaseNetwork<F> {
+    /// In front of `inner`.
+    pub(crate) fn new(inner: F, contacts: Contacts) -> Self {
+        Self { inner, contacts }
+    }
+}
+
+impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for LeaseNetwork<F> {
+    type Network = LeaseClient<F::Network>;
+
+    async fn new_client(&mut self, target: MemberId, record: &MemberRecord) -> Self::Network {
+        LeaseClient {
+            inner: self.inner.new_client(target, record).await,
+            heartbeats_to: None,
+        }
+    }
+
+    async fn new_heartbeat_client(
+        &mut self,
+        target: MemberId,
+        record: &MemberRecord,
+    ) -> Self::Network {
+        let incarnation = record.incarnation;
+        self.contacts.meet(target, incarnation);
+        LeaseClient {
+            inner: self.inner.new_heartbeat_client(target, record).await,
+            heartbeats_to: Some((target, incarnation, self.contacts.clone())),
+        }
+    }
+
+    async fn new_snapshot_client(
+        &mut self,
+        target: MemberId,
+        record: &MemberRecord,
+    ) -> Self::Network {
+        LeaseClient {
+            inner: self.inner.new_snapshot_client(target, record).await,
+            heartbeats_to: None,
+        }
+    }
+}
+
+/// A client of [`LeaseNetwork`].
+pub(crate) struct LeaseClient<N> {
+    inner: N,
+    heartbeats_to: Option<(MemberId, Incarnation, Contacts)>,
+}
+
+type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
+
+impl<N: NetStreamAppend<TypeConfig>> NetStreamAppend<TypeConfig> for LeaseClient<N> {
+    fn stream_append<'s, S>(
+        &'s mut self,
+        requests: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+    {
+        let Some((target, incarnation, contacts)) = self.heartbeats_to.clone() else {
+            return self.inner.stream_append(requests, option);
+        };
+        // A stream of heartbeats has one request; should it ever have more, the first one's time is the safe one.
+        let sent: Arc<Mutex<Option<(Vote, Instant)>>> = Arc::default();
+        let noting = sent.clone();
+        let requests = requests.map(move |request| {
+            let mut sent = noting.lock().unwrap_or_else(PoisonError::into_inner);
+            sent.get_or_insert((request.vote, Instant::now()));
+            request
+        });
+        async move {
+            let answers = self.inner.stream_append(requests, option).await?;
+            let noted = answers.inspect(move |answer| {
+                let sent = *sent.lock().unwrap_or_else(PoisonError::into_inner);
+                if let (true, Some((vote, sent))) = (follows(answer), sent) {
+                    let term = Term(vote.leader_id.term);
+                    contacts.answered(target, incarnation, Contact { term, sent });
+                }
+            });
+            Ok(noted.boxed())
+        }
+        .boxed()
+    }
+}
+
+/// Whether who answers so follows the leader that asked.
+fn follows(answer: &RpcResult<StreamAppendResult<TypeConfig>>) -> bool {
+    matches!(answer, Ok(Ok(_) | Err(StreamAppendError::Conflict(_))))
+}
+
+crate::passes_on_votes!([N: NetVote<TypeConfig> + NetTransferLeader<TypeConfig> + NetBackoff<TypeConfig>] LeaseClient<N>);
+
+impl<N: NetSnapshot<TypeConfig>> NetSnapshot<TypeConfig> for LeaseClient<N> {
+    type SnapshotData = N::SnapshotData;
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: SnapshotOf<TypeConfig, Self::SnapshotData>,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        self.inner
+            .full_snapshot(vote, snapshot, cancel, option)
+            .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::*;
+
+    const OWN: MemberId = MemberId(1);
+    const TERM: Term = Term(7);
+
+    /// Follows whoever asks, after a while.
+    struct Follower(Duration);
+
+    impl NetStreamAppend<TypeConfig> for Follower {
+        fn stream_append<'s, S>(
+            &'s mut self,
+            mut requests: S,
+            _: RPCOption,
+        ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
+        where
+            S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+        {
+            async move {
+                requests.next().await;
+                tokio::time::sleep(self.0).await;
+                Ok(stream::iter([Ok(Ok(None))]).boxed())
+            }
+            .boxed()
+        }
+    }
+
+    async fn ask(contacts: &Contacts, target: MemberId, takes: Duration, heartbeat: bool) {
+        let mut client = LeaseClient {
+            inner: Follower(takes),
+            heartbeats_to: heartbeat.then(|| (target, Incarnation::default(), contacts.clone())),
+        };
+        let request = AppendEntriesRequest {
+            vote: Vote::new_committed(TERM.0, OWN),
+            prev_log_id: None,
+            entries: Vec::new(),
+            leader_commit: None,
+        };
+        let requests = stream::iter([request]);
+        let option = RPCOption::new(Duration::from_secs(1));
+        let answers = client.stream_append(requests, option).await;
+        let answers: Vec<_> = answers.expect("the follower answers").collect().await;
+        assert_eq!(answers.len(), 1);
+    }
+
+    fn sets(of: &[&[u64]]) -> Vec<BTreeSet<MemberId>> {
+        let set = |ids: &&[u64]| ids.iter().copied().map(MemberId).collect();
+        of.iter().map(set).collect()
+    }
+
+    #[tokio::test]
+    async fn a_contact_is_as_old_as_the_heartbeat_and_entries_are_none() {
+        let contacts = Contacts::default();
+        let ring = sets(&[&[1, 2, 3]]);
+        ask(&contacts, MemberId(2), Duration::ZERO, false).await;
+        assert_eq!(contacts.quorum_age(OWN, TERM, &ring), None);
+
+        let takes = Duration::from_millis(50);
+        ask(&contacts, MemberId(2), takes, true).await;
+        let age = contacts.quorum_age(OWN, TERM, &ring);
+        assert!(age.is_some_and(|age| age >= takes), "{age:?}");
+        // Another leadership begins without contacts.
+        assert_eq!(contacts.quorum_age(OWN, Term(8), &ring), None);
+    }
+
+    #[tokio::test]
+    async fn what_another_data_directory_answered_does_not_count() {
+        let contacts = Contacts::default();
+        let ring = sets(&[&[1, 2]]);
+        ask(&contacts, MemberId(2), Duration::ZERO, true).await;
+        contacts.meet(MemberId(2), Incarnation::default());
+        assert!(contacts.quorum_age(OWN, TERM, &ring).is_some());
+        contacts.meet(MemberId(2), Incarnation::random());
+        assert_eq!(contacts.quorum_age(OWN, TERM, &ring), None);
+        // An answer that comes late is the other one's still.
+        ask(&contacts, MemberId(2), Duration::ZERO, true).await;
+        assert_eq!(contacts.quorum_age(OWN, TERM, &ring), None);
+    }
+
+    #[tokio::test]
+    async fn every_set_has_to_have_its_majority() {
+        let contacts = Contacts::default();
+        let both = sets(&[&[1, 2, 3], &[4, 5, 6]]);
+        for member in [2, 4] {
+            ask(&contacts, MemberId(member), Duration::ZERO, true).await;
+        }
+        assert_eq!(contacts.quorum_age(OWN, TERM, &both), None);
+        ask(&contacts, MemberId(5), Duration::ZERO, true).await;
+        assert!(contacts.quorum_age(OWN, TERM, &both).is_some());
+        // A leader that is in no set itself.
+        let theirs = sets(&[&[4, 5, 6]]);
+        assert!(contacts.quorum_age(OWN, TERM, &theirs).is_some());
+    }
+}

@@ -1,0 +1,84 @@
+//! The task that keeps the published leadership true: it looks whenever the engine's role changes, and
+//! before the quorum's last answer could outlive the lease. It costs nothing per commit.
+
+use std::sync::Arc;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use tokio::sync::watch;
+
+use crate::lease::leadership::{Leadership, NotServing, next_look};
+use crate::member::core::MemberCore;
+
+/// Where it is published.
+pub(crate) struct Published {
+    /// What this member is.
+    pub(crate) leadership: watch::Sender<Leadership>,
+    /// What that is worth to the database beside it.
+    pub(crate) primacy: watch::Sender<Leadership>,
+}
+
+/// Publishes the leadership until the engine stops.
+pub(crate) async fn observe(core: Arc<MemberCore>, published: Published) {
+    let mut role_changes = core.raft.server_metrics();
+    let mut answers = core.raft.data_metrics();
+    let mut commits = core.mark.subscribe();
+    loop {
+        commits.mark_unchanged();
+        let role = core.role();
+        let now = core.assess(&role);
+        publish(&published.leadership, now);
+        let primacy = core.primacy(&role);
+        published.primacy.send_if_modified(|published| {
+            let changed = *published != primacy;
+            *published = primacy;
+            changed
+        });
+
+        let waits_for_commit = waits_for(now, NotServing::OwnEntryNotCommitted)
+            || matches!(
+                now,
+                Leadership::LeaderNotServing {
+                    why: NotServing::AnotherAlone(_),
+                    ..
+                }
+            );
+        let waits_for_answer = waits_for(now, NotServing::QuorumSilent);
+        let follows = now.leading_term().is_none();
+        let timed = now.leading_term().is_some() && !role.is_alone(core.id);
+        let look = next_look(
+            core.quorum_age(&role),
+            core.timers.heartbeat,
+            core.timers.lease,
+        );
+        if timed && look.call_now && core.raft.trigger().heartbeat().await.is_err() {
+            break;
+        }
+        tokio::select! {
+            changed = role_changes.changed() => if changed.is_err() { break },
+            _ = commits.changed(), if waits_for_commit => {}
+            _ = answers.changed(), if waits_for_answer => {}
+            () = core.transfer_started.notified() => {}
+            () = tokio::time::sleep(look.after), if timed => {}
+            // Whether the leader is still heard, or again.
+            () = tokio::time::sleep(core.timers.lease), if follows => {}
+        }
+    }
+    let ended = Leadership::Follower { leader: None };
+    publish(&published.leadership, ended);
+    published.primacy.send_replace(ended);
+}
+
+fn publish(leadership: &watch::Sender<Leadership>, now: Leadership) {
+    leadership.send_if_modified(|published| {
+        let changed = *published != now;
+        if changed {
+            tracing::info!(was = ?published, now = ?now, "leadership");
+            *published = now;
+        }
+        changed
+    });
+}
+
+fn waits_for(now: Leadership, reason: NotServing) -> bool {
+    matches!(now, Leadership::LeaderNotServing { why, .. } if why == reason)
+}

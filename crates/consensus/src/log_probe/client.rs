@@ -1,0 +1,388 @@
+//! The network that stands in front of the real one. It decides by [`Knowledge`] and acts: answers, sends,
+//! takes in what comes back.
+//!
+//! [`Knowledge`]: super::knowledge::Knowledge
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, Stream, StreamExt, stream};
+use openraft::OptionalSend;
+use openraft::errors::{ReplicationClosed, StreamingError};
+use openraft::network::{NetSnapshot, NetStreamAppend, RPCOption, RaftNetworkFactory};
+use openraft::raft::{AppendEntriesRequest, SnapshotResponse, StreamAppendResult};
+use openraft::type_config::alias::SnapshotOf;
+use raft_types::{MemberId, MemberRecord, OfferedStart, OwnLog, TypeConfig, Vote};
+use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::knowledge::{Exchange, Outline, Way, window};
+use super::reporting::{Answered, Asked, ReportingNetwork, RpcResult};
+use super::shared::{Followers, Shared};
+use super::tail_push::TailPush;
+use super::widening::{Widened, widen};
+use crate::member::config::Timers;
+
+/// A factory of clients that answer the engine's search themselves where they can. Put it around the
+/// real factory when a member is started.
+#[derive(Clone)]
+pub struct LogProbe<F> {
+    inner: F,
+    own: Arc<dyn OwnLog>,
+    window: Duration,
+    followers: Followers,
+}
+
+impl<F> LogProbe<F> {
+    /// In front of `inner`, for the member with this log. The timers are those of the ring: the lease
+    /// bounds for how long an answer may be given (rule 2 of the search).
+    pub fn new(inner: F, own: Arc<dyn OwnLog>, timers: &Timers) -> Self {
+        Self {
+            inner,
+            own,
+            window: window(timers),
+            followers: Followers::default(),
+        }
+    }
+}
+
+impl<F> RaftNetworkFactory<TypeConfig> for LogProbe<F>
+where
+    F: RaftNetworkFactory<TypeConfig, Network: ReportingNetwork>,
+{
+    type Network = LogProbeClient<F::Network>;
+
+    async fn new_client(&mut self, target: MemberId, record: &MemberRecord) -> Self::Network {
+        let search = Search {
+            shared: self.followers.of(target, record.incarnation),
+            own: self.own.clone(),
+            window: self.window,
+            ahead: Some(self.inner.new_client(target, record).await),
+            courier: Arc::new(Mutex::new(
+                self.inner.new_heartbeat_client(target, record).await,
+            )),
+            push: None,
+        };
+        LogProbeClient {
+            inner: self.inner.new_client(target, record).await,
+            followed: Some(search.shared.clone()),
+            search: Some(search),
+        }
+    }
+
+    /// Heartbeats are always real: they hold the lease, and notice a log that was lost.
+    async fn new_heartbeat_client(
+        &mut self,
+        target: MemberId,
+        record: &MemberRecord,
+    ) -> Self::Network {
+        LogProbeClient {
+            inner: self.inner.new_heartbeat_client(target, record).await,
+            followed: None,
+            search: None,
+        }
+    }
+
+    async fn new_snapshot_client(
+        &mut self,
+        target: MemberId,
+        record: &MemberRecord,
+    ) -> Self::Network {
+        LogProbeClient {
+            inner: self.inner.new_snapshot_client(target, record).await,
+            followed: Some(self.followers.of(target, record.incarnation)),
+            search: None,
+        }
+    }
+}
+
+/// A client of [`LogProbe`].
+pub struct LogProbeClient<N> {
+    inner: N,
+    followed: Option<Arc<Shared>>,
+    search: Option<Search<N>>,
+}
+
+/// What the client that carries entries has beyond the real one.
+struct Search<N> {
+    shared: Arc<Shared>,
+    own: Arc<dyn OwnLog>,
+    window: Duration,
+    /// For the entries that are sent ahead, once in a leadership: a client serves one.
+    ahead: Option<N>,
+    /// Carries what is committed while the engine searches.
+    courier: Arc<Mutex<N>>,
+    push: Option<AbortHandle>,
+}
+
+impl<N> Drop for Search<N> {
+    fn drop(&mut self) {
+        if let Some(push) = &self.push {
+            push.abort();
+        }
+    }
+}
+
+impl<N: ReportingNetwork> Search<N> {
+    /// What becomes of a request, after waiting for answers that are on their way.
+    async fn decide(
+        &mut self,
+        request: &AppendEntriesRequest<TypeConfig>,
+        option: &RPCOption,
+    ) -> Way {
+        let asked = Outline::from(request);
+        if asked.last.is_some() && self.shared.lock().is_blank(&asked.vote) {
+            self.send_ahead(request, option).await;
+        }
+        let shared = self.shared.clone();
+        loop {
+            let changed = shared.changed();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let way = shared.lock().decide(&asked, Instant::now(), self.window);
+            if way != Way::Wait {
+                return way;
+            }
+            changed.await;
+        }
+    }
+
+    async fn send_ahead(&mut self, request: &AppendEntriesRequest<TypeConfig>, option: &RPCOption) {
+        let Some(network) = self.ahead.take() else {
+            return;
+        };
+        let (own, shared) = (self.own.clone(), self.shared.clone());
+        if let Some(push) = TailPush::prepare(own, shared, request, self.window).await {
+            let running = tokio::spawn(push.run(network, option.clone()));
+            self.push = Some(running.abort_handle());
+        }
+    }
+
+    /// Sends on what is committed, without waiting: the engine takes it for delivered, and if it is not,
+    /// the next heartbeat says it again. One at a time; a newer one brings what an older one would.
+    fn pass_on(&self, notice: AppendEntriesRequest<TypeConfig>, option: RPCOption) {
+        let Ok(mut courier) = self.courier.clone().try_lock_owned() else {
+            return;
+        };
+        tokio::spawn(async move {
+            let deadline = option.hard_ttl();
+            let delivery = async {
+                let notice = stream::iter([notice]);
+                if let Ok(mut answers) = courier.stream_append(notice, option).await {
+                    while answers.next().await.is_some() {}
+                }
+            };
+            let _ = tokio::time::timeout(deadline, delivery).await;
+        });
+    }
+}
+
+type Answer = RpcResult<StreamAppendResult<TypeConfig>>;
+
+/// One stream of the engine's requests.
+enum Session<'s, N, S> {
+    /// Nothing went out yet: requests may be answered from here.
+    Searching {
+        inner: &'s mut N,
+        search: &'s mut Search<N>,
+        requests: S,
+        option: RPCOption,
+    },
+    /// A request went out, and so does all that follows.
+    OnTheWire {
+        answers: BoxStream<'s, RpcResult<Answered>>,
+        shared: Arc<Shared>,
+        own: Arc<dyn OwnLog>,
+        exchange: Exchange,
+        vote: Vote,
+        widened: Option<Widened>,
+    },
+}
+
+impl<'s, N, S> Session<'s, N, S>
+where
+    N: ReportingNetwork,
+    S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
+{
+    /// The next answer, and how the session goes on after it.
+    async fn next(mut self) -> Option<(Answer, Option<Self>)> {
+        loop {
+            self = match self {
+                Self::Searching {
+                    inner,
+                    search,
+                    mut requests,
+                    option,
+                } => {
+                    // The engine's pause before another attempt is inside of its stream of requests:
+                    // that one is asked first, before anything can fail.
+                    let request = requests.next().await?;
+                    let vote = request.vote;
+                    match search.decide(&request, &option).await {
+                        Way::Answer(result) => {
+                            if request.entries.is_empty() {
+                                search.pass_on(request, option.clone());
+                            }
+                            if let Ok(matching) = result {
+                                search.shared.lock().acknowledge(&vote, matching);
+                            }
+                            let goes_on = result.is_ok().then_some(Self::Searching {
+                                inner,
+                                search,
+                                requests,
+                                option,
+                            });
+                            return Some((Ok(result), goes_on));
+                        }
+                        Way::AnswerAndEnd(matching) => {
+                            search.shared.lock().acknowledge(&vote, Some(matching));
+                            return Some((Ok(Ok(Some(matching))), None));
+                        }
+                        Way::Wire { at_the_end } => {
+                            match Self::send(inner, search, request, at_the_end, requests, option)
+                                .await
+                            {
+                                Ok(on_the_wire) => on_the_wire,
+                                Err(error) => return Some((Err(error), None)),
+                            }
+                        }
+                        // `decide` has waited.
+                        Way::Wait => return None,
+                    }
+                }
+                Self::OnTheWire {
+                    mut answers,
+                    shared,
+                    own,
+                    exchange,
+                    vote,
+                    mut widened,
+                } => {
+                    let answered = match answers.next().await? {
+                        Ok(answered) => answered,
+                        Err(error) => {
+                            shared.change(|known| known.forget());
+                            return Some((Err(error), None));
+                        }
+                    };
+                    shared.take_in(&exchange, &answered, own.as_ref());
+                    let mut result = answered.result;
+                    if let Some(asked) = widened {
+                        (result, widened) = asked.cut_back(result);
+                    }
+                    if let Ok(matching) = result {
+                        shared.lock().acknowledge(&vote, matching);
+                    }
+                    let goes_on = result.is_ok().then_some(Self::OnTheWire {
+                        answers,
+                        shared,
+                        own,
+                        exchange,
+                        vote,
+                        widened,
+                    });
+                    return Some((Ok(result), goes_on));
+                }
+            };
+        }
+    }
+
+    async fn send(
+        inner: &'s mut N,
+        search: &'s mut Search<N>,
+        mut request: AppendEntriesRequest<TypeConfig>,
+        at_the_end: bool,
+        requests: S,
+        option: RPCOption,
+    ) -> RpcResult<Self> {
+        let vote = request.vote;
+        let widened = match at_the_end {
+            true => widen(&mut request, search.own.as_ref()).await,
+            false => None,
+        };
+        let exchange = search
+            .shared
+            .change(|known| known.begin(&vote, Instant::now()));
+        let first = Asked {
+            request,
+            wants_report: true,
+        };
+        let rest = requests.map(|request| Asked {
+            request,
+            wants_report: false,
+        });
+        let requests = stream::iter([first]).chain(rest);
+        match inner.stream_reported(requests, option).await {
+            Ok(answers) => Ok(Self::OnTheWire {
+                answers,
+                shared: search.shared.clone(),
+                own: search.own.clone(),
+                exchange,
+                vote,
+                widened,
+            }),
+            Err(error) => {
+                search.shared.change(|known| known.forget());
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<N: ReportingNetwork> NetStreamAppend<TypeConfig> for LogProbeClient<N> {
+    fn stream_append<'s, S>(
+        &'s mut self,
+        requests: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, Answer>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+    {
+        let Some(search) = &mut self.search else {
+            return self.inner.stream_append(requests, option);
+        };
+        let session = Session::Searching {
+            inner: &mut self.inner,
+            search,
+            requests,
+            option,
+        };
+        let answers = stream::unfold(Some(session), |session| async { session?.next().await });
+        async move { Ok(answers.boxed()) }.boxed()
+    }
+}
+
+crate::passes_on_votes!([N: ReportingNetwork] LogProbeClient<N>);
+
+impl<N: ReportingNetwork> NetSnapshot<TypeConfig> for LogProbeClient<N> {
+    type SnapshotData = OfferedStart;
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: SnapshotOf<TypeConfig, OfferedStart>,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        let upto = snapshot.meta.last_log_id;
+        let forget = |followed: &Option<Arc<Shared>>| {
+            if let Some(followed) = followed {
+                followed.change(|known| known.forget());
+            }
+        };
+        forget(&self.followed);
+        let sent = self
+            .inner
+            .full_snapshot(vote, snapshot, cancel, option)
+            .await;
+        // Whatever was answered meanwhile is from before.
+        forget(&self.followed);
+        if let (Ok(_), Some(followed)) = (&sent, &self.followed) {
+            followed.lock().acknowledge(&vote, upto);
+        }
+        sent
+    }
+}

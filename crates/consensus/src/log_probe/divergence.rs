@@ -1,0 +1,107 @@
+//! A leader that names another entry where this member's log is committed. That cannot come about by itself: an operator
+//! repaired a lost quorum, and this member was not there. The engine would keep both silently, because it never compares
+//! what is committed; so the member stops and says so. When it is started again, it cuts its log back (`rejoin`).
+
+use openraft::raft::AppendEntriesRequest;
+use raft_types::{OpId, TypeConfig};
+
+use crate::fault::Fault;
+use crate::member::core::MemberCore;
+
+/// Two entries of one index, both committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Contradiction {
+    ours: OpId,
+    theirs: OpId,
+}
+
+/// What a request names at or before `committed`.
+fn named(request: &AppendEntriesRequest<TypeConfig>, committed: OpId) -> Vec<OpId> {
+    let previous = request.prev_log_id.into_iter();
+    let entries = request.entries.iter().map(|entry| entry.log_id);
+    let op_ids = previous.chain(entries).map(OpId::from);
+    op_ids
+        .take_while(|op_id| op_id.index <= committed.index)
+        .collect()
+}
+
+fn find(named: &[OpId], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<Contradiction> {
+    named.iter().find_map(|theirs| {
+        // What is purged cannot be compared any more.
+        let ours = op_id_at(theirs.index)?;
+        (ours != *theirs).then_some(Contradiction {
+            ours,
+            theirs: *theirs,
+        })
+    })
+}
+
+/// Lets a request of a leader through that agrees with what is committed here. Costs nothing for a request that goes on
+/// where the log ends, which is nearly every one.
+///
+/// # Errors
+/// [`Fault::Contradicted`]; the engine is stopped then.
+pub(crate) async fn refuse_divergence(
+    core: &MemberCore,
+    request: &AppendEntriesRequest<TypeConfig>,
+) -> Result<(), Fault> {
+    let Some(committed) = core.mark.get() else {
+        return Ok(());
+    };
+    let goes_on = request
+        .prev_log_id
+        .is_some_and(|previous| previous.index > committed.index);
+    if goes_on {
+        return Ok(());
+    }
+    let (vote, named) = (request.vote, named(request, committed));
+    let found = core.raft.with_raft_state(move |state| {
+        // A leader that was deposed may name anything; the engine turns it away.
+        let is_leader = vote >= *state.vote_ref();
+        let found = find(&named, |index| state.log_ids.get(index).map(OpId::from));
+        found.filter(|_| is_leader)
+    });
+    let Some(Contradiction { ours, theirs }) = found.await? else {
+        return Ok(());
+    };
+    let fault = Fault::Contradicted { ours, theirs };
+    tracing::error!(%fault, "the log contradicts the ring's");
+    // The first reason stays.
+    let _ = core.failed.set(fault.clone());
+    // Its task ends, which `fault` reports.
+    let _ = core.raft.shutdown().await;
+    Err(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_another_entry_at_the_same_index_contradicts() {
+        let own = |index| match index {
+            0..=4 => None,
+            5..=10 => Some(OpId::new(1, index)),
+            11..=20 => Some(OpId::new(3, index)),
+            _ => None,
+        };
+        let find = |named: &[(u64, u64)]| {
+            let named: Vec<OpId> = named
+                .iter()
+                .map(|(term, index)| OpId::new(*term, *index))
+                .collect();
+            find(&named, own)
+        };
+        assert_eq!(find(&[]), None);
+        assert_eq!(find(&[(1, 8), (1, 9), (1, 10), (3, 11)]), None);
+        assert_eq!(find(&[(7, 3)]), None);
+        let contradiction = Contradiction {
+            ours: OpId::new(3, 12),
+            theirs: OpId::new(1003, 12),
+        };
+        assert_eq!(
+            find(&[(3, 11), (1003, 12), (1003, 13)]),
+            Some(contradiction)
+        );
+    }
+}

@@ -1,0 +1,211 @@
+//! What the tasks of one member share: its engine, its number, its timers, and the transfer of the
+//! leadership that is under way.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use raft_types::{MemberId, MemberRecord, OpId};
+use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::time::Instant;
+
+use crate::election::campaign::Campaigning;
+use crate::engine::{self, Engine, RoleSnapshot};
+use crate::fault::Fault;
+use crate::lease::contacts::Contacts;
+use crate::lease::last_heard::LastHeard;
+use crate::lease::leadership::{Leadership, Observation, Term, assess};
+use crate::lease::tenure::Tenure;
+use crate::log_room::rooms::Rooms;
+use crate::member::config::Timers;
+use crate::purge_floor::{PurgeFloor, purge_floor};
+use crate::quorum::{RingRules, VoterSets, logged_rules};
+use crate::reconfiguration::membership_step::{self, MembershipStep, MoveError};
+use crate::reconfiguration::pinned_primary;
+use crate::ring_view::RingView;
+use crate::state_machine::CommitMark;
+use crate::transfer::fitness::DatabaseSlot;
+use crate::transfer::writer::WriterSlot;
+
+/// A transfer of the leadership that the engine was told of. It cannot be taken back: the engine
+/// takes no more entries in that term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StartedTransfer {
+    pub(crate) term: Term,
+    pub(crate) to: MemberId,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct MemberCore {
+    pub(crate) raft: Engine,
+    pub(crate) id: MemberId,
+    pub(crate) timers: Timers,
+    /// The rules of this member's file, which count where the log has none.
+    configured: RingRules,
+    pub(crate) mark: CommitMark,
+    contacts: Contacts,
+    pub(crate) campaigning: Campaigning,
+    pub(crate) heard: LastHeard,
+    /// Why this member stopped its engine itself.
+    pub(crate) failed: OnceLock<Fault>,
+    pub(crate) tenure: Tenure,
+    started_transfer: Mutex<Option<StartedTransfer>>,
+    /// Held by whoever changes the members, the quorum or the leader, from its decision to the end of its act.
+    pub(crate) course: AsyncMutex<()>,
+    /// Wakes the observer when a transfer starts.
+    pub(crate) transfer_started: Notify,
+    pub(crate) writer: WriterSlot,
+    pub(crate) database: DatabaseSlot,
+    pub(crate) rooms: Rooms,
+}
+
+impl MemberCore {
+    pub(crate) fn new(
+        raft: Engine,
+        id: MemberId,
+        timers: Timers,
+        configured: RingRules,
+        mark: CommitMark,
+        contacts: Contacts,
+        campaigning: Campaigning,
+    ) -> Self {
+        Self {
+            raft,
+            contacts,
+            campaigning,
+            id,
+            timers,
+            configured,
+            mark,
+            heard: LastHeard::never(),
+            tenure: Tenure::default(),
+            course: AsyncMutex::new(()),
+            failed: OnceLock::new(),
+            started_transfer: Mutex::new(None),
+            transfer_started: Notify::new(),
+            writer: WriterSlot::default(),
+            database: DatabaseSlot::default(),
+            rooms: Rooms::default(),
+        }
+    }
+
+    /// The role at this moment. A leader that has been silent for two leases is not named any more: by then others
+    /// may have elected another.
+    pub(crate) fn role(&self) -> RoleSnapshot {
+        let mut role = engine::role(&self.raft);
+        let silent = !self.heard.within(self.timers.lease * 2);
+        role.leader = role.leader.filter(|&leader| leader == self.id || !silent);
+        role
+    }
+
+    /// The leadership at this moment.
+    pub(crate) fn leadership(&self) -> Leadership {
+        self.assess(&self.role())
+    }
+
+    /// The leadership that goes with a role that was just read.
+    pub(crate) fn assess(&self, role: &RoleSnapshot) -> Leadership {
+        let transfer = self
+            .started_transfer()
+            .filter(|started| started.term == role.term);
+        let seen = Observation {
+            role: role.state,
+            term: role.term,
+            leader: role.leader,
+            committed: self.mark.get(),
+            quorum_age: self.quorum_age(role),
+            alone: role.is_alone(self.id),
+            another_alone: role.another_alone(self.id, self.mark.get()),
+            transferring_to: transfer.map(|started| started.to),
+        };
+        assess(&seen, self.timers.lease)
+    }
+
+    /// What the leadership that goes with a role is worth to the database beside this member.
+    pub(crate) fn primacy(&self, role: &RoleSnapshot) -> Leadership {
+        let records = role.membership.membership().nodes();
+        let paused = pinned_primary::standing_pause(records.map(|(id, record)| (*id, record)));
+        let keeps_a_place = paused.is_some_and(|paused| paused.primary != self.id);
+        pinned_primary::primacy(self.assess(role), keeps_a_place)
+    }
+
+    /// How long ago the last heartbeat was sent that a quorum has answered.
+    pub(crate) fn quorum_age(&self, role: &RoleSnapshot) -> Option<Duration> {
+        self.contacts
+            .quorum_age(self.id, role.term, role.voter_sets())
+    }
+
+    /// The ring at this moment.
+    pub(crate) fn ring_view(&self) -> RingView {
+        let role = self.role();
+        let progress = engine::progress(&self.raft);
+        RingView::new(self.id, &role, &progress)
+    }
+
+    /// The rules that count now.
+    pub(crate) fn rules(&self) -> RingRules {
+        let role = engine::role(&self.raft);
+        let records = role.membership.membership().nodes();
+        logged_rules::in_force(records.map(|(_, record)| record), &self.configured)
+    }
+
+    /// The members of a membership that follows from that of `role`, before anything is changed about them.
+    pub(crate) fn members_to_be(&self, role: &RoleSnapshot) -> BTreeMap<MemberId, MemberRecord> {
+        let nodes = role.membership.membership().nodes();
+        let mut members = nodes.map(|(id, record)| (*id, record.clone())).collect();
+        logged_rules::carry_on(&mut members, &self.configured);
+        members
+    }
+
+    /// Changes the voter sets and nothing else, in the present leadership. The caller holds the course.
+    pub(crate) async fn move_quorum(&self, sets: VoterSets) -> Result<(), MoveError> {
+        let role = self.role();
+        let step = MembershipStep {
+            term: role.term,
+            sets,
+            members: self.members_to_be(&role),
+            base: (*role.membership).clone(),
+        };
+        let moved =
+            membership_step::append(&self.raft, step, self.timers.longest_election()).await?;
+        tracing::info!(op_id = %moved, "the quorum has moved");
+        Ok(())
+    }
+
+    /// Up to where the ring does not need the log any more; none where this member does not serve as the leader.
+    pub(crate) fn purge_floor(&self, absent_after: Duration) -> Option<PurgeFloor> {
+        let term = self.leadership().serving_term()?;
+        let led_for = self.tenure.led_for(term, Instant::now());
+        Some(purge_floor(&self.ring_view(), led_for, absent_after))
+    }
+
+    /// Up to where the ring's log is committed now; none where this member does not serve as the leader.
+    pub(crate) fn committed_now(&self) -> Option<Option<OpId>> {
+        self.leadership().serving_term()?;
+        Some(self.mark.get())
+    }
+
+    pub(crate) fn started_transfer(&self) -> Option<StartedTransfer> {
+        *self.lock()
+    }
+
+    /// Notes that the transfer starts, unless one did in this term already.
+    pub(crate) fn claim_transfer(&self, transfer: StartedTransfer) -> Result<(), StartedTransfer> {
+        let mut started = self.lock();
+        match *started {
+            Some(earlier) if earlier.term == transfer.term => Err(earlier),
+            _ => {
+                *started = Some(transfer);
+                Ok(())
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<StartedTransfer>> {
+        // The value is replaced as a whole, so a panic elsewhere cannot have left half of one.
+        self.started_transfer
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

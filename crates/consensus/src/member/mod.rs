@@ -1,0 +1,442 @@
+//! One ring member's Raft: started over a log and a network, then proposed to, watched, asked, and shut
+//! down. A handle; clones are the same member. It runs until [`Member::shutdown`], also without one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use openraft::RaftNetworkFactory;
+use openraft::network::NetSnapshot;
+use openraft::storage::RaftLogStorage;
+use raft_types::{
+    AppEntry, CommittedLeaderId, FileStarts, LogIntake, MAX_TRANSACTION_BYTES, MemberId,
+    MemberRecord, OfferedStart, OpId, ProposalResponder, TypeConfig,
+};
+use thiserror::Error;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+mod asking;
+mod bootstrapping;
+pub(crate) mod config;
+pub(crate) mod core;
+pub(crate) mod explain;
+mod orders;
+mod purging;
+pub(crate) mod status;
+pub(crate) mod supervision;
+
+pub use bootstrapping::BootstrapError;
+pub use purging::PurgeError;
+
+use crate::calls::inbound::Inbound;
+use crate::calls::questions::MemberCalls;
+use crate::election::campaign::{Campaigning, first_turn};
+use crate::election::doubted_tail;
+use crate::election::vote_gate::ElectionGate;
+use crate::engine::{self, Engine};
+use crate::fault::Fault;
+use crate::lease::contacts::{Contacts, LeaseNetwork};
+use crate::lease::leadership::{Leadership, Term};
+use crate::lease::observer;
+use crate::log_room::rooms;
+use crate::member::config::{ConfigError, MemberConfig};
+use crate::member::core::MemberCore;
+use crate::member::explain::explain;
+use crate::member::status::MemberStatus;
+use crate::proposal::{InFlight, ProposalTicket, ProposeError, Refusal};
+use crate::quorum::{QuorumHealth, region_quorums};
+use crate::reconfiguration::leader_tasks::{self, LeaderTask};
+use crate::ring_view::RingView;
+use crate::state_machine::{AppliedFloor, CommitMark, CommittedLog, PurgeGoal};
+
+/// A running member.
+#[derive(Debug, Clone)]
+pub struct Member(Arc<Running>);
+
+struct Running {
+    config: MemberConfig,
+    core: Arc<MemberCore>,
+    calls: Arc<dyn MemberCalls>,
+    starts: Arc<dyn FileStarts>,
+    purge_goal: PurgeGoal,
+    proposals: Arc<Semaphore>,
+    /// Held by whoever proposes until the engine has it, so that nobody overtakes who waits for room.
+    turn: AsyncMutex<()>,
+    leadership: watch::Receiver<Leadership>,
+    primacy: watch::Receiver<Leadership>,
+    leader_task: watch::Receiver<Option<LeaderTask>>,
+    fault: watch::Receiver<Option<Fault>>,
+    tasks: [AbortHandle; 6],
+}
+
+/// Why a member could not be started.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Its configuration cannot work.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Its log or its network could not be opened.
+    #[error("the consensus engine did not start: {0}")]
+    Engine(#[from] Fault),
+}
+
+impl Member {
+    /// Starts a member over its log. `floor` is from where the log is known to be committed; `starts` is
+    /// the same log again, as a row of files with which another member's log may begin.
+    ///
+    /// # Errors
+    /// [`StartError`] when the configuration cannot work, or the log cannot be read.
+    pub async fn start<L, N>(
+        config: MemberConfig,
+        log: L,
+        network: N,
+        calls: Arc<dyn MemberCalls>,
+        floor: AppliedFloor,
+        starts: Arc<dyn FileStarts>,
+    ) -> Result<Self, StartError>
+    where
+        L: RaftLogStorage<TypeConfig>,
+        N: RaftNetworkFactory<TypeConfig>,
+        N::Network: NetSnapshot<TypeConfig, SnapshotData = OfferedStart>,
+    {
+        // Whatever an earlier process has promised, it promised before this.
+        let begun = Instant::now();
+        let gate = ElectionGate::new(starts.doubted_tail().as_ref());
+        let engine_config = config.engine()?;
+        let mark = CommitMark::new(floor.last_applied.map(OpId::from));
+        let purge_goal = PurgeGoal::default();
+        let state_machine =
+            CommittedLog::new(floor, mark.clone(), starts.clone(), purge_goal.clone());
+        let contacts = Contacts::default();
+        let network = LeaseNetwork::new(network, contacts.clone());
+        let raft = Engine::new(config.id, engine_config, network, log, state_machine)
+            .await
+            .map_err(Fault::from)?;
+
+        let rules = config.rules.clone();
+        let is_new = !raft.is_initialized().await.map_err(Fault::from)?;
+        let campaigning = Campaigning::new(begun, config.timers.lease, is_new, gate);
+        let (id, timers) = (config.id, config.timers);
+        let core = MemberCore::new(raft, id, timers, rules, mark, contacts, campaigning);
+        let core = Arc::new(core);
+        let waking = tokio::spawn(wake(core.clone()));
+        let (publish_leadership, leadership) =
+            watch::channel(Leadership::Follower { leader: None });
+        let (publish_primacy, primacy) = watch::channel(Leadership::Follower { leader: None });
+        let published = observer::Published {
+            leadership: publish_leadership,
+            primacy: publish_primacy,
+        };
+        let (publish_leader_task, leader_task) = watch::channel(None);
+        let (publish_fault, fault) = watch::channel(None);
+        let observer = tokio::spawn(observer::observe(core.clone(), published));
+        let supervisor = tokio::spawn(supervision::supervise(core.clone(), publish_fault));
+        let asking = tokio::spawn(rooms::ask_around(core.clone(), calls.clone()));
+        let stewarding = tokio::spawn(leader_tasks::run(
+            core.clone(),
+            calls.clone(),
+            leadership.clone(),
+            publish_leader_task,
+        ));
+        let settling = doubted_tail::settle(core.clone(), calls.clone(), starts.clone());
+        let settling = tokio::spawn(settling);
+        Ok(Self(Arc::new(Running {
+            proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
+            turn: AsyncMutex::default(),
+            config,
+            core,
+            calls,
+            starts,
+            purge_goal,
+            leadership,
+            primacy,
+            leader_task,
+            fault,
+            tasks: [
+                observer.abort_handle(),
+                supervisor.abort_handle(),
+                stewarding.abort_handle(),
+                waking.abort_handle(),
+                settling.abort_handle(),
+                asking.abort_handle(),
+            ],
+        })))
+    }
+
+    /// Proposes an entry in the leadership of `term`; it is refused, on the ticket, when that is over.
+    /// Calls that follow each other put their entries into the log in that order; nothing waits for
+    /// the commit of the one before. Waits while the proposals under way are at their bound, and while this member's own log
+    /// has so much to write that there is no room for more in memory.
+    ///
+    /// # Errors
+    /// [`ProposeError`] when the entry was not proposed at all.
+    pub async fn propose(
+        &self,
+        entry: AppEntry,
+        term: Term,
+    ) -> Result<ProposalTicket, ProposeError> {
+        let share = self.share_of(&entry)?;
+        let leadership = *self.0.leadership.borrow();
+        if leadership.leading_term() != Some(term) {
+            let leader = match leadership {
+                Leadership::Follower { leader } => leader,
+                _ => None,
+            };
+            let refusal = Refusal::NotLeader { leader };
+            return Ok(ProposalTicket::refused(
+                term,
+                refusal,
+                self.0.leadership.clone(),
+            ));
+        }
+        let bytes = bytes_of(&entry);
+        let rooms = &self.0.core.rooms;
+        let _turn = self.0.turn.lock().await;
+        if matches!(entry, AppEntry::Transaction(_)) {
+            let sets = || self.0.core.role().voter_sets().to_vec();
+            rooms.check(self.0.config.id, term, sets, bytes)?;
+        }
+        if let Some(log) = rooms.own() {
+            log.queue_room(bytes).await;
+        }
+        let share = self.0.proposals.clone().acquire_many_owned(share).await;
+        // Closed by `shutdown` only.
+        let share = share.map_err(|_| Fault::Stopped)?;
+        let (in_flight, ticket) = InFlight::new(
+            term,
+            self.0.core.mark.clone(),
+            (share, rooms.propose(bytes)),
+            self.0.leadership.clone(),
+        );
+        self.raft()
+            .write(entry)
+            .with_leader(CommittedLeaderId::new(term.0))
+            .responder(ProposalResponder::new(in_flight))
+            .await
+            .map_err(Fault::from)?;
+        Ok(ticket)
+    }
+
+    /// The part of the bound on proposals that an entry takes.
+    fn share_of(&self, entry: &AppEntry) -> Result<u32, ProposeError> {
+        let bytes = bytes_of(entry);
+        if bytes > MAX_TRANSACTION_BYTES {
+            return Err(ProposeError::TooLarge {
+                bytes,
+                limit: MAX_TRANSACTION_BYTES,
+            });
+        }
+        let bound = self.0.config.bounds.proposals_bytes;
+        Ok(u32::try_from(bytes)
+            .unwrap_or(bound)
+            .clamp(SMALLEST_SHARE, bound))
+    }
+
+    /// Up to where the log is committed, as far as this member knows; never goes back.
+    pub fn committed(&self) -> watch::Receiver<Option<OpId>> {
+        self.0.core.mark.subscribe()
+    }
+
+    /// Who leads, as this member may rely on it. It stays true without a reader.
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.0.leadership.clone()
+    }
+
+    /// The leadership at this very moment, for an answer that must not be older than the question.
+    pub fn leadership_now(&self) -> Leadership {
+        self.0.core.leadership()
+    }
+
+    /// The leadership as the database beside this member may rely on it: while failover is paused and another member is
+    /// the primary, a member that leads is none to its own database. It stays true without a reader.
+    pub fn primacy(&self) -> watch::Receiver<Leadership> {
+        self.0.primacy.clone()
+    }
+
+    /// [`Member::primacy`] at this very moment.
+    pub fn primacy_now(&self) -> Leadership {
+        self.0.core.primacy(&self.0.core.role())
+    }
+
+    /// Everything that an operator asks about this member's Raft.
+    pub fn status(&self) -> MemberStatus {
+        let Running { config, core, .. } = &*self.0;
+        let role = core.role();
+        let progress = engine::progress(&core.raft);
+        let ring_view = RingView::new(core.id, &role, &progress);
+        let rules = core.rules();
+        let leadership = core.assess(&role);
+        let lease = core.timers.lease;
+        let quorum = ring_view.leads.then(|| {
+            QuorumHealth::judge(role.voter_sets(), |id| {
+                ring_view
+                    .member(id)
+                    .is_some_and(|standing| standing.answers(lease))
+            })
+        });
+        let available = self.0.proposals.available_permits() as u64;
+        MemberStatus {
+            ring: config.ring,
+            member: config.id,
+            leadership,
+            not_serving: match leadership {
+                Leadership::LeaderNotServing { why, .. } => Some(why.to_string()),
+                _ => None,
+            },
+            term: role.term,
+            committed: core.mark.get(),
+            purged: progress.purged,
+            explanation: explain(&ring_view, &rules, lease),
+            regions: match ring_view.leads {
+                true => region_quorums(&ring_view, lease),
+                false => Vec::new(),
+            },
+            rules,
+            pause: ring_view.pause(),
+            ring_view,
+            quorum_cause: quorum
+                .as_ref()
+                .filter(|quorum| !quorum.ok)
+                .map(QuorumHealth::to_string),
+            quorum,
+            proposals_bytes: u64::from(config.bounds.proposals_bytes).saturating_sub(available),
+            stays_out_of_elections: self.stays_out_of_elections(),
+            leader_task: self.0.leader_task.borrow().clone(),
+            fault: self.0.fault.borrow().clone(),
+        }
+    }
+
+    /// Whether this member may campaign by itself, once a lease after its start is over. It votes and can be given the leadership
+    /// either way. It never campaigns while the end of its log is in doubt, whatever is said here.
+    pub fn set_campaigning(&self, allowed: bool) {
+        self.0.core.campaigning.allow(self.raft(), allowed);
+    }
+
+    /// Others have committed this: whoever this member votes for must have it, and it campaigns when it has it itself.
+    pub(crate) fn elects_from(&self, committed: OpId) {
+        self.0.core.campaigning.told(committed, self.raft());
+    }
+
+    /// Waits until the own log has what others had committed, and takes part in elections again.
+    pub(crate) async fn has_what_it_was_told(&self) {
+        let core = &self.0.core;
+        while core.campaigning.gate.committed().is_some() {
+            let end = doubted_tail::log_end(&core.raft, core.id).await;
+            let Some(end) = end else {
+                // The engine has stopped.
+                return;
+            };
+            core.campaigning.goes_to(end.last, &core.raft);
+            tokio::time::sleep(core.timers.heartbeat / 2).await;
+        }
+    }
+
+    /// Why this member takes part in no election at the moment, in words.
+    pub fn stays_out_of_elections(&self) -> Option<String> {
+        self.0
+            .core
+            .campaigning
+            .gate
+            .stays_out()
+            .map(|why| why.to_string())
+    }
+
+    /// From now on nothing is proposed, and no leader's entries are taken, that this log has no room for: said once, right
+    /// behind the start, of the log that the member was started over.
+    pub fn take_in_by(&self, log: Arc<dyn LogIntake>) {
+        self.0.core.rooms.ask(log);
+    }
+
+    /// Whether this member's log has no room for transactions, while a majority of each voter set is not known to lack it: then
+    /// another one should lead.
+    pub fn is_full_alone(&self) -> bool {
+        let core = &self.0.core;
+        let role = core.role();
+        let term = core.assess(&role).serving_term();
+        term.is_some_and(|term| core.rooms.only_here(core.id, term, role.voter_sets()))
+    }
+
+    /// The receiving end, for the transport's server.
+    pub fn inbound(&self) -> Inbound {
+        Inbound::new(
+            self.0.core.clone(),
+            self.0.calls.clone(),
+            self.0.starts.clone(),
+        )
+    }
+
+    /// Waits until the engine has stopped, and says why: a failed log storage, a panic, a shutdown.
+    pub async fn fault(&self) -> Fault {
+        let mut fault = self.0.fault.clone();
+        let stopped = fault.wait_for(Option::is_some).await;
+        stopped
+            .ok()
+            .and_then(|fault| fault.clone())
+            .unwrap_or(Fault::Stopped)
+    }
+
+    /// Stops the member. What was acknowledged stays durable; proposals under way become unknown.
+    pub async fn shutdown(&self) {
+        self.0.proposals.close();
+        // It reports how its task ended, which `fault` tells as well.
+        let _ = self.raft().shutdown().await;
+        self.fault().await;
+    }
+
+    /// All other members of the ring, as this one's membership has them.
+    pub fn others(&self) -> BTreeMap<MemberId, MemberRecord> {
+        let role = self.0.core.role();
+        let members = role.membership.membership().nodes();
+        let others = members.filter(|(id, _)| **id != self.id());
+        others.map(|(id, record)| (*id, record.clone())).collect()
+    }
+
+    /// This member's number.
+    pub fn id(&self) -> MemberId {
+        self.0.config.id
+    }
+
+    /// The engine itself, for those who measure it and for the simulator, which breaks it on purpose. A membership that is
+    /// changed through it goes past every rule of this crate.
+    pub fn engine(&self) -> &openraft::Raft<TypeConfig, CommittedLog> {
+        self.raft()
+    }
+
+    fn raft(&self) -> &Engine {
+        &self.0.core.raft
+    }
+}
+
+/// Lets a member that was started campaign when its first turn has come.
+async fn wake(core: Arc<MemberCore>) {
+    let turn = first_turn(&core.role(), core.id, &core.timers);
+    core.campaigning.wake(&core.raft, turn).await;
+}
+
+fn bytes_of(entry: &AppEntry) -> u64 {
+    match entry {
+        AppEntry::Transaction(payload) => payload.bytes().len() as u64,
+        AppEntry::Rotate(rotate) => rotate.format_description.len() as u64,
+    }
+}
+
+/// What the smallest entry takes of the bound on proposals: it costs more memory than its bytes.
+const SMALLEST_SHARE: u32 = 1024;
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Member")
+            .field("config", &self.config)
+            .field("leadership", &*self.leadership.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! How far each region is, and from that how far the log may be purged. Pure; only a leader can see it.
+//!
+//! A region may have to lead next, so nothing is purged that a majority of its voting members does not hold
+//! yet, however long it has been away: who removes its members says that it does not come back. A single
+//! member that is away holds the purge back for a time only, because its log can begin with a later file.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use raft_types::{MemberId, OpId, Region};
+use serde::{Deserialize, Serialize};
+
+use crate::quorum::majority::majority_of;
+use crate::ring_view::{RingView, Standing};
+
+/// How far one region is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionWatermark {
+    /// The region.
+    pub region: Region,
+    /// How many of its members may vote.
+    pub voting: usize,
+    /// The highest entry that a majority of its voting members holds durably.
+    pub majority: Option<OpId>,
+    /// The highest entry that any of its members holds durably.
+    pub any: Option<OpId>,
+}
+
+/// Every region of a ring, as its leader sees it.
+pub fn region_watermarks(view: &RingView) -> Vec<RegionWatermark> {
+    let mut regions: BTreeMap<&Region, Vec<&Standing>> = BTreeMap::new();
+    for standing in &view.members {
+        let members = regions.entry(&standing.record.region).or_default();
+        members.push(standing);
+    }
+    let watermarks = regions.into_iter().map(|(region, members)| {
+        let voting = members.iter().filter(|standing| standing.record.votes);
+        let mut held: Vec<Option<OpId>> = voting.map(|standing| standing.matched).collect();
+        // The highest first: the one at the majority's place is held by a majority.
+        held.sort_by(|one, other| other.cmp(one));
+        RegionWatermark {
+            region: region.clone(),
+            voting: held.len(),
+            majority: held.get(majority_of(held.len()) - 1).copied().flatten(),
+            any: members.iter().filter_map(|standing| standing.matched).max(),
+        }
+    });
+    watermarks.collect()
+}
+
+/// Who still needs entries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NeededBy {
+    /// A majority of its voting members does not hold more.
+    Region(Region),
+    /// It answers, or did not long ago.
+    Member(MemberId),
+}
+
+impl std::fmt::Display for NeededBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Region(region) => write!(f, "a majority of region `{region}`"),
+            Self::Member(id) => write!(f, "member {id}"),
+        }
+    }
+}
+
+/// Up to where the ring does not need the log any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PurgeFloor {
+    /// The last entry that nobody needs; none: all are needed.
+    pub upto: Option<OpId>,
+    /// Who needs the next one; nobody when all have the whole log.
+    pub needed_by: Option<NeededBy>,
+}
+
+/// The floor as a leader sees it that has led for `led_for`. A member that did not answer for `absent_after`
+/// holds nothing back.
+pub fn purge_floor(view: &RingView, led_for: Duration, absent_after: Duration) -> PurgeFloor {
+    let regions = region_watermarks(view)
+        .into_iter()
+        .filter(|region| region.voting > 0)
+        .map(|region| (region.majority, NeededBy::Region(region.region)));
+    let members = view
+        .members
+        .iter()
+        .filter(|standing| standing.answered.unwrap_or(led_for) < absent_after)
+        .map(|standing| (standing.matched, NeededBy::Member(standing.id)));
+    let lowest = regions.chain(members).min_by_key(|(held, _)| *held);
+    match lowest {
+        Some((held, needed_by)) => PurgeFloor {
+            upto: held,
+            needed_by: (held < view.last_log).then_some(needed_by),
+        },
+        None => PurgeFloor {
+            upto: None,
+            needed_by: None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring_view::tests::Ring;
+
+    fn at(index: u64) -> Option<OpId> {
+        Some(OpId::new(2, index))
+    }
+
+    /// Three regions; the leader, 1, has entries up to 2.9.
+    fn ring(held: &[(u64, Option<OpId>)]) -> Ring {
+        let ring = Ring::new("a: 1d 2w 3w | b: 4d 5w 6w 7n | c: 8n");
+        held.iter().fold(ring, |ring, (id, held)| {
+            ring.with(*id, |standing| standing.matched = *held)
+        })
+    }
+
+    #[test]
+    fn a_region_is_as_far_as_its_majority() {
+        type Row = (Vec<(u64, Option<OpId>)>, [(Option<OpId>, Option<OpId>); 3]);
+        let full = (at(9), at(9));
+        let rows: [Row; 5] = [
+            (vec![], [full, full, (None, at(9))]),
+            // One behind is nobody's majority; two are.
+            (vec![(2, at(4))], [full, full, (None, at(9))]),
+            (
+                vec![(2, at(4)), (3, at(6))],
+                [(at(6), at(9)), full, (None, at(9))],
+            ),
+            // Who does not vote counts for the highest entry alone.
+            (
+                vec![(4, at(3)), (5, None), (6, at(5)), (8, None)],
+                [full, (at(3), at(9)), (None, None)],
+            ),
+            (
+                vec![(4, None), (5, None), (6, at(5)), (7, None)],
+                [full, (None, at(5)), (None, at(9))],
+            ),
+        ];
+        for (held, expected) in rows {
+            let found: Vec<_> = region_watermarks(&ring(&held).view())
+                .into_iter()
+                .map(|region| (region.majority, region.any))
+                .collect();
+            assert_eq!(found, expected, "{held:?}");
+        }
+    }
+
+    #[test]
+    fn the_floor_is_the_lowest_that_somebody_needs() {
+        let hour = Duration::from_secs(3_600);
+        let region = |name: &str| Some(NeededBy::Region(Region(name.to_owned())));
+        let member = |id: u64| Some(NeededBy::Member(MemberId(id)));
+        let away = |ring: Ring, id: u64| ring.with(id, |standing| standing.answered = Some(hour));
+        let rows = [
+            (ring(&[]), at(9), None),
+            // A member that answers, voting or not.
+            (ring(&[(2, at(4))]), at(4), member(2)),
+            (ring(&[(8, None)]), None, member(8)),
+            // One that is away for long holds nothing back, its region does.
+            (away(ring(&[(2, at(4))]), 2), at(9), None),
+            (
+                away(away(ring(&[(2, at(4)), (3, at(6))]), 2), 3),
+                at(6),
+                region("a"),
+            ),
+            (away(ring(&[(2, at(4)), (3, at(6))]), 2), at(6), region("a")),
+        ];
+        for (ring, upto, needed_by) in rows {
+            let floor = purge_floor(&ring.view(), hour * 2, hour);
+            assert_eq!(floor, PurgeFloor { upto, needed_by });
+        }
+    }
+
+    #[test]
+    fn a_new_leader_waits_for_members_that_it_has_not_heard_yet() {
+        let hour = Duration::from_secs(3_600);
+        let unheard = ring(&[(2, at(4))]).with(2, |standing| standing.answered = None);
+        let floor = |led_for| purge_floor(&unheard.view(), led_for, hour).upto;
+        assert_eq!(floor(Duration::ZERO), at(4));
+        assert_eq!(floor(hour), at(9));
+    }
+}

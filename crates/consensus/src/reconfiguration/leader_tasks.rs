@@ -1,0 +1,447 @@
+//! What a leader does for its ring besides leading it: it brings the quorum to where the policy wants it, and a witness
+//! gives the leadership to a database member, moving the quorum there first. What to do is a pure decision about one view
+//! of the ring; the task performs one step at a time and looks again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use raft_types::{MemberId, MemberKind, UnixSeconds};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::calls::questions::MemberCalls;
+use crate::lease::leadership::Leadership;
+use crate::member::core::MemberCore;
+use crate::quorum::{QuorumPlan, RingRules, VoterSets, plan};
+use crate::reconfiguration::pause;
+use crate::ring_view::RingView;
+use crate::transfer::fitness::{self, DatabaseStates};
+use crate::transfer::leadership_transfer::{self, TransferOutcome, transfer};
+use crate::transfer::target;
+
+/// What a leader is doing for its ring; nothing when all is as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
+pub enum LeaderTask {
+    /// It changes the voter sets.
+    MovingQuorum {
+        /// To these.
+        next: VoterSets,
+        /// So that this database member can lead, where a witness does it.
+        target: Option<MemberId>,
+    },
+    /// As a witness, it gives the leadership to this member.
+    Transferring {
+        /// The database member.
+        to: MemberId,
+    },
+    /// It would do something, and cannot; a witness goes on leading meanwhile, serving nobody.
+    Waiting {
+        /// In words, for what.
+        why: String,
+    },
+}
+
+/// The decision about one view of the ring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Course {
+    /// All is as it should be, or this member does not lead.
+    Stay,
+    /// Change the voter sets.
+    Move {
+        next: VoterSets,
+        target: Option<MemberId>,
+    },
+    /// Give the leadership to this member.
+    Transfer(MemberId),
+    /// The time of the pause is over.
+    EndPause,
+    /// Nothing can be done now.
+    Wait(String),
+}
+
+/// What the leader of this view should do, with what the databases say of themselves. Heirs in `failed` come last.
+pub(crate) fn decide(
+    view: &RingView,
+    rules: &RingRules,
+    lease: Duration,
+    failed: &[MemberId],
+    said: &DatabaseStates,
+    now: UnixSeconds,
+) -> Course {
+    let Some(own) = view.member(view.own).filter(|_| view.leads) else {
+        return Course::Stay;
+    };
+    if view.pause().is_some_and(|paused| paused.pause.is_over(now)) {
+        return Course::EndPause;
+    }
+    let home = &own.record.region;
+    let settle = |idle: Course| match plan(rules, view, home, lease) {
+        QuorumPlan::Settled => idle,
+        QuorumPlan::Step { next } => Course::Move { next, target: None },
+        QuorumPlan::Blocked { why } => match idle {
+            Course::Stay => Course::Wait(format!(
+                "the quorum should be in region {home} and cannot: {why}"
+            )),
+            idle => idle,
+        },
+    };
+    // While another one's place is kept, a database member takes care of the ring as a witness does.
+    if !gives_away(view) {
+        return settle(Course::Stay);
+    }
+    let target = match target::choose(view, rules, lease, failed, said) {
+        Ok(target) => target,
+        Err(why) => return settle(Course::Wait(why)),
+    };
+    let there = view.member(target).map(|target| &target.record.region);
+    match plan(rules, view, there.unwrap_or(home), lease) {
+        QuorumPlan::Step { next } => Course::Move {
+            next,
+            target: Some(target),
+        },
+        // A target whose region is blocked is not chosen.
+        QuorumPlan::Settled | QuorumPlan::Blocked { .. } => {
+            match leadership_transfer::verify(view, target, lease) {
+                Ok(()) => Course::Transfer(target),
+                Err(refusal) => Course::Wait(refusal.to_string()),
+            }
+        }
+    }
+}
+
+/// Whether the leader of this view gives the leadership to a database member as soon as it can.
+fn gives_away(view: &RingView) -> bool {
+    let own = view.member(view.own);
+    view.leads
+        && own
+            .is_some_and(|own| own.record.kind == MemberKind::Witness || view.keeps_a_place(own.id))
+}
+
+/// What the databases said last, and when: a leader that waits for something does not ask them without a pause.
+#[derive(Debug, Default)]
+struct Said {
+    at: Option<Instant>,
+    states: DatabaseStates,
+}
+
+impl Said {
+    /// Asks again, if what was said is old. A leader that was just elected knows of nobody that it is there before the first
+    /// heartbeats are answered; whoever has said how its mysqld is will answer them, and is waited for, so that the first one to answer
+    /// is not chosen for that.
+    async fn renew(&mut self, core: &MemberCore, calls: &Arc<dyn MemberCalls>) {
+        let pause = core.timers.heartbeat / 2;
+        let is_new = self.at.is_some_and(|at| at.elapsed() < pause);
+        if is_new || !gives_away(&core.ring_view()) {
+            return;
+        }
+        self.states = fitness::ask(core, calls, &core.ring_view()).await;
+        let until = Instant::now() + pause;
+        let answers = |view: &RingView, id| {
+            let standing = view.member(id);
+            standing.is_some_and(|standing| standing.answers(core.timers.lease))
+        };
+        loop {
+            let view = core.ring_view();
+            let all_answer = self.states.keys().all(|id| answers(&view, *id));
+            if all_answer || !view.leads || Instant::now() >= until {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        self.at = Some(Instant::now());
+    }
+}
+
+/// Looks after the ring whenever this member leads, until the engine stops.
+pub(crate) async fn run(
+    core: Arc<MemberCore>,
+    calls: Arc<dyn MemberCalls>,
+    mut leadership: watch::Receiver<Leadership>,
+    state: watch::Sender<Option<LeaderTask>>,
+) {
+    loop {
+        let leads = leadership
+            .wait_for(|now| now.leading_term().is_some())
+            .await
+            .is_ok();
+        if !leads {
+            return;
+        }
+        look_after(&core, &calls, &mut leadership, &state).await;
+        state.send_replace(None);
+    }
+}
+
+/// Works on one leadership until it ends.
+async fn look_after(
+    core: &Arc<MemberCore>,
+    calls: &Arc<dyn MemberCalls>,
+    leadership: &mut watch::Receiver<Leadership>,
+    state: &watch::Sender<Option<LeaderTask>>,
+) {
+    let mut progress = core.raft.data_metrics();
+    let mut roles = core.raft.server_metrics();
+    let mut failed: Vec<MemberId> = Vec::new();
+    let mut said = Said::default();
+    while leadership.borrow_and_update().leading_term().is_some() {
+        said.renew(core, calls).await;
+        // A promotion or a change of members is under way: what it leaves behind is looked at after it.
+        let course_lock = core.course.lock().await;
+        let (view, lease) = (core.ring_view(), core.timers.lease);
+        let rules = core.rules();
+        match decide(&view, &rules, lease, &failed, &said.states, pause::now()) {
+            Course::Stay => {
+                drop(course_lock);
+                publish(state, None);
+                tokio::select! {
+                    _ = leadership.changed() => {}
+                    _ = roles.changed() => {}
+                    // A new member is caught up, or a voter is back.
+                    () = tokio::time::sleep(pause_between_looks(&rules, core.timers.heartbeat)) => {}
+                }
+            }
+            Course::Move { next, target } => {
+                let moving = LeaderTask::MovingQuorum {
+                    next: next.clone(),
+                    target,
+                };
+                publish(state, Some(moving));
+                if let Err(error) = core.move_quorum(next).await {
+                    publish_wait(state, error.to_string());
+                    drop(course_lock);
+                    tokio::time::sleep(core.timers.heartbeat / 4).await;
+                }
+            }
+            Course::Transfer(to) => {
+                publish(state, Some(LeaderTask::Transferring { to }));
+                if let Err(why) = give_to(core, calls, to).await {
+                    if !failed.contains(&to) {
+                        failed.push(to);
+                    }
+                    publish_wait(state, why);
+                    drop(course_lock);
+                    tokio::time::sleep(core.timers.heartbeat / 4).await;
+                }
+            }
+            Course::EndPause => {
+                if let Err(error) = pause::write(core, None).await {
+                    publish_wait(state, error.to_string());
+                    drop(course_lock);
+                    tokio::time::sleep(core.timers.heartbeat / 4).await;
+                }
+            }
+            Course::Wait(why) => {
+                drop(course_lock);
+                publish_wait(state, why);
+                tokio::select! {
+                    _ = progress.changed() => {}
+                    _ = leadership.changed() => {}
+                    () = tokio::time::sleep(core.timers.heartbeat / 2) => {}
+                }
+            }
+        }
+    }
+}
+
+/// How long a leader that has nothing to do waits before it looks again, if nothing wakes it.
+fn pause_between_looks(rules: &RingRules, heartbeat: Duration) -> Duration {
+    match rules.policy.follows_answers() {
+        // There is a short time between the silence of a region and the end of the lease.
+        true => heartbeat / 16,
+        false => heartbeat,
+    }
+}
+
+/// Gives the leadership of a witness to `to`; in words, why that failed.
+async fn give_to(
+    core: &Arc<MemberCore>,
+    calls: &Arc<dyn MemberCalls>,
+    to: MemberId,
+) -> Result<(), String> {
+    wait_for_the_log(core, to).await?;
+    match transfer(core, calls, to).await {
+        Ok(TransferOutcome::Done { term }) => {
+            tracing::info!(%to, %term, "handed the leadership over");
+            Ok(())
+        }
+        Ok(TransferOutcome::AnotherLeads { leader, term }) => {
+            tracing::warn!(%to, %leader, %term, "another member leads than the one it was handed to");
+            Ok(())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Waits, a lease at most, until `to` has the whole log durably. A target of the engine's transfer waits for it, too, but
+/// only for a heartbeat; then it refuses, and the others, who take the leadership for given away, elect one of theirs.
+async fn wait_for_the_log(core: &MemberCore, to: MemberId) -> Result<(), String> {
+    let until = Instant::now() + core.timers.lease;
+    loop {
+        let view = core.ring_view();
+        let behind = view.member(to).and_then(|target| target.behind);
+        match behind {
+            // None: it does not lead any more, and the transfer says so.
+            Some(0) | None => return Ok(()),
+            Some(behind) if Instant::now() >= until => {
+                let lease = core.timers.lease;
+                return Err(format!(
+                    "member {to} still lacks {behind} entries of the log after {lease:?}; look at its disk"
+                ));
+            }
+            Some(_) => tokio::time::sleep(Duration::from_millis(2)).await,
+        }
+    }
+}
+
+fn publish(state: &watch::Sender<Option<LeaderTask>>, now: Option<LeaderTask>) {
+    state.send_if_modified(|published| {
+        let changed = *published != now;
+        if changed {
+            match &now {
+                Some(LeaderTask::MovingQuorum { next, target }) => {
+                    tracing::info!(?next, to = ?target, "moving the quorum");
+                }
+                Some(LeaderTask::Waiting { why }) => {
+                    tracing::warn!(%why, "the ring is not as it should be");
+                }
+                Some(LeaderTask::Transferring { .. }) | None => {}
+            }
+            *published = now;
+        }
+        changed
+    });
+}
+
+fn publish_wait(state: &watch::Sender<Option<LeaderTask>>, why: String) {
+    publish(state, Some(LeaderTask::Waiting { why }));
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::{Pause, PauseMark};
+
+    use super::*;
+    use crate::ring_view::tests::{LEASE, Ring};
+
+    const NOW: UnixSeconds = UnixSeconds(1_000);
+
+    fn course(ring: &Ring) -> Course {
+        decide(
+            &ring.view(),
+            &RingRules::default(),
+            LEASE,
+            &[],
+            &DatabaseStates::new(),
+            NOW,
+        )
+    }
+
+    fn sets(of: &[&[u64]]) -> VoterSets {
+        let set = |ids: &&[u64]| ids.iter().copied().map(MemberId).collect();
+        of.iter().map(set).collect()
+    }
+
+    fn ring() -> Ring {
+        Ring::new("a: 1d 2w 3w | b: 4d 5w 6w").with_sets(&[&[1, 2, 3]])
+    }
+
+    #[test]
+    fn a_database_member_in_its_own_quorum_stays() {
+        assert_eq!(course(&ring()), Course::Stay);
+    }
+
+    #[test]
+    fn a_witness_hands_over_in_its_region_if_it_can() {
+        assert_eq!(course(&ring().led_by(2)), Course::Transfer(MemberId(1)));
+    }
+
+    fn paused(ring: &Ring, primary: u64, until: Option<u64>) -> Ring {
+        ring.with(primary, |standing| {
+            standing.record.pause = PauseMark(Some(Box::new(Pause {
+                since: UnixSeconds(900),
+                until: until.map(UnixSeconds),
+                by: "anna".to_owned(),
+                reason: String::new(),
+            })));
+        })
+    }
+
+    #[test]
+    fn while_failover_is_paused_the_leadership_goes_back_and_nowhere_else() {
+        let ring = Ring::new("a: 1d 2w 3d | b: 4d 5w 6w").with_sets(&[&[1, 2, 3]]);
+        let paused_ring = paused(&ring, 1, None);
+        assert_eq!(course(&paused_ring), Course::Stay);
+        // Another database member, which would otherwise stay, and a witness give it back.
+        for leader in [2, 3] {
+            let back = paused_ring.clone().led_by(leader);
+            assert_eq!(course(&back), Course::Transfer(MemberId(1)));
+            let gone = back.silent(&[1]);
+            let Course::Wait(why) = course(&gone) else {
+                panic!("{:?}", course(&gone));
+            };
+            assert!(
+                why.contains("failover is paused until member 1 is the primary again")
+                    && why.contains("does not answer"),
+                "{why}"
+            );
+        }
+        // From another region, the quorum goes with it.
+        let elsewhere = paused_ring.led_by(4).with_sets(&[&[4, 5, 6]]);
+        let target = Some(MemberId(1));
+        let next = sets(&[&[4, 5, 6], &[1, 2, 3]]);
+        assert_eq!(course(&elsewhere), Course::Move { next, target });
+    }
+
+    #[test]
+    fn a_leader_ends_the_pause_when_its_time_is_over() {
+        let ring = ring();
+        for leader in [1, 2, 4] {
+            let over = paused(&ring, 1, Some(1_000)).led_by(leader);
+            assert_eq!(course(&over), Course::EndPause);
+        }
+        assert_eq!(course(&paused(&ring, 1, Some(1_001))), Course::Stay);
+    }
+
+    #[test]
+    fn a_witness_without_an_heir_at_home_takes_the_quorum_to_another_region() {
+        let target = Some(MemberId(4));
+        let bereft = ring().led_by(2).silent(&[1]);
+        let next = sets(&[&[1, 2, 3], &[4, 5, 6]]);
+        assert_eq!(course(&bereft), Course::Move { next, target });
+        let joint = bereft.clone().with_sets(&[&[1, 2, 3], &[4, 5, 6]]);
+        let next = sets(&[&[4, 5, 6]]);
+        assert_eq!(course(&joint), Course::Move { next, target });
+        let moved = bereft.with_sets(&[&[4, 5, 6]]);
+        assert_eq!(course(&moved), Course::Transfer(MemberId(4)));
+    }
+
+    #[test]
+    fn a_quorum_that_was_left_between_two_regions_comes_home() {
+        let joint = ring().with_sets(&[&[1, 2, 3], &[4, 5, 6]]);
+        let next = sets(&[&[1, 2, 3]]);
+        assert_eq!(course(&joint), Course::Move { next, target: None });
+        let away = ring().with_sets(&[&[4, 5, 6]]);
+        let next = sets(&[&[4, 5, 6], &[1, 2, 3]]);
+        assert_eq!(course(&away), Course::Move { next, target: None });
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said() {
+        let alone = ring().led_by(2).silent(&[1, 4]);
+        let Course::Wait(why) = course(&alone) else {
+            panic!("{:?}", course(&alone));
+        };
+        assert!(why.contains("does not answer"), "{why}");
+        let away = ring().with_sets(&[&[4, 5, 6]]).silent(&[2, 3]);
+        let Course::Wait(why) = course(&away) else {
+            panic!("{:?}", course(&away));
+        };
+        assert!(
+            why.contains("the quorum should be in region a and cannot"),
+            "{why}"
+        );
+    }
+}

@@ -1,0 +1,499 @@
+//! Members come and go one at a time. A new one joins without a vote, receives the log, and gets its vote from the leader tasks
+//! when it is caught up and its turn comes; one that leaves must not take a majority with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use raft_types::{MemberId, MemberKind, MemberRecord, OpId, Region};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::lease::leadership::Leadership;
+use crate::member::core::MemberCore;
+use crate::quorum::{
+    MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, VoterSets, is_near, is_safe_step, obstacle,
+    plan,
+};
+use crate::reconfiguration::membership_step::{self, MembershipStep, MoveError};
+use crate::reconfiguration::retired_numbers;
+use crate::ring_view::{RingView, Standing};
+
+/// Why a member was not added or removed.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RosterError {
+    /// Only the leader changes the members.
+    #[error("this member does not lead{}", match .leader {
+        Some(leader) => format!("; ask member {leader}"),
+        None => "; nobody does at the moment".to_owned(),
+    })]
+    NotLeader {
+        /// Who leads, when that is known.
+        leader: Option<MemberId>,
+    },
+    /// The leader does not serve.
+    #[error("the leader does not serve: {0}")]
+    NotServing(String),
+    /// The number is taken.
+    #[error("the ring has a member {0} already; give the new one a number that was never used")]
+    NumberTaken(MemberId),
+    /// The number was taken once.
+    #[error("a member {0} was in the ring before; give the new one a number that was never used")]
+    NumberUsed(MemberId),
+    /// A name, address or data directory is taken.
+    #[error("member {with} has the same {what}; give the new member its own")]
+    Same {
+        /// Who has it.
+        with: MemberId,
+        /// Name, address or data directory.
+        what: String,
+    },
+    /// There is no such member.
+    #[error("the ring has no member {0}; see `witness members list`")]
+    NoSuchMember(MemberId),
+    /// The leader cannot be removed.
+    #[error("member {0} leads; promote another member first")]
+    Leads(MemberId),
+    /// The primary of a pause cannot be removed.
+    #[error(
+        "failover is paused for member {0}; run `witness resume`, or promote another member first"
+    )]
+    PausedPrimary(MemberId),
+    /// It would be the end of the quorum.
+    #[error(
+        "member {0} is the only voter of a quorum that is in force; add or promote another member first"
+    )]
+    LastVoter(MemberId),
+    /// Nobody else could be the primary.
+    #[error(
+        "member {0} is the only database member that may vote: without it nobody can be the primary; add another one first"
+    )]
+    LastDatabase(MemberId),
+    /// Voters that are, or would come to be, in force would have no majority any more.
+    #[error("without member {member}, {why}{}", or_remove(.why))]
+    LeavesNoMajority {
+        /// Who would go.
+        member: MemberId,
+        /// What would be in the way of commits.
+        why: MoveObstacle,
+    },
+    /// It is so already.
+    #[error("nothing would change: the ring's log says that already")]
+    AsItIs,
+    /// Nobody could be reached there.
+    #[error("`{0}` is not an address; write it as HOST:PORT")]
+    NotAnAddress(String),
+    /// Every member has a name.
+    #[error("a name has to be more than blanks")]
+    NoName,
+    /// A slip, most likely.
+    #[error("no member of the ring runs in region {0}")]
+    NoSuchRegion(Region),
+    /// The leader would not be a voter.
+    #[error(
+        "member {0}, which leads, would be outside of the quorum; promote a database member in one of the regions first"
+    )]
+    OutsideTheQuorum(MemberId),
+    /// The quorum could not be moved to where the change wants it.
+    #[error("the quorum could not follow: {0}")]
+    QuorumCannotFollow(MoveObstacle),
+    /// Something else changes the members, the quorum or the leader: a member is only let go between two moves.
+    #[error(
+        "another change of the quorum, the members or the leader is under way; wait for its end"
+    )]
+    Busy,
+    /// The change did not get into the log, or was not committed.
+    #[error(transparent)]
+    Move(#[from] MoveError),
+}
+
+/// Whether the ring can take a member.
+pub(crate) fn check_add(
+    view: &RingView,
+    id: MemberId,
+    record: &MemberRecord,
+) -> Result<(), RosterError> {
+    let same = |what: &str, is_same: fn(&MemberRecord, &MemberRecord) -> bool| {
+        let mut members = view.members.iter();
+        let found = members.find(|standing| is_same(&standing.record, record));
+        found.map_or(Ok(()), |standing| {
+            Err(RosterError::Same {
+                with: standing.id,
+                what: what.to_owned(),
+            })
+        })
+    };
+    if view.member(id).is_some() {
+        return Err(RosterError::NumberTaken(id));
+    }
+    let records = view.members.iter().map(|standing| &standing.record);
+    if retired_numbers::of(records).contains(&id) {
+        return Err(RosterError::NumberUsed(id));
+    }
+    same("name", |one, other| one.name == other.name)?;
+    same("address", |one, other| one.address == other.address)?;
+    same("data directory", |one, other| {
+        one.incarnation == other.incarnation
+    })
+}
+
+/// Whether the ring can do without a member.
+fn check_remove(
+    view: &RingView,
+    id: MemberId,
+    rules: &RingRules,
+    lease: Duration,
+) -> Result<(), RosterError> {
+    let leaving = view.member(id).ok_or(RosterError::NoSuchMember(id))?;
+    if id == view.own {
+        return Err(RosterError::Leads(id));
+    }
+    if !leaving.record.pause.is_none() {
+        return Err(RosterError::PausedPrimary(id));
+    }
+    if view.voter_sets.iter().any(|set| set.iter().eq([&id])) {
+        return Err(RosterError::LastVoter(id));
+    }
+    let can_be_primary =
+        |one: &&Standing| one.record.kind == MemberKind::Database && one.record.votes;
+    let mut primaries = view.members.iter().filter(can_be_primary);
+    if can_be_primary(&leaving) && primaries.all(|one| one.id == id) {
+        return Err(RosterError::LastDatabase(id));
+    }
+    // Who does not answer helps nobody; without it every majority is easier to reach.
+    if !leaving.answers(lease) {
+        return Ok(());
+    }
+    match majority_lost(view, leaving, rules, lease) {
+        Some(why) => Err(RosterError::LeavesNoMajority { member: id, why }),
+        None => Ok(()),
+    }
+}
+
+/// What would be in the way of commits without this member, which is not now. Looked at is every set that the member is in and
+/// that would be left: those in force; those that the quorum would go on to by the policy, step by step; and, where
+/// the quorum moves with the leader, the voters of its region, which are needed as soon as the leader is there.
+fn majority_lost(
+    view: &RingView,
+    leaving: &Standing,
+    rules: &RingRules,
+    lease: Duration,
+) -> Option<MoveObstacle> {
+    let left = RingView {
+        voter_sets: without(&view.voter_sets, leaving.id),
+        members: {
+            let others = view.members.iter().filter(|other| other.id != leaving.id);
+            others.cloned().collect()
+        },
+        ..view.clone()
+    };
+    let counts = is_near(leaving, lease);
+    // A member that lags itself is missed for its answer alone.
+    let is_missed = |why: &MoveObstacle| counts || !matches!(why, MoveObstacle::Behind { .. });
+    let in_force = left.voter_sets.iter();
+    let new = in_force.filter(|set| !view.voter_sets.contains(set));
+    let stopped = new
+        .filter_map(|set| obstacle(&left, set, lease))
+        .find(is_missed);
+    if stopped.is_some() || !leaving.record.votes {
+        return stopped;
+    }
+    let home = view.member(view.own).map(|own| &own.record.region)?;
+    let stuck = |ring: &RingView| stuck_at(rules, ring, home, lease).filter(is_missed);
+    if stuck(view).is_none()
+        && let Some(why) = stuck(&left)
+    {
+        return Some(why);
+    }
+    if rules.policy != QuorumPolicy::SingleRegionDynamic {
+        return None;
+    }
+    let region: BTreeSet<MemberId> = {
+        let voters = left.members.iter().filter(|other| other.record.votes);
+        let there = voters.filter(|other| other.record.region == leaving.record.region);
+        there.map(|other| other.id).collect()
+    };
+    // A region that is not in force may be given up as a whole; and it may lag, as long as nobody needs it.
+    let lost = (!region.is_empty()).then(|| obstacle(&left, &region, lease));
+    lost.flatten()
+        .filter(|why| matches!(why, MoveObstacle::Silent { .. }))
+}
+
+/// Where the quorum would not get any further on its way to what the policy wants.
+fn stuck_at(
+    rules: &RingRules,
+    view: &RingView,
+    home: &Region,
+    lease: Duration,
+) -> Option<MoveObstacle> {
+    let mut view = view.clone();
+    // Each step adds a member or goes to or from a joint quorum.
+    for _ in 0..view.members.len() + 2 {
+        match plan(rules, &view, home, lease) {
+            QuorumPlan::Settled => return None,
+            QuorumPlan::Blocked { why } => return Some(why),
+            QuorumPlan::Step { next } => view.voter_sets = next,
+        }
+    }
+    None
+}
+
+fn or_remove(why: &MoveObstacle) -> &'static str {
+    match why {
+        MoveObstacle::Silent { .. } | MoveObstacle::Behind { .. } => ", or remove it first",
+        MoveObstacle::Policy(_) => "",
+    }
+}
+
+fn without(sets: &VoterSets, id: MemberId) -> VoterSets {
+    let kept = sets.iter().map(|set| {
+        let others = set.iter().copied().filter(|member| *member != id);
+        others.collect::<BTreeSet<_>>()
+    });
+    kept.filter(|set| !set.is_empty()).collect()
+}
+
+/// Takes a member in, without a vote at first.
+pub(crate) async fn add(
+    core: &MemberCore,
+    id: MemberId,
+    record: MemberRecord,
+) -> Result<OpId, RosterError> {
+    change(core, |view, members| {
+        check_add(view, id, &record)?;
+        members.insert(id, record);
+        Ok(view.voter_sets.clone())
+    })
+    .await
+}
+
+/// Lets a member go.
+pub(crate) async fn remove(core: &MemberCore, id: MemberId) -> Result<OpId, RosterError> {
+    let lease = core.timers.lease;
+    change(core, |view, members| {
+        check_remove(view, id, &core.rules(), lease)?;
+        retired_numbers::retire(members, id);
+        Ok(without(&view.voter_sets, id))
+    })
+    .await
+}
+
+/// The ring as a serving leader sees it.
+pub(crate) fn leading_view(core: &MemberCore) -> Result<RingView, RosterError> {
+    let view = core.ring_view();
+    if !view.leads {
+        let leader = view.leader;
+        return Err(RosterError::NotLeader { leader });
+    }
+    if let Leadership::LeaderNotServing { why, .. } = core.leadership() {
+        return Err(RosterError::NotServing(why.to_string()));
+    }
+    Ok(view)
+}
+
+/// Changes the members by one entry, as `decide` has it, on a serving leader and while nothing else is under way.
+pub(crate) async fn change(
+    core: &MemberCore,
+    decide: impl FnOnce(
+        &RingView,
+        &mut BTreeMap<MemberId, MemberRecord>,
+    ) -> Result<VoterSets, RosterError>,
+) -> Result<OpId, RosterError> {
+    let course = tokio::time::timeout(core.timers.lease, core.course.lock());
+    let _course = course.await.map_err(|_| RosterError::Busy)?;
+    let view = leading_view(core)?;
+    let role = core.role();
+    let mut members = core.members_to_be(&role);
+    let sets = decide(&view, &mut members)?;
+    if !is_safe_step(&view.voter_sets, &sets) {
+        return Err(RosterError::Busy);
+    }
+    let step = MembershipStep {
+        term: role.term,
+        base: (*role.membership).clone(),
+        sets,
+        members,
+    };
+    let op_id = membership_step::append(&core.raft, step, core.timers.longest_election()).await?;
+    Ok(op_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::Incarnation;
+
+    use super::*;
+    use crate::ring_view::tests::{LEASE, Ring};
+
+    fn ring() -> Ring {
+        Ring::new("a: 1d 2w 3w | b: 4d 5w 6n").with_sets(&[&[1, 2, 3]])
+    }
+
+    fn newcomer() -> MemberRecord {
+        MemberRecord {
+            name: "member-7".to_owned(),
+            address: "host7:7000".to_owned(),
+            incarnation: Incarnation::random(),
+            ..MemberRecord::default()
+        }
+    }
+
+    #[test]
+    fn a_newcomer_has_everything_of_its_own() {
+        type Change = fn(&mut MemberRecord);
+        let table: [(u64, Change, &str); 4] = [
+            (7, |_| {}, ""),
+            (4, |_| {}, "the ring has a member 4 already"),
+            (
+                7,
+                |record| record.name = "member-2".to_owned(),
+                "member 2 has the same name",
+            ),
+            (
+                7,
+                |record| record.incarnation = Incarnation::default(),
+                "member 1 has the same data directory",
+            ),
+        ];
+        for (id, change, words) in table {
+            let mut record = newcomer();
+            change(&mut record);
+            let checked = check_add(&ring().view(), MemberId(id), &record);
+            let said = checked
+                .err()
+                .map_or_else(String::new, |error| error.to_string());
+            assert!(
+                said.contains(words) && said.is_empty() == words.is_empty(),
+                "{said}"
+            );
+        }
+    }
+
+    /// What is said to the removal of `id`; nothing when it may go.
+    fn remove(ring: &Ring, policy: &QuorumPolicy, id: u64) -> String {
+        let rules = RingRules::from(policy.clone());
+        let checked = check_remove(&ring.view(), MemberId(id), &rules, LEASE);
+        let refused = checked.err();
+        refused.map_or_else(String::new, |error| error.to_string())
+    }
+
+    #[test]
+    fn nobody_takes_the_majority_of_its_region_along() {
+        let remove = |ring: &Ring, id: u64| remove(ring, &QuorumPolicy::SingleRegionDynamic, id);
+        assert_eq!(remove(&ring(), 2), "");
+        assert_eq!(remove(&ring(), 6), "");
+        assert!(remove(&ring(), 1).contains("member 1 leads; promote another"));
+        assert!(remove(&ring(), 9).contains("no member 9"));
+        let one_down = ring().silent(&[3]);
+        assert!(remove(&one_down, 2).contains("only 1 of the 2 voters of region a"));
+        assert_eq!(remove(&one_down, 3), "");
+        let other_region = ring().silent(&[5]);
+        assert!(remove(&other_region, 4).contains("only 0 of the 1 voters of region b"));
+        assert_eq!(remove(&other_region, 5), "");
+        let lone = Ring::new("a: 1d 2n | b: 4d").with_sets(&[&[4]]);
+        assert!(remove(&lone, 4).contains("the only voter"));
+        assert_eq!(
+            without(&vec![[1, 2].map(MemberId).into()], MemberId(2)),
+            vec![BTreeSet::from([MemberId(1)])]
+        );
+    }
+
+    #[test]
+    fn somebody_who_can_be_the_primary_stays() {
+        let remove = |members, id| {
+            let ring = Ring::new(members).with_sets(&[&[1, 2, 3]]);
+            remove(&ring.silent(&[3]), &QuorumPolicy::Majority, id)
+        };
+        let only = "the only database member that may vote: without it nobody can be the primary; add another one first";
+        assert!(remove("a: 1w 2w 3d", 3).contains(only));
+        assert!(remove("a: 1w 2w 3d 4n", 3).contains(only));
+        assert_eq!(remove("a: 1w 2w 3d 4d", 3), "");
+        assert_eq!(remove("a: 1d 2w 3d", 3), "");
+        assert_eq!(remove("a: 1w 2w 3w", 3), "");
+    }
+
+    #[test]
+    fn every_set_that_results_keeps_its_majority() {
+        use QuorumPolicy::{Majority, SingleRegionDynamic};
+        let regions = |names: &[&str]| {
+            let names = names.iter().map(|name| Region((*name).to_owned()));
+            QuorumPolicy::Regions(names.collect())
+        };
+        let one_each = || Ring::new("a: 1d | b: 2d | c: 3d").with_sets(&[&[1, 2, 3]]);
+        let three_each =
+            |sets: &[&[u64]]| Ring::new("a: 1d 2w 3w | b: 4d 5w 6w | c: 7d 8w 9w").with_sets(sets);
+        let all: &[&[u64]] = &[&[1, 2, 3, 4, 5, 6, 7, 8, 9]];
+        let both: &[&[u64]] = &[&[1, 2, 3], &[4, 5, 6]];
+        let five_answer = three_each(all).silent(&[3, 6, 8, 9]);
+        let behind = |ring: Ring, id: u64| ring.with(id, |one| one.behind = Some(9000));
+        let table: [(Ring, QuorumPolicy, u64, &str); 15] = [
+            (one_each(), Majority, 2, ""),
+            (
+                one_each().silent(&[3]),
+                Majority,
+                2,
+                "without member 2, only 1 of the 2 voters that the ring would have answer and 2 are needed; bring member 3 \
+                 back, or remove it first",
+            ),
+            (one_each().silent(&[3]), Majority, 3, ""),
+            (
+                five_answer.clone(),
+                Majority,
+                2,
+                "only 4 of the 8 voters that the ring would have answer and 5 are needed; bring member 3 back",
+            ),
+            (five_answer, Majority, 9, ""),
+            (three_each(all).silent(&[3, 6, 9]), Majority, 2, ""),
+            // What the policy goes on to has to have its majority as well, also where the region is another one.
+            (
+                three_each(&[&[1, 2, 3]]).silent(&[3, 6, 8, 9]),
+                Majority,
+                5,
+                "only 4 of the 8 voters that the ring would have answer and 5 are needed",
+            ),
+            // It has none before either, so nothing is made worse.
+            (
+                three_each(&[&[1, 2, 3]]).silent(&[3, 4, 6, 8, 9]),
+                Majority,
+                5,
+                "",
+            ),
+            (
+                three_each(both).silent(&[6]),
+                regions(&["a", "b"]),
+                5,
+                "without member 5, only 1 of the 2 voters of region b answer",
+            ),
+            (three_each(both).silent(&[9]), regions(&["a", "b"]), 8, ""),
+            (
+                Ring::new("a: 1d 2w 3w | b: 4d").with_sets(&[&[1, 2, 3]]),
+                regions(&["a", "b"]),
+                4,
+                "without member 4, region b has no voting member; add one, or choose another policy",
+            ),
+            // While the quorum moves, both have to have theirs.
+            (
+                three_each(both).silent(&[6]),
+                SingleRegionDynamic,
+                5,
+                "without member 5, only 1 of the 2 voters of region b answer",
+            ),
+            // Who is left has to be caught up, where who goes is.
+            (
+                behind(ring(), 3),
+                SingleRegionDynamic,
+                2,
+                "member 3 is 9000 behind: wait for it, or remove it first",
+            ),
+            (behind(behind(ring(), 3), 2), SingleRegionDynamic, 2, ""),
+            (behind(ring(), 5), SingleRegionDynamic, 4, ""),
+        ];
+        for (ring, policy, id, words) in table {
+            let said = remove(&ring, &policy, id);
+            assert!(
+                said.contains(words) && said.is_empty() == words.is_empty(),
+                "{policy}, without {id}: {said:?}, not {words:?}"
+            );
+        }
+    }
+}

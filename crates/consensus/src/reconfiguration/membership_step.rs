@@ -1,0 +1,218 @@
+//! The one place where a running leader changes the voters or the members. Every change is one entry through the
+//! engine's `append_membership`, which keeps the two rules on which all of it rests: an entry of the leader's own term is
+//! committed first, and the entry before it that did the same is committed too.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::errors::{
+    ChangeMembershipError, ClientWriteError, ForwardReason, ForwardToLeader, RaftError,
+};
+use openraft::raft::Precondition;
+use raft_types::{
+    CommittedLeaderId, EntryPayload, MemberId, MemberRecord, Membership, OpId, StoredMembership,
+    TypeConfig,
+};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::engine::{self, Engine};
+use crate::fault::Fault;
+use crate::lease::leadership::Term;
+use crate::quorum::VoterSets;
+
+/// A change of the membership: what it is based on, and what it shall be.
+#[derive(Debug, Clone)]
+pub(crate) struct MembershipStep {
+    /// The leadership in which it was decided.
+    pub(crate) term: Term,
+    /// The membership on which the decision was based; if another is in force by then, nothing is changed.
+    pub(crate) base: StoredMembership,
+    /// The voter sets to be.
+    pub(crate) sets: VoterSets,
+    /// All members to be, voters or not.
+    pub(crate) members: BTreeMap<MemberId, MemberRecord>,
+}
+
+/// Why the membership was not changed.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MoveError {
+    /// The leadership is over.
+    #[error("this member does not lead any more{}", match .leader {
+        Some(leader) => format!("; ask member {leader}"),
+        None => String::new(),
+    })]
+    NotLeader {
+        /// Who leads, when that is known.
+        leader: Option<MemberId>,
+    },
+    /// The leadership is on its way to another member.
+    #[error("the leadership is being transferred; wait for its end")]
+    Transferring,
+    /// Another change came first.
+    #[error("the membership has been changed meanwhile; look at it again")]
+    Overtaken,
+    /// The engine does not take this step.
+    #[error("the engine refuses the step: {reason}")]
+    Refused {
+        /// In its words.
+        reason: String,
+    },
+    /// Nothing was appended, since something has to be committed before.
+    #[error(
+        "nothing was changed: within {waited:?} {what}; bring the voters back that do not answer"
+    )]
+    NotBegun {
+        /// For how long.
+        waited: Duration,
+        /// What did not happen.
+        what: String,
+    },
+    /// The entry is in the log and waits for its commit.
+    #[error(
+        "the change is in the log, but not committed within {waited:?}; it takes effect when the voters that do not answer are back"
+    )]
+    Uncommitted {
+        /// For how long.
+        waited: Duration,
+    },
+    /// The engine has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Fault),
+}
+
+/// How long to wait before asking the engine again for what it cannot do yet.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Appends the step and waits for its commit.
+///
+/// # Errors
+/// [`MoveError`]; only with [`MoveError::Uncommitted`] and when the engine stops is the entry perhaps in the log.
+pub(crate) async fn append(
+    raft: &Engine,
+    step: MembershipStep,
+    patience: Duration,
+) -> Result<OpId, MoveError> {
+    let began = Instant::now();
+    if let Some(newcomer) = newcomer_that_votes(&step) {
+        let reason =
+            format!("member {newcomer} would join with a vote; it joins without one first");
+        return Err(MoveError::Refused { reason });
+    }
+    let membership = Membership::new(step.sets.clone(), step.members.clone());
+    let membership = membership.map_err(|error| MoveError::Refused {
+        reason: error.to_string(),
+    })?;
+    let mut obstacle = None;
+    loop {
+        let left = patience.saturating_sub(began.elapsed());
+        if let (true, Some(what)) = (left.is_zero(), obstacle.take()) {
+            let waited = began.elapsed();
+            return Err(MoveError::NotBegun { waited, what });
+        }
+        let preconditions = [
+            Precondition::<TypeConfig>::CommittedLeaderId {
+                committed_leader_id: CommittedLeaderId::new(step.term.0),
+            },
+            Precondition::LastMembershipLogId {
+                last_membership_log_id: *step.base.log_id(),
+            },
+        ];
+        let appended =
+            raft.append_membership(membership.clone(), EntryPayload::Blank, preconditions);
+        let Ok(appended) = tokio::time::timeout(left, appended).await else {
+            let waited = began.elapsed();
+            return Err(MoveError::Uncommitted { waited });
+        };
+        obstacle = match appended {
+            Ok(done) => {
+                let op_id = OpId::from(done.log_id);
+                // The next decision is made on what the engine shows, which may be a moment behind what it answers.
+                let left = patience.saturating_sub(began.elapsed());
+                let _ = tokio::time::timeout(left, until_shown(raft, op_id)).await;
+                return Ok(op_id);
+            }
+            Err(RaftError::Fatal(fatal)) => return Err(Fault::from(fatal).into()),
+            Err(RaftError::APIError(error)) => Some(passing(error)?),
+        };
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// A member that would get its vote in the very entry with which it joins. The proof that a repair of a lost quorum loses nothing
+/// counts on it that the next voters are among the present members.
+fn newcomer_that_votes(step: &MembershipStep) -> Option<MemberId> {
+    let present = step.base.membership();
+    let mut voters = step.sets.iter().flatten();
+    voters.find(|id| present.get_node(id).is_none()).copied()
+}
+
+/// Waits until the engine shows the membership of this entry, or a later one.
+async fn until_shown(raft: &Engine, op_id: OpId) {
+    let mut changes = raft.server_metrics();
+    loop {
+        let role = engine::role(raft);
+        let shown = role.membership.log_id().map(|at| at.index);
+        if shown >= Some(op_id.index) || changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// What has to happen before the engine takes the step, or the reason why it never will.
+fn passing(error: ClientWriteError<TypeConfig>) -> Result<String, MoveError> {
+    match error {
+        ClientWriteError::ForwardToLeader(ForwardToLeader {
+            reason, leader_id, ..
+        }) => match reason {
+            ForwardReason::LeaseExpired => Ok("no quorum answered".to_owned()),
+            ForwardReason::NotLeader => Err(MoveError::NotLeader { leader: leader_id }),
+            ForwardReason::LeadershipTransfer => Err(MoveError::Transferring),
+        },
+        ClientWriteError::ChangeMembershipError(ChangeMembershipError::InProgress(_)) => {
+            Ok("the change before it was not committed".to_owned())
+        }
+        ClientWriteError::ChangeMembershipError(ChangeMembershipError::UncommittedLeaderLog(_)) => {
+            Ok("no entry of the leader's own term was committed".to_owned())
+        }
+        ClientWriteError::ChangeMembershipError(other) => Err(MoveError::Refused {
+            reason: other.to_string(),
+        }),
+        ClientWriteError::PreconditionFailed(_) => Err(MoveError::Overtaken),
+        ClientWriteError::LogEntryDiscarded(forward) => Err(MoveError::NotLeader {
+            leader: forward.leader_id,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_newcomer_has_no_vote_in_the_entry_with_which_it_joins() {
+        let members = |ids: &[u64]| -> BTreeMap<MemberId, MemberRecord> {
+            let records = ids
+                .iter()
+                .map(|id| (MemberId(*id), MemberRecord::default()));
+            records.collect()
+        };
+        let set =
+            |ids: &[u64]| -> BTreeSet<MemberId> { ids.iter().copied().map(MemberId).collect() };
+        let base = Membership::new(vec![set(&[1, 2])], members(&[1, 2, 3])).unwrap();
+        let step = |sets: VoterSets| MembershipStep {
+            term: Term(1),
+            base: StoredMembership::new(None, base.clone()),
+            sets,
+            members: members(&[1, 2, 3, 4]),
+        };
+        assert_eq!(newcomer_that_votes(&step(vec![set(&[1, 2, 3])])), None);
+        let with_four = step(vec![set(&[1, 2]), set(&[3, 4])]);
+        assert_eq!(newcomer_that_votes(&with_four), Some(MemberId(4)));
+    }
+}

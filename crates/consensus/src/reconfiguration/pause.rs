@@ -1,0 +1,252 @@
+//! Failover is paused and resumed. A pause stands in the membership, in the record of the member whose mysqld is the
+//! primary. The ring goes on electing leaders, so that it knows what is committed and can be ordered about; but a leader
+//! that is not that member only takes care of the ring ([`RingView::keeps_a_place`]): no database beside it opens, and it
+//! gives the leadership back once that member is fit. Only the leader ends a pause whose time is over.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use raft_types::{MemberId, MemberKind, OpId, Pause, PauseMark, UnixSeconds};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::lease::leadership::Leadership;
+use crate::member::core::MemberCore;
+use crate::reconfiguration::membership_step::{self, MembershipStep, MoveError};
+use crate::reconfiguration::pinned_primary::RingPause;
+use crate::ring_view::RingView;
+
+/// What an operator wants a pause to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PauseWish {
+    /// For how many seconds; without: until somebody resumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_seconds: Option<u64>,
+    /// Who orders it.
+    pub by: String,
+    /// Why; may be empty.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// Why failover was not paused or resumed; unless the membership's entry is on its way, nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PauseError {
+    /// Only the leader does it.
+    #[error("this member does not lead{}", match .leader {
+        Some(leader) => format!("; ask member {leader}"),
+        None => "; nobody does at the moment".to_owned(),
+    })]
+    NotLeader {
+        /// Who leads, when that is known.
+        leader: Option<MemberId>,
+    },
+    /// The leader does not serve.
+    #[error("the leader does not serve: {0}")]
+    NotServing(String),
+    /// There is no primary whose place could be kept.
+    #[error(
+        "member {0} leads, which is a witness, so that there is no primary now; pause when a database member leads"
+    )]
+    NoPrimary(MemberId),
+    /// It is not paused.
+    #[error("failover is not paused")]
+    NotPaused,
+    /// The texts are too long for an entry that every membership carries on.
+    #[error("{what} has {bytes} bytes; write {} at most", Pause::MOST_TEXT_BYTES)]
+    TooLong {
+        /// Which text.
+        what: String,
+        /// Its length.
+        bytes: usize,
+    },
+    /// Something else changes the members, the quorum or the leader.
+    #[error(
+        "another change of the quorum, the members or the leader is under way; wait for its end"
+    )]
+    Busy,
+    /// The change did not get into the log, or was not committed.
+    #[error(transparent)]
+    Move(#[from] MoveError),
+}
+
+/// Now, by this machine's clock.
+pub(crate) fn now() -> UnixSeconds {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    UnixSeconds(since.unwrap_or_default().as_secs())
+}
+
+/// The pause that follows from a wish, after the one that stands.
+fn pause_to_be(
+    view: &RingView,
+    wish: &PauseWish,
+    now: UnixSeconds,
+) -> Result<RingPause, PauseError> {
+    for (what, text) in [("the reason", &wish.reason), ("the name", &wish.by)] {
+        if text.len() > Pause::MOST_TEXT_BYTES {
+            return Err(PauseError::TooLong {
+                what: what.to_owned(),
+                bytes: text.len(),
+            });
+        }
+    }
+    let standing = view.pause();
+    let leads_as = view.member(view.own).map(|own| own.record.kind);
+    let primary = match &standing {
+        Some(standing) => standing.primary,
+        None if leads_as == Some(MemberKind::Database) => view.own,
+        None => return Err(PauseError::NoPrimary(view.own)),
+    };
+    let seconds = wish.for_seconds.map(Duration::from_secs);
+    Ok(RingPause {
+        primary,
+        pause: Pause {
+            since: standing.map_or(now, |standing| standing.pause.since),
+            until: seconds.map(|span| now.after(span)),
+            by: wish.by.clone(),
+            reason: wish.reason.clone(),
+        },
+    })
+}
+
+/// Pauses failover, or changes the terms of the pause that stands.
+pub(crate) async fn pause(
+    core: &MemberCore,
+    wish: &PauseWish,
+) -> Result<(RingPause, OpId), PauseError> {
+    let course = tokio::time::timeout(core.timers.lease, core.course.lock());
+    let _course = course.await.map_err(|_| PauseError::Busy)?;
+    let view = leading_view(core)?;
+    let paused = pause_to_be(&view, wish, now())?;
+    let op_id = write(core, Some(&paused)).await?;
+    Ok((paused, op_id))
+}
+
+/// Ends the pause. Says which it was.
+pub(crate) async fn resume(core: &MemberCore) -> Result<(RingPause, OpId), PauseError> {
+    let course = tokio::time::timeout(core.timers.lease, core.course.lock());
+    let _course = course.await.map_err(|_| PauseError::Busy)?;
+    let view = leading_view(core)?;
+    let paused = view.pause().ok_or(PauseError::NotPaused)?;
+    let op_id = write(core, None).await?;
+    Ok((paused, op_id))
+}
+
+/// Keeps the primary's place for `primary` from now on. The caller holds the course.
+pub(crate) async fn keep_for(
+    core: &MemberCore,
+    paused: &RingPause,
+    primary: MemberId,
+) -> Result<OpId, MoveError> {
+    let pause = paused.pause.clone();
+    write(core, Some(&RingPause { primary, pause })).await
+}
+
+fn leading_view(core: &MemberCore) -> Result<RingView, PauseError> {
+    let view = core.ring_view();
+    if !view.leads {
+        let leader = view.leader;
+        return Err(PauseError::NotLeader { leader });
+    }
+    if let Leadership::LeaderNotServing { why, .. } = core.leadership() {
+        return Err(PauseError::NotServing(why.to_string()));
+    }
+    Ok(view)
+}
+
+/// Has this pause in the membership and no other, in the present leadership. The caller holds the course.
+pub(crate) async fn write(
+    core: &MemberCore,
+    paused: Option<&RingPause>,
+) -> Result<OpId, MoveError> {
+    let role = core.role();
+    let mut members = core.members_to_be(&role);
+    for (id, record) in &mut members {
+        let own = paused.filter(|paused| paused.primary == *id);
+        record.pause = PauseMark(own.map(|paused| Box::new(paused.pause.clone())));
+    }
+    let step = MembershipStep {
+        term: role.term,
+        sets: role.voter_sets().to_vec(),
+        members,
+        base: (*role.membership).clone(),
+    };
+    let op_id = membership_step::append(&core.raft, step, core.timers.longest_election()).await?;
+    match paused {
+        Some(paused) => tracing::info!(
+            primary = %paused.primary,
+            by = %paused.pause.by,
+            reason = %paused.pause.reason,
+            "failover is paused"
+        ),
+        None => tracing::info!("failover is not paused any more"),
+    }
+    Ok(op_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring_view::tests::Ring;
+
+    const NOW: UnixSeconds = UnixSeconds(1_000);
+
+    fn wish(for_seconds: Option<u64>, reason: &str) -> PauseWish {
+        PauseWish {
+            for_seconds,
+            by: "anna".to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_place_is_kept_for_who_leads_when_it_begins() {
+        let ring = Ring::new("a: 1d 2w 3d").with_sets(&[&[1, 2, 3]]);
+        let first = pause_to_be(&ring.view(), &wish(Some(60), "work"), NOW).unwrap();
+        assert_eq!(first.primary, MemberId(1));
+        assert_eq!(first.pause.until, Some(UnixSeconds(1_060)));
+        // Whoever leads meanwhile, the place stays; only the terms change.
+        let paused = ring.with(1, |standing| {
+            standing.record.pause = PauseMark(Some(Box::new(first.pause.clone())))
+        });
+        let later = UnixSeconds(1_030);
+        for leader in [1, 2, 3] {
+            let view = paused.clone().led_by(leader).view();
+            let again = pause_to_be(&view, &wish(None, ""), later).unwrap();
+            let (since, until) = (again.pause.since, again.pause.until);
+            assert_eq!((again.primary, since, until), (MemberId(1), NOW, None));
+            assert_eq!(view.keeps_a_place(MemberId(leader)), leader != 1);
+        }
+        let witness = ring.led_by(2).view();
+        assert_eq!(
+            pause_to_be(&witness, &wish(None, ""), NOW),
+            Err(PauseError::NoPrimary(MemberId(2)))
+        );
+        assert!(!witness.keeps_a_place(MemberId(2)));
+    }
+
+    #[test]
+    fn texts_are_bounded() {
+        let ring = Ring::new("a: 1d 2w 3w").view();
+        let longest = "x".repeat(Pause::MOST_TEXT_BYTES);
+        assert!(pause_to_be(&ring, &wish(None, &longest), NOW).is_ok());
+        let error = pause_to_be(&ring, &wish(None, &(longest + "x")), NOW).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the reason has 513 bytes; write 512 at most"
+        );
+    }
+
+    #[test]
+    fn only_its_time_ends_it() {
+        let pause = |until| Pause {
+            since: NOW,
+            until,
+            by: String::new(),
+            reason: String::new(),
+        };
+        assert!(!pause(None).is_over(UnixSeconds(u64::MAX)));
+        assert!(!pause(Some(UnixSeconds(1_001))).is_over(NOW));
+        assert!(pause(Some(NOW)).is_over(NOW));
+    }
+}

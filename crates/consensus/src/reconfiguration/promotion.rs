@@ -1,0 +1,457 @@
+//! A planned promotion: the leader gives the leadership to a member of its choice, in its own region or another. Phase by
+//! phase, each with a deadline and a way back: until the transfer, the old leader goes on leading, and its leader tasks brings
+//! the quorum home again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use raft_types::{MemberId, MemberKind, Region};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::calls::questions::{Answer, MemberCalls, Question};
+use crate::election::mock_election::{MockElection, MockElectionCall};
+use crate::lease::leadership::{Leadership, Term};
+use crate::member::core::MemberCore;
+use crate::quorum::{MoveObstacle, QuorumPlan, VoterSets, plan};
+use crate::reconfiguration::membership_step::MoveError;
+use crate::reconfiguration::pause;
+use crate::reconfiguration::pinned_primary::RingPause;
+use crate::ring_view::RingView;
+use crate::transfer::leadership_transfer::{
+    TransferError, TransferOutcome, TransferRefusal, transfer, verify,
+};
+
+/// The steps of a promotion, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PromotionPhase {
+    /// Whether the target could lead and its region could commit. Nothing is changed.
+    Check,
+    /// Whether its voters would elect it. Nothing is changed.
+    MockElection,
+    /// The target's region joins the quorum, then the old one leaves it; the old leader leads on. Commits take the
+    /// longer way meanwhile.
+    MoveQuorum,
+    /// The target catches up with what is under way.
+    CatchUp,
+    /// The database beside the old leader takes no more writes, and those under way are committed.
+    Drain,
+    /// The old leader proposes nothing more; the target is elected. There is no way back from here but another election.
+    Transfer,
+    /// The new leader commits an entry of its own.
+    Release,
+}
+
+impl PromotionPhase {
+    /// What it is called where it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Check => "check",
+            Self::MockElection => "mock election",
+            Self::MoveQuorum => "quorum move",
+            Self::CatchUp => "catch-up",
+            Self::Drain => "drain",
+            Self::Transfer => "transfer",
+            Self::Release => "release",
+        }
+    }
+}
+
+/// How far a promotion is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromotionProgress {
+    /// The phases that are done, and how long each took.
+    pub done: Vec<(PromotionPhase, Duration)>,
+    /// The phase that is under way.
+    pub under_way: Option<PromotionPhase>,
+}
+
+/// A promotion that came to its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promoted {
+    /// The new leader.
+    pub leader: MemberId,
+    /// Its term.
+    pub term: Term,
+    /// Each phase and how long it took.
+    pub phases: Vec<(PromotionPhase, Duration)>,
+}
+
+/// Why a promotion did not begin, or did not come to its end.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PromotionError {
+    /// Nothing was changed.
+    #[error(transparent)]
+    Refused(#[from] PromotionRefusal),
+    /// The quorum could not be moved. The old leader leads on.
+    #[error(
+        "the quorum could not be moved: {error}; the leader stays and takes it back to region {home}"
+    )]
+    Move {
+        /// What went wrong.
+        error: MoveError,
+        /// Where the quorum goes.
+        home: Region,
+    },
+    /// Writes could not be stopped. The old leader leads on.
+    #[error(
+        "the primary's writes could not be stopped: {why}; the leader stays and takes the quorum back to region {home}"
+    )]
+    Drain {
+        /// What is still under way.
+        why: String,
+        /// Where the quorum goes.
+        home: Region,
+    },
+    /// The target fell behind. The old leader leads on.
+    #[error(
+        "after the quorum had moved: {refusal}; the leader stays and takes the quorum back to region {home}"
+    )]
+    FellBehind {
+        /// What is wrong with the target.
+        refusal: TransferRefusal,
+        /// Where the quorum goes.
+        home: Region,
+    },
+    /// Another member leads.
+    #[error(
+        "member {leader} was elected instead of member {target}, in term {term}; look at the target, then try again"
+    )]
+    AnotherLeads {
+        /// Who should have been.
+        target: MemberId,
+        /// Who is.
+        leader: MemberId,
+        /// Since which term.
+        term: Term,
+    },
+    /// Nobody leads yet, or the target has not committed anything.
+    #[error("the outcome is not known: {0}; look with `witness status`")]
+    Unknown(String),
+}
+
+/// Why a promotion is refused; nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PromotionRefusal {
+    /// The target cannot take the leadership.
+    #[error(transparent)]
+    Target(#[from] TransferRefusal),
+    /// The target is a witness.
+    #[error("member {0} is a witness, which leads only to hand over; choose a database member")]
+    Witness(MemberId),
+    /// The leader does not serve.
+    #[error("the leader does not serve: {0}")]
+    NotServing(String),
+    /// The target's region could not commit.
+    #[error("with member {to} as the leader, commits would not be possible: {why}")]
+    RegionCannotCommit {
+        /// The target.
+        to: MemberId,
+        /// What stands in the way.
+        why: MoveObstacle,
+    },
+    /// Its voters would not elect it.
+    #[error("{0}")]
+    MockElectionLost(Box<MockElection>),
+    /// The mock election could not be held.
+    #[error("the mock election could not be held: {0}; bring the target back, or try again")]
+    NoMockElection(String),
+    /// Nobody can take the leadership.
+    #[error("nobody can take the leadership over: {0}")]
+    NoTarget(String),
+    /// Something else changes the members, the quorum or the leader.
+    #[error(
+        "another change of the quorum, the members or the leader is under way; wait for its end"
+    )]
+    Busy,
+}
+
+/// The voter sets with `to` as the leader, if they are possible now.
+pub(crate) fn check(
+    view: &RingView,
+    to: MemberId,
+    core: &MemberCore,
+) -> Result<VoterSets, PromotionRefusal> {
+    let lease = core.timers.lease;
+    if !view.leads {
+        let leader = view.leader;
+        return Err(TransferRefusal::NotLeader { leader }.into());
+    }
+    if to == view.own {
+        return Err(TransferRefusal::LeadsAlready(to).into());
+    }
+    let target = view.member(to).ok_or(TransferRefusal::NoSuchMember(to))?;
+    if target.record.kind == MemberKind::Witness {
+        return Err(PromotionRefusal::Witness(to));
+    }
+    if !target.record.votes {
+        return Err(TransferRefusal::NotAVoter(to).into());
+    }
+    if !target.answers(lease) {
+        let last = target.answered;
+        return Err(TransferRefusal::Silent { member: to, last }.into());
+    }
+    let rules = core.rules();
+    let sets = match plan(&rules, view, &target.record.region, lease) {
+        QuorumPlan::Blocked { why } => {
+            return Err(PromotionRefusal::RegionCannotCommit { to, why });
+        }
+        QuorumPlan::Settled => view.voter_sets.clone(),
+        QuorumPlan::Step { next } => next,
+    };
+    // A joint step is followed by the target's sets alone; they are among those of the step.
+    let with_target: VoterSets = match rules.policy {
+        crate::quorum::QuorumPolicy::SingleRegionDynamic => sets
+            .iter()
+            .filter(|set| set.contains(&to))
+            .cloned()
+            .collect(),
+        _ => sets,
+    };
+    if !with_target.iter().any(|set| set.contains(&to)) {
+        return Err(TransferRefusal::NotAVoter(to).into());
+    }
+    Ok(with_target)
+}
+
+/// Asks the target to hold a mock election.
+pub(crate) async fn mock_election(
+    core: &MemberCore,
+    calls: &Arc<dyn MemberCalls>,
+    to: MemberId,
+) -> Result<MockElection, PromotionRefusal> {
+    let view = core.ring_view();
+    let sets = check(&view, to, core)?;
+    let term = core.role().term;
+    let (Some(cursor), Some(target)) = (view.last_log, view.member(to)) else {
+        return Err(TransferRefusal::NoSuchMember(to).into());
+    };
+    let patience = core.timers.longest_election();
+    let call = MockElectionCall {
+        term,
+        cursor,
+        sets,
+        patience_ms: u64::try_from((patience / 2).as_millis()).unwrap_or(u64::MAX),
+    };
+    let asked = calls.ask(to, &target.record, Question::MockElection(call), patience);
+    match asked.await {
+        Ok(Answer::MockElection(election)) => Ok(election),
+        Ok(other) => Err(PromotionRefusal::NoMockElection(format!(
+            "member {to} answers something else: {other:?}"
+        ))),
+        Err(error) => Err(PromotionRefusal::NoMockElection(error.to_string())),
+    }
+}
+
+/// Keeps account of the phases.
+struct Clock<'a> {
+    progress: &'a watch::Sender<PromotionProgress>,
+    began: Instant,
+}
+
+impl Clock<'_> {
+    fn enter(&mut self, phase: PromotionPhase) {
+        let took = self.began.elapsed();
+        self.began = Instant::now();
+        self.progress.send_modify(|progress| {
+            if let Some(done) = progress.under_way.replace(phase) {
+                progress.done.push((done, took));
+            }
+        });
+    }
+
+    fn end(self) -> Vec<(PromotionPhase, Duration)> {
+        let took = self.began.elapsed();
+        self.progress.send_modify(|progress| {
+            if let Some(done) = progress.under_way.take() {
+                progress.done.push((done, took));
+            }
+        });
+        self.progress.borrow().done.clone()
+    }
+}
+
+/// Promotes `to`.
+pub(crate) async fn promote(
+    core: &Arc<MemberCore>,
+    calls: &Arc<dyn MemberCalls>,
+    to: MemberId,
+    progress: &watch::Sender<PromotionProgress>,
+) -> Result<Promoted, PromotionError> {
+    let mut clock = Clock {
+        progress,
+        began: Instant::now(),
+    };
+    clock.enter(PromotionPhase::Check);
+    // Whoever works on the ring is done within an election, or is stuck.
+    let course = tokio::time::timeout(core.timers.lease, core.course.lock());
+    let _course = course.await.map_err(|_| PromotionRefusal::Busy)?;
+    let view = core.ring_view();
+    let paused = view.pause().filter(|paused| paused.primary != to);
+    if let Some(paused) = paused.as_ref().filter(|_| view.leads && to == core.id) {
+        return take_the_place(core, paused, clock).await;
+    }
+    check(&view, to, core)?;
+    if let Leadership::LeaderNotServing { why, .. } = core.leadership() {
+        return Err(PromotionRefusal::NotServing(why.to_string()).into());
+    }
+    let region_of = |id| {
+        view.member(id)
+            .map(|standing| standing.record.region.clone())
+    };
+    let home = region_of(core.id).unwrap_or_default();
+    let there = region_of(to).unwrap_or_default();
+
+    clock.enter(PromotionPhase::MockElection);
+    let election = mock_election(core, calls, to).await?;
+    if !election.is_won() {
+        return Err(PromotionRefusal::MockElectionLost(Box::new(election)).into());
+    }
+
+    clock.enter(PromotionPhase::MoveQuorum);
+    loop {
+        let view = core.ring_view();
+        match plan(&core.rules(), &view, &there, core.timers.lease) {
+            QuorumPlan::Settled => break,
+            QuorumPlan::Step { next } => {
+                let moved = core.move_quorum(next).await;
+                moved.map_err(|error| PromotionError::Move {
+                    error,
+                    home: home.clone(),
+                })?;
+            }
+            QuorumPlan::Blocked { why } => {
+                let reason = why.to_string();
+                let error = MoveError::Refused { reason };
+                return Err(PromotionError::Move { error, home });
+            }
+        }
+    }
+
+    clock.enter(PromotionPhase::CatchUp);
+    wait_until_caught_up(core, to)
+        .await
+        .map_err(|refusal| PromotionError::FellBehind {
+            refusal,
+            home: home.clone(),
+        })?;
+
+    clock.enter(PromotionPhase::Drain);
+    let drained = core.writer.pause().await;
+    let _drained = drained.map_err(|why| PromotionError::Drain {
+        why,
+        home: home.clone(),
+    })?;
+    if let Some(paused) = &paused {
+        // Whoever leads from here on gives the leadership to the target.
+        let kept = pause::keep_for(core, paused, to).await;
+        kept.map_err(|error| PromotionError::Move {
+            error,
+            home: home.clone(),
+        })?;
+    }
+    let term = match drained_transfer(core, calls, to, home, &mut clock).await {
+        Ok(term) => term,
+        Err(error) => {
+            if let Some(paused) = &paused
+                && let Err(error) = pause::keep_for(core, paused, paused.primary).await
+            {
+                tracing::warn!(%error, primary = %to, "the place of the primary stays with the target");
+            }
+            return Err(error);
+        }
+    };
+
+    clock.enter(PromotionPhase::Release);
+    released(core, to, term, clock).await
+}
+
+/// Gives the leadership to `to`, once it has what was drained as well.
+async fn drained_transfer(
+    core: &Arc<MemberCore>,
+    calls: &Arc<dyn MemberCalls>,
+    to: MemberId,
+    home: Region,
+    clock: &mut Clock<'_>,
+) -> Result<Term, PromotionError> {
+    wait_until_caught_up(core, to)
+        .await
+        .map_err(|refusal| PromotionError::FellBehind { refusal, home })?;
+    clock.enter(PromotionPhase::Transfer);
+    match transfer(core, calls, to).await {
+        Ok(TransferOutcome::Done { term }) => Ok(term),
+        Ok(TransferOutcome::AnotherLeads { leader, term }) => Err(PromotionError::AnotherLeads {
+            target: to,
+            leader,
+            term,
+        }),
+        Err(TransferError::Refused(refusal)) => Err(PromotionRefusal::Target(refusal).into()),
+        Err(error) => Err(PromotionError::Unknown(error.to_string())),
+    }
+}
+
+/// Makes the member that leads, and keeps the place of a paused ring's primary for another one, the primary itself.
+async fn take_the_place(
+    core: &MemberCore,
+    paused: &RingPause,
+    mut clock: Clock<'_>,
+) -> Result<Promoted, PromotionError> {
+    let (view, own) = (core.ring_view(), core.id);
+    let standing = view.member(own).ok_or(TransferRefusal::NoSuchMember(own));
+    let record = &standing.map_err(PromotionRefusal::from)?.record;
+    if record.kind == MemberKind::Witness {
+        return Err(PromotionRefusal::Witness(own).into());
+    }
+    if let Leadership::LeaderNotServing { why, .. } = core.leadership() {
+        return Err(PromotionRefusal::NotServing(why.to_string()).into());
+    }
+    clock.enter(PromotionPhase::Release);
+    let term = core.role().term;
+    let home = record.region.clone();
+    let kept = pause::keep_for(core, paused, own).await;
+    kept.map_err(|error| PromotionError::Move { error, home })?;
+    Ok(Promoted {
+        leader: own,
+        term,
+        phases: clock.end(),
+    })
+}
+
+/// Waits until the new leader has committed an entry of its own.
+async fn released(
+    core: &MemberCore,
+    to: MemberId,
+    term: Term,
+    clock: Clock<'_>,
+) -> Result<Promoted, PromotionError> {
+    let mut committed = core.mark.subscribe();
+    let own_entry = committed.wait_for(|mark| mark.is_some_and(|mark| mark.term >= term.0));
+    let patience = core.timers.longest_election();
+    match tokio::time::timeout(patience, own_entry).await {
+        Ok(Ok(_)) => Ok(Promoted {
+            leader: to,
+            term,
+            phases: clock.end(),
+        }),
+        Ok(Err(_)) => Err(PromotionError::Unknown("the engine has stopped".to_owned())),
+        Err(_) => Err(PromotionError::Unknown(format!(
+            "member {to} leads in term {term}, and nothing of it is committed within {patience:?}"
+        ))),
+    }
+}
+
+/// Waits, a lease at most, until the target may be given the leadership.
+async fn wait_until_caught_up(core: &MemberCore, to: MemberId) -> Result<(), TransferRefusal> {
+    let until = Instant::now() + core.timers.lease;
+    loop {
+        let verified = verify(&core.ring_view(), to, core.timers.lease);
+        if verified.is_ok() || Instant::now() >= until {
+            return verified;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}

@@ -1,0 +1,477 @@
+//! What the log says of a member, and the rules of the ring, are changed while the ring runs. Each is one entry that
+//! changes no voter set: the leader tasks brings the quorum to where the changed word wants it, in steps that intersect, and
+//! takes no step to a set that could not commit. So nothing here can make two quorums that miss each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use raft_types::{MemberId, MemberRecord, OpId, Region};
+use serde::{Deserialize, Serialize};
+
+use crate::member::core::MemberCore;
+use crate::quorum::{
+    MoveObstacle, PolicyGap, QuorumPlan, QuorumPolicy, RingRules, VoterSets, logged_rules, plan,
+    wanted_sets,
+};
+use crate::reconfiguration::members::{self, RosterError};
+use crate::ring_view::RingView;
+
+/// What an operator wants the log to say of a member; what is not given stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecordWish {
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Where it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<Region>,
+    /// Whether it may count in a quorum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub votes: Option<bool>,
+    /// How gladly it is made the primary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
+    /// Where the others reach it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+}
+
+/// What an operator wants the rules to be; what is not given stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RulesWish {
+    /// Who decides a commit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<QuorumPolicy>,
+    /// Where the leadership goes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region_preference: Option<Vec<Region>>,
+    /// How many voters these regions are expected to have; 0: it does not matter any more.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub expected_voters: BTreeMap<Region, usize>,
+}
+
+/// A change of the log's word, done or only planned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Amendment<T> {
+    /// What it said.
+    pub before: T,
+    /// What it says then.
+    pub after: T,
+    /// The voter sets in force.
+    pub sets: VoterSets,
+    /// Those that are wanted then; the leader tasks goes there step by step.
+    pub wanted: VoterSets,
+    /// The entry, if it was done.
+    pub entry: Option<OpId>,
+}
+
+/// What follows from a wish about a member.
+fn amended_record(
+    view: &RingView,
+    rules: &RingRules,
+    id: MemberId,
+    wish: &RecordWish,
+    lease: Duration,
+) -> Result<Amendment<MemberRecord>, RosterError> {
+    let standing = view.member(id).ok_or(RosterError::NoSuchMember(id))?;
+    let before = standing.record.clone();
+    let mut after = before.clone();
+    wish.name.clone_into_some(&mut after.name);
+    wish.region.clone_into_some(&mut after.region);
+    wish.votes.clone_into_some(&mut after.votes);
+    wish.priority.clone_into_some(&mut after.priority);
+    wish.address.clone_into_some(&mut after.address);
+    if after.says_the_same(&before) {
+        return Err(RosterError::AsItIs);
+    }
+    check_words(view, id, &after)?;
+    let others_count = after.region != before.region || after.votes != before.votes;
+    let mut then = view.clone();
+    for standing in &mut then.members {
+        if standing.id == id {
+            standing.record = after.clone();
+        }
+    }
+    if others_count {
+        if id == view.own {
+            return Err(RosterError::Leads(id));
+        }
+        if !after.votes && !before.pause.is_none() {
+            return Err(RosterError::PausedPrimary(id));
+        }
+        check_quorum(view, rules, &then, rules, lease)?;
+    }
+    Ok(Amendment {
+        before,
+        after,
+        sets: view.voter_sets.clone(),
+        wanted: wanted(&then, rules, lease),
+        entry: None,
+    })
+}
+
+/// Name and address are well formed, and nobody else's.
+fn check_words(view: &RingView, id: MemberId, record: &MemberRecord) -> Result<(), RosterError> {
+    let port = record
+        .address
+        .rsplit_once(':')
+        .filter(|(host, _)| !host.is_empty());
+    if !port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        return Err(RosterError::NotAnAddress(record.address.clone()));
+    }
+    if record.name.trim().is_empty() {
+        return Err(RosterError::NoName);
+    }
+    for other in view.members.iter().filter(|other| other.id != id) {
+        let same = [
+            ("name", other.record.name == record.name),
+            ("address", other.record.address == record.address),
+        ];
+        if let Some((what, _)) = same.into_iter().find(|(_, same)| *same) {
+            let (with, what) = (other.id, what.to_owned());
+            return Err(RosterError::Same { with, what });
+        }
+    }
+    Ok(())
+}
+
+/// What follows from a wish about the rules.
+fn amended_rules(
+    view: &RingView,
+    before: &RingRules,
+    wish: &RulesWish,
+    lease: Duration,
+) -> Result<Amendment<RingRules>, RosterError> {
+    let mut after = before.clone();
+    wish.policy.clone_into_some(&mut after.policy);
+    wish.region_preference
+        .clone_into_some(&mut after.region_preference);
+    after.expected_voters.extend(wish.expected_voters.clone());
+    after.expected_voters.retain(|_, voters| *voters > 0);
+    if after == *before {
+        return Err(RosterError::AsItIs);
+    }
+    if let QuorumPolicy::Unknown(words) = &after.policy {
+        let why = MoveObstacle::Policy(PolicyGap::UnknownPolicy(words.clone()));
+        return Err(RosterError::QuorumCannotFollow(why));
+    }
+    let regions: BTreeSet<&Region> = view
+        .members
+        .iter()
+        .map(|standing| &standing.record.region)
+        .collect();
+    let policy_regions = match &after.policy {
+        QuorumPolicy::Regions(named) | QuorumPolicy::SomeRegions { regions: named, .. } => {
+            named.iter().collect()
+        }
+        _ => Vec::new(),
+    };
+    let named = policy_regions.into_iter().chain(&after.region_preference);
+    let mut named = named.chain(after.expected_voters.keys());
+    if let Some(unknown) = named.find(|region| !regions.contains(region)) {
+        return Err(RosterError::NoSuchRegion(unknown.clone()));
+    }
+    check_quorum(view, before, view, &after, lease)?;
+    let wanted = wanted(view, &after, lease);
+    if !wanted.iter().any(|set| set.contains(&view.own)) {
+        return Err(RosterError::OutsideTheQuorum(view.own));
+    }
+    Ok(Amendment {
+        before: before.clone(),
+        after,
+        sets: view.voter_sets.clone(),
+        wanted,
+        entry: None,
+    })
+}
+
+/// Refuses what would leave the quorum where it is with something in its way, unless it is so already.
+fn check_quorum(
+    view: &RingView,
+    rules: &RingRules,
+    then: &RingView,
+    rules_then: &RingRules,
+    lease: Duration,
+) -> Result<(), RosterError> {
+    let planned = |view: &RingView, rules: &RingRules| plan(rules, view, &home_of(view), lease);
+    match (planned(then, rules_then), planned(view, rules)) {
+        (QuorumPlan::Blocked { why }, QuorumPlan::Blocked { why: before }) if why == before => {
+            Ok(())
+        }
+        (QuorumPlan::Blocked { why }, _) => Err(RosterError::QuorumCannotFollow(why)),
+        _ => Ok(()),
+    }
+}
+
+fn home_of(view: &RingView) -> Region {
+    let own = view.member(view.own);
+    own.map(|own| own.record.region.clone()).unwrap_or_default()
+}
+
+/// The sets that the rules want of this ring; those in force, where they cannot be kept.
+fn wanted(view: &RingView, rules: &RingRules, lease: Duration) -> VoterSets {
+    wanted_sets(rules, view, &home_of(view), lease).unwrap_or_else(|_| view.voter_sets.clone())
+}
+
+/// Puts what is given in place of what was there.
+trait CloneIntoSome<T> {
+    fn clone_into_some(&self, place: &mut T);
+}
+
+impl<T: Clone> CloneIntoSome<T> for Option<T> {
+    fn clone_into_some(&self, place: &mut T) {
+        if let Some(value) = self {
+            place.clone_from(value);
+        }
+    }
+}
+
+/// Changes what the log says of a member, or says what would be changed.
+pub(crate) async fn update_member(
+    core: &MemberCore,
+    id: MemberId,
+    wish: &RecordWish,
+    dry_run: bool,
+) -> Result<Amendment<MemberRecord>, RosterError> {
+    let lease = core.timers.lease;
+    let decide = |view: &RingView| amended_record(view, &core.rules(), id, wish, lease);
+    if dry_run {
+        return decide(&members::leading_view(core)?);
+    }
+    let mut decided = None;
+    let entry = members::change(core, |view, members| {
+        let amendment = decide(view)?;
+        members.insert(id, amendment.after.clone());
+        decided = Some(amendment);
+        Ok(view.voter_sets.clone())
+    })
+    .await?;
+    done(decided, entry)
+}
+
+/// Changes the rules of the ring, or says what would be changed.
+pub(crate) async fn set_rules(
+    core: &MemberCore,
+    wish: &RulesWish,
+    dry_run: bool,
+) -> Result<Amendment<RingRules>, RosterError> {
+    let lease = core.timers.lease;
+    let decide = |view: &RingView| amended_rules(view, &core.rules(), wish, lease);
+    if dry_run {
+        return decide(&members::leading_view(core)?);
+    }
+    let mut decided = None;
+    let entry = members::change(core, |view, members| {
+        let amendment = decide(view)?;
+        logged_rules::write(members, &amendment.after);
+        decided = Some(amendment);
+        Ok(view.voter_sets.clone())
+    })
+    .await?;
+    done(decided, entry)
+}
+
+fn done<T>(decided: Option<Amendment<T>>, entry: OpId) -> Result<Amendment<T>, RosterError> {
+    let decided = decided.ok_or(RosterError::Busy)?;
+    Ok(Amendment {
+        entry: Some(entry),
+        ..decided
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::Incarnation;
+
+    use super::*;
+    use crate::ring_view::tests::{LEASE, Ring};
+
+    fn ring() -> Ring {
+        let mut ring =
+            Ring::new("a: 1d 2w 3w | b: 4d 5w 6w | c: 7d 8w 9n").with_sets(&[&[1, 2, 3]]);
+        for id in 1..=9 {
+            ring = ring.with(id, |standing| {
+                standing.record.address = format!("host{id}:7400");
+                standing.record.incarnation = Incarnation::random();
+            });
+        }
+        ring
+    }
+
+    fn update(ring: &Ring, id: u64, wish: RecordWish) -> Result<Amendment<MemberRecord>, String> {
+        let rules = RingRules::default();
+        amended_record(&ring.view(), &rules, MemberId(id), &wish, LEASE)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_member_gets_another_address_name_or_priority_also_while_it_is_away() {
+        let wish = RecordWish {
+            address: Some("elsewhere:7400".to_owned()),
+            name: Some("db-new".to_owned()),
+            priority: Some(7),
+            ..RecordWish::default()
+        };
+        for id in [1, 2, 9] {
+            let done = update(&ring().silent(&[2, 9]), id, wish.clone()).unwrap();
+            assert_eq!(done.before, done.after, "it is the same member");
+            assert_eq!(done.after.address, "elsewhere:7400");
+            assert_eq!(
+                (done.after.name.as_str(), done.after.priority),
+                ("db-new", 7)
+            );
+            assert_eq!(done.sets, done.wanted);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_said_of_a_member_is_refused() {
+        let wish = RecordWish::default;
+        let votes = |votes| RecordWish {
+            votes: Some(votes),
+            ..wish()
+        };
+        let address = |text: &str| RecordWish {
+            address: Some(text.to_owned()),
+            ..wish()
+        };
+        let region = |name: &str| RecordWish {
+            region: Some(Region(name.to_owned())),
+            ..wish()
+        };
+        let table = [
+            (12, votes(false), &[][..], "no member 12"),
+            (2, votes(true), &[], "nothing would change"),
+            (
+                2,
+                address("host3:7400"),
+                &[],
+                "member 3 has the same address",
+            ),
+            (2, address("host3"), &[], "`host3` is not an address"),
+            (
+                2,
+                RecordWish {
+                    name: Some(" ".to_owned()),
+                    ..wish()
+                },
+                &[],
+                "a name",
+            ),
+            (1, votes(false), &[], "member 1 leads"),
+            (1, region("b"), &[], "member 1 leads"),
+            (2, votes(false), &[], ""),
+            (
+                2,
+                votes(false),
+                &[3],
+                "only 1 of the 2 voters of region a answer",
+            ),
+            (
+                2,
+                region("b"),
+                &[3],
+                "only 1 of the 2 voters of region a answer",
+            ),
+            (5, votes(false), &[4, 6], ""),
+        ];
+        for (id, wish, silent, words) in table {
+            let said = update(&ring().silent(silent), id, wish.clone());
+            let said = said.err().unwrap_or_default();
+            assert!(
+                said.contains(words) && said.is_empty() == words.is_empty(),
+                "{id} {wish:?}: {said}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_rules_are_set_where_the_quorum_can_follow() {
+        let names = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| Region((*name).to_owned()))
+                .collect()
+        };
+        let some = |required, of: &[&str]| {
+            let regions = names(of);
+            Some(QuorumPolicy::SomeRegions { required, regions })
+        };
+        let policy = |policy| RulesWish {
+            policy,
+            ..RulesWish::default()
+        };
+        let expect = |region: &str, voters| RulesWish {
+            expected_voters: [(Region(region.to_owned()), voters)].into(),
+            ..RulesWish::default()
+        };
+        let table = [
+            (
+                policy(Some(QuorumPolicy::Majority)),
+                &[][..],
+                "[{1, 2, 3, 4, 5, 6, 7, 8}]",
+            ),
+            (
+                policy(some(2, &["a", "b", "c"])),
+                &[],
+                "[{1, 2, 3}, {4, 5, 6}]",
+            ),
+            (
+                policy(some(2, &["a", "b", "c"])),
+                &[4, 5],
+                "[{1, 2, 3}, {7, 8}]",
+            ),
+            (
+                policy(Some(QuorumPolicy::Regions(names(&["a", "b"])))),
+                &[4, 5],
+                "refused: only 1 of the 3",
+            ),
+            (
+                policy(some(3, &["a", "b"])),
+                &[],
+                "refused: 3 of the regions a, b are wanted",
+            ),
+            (
+                policy(some(1, &["b", "c"])),
+                &[],
+                "refused: member 1, which leads, would be outside",
+            ),
+            (
+                policy(some(1, &["a", "x"])),
+                &[],
+                "refused: no member of the ring runs in region x",
+            ),
+            (
+                policy(Some(QuorumPolicy::SingleRegionDynamic)),
+                &[],
+                "refused: nothing would change",
+            ),
+            (expect("a", 3), &[], "[{1, 2, 3}]"),
+            (
+                expect("a", 4),
+                &[],
+                "refused: region a has 3 voting members of 4 that are expected",
+            ),
+            (expect("a", 0), &[], "refused: nothing would change"),
+        ];
+        for (wish, silent, expected) in table {
+            let view = ring().silent(silent).view();
+            let done = amended_rules(&view, &RingRules::default(), &wish, LEASE);
+            let said = match done {
+                Ok(done) => format!("{:?}", numbers(&done.wanted)),
+                Err(error) => format!("refused: {error}"),
+            };
+            assert!(
+                said.contains(expected.trim_start_matches("refused: ")),
+                "{wish:?}: {said}"
+            );
+        }
+    }
+
+    fn numbers(sets: &VoterSets) -> Vec<BTreeSet<u64>> {
+        let of = |set: &BTreeSet<MemberId>| set.iter().map(|id| id.0).collect();
+        sets.iter().map(of).collect()
+    }
+}

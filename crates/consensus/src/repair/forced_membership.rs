@@ -1,0 +1,65 @@
+//! A membership that no leader proposed: the first one of a ring, and the one that repairs a quorum that is lost for
+//! good. The member takes it as if a leader of a term that nobody can have reached had sent it, then campaigns.
+//!
+//! This is safe where no other member can have committed anything that this log lacks: when the ring is being made, and
+//! when an operator has taken that decision. Everything else goes through `membership_step`.
+
+use openraft::impls::leader_id_std::LeaderId;
+use openraft::raft::AppendEntriesRequest;
+use openraft::vote::{RaftLeaderId, RaftVote};
+use raft_types::{
+    CommittedLeaderId, Entry, EntryPayload, LogId, MemberId, Membership, MembershipPayload, OpId,
+    TypeConfig, Vote,
+};
+
+use crate::engine::Engine;
+use crate::fault::Fault;
+
+/// The number under which a membership is imposed; no member has it.
+const NOBODY: MemberId = MemberId(u64::MAX);
+
+/// Appends `membership` after `last`, which must be exactly the last entry, in `term`, which must be later than any
+/// term that a member of the ring has seen; then campaigns.
+///
+/// # Errors
+/// [`ForceError`]; the log is unchanged then, unless the engine has stopped.
+pub(crate) async fn force_membership(
+    raft: &Engine,
+    membership: Membership,
+    last: Option<OpId>,
+    term: u64,
+) -> Result<OpId, ForceError> {
+    let index = last.map_or(0, |last| last.index + 1);
+    let log_id = LogId {
+        leader_id: CommittedLeaderId::new(term),
+        index,
+    };
+    let vote = <Vote as RaftVote>::from_leader_id(LeaderId::new(term, NOBODY), true);
+    let request = AppendEntriesRequest::<TypeConfig> {
+        vote,
+        prev_log_id: last.map(LogId::from),
+        leader_commit: None,
+        entries: vec![Entry {
+            log_id,
+            payload: EntryPayload::Membership(MembershipPayload::seal(membership)),
+        }],
+    };
+    let answer = raft.append_entries(request).await;
+    let answer = answer.map_err(crate::calls::inbound::raft_fault)?;
+    if !answer.is_success() {
+        return Err(ForceError::Changed);
+    }
+    raft.trigger().elect(false).await.map_err(Fault::from)?;
+    Ok(OpId::from(log_id))
+}
+
+/// Why a membership was not imposed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ForceError {
+    /// The log does not end as the decision said, or the member has seen a later term.
+    #[error("the log or the vote has changed since the decision; look again")]
+    Changed,
+    /// The engine has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Fault),
+}

@@ -1,0 +1,215 @@
+//! A member that comes back to its ring. Before its Raft starts, it asks the others whether the ring still goes on from
+//! what its log says; if an operator repaired a lost quorum meanwhile, it has to cut its log back to where it agrees with them
+//! ([`Rejoin`]). And it does not campaign before it knows: two members that were given up must not elect each other. What it is told
+//! to be committed, and lacks, whoever it votes for must have (`vote_gate`), also once it has lost sight of those that told it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use raft_types::{MemberId, MemberRecord, OpId, StoredMembership};
+use tokio::time::Instant;
+
+use crate::calls::questions::MemberCalls;
+use crate::lease::leadership::{Leadership, Term};
+use crate::member::Member;
+use crate::repair::inquiry::ask_for_agreement;
+use crate::repair::plan::TERM_LEAP;
+use crate::repair::rejoin::{Agreement, Recollection, Rejoin, judge};
+
+/// How long a member that is about to start waits for the others' answers.
+const FIRST_ANSWERS: Duration = Duration::from_secs(1);
+/// How often a member that must not campaign yet asks those again that did not answer.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+/// How long it waits for all of them. After a power cut in which one of them died, this is how long the ring stays down.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// See the module.
+pub struct Returning {
+    own: Recollection,
+    others: BTreeMap<MemberId, MemberRecord>,
+    calls: Arc<dyn MemberCalls>,
+    answers: BTreeMap<MemberId, Agreement>,
+    /// Who is asked once more.
+    again: Option<MemberId>,
+}
+
+impl Returning {
+    /// Of a member whose log remembers this, and has this membership in force.
+    pub fn new(
+        member: MemberId,
+        own: Recollection,
+        membership: &StoredMembership,
+        calls: Arc<dyn MemberCalls>,
+    ) -> Self {
+        let members = membership.membership().nodes();
+        let others = members.filter(|(id, _)| **id != member);
+        Self {
+            own,
+            others: others.map(|(id, record)| (*id, record.clone())).collect(),
+            calls,
+            answers: BTreeMap::new(),
+            again: None,
+        }
+    }
+
+    /// What has to be done before its Raft starts, by what those say that answer within a second.
+    pub async fn before_the_start(&mut self) -> Rejoin {
+        self.ask(FIRST_ANSWERS).await;
+        self.judge()
+    }
+
+    /// Keeps the member from campaigning until it has heard from a leader, or all others agree with its log, or it has
+    /// waited long enough.
+    pub async fn campaign_when_known(mut self, member: Member) {
+        if self.own.runs.is_empty() {
+            return;
+        }
+        self.heed(&member);
+        if !self.all_agree() {
+            member.set_campaigning(false);
+            if !self.ask_until_known(&member).await {
+                return;
+            }
+            member.set_campaigning(true);
+        }
+        member.has_what_it_was_told().await;
+    }
+
+    /// Whether it may campaign then.
+    async fn ask_until_known(&mut self, member: &Member) -> bool {
+        let until = Instant::now() + PATIENCE;
+        let mut leadership = member.leadership();
+        loop {
+            let known = match *leadership.borrow_and_update() {
+                Leadership::Follower {
+                    leader: Some(leader),
+                } => self.was_told_by(leader, member.status().term),
+                Leadership::Follower { leader: None } | Leadership::Candidate => false,
+                Leadership::LeaderNotServing { .. } | Leadership::Serving { .. } => true,
+            };
+            if known || self.all_agree() {
+                return true;
+            }
+            if Instant::now() >= until {
+                let missing: Vec<&MemberId> = self
+                    .others
+                    .keys()
+                    .filter(|id| !self.answers.contains_key(id))
+                    .collect();
+                tracing::warn!(
+                    ?missing,
+                    "campaigning without having heard from all other members; if a quorum was repaired without this one, stop it"
+                );
+                return true;
+            }
+            self.ask(ASK_AGAIN).await;
+            self.heed(member);
+            if let Rejoin::CutBack { to, ring_last } = self.judge() {
+                tracing::error!(
+                    ?to,
+                    %ring_last,
+                    "the quorum was repaired without this member; it does not campaign: start it again, and it cuts its log back"
+                );
+                return false;
+            }
+            tokio::select! {
+                _ = leadership.changed() => {}
+                () = tokio::time::sleep(ASK_AGAIN) => {}
+            }
+        }
+    }
+
+    /// Whether the leader of this term has said what it has committed since it was elected. If not, it is asked again: what it
+    /// said before may have been before the repair.
+    fn was_told_by(&mut self, leader: MemberId, term: Term) -> bool {
+        let committed = self
+            .answers
+            .get(&leader)
+            .and_then(|answer| answer.committed);
+        let is_told = committed.is_some_and(|committed| committed.term >= term.0);
+        self.again = (!is_told).then_some(leader);
+        is_told || !self.others.contains_key(&leader)
+    }
+
+    /// Keeps the member from elections of those that lack what the others have committed.
+    fn heed(&self, member: &Member) {
+        if let Some(committed) = ahead(&self.own, self.answers.values()) {
+            member.elects_from(committed);
+        }
+    }
+
+    /// Asks those that did not answer yet.
+    async fn ask(&mut self, deadline: Duration) {
+        let left: BTreeMap<MemberId, MemberRecord> = self
+            .others
+            .iter()
+            .filter(|(id, _)| !self.answers.contains_key(id) || self.again == Some(**id))
+            .map(|(id, record)| (*id, record.clone()))
+            .collect();
+        let answers = ask_for_agreement(&*self.calls, &left, &self.own, deadline).await;
+        let answered = answers
+            .into_iter()
+            .filter_map(|(id, answer)| Some((id, answer.ok()?)));
+        self.answers.extend(answered);
+    }
+
+    fn all_agree(&self) -> bool {
+        self.answers.len() == self.others.len() && self.judge() == Rejoin::AsItIs
+    }
+
+    fn judge(&self) -> Rejoin {
+        judge(&self.own, self.answers.values().cloned())
+    }
+}
+
+/// The last of what others have committed, if this log does not go that far. A member that was just started does not know how
+/// far it had committed; where its log is of a term to which only a repair leaps, all of it counts, for an operator has ordered
+/// that the ring goes on from there.
+fn ahead<'a>(own: &Recollection, answers: impl IntoIterator<Item = &'a Agreement>) -> Option<OpId> {
+    let leap = own.last().map_or(0, |last| last.term) + TERM_LEAP;
+    let counts = answers.into_iter().filter_map(|answer| {
+        let repaired = answer.last.filter(|last| last.term >= leap);
+        repaired.max(answer.committed)
+    });
+    counts.max().filter(|last| Some(*last) > own.last())
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::TermRun;
+
+    use super::*;
+
+    #[test]
+    fn what_others_have_committed_and_the_own_log_lacks() {
+        let run = TermRun {
+            term: 3,
+            first: 0,
+            last: 24,
+        };
+        let own = Recollection {
+            runs: vec![run],
+            committed: Some(OpId::new(3, 20)),
+        };
+        let answer = |term, index| Agreement {
+            committed: Some(OpId::new(term, index)),
+            ..Agreement::default()
+        };
+        let silent = Agreement::default();
+        assert_eq!(ahead(&own, []), None);
+        assert_eq!(ahead(&own, [&silent, &answer(3, 24)]), None);
+        let repaired = [&answer(3, 24), &answer(1003, 26), &answer(1003, 25)];
+        assert_eq!(ahead(&own, repaired), Some(OpId::new(1003, 26)));
+        let restarted = |term| Agreement {
+            last: Some(OpId::new(term, 26)),
+            ..answer(3, 22)
+        };
+        assert_eq!(ahead(&own, [&restarted(1003)]), Some(OpId::new(1003, 26)));
+        assert_eq!(
+            ahead(&own, [&restarted(4)]),
+            None,
+            "it may never be committed"
+        );
+    }
+}

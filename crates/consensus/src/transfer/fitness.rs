@@ -1,0 +1,157 @@
+//! What the members say of the mysqlds beside them when somebody is to get the leadership: whether each could be the primary,
+//! and what it lacks. Asked of all at once, within a short time, so that the choice is one decision about all of them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, join_all};
+use raft_types::{MemberId, MemberKind};
+use serde::{Deserialize, Serialize};
+
+use crate::calls::questions::{Answer, MemberCalls, Question};
+use crate::member::core::MemberCore;
+use crate::ring_view::RingView;
+
+/// A mysqld that lacks more transactions keeps clients waiting for about a second.
+pub const SOON_THERE: u64 = 500;
+
+/// What a promotion of one member would cost, as far as its mysqld goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatabaseState {
+    /// Why its mysqld could not be the primary soon, in words; nothing when it could.
+    #[serde(default)]
+    pub unfit: Option<String>,
+    /// Committed transactions that mysqld has not executed; nothing where that is not known.
+    #[serde(default)]
+    pub behind: Option<u64>,
+    /// Its version.
+    #[serde(default)]
+    pub version: Option<String>,
+}
+
+/// The mysqld beside a member.
+pub trait Database: Send + Sync + 'static {
+    /// What a promotion would cost now, behind a primary of this version, if it is known. Bounded: who asks waits for a few hundred
+    /// milliseconds.
+    fn state(&self, primary: Option<String>) -> BoxFuture<'_, DatabaseState>;
+
+    /// Its version, as far as it was seen.
+    fn version(&self) -> Option<String>;
+}
+
+/// What was answered; who did not answer is not in it.
+pub(crate) type DatabaseStates = BTreeMap<MemberId, DatabaseState>;
+
+/// Where the mysqld is told, once there is one.
+#[derive(Default)]
+pub(crate) struct DatabaseSlot(OnceLock<Arc<dyn Database>>);
+
+impl std::fmt::Debug for DatabaseSlot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("DatabaseSlot")
+            .field(&self.0.get().is_some())
+            .finish()
+    }
+}
+
+impl DatabaseSlot {
+    pub(crate) fn set(&self, database: Arc<dyn Database>) {
+        // A member has one mysqld for its life.
+        let _ = self.0.set(database);
+    }
+
+    /// What a promotion would cost; nothing where there is no mysqld.
+    pub(crate) async fn state(&self, primary: Option<String>) -> Option<DatabaseState> {
+        match self.0.get() {
+            Some(database) => Some(database.state(primary).await),
+            None => None,
+        }
+    }
+}
+
+/// How good a choice one of them is; the lower, the better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fitness {
+    /// It could be the primary.
+    Fit,
+    /// It did not say.
+    Unknown,
+    /// It could not, as it says itself.
+    Unfit,
+}
+
+impl Fitness {
+    pub(crate) fn of(state: Option<&DatabaseState>) -> Self {
+        match state {
+            None => Self::Unknown,
+            Some(state) if state.unfit.is_some() => Self::Unfit,
+            Some(_) => Self::Fit,
+        }
+    }
+}
+
+/// Asks the database members that vote, all at once. Those that have not answered a heartbeat of this leadership yet may be gone, and
+/// are waited for less: a choice that is due for their sake is not held up by them.
+pub(crate) async fn ask(
+    core: &MemberCore,
+    calls: &Arc<dyn MemberCalls>,
+    view: &RingView,
+) -> DatabaseStates {
+    let (lease, heartbeat) = (core.timers.lease, core.timers.heartbeat);
+    let candidates = view.members.iter().filter(|standing| {
+        standing.record.kind == MemberKind::Database
+            && standing.record.votes
+            && standing.id != view.own
+    });
+    // A witness has none, and does not know which one the last primary's was.
+    let primary = core.database.0.get().and_then(|own| own.version());
+    let asked = candidates.map(|standing| {
+        let primary = primary.clone();
+        let deadline = patience(standing.answers(lease), heartbeat);
+        async move {
+            let question = Question::Database { primary };
+            let answer = calls.ask(standing.id, &standing.record, question, deadline);
+            match answer.await {
+                Ok(Answer::Database(state)) => Some((standing.id, state)),
+                // One of an earlier version, without a mysqld, or too slow: nothing is known of it.
+                Ok(_) | Err(_) => None,
+            }
+        }
+    });
+    join_all(asked).await.into_iter().flatten().collect()
+}
+
+/// How long the choice may wait for an answer.
+const LONGEST: Duration = Duration::from_millis(500);
+
+/// How long it waits for one member, which may have answered a heartbeat of this leadership, or not yet.
+fn patience(answers: bool, heartbeat: Duration) -> Duration {
+    match answers {
+        true => heartbeat.min(LONGEST),
+        false => (heartbeat / 5).min(LONGEST),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// docs/roles.md says so: a witness that was elected because a database member has died does not wait long for that one.
+    #[test]
+    fn a_silent_member_costs_a_fifth_of_a_heartbeat() {
+        let millis = Duration::from_millis;
+        let table = [
+            (false, 500, 100),
+            (false, 1_000, 200),
+            (false, 60_000, 500),
+            (true, 300, 300),
+            (true, 500, 500),
+            (true, 60_000, 500),
+        ];
+        for (answers, heartbeat, expected) in table {
+            let waited = patience(answers, millis(heartbeat));
+            assert_eq!(waited, millis(expected), "{answers} {heartbeat}");
+        }
+    }
+}

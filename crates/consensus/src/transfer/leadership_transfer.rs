@@ -1,0 +1,357 @@
+//! Giving the leadership to a named member. The engine's own transfer has no cancel and no deadline,
+//! and accepts targets that can never lead; so the target is checked first, the outcome is watched,
+//! and when nobody takes over in time other voters are asked to campaign.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use raft_types::MemberId;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::calls::questions::{MemberCalls, Question};
+use crate::engine;
+use crate::fault::Fault;
+use crate::lease::leadership::Term;
+use crate::member::core::{MemberCore, StartedTransfer};
+use crate::ring_view::{RingView, Standing};
+
+/// How many entries a target may be behind. They have to reach it and its disk before it campaigns,
+/// and the ring takes none meanwhile.
+pub(crate) const MOST_BEHIND: u64 = 1024;
+
+/// How a transfer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransferOutcome {
+    /// The target leads.
+    Done {
+        /// In this term.
+        term: Term,
+    },
+    /// Another member was elected instead of the target.
+    AnotherLeads {
+        /// Who.
+        leader: MemberId,
+        /// In this term.
+        term: Term,
+    },
+}
+
+/// Why a transfer was not begun, or did not end.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum TransferError {
+    /// Nothing was changed.
+    #[error(transparent)]
+    Refused(#[from] TransferRefusal),
+    /// Nobody leads yet. Other voters are asked to campaign until somebody does.
+    #[error(
+        "nobody took the leadership over from member {from} within {waited:?}; other voters are being asked to campaign"
+    )]
+    NobodyLeads {
+        /// The member that gave it up.
+        from: MemberId,
+        /// For how long.
+        waited: Duration,
+    },
+    /// The engine has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Fault),
+}
+
+/// Why the leadership cannot be given to a member.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransferRefusal {
+    /// Only the leader can give the leadership away.
+    #[error("this member does not lead{}", match .leader {
+        Some(leader) => format!("; ask member {leader}"),
+        None => "; nobody does at the moment".to_owned(),
+    })]
+    NotLeader {
+        /// Who leads, when that is known.
+        leader: Option<MemberId>,
+    },
+    /// The target leads already.
+    #[error("member {0} leads already")]
+    LeadsAlready(MemberId),
+    /// There is no such member.
+    #[error("the ring has no member {0}; see the list of its members")]
+    NoSuchMember(MemberId),
+    /// The target does not vote, so it cannot be elected.
+    #[error("member {0} is not a voter, so it cannot lead; choose a voter")]
+    NotAVoter(MemberId),
+    /// The target does not answer.
+    #[error("member {member} has not answered {}; choose another or bring it back", match .last {
+        Some(age) => format!("for {age:?}"),
+        None => "since this member leads".to_owned(),
+    })]
+    Silent {
+        /// The target.
+        member: MemberId,
+        /// The age of its last answer.
+        last: Option<Duration>,
+    },
+    /// The target's durable log is too far behind.
+    #[error(
+        "member {member} is {behind} entries behind; at most {MOST_BEHIND} are allowed: wait for it"
+    )]
+    Behind {
+        /// The target.
+        member: MemberId,
+        /// By how many entries.
+        behind: u64,
+    },
+    /// A transfer is under way, and the engine cannot take it back.
+    #[error("a transfer to member {0} is under way already; wait for its end")]
+    UnderWay(MemberId),
+}
+
+/// Whether the leadership may be given to `to`.
+pub(crate) fn verify(
+    view: &RingView,
+    to: MemberId,
+    lease: Duration,
+) -> Result<(), TransferRefusal> {
+    if !view.leads {
+        return Err(TransferRefusal::NotLeader {
+            leader: view.leader,
+        });
+    }
+    if to == view.own {
+        return Err(TransferRefusal::LeadsAlready(to));
+    }
+    let target = view.member(to).ok_or(TransferRefusal::NoSuchMember(to))?;
+    if !target.voter {
+        return Err(TransferRefusal::NotAVoter(to));
+    }
+    if !target.answers(lease) {
+        return Err(TransferRefusal::Silent {
+            member: to,
+            last: target.answered,
+        });
+    }
+    match target.behind {
+        Some(behind) if behind <= MOST_BEHIND => Ok(()),
+        behind => Err(TransferRefusal::Behind {
+            member: to,
+            behind: behind.unwrap_or(u64::MAX),
+        }),
+    }
+}
+
+/// The voters to ask to campaign when `failed` did not take over: database members first, the best
+/// log first, the failed target last.
+pub(crate) fn ways_out(view: &RingView, failed: MemberId) -> Vec<&Standing> {
+    let mut voters: Vec<&Standing> = view
+        .members
+        .iter()
+        .filter(|standing| standing.voter && standing.id != view.own)
+        .collect();
+    voters.sort_by_key(|standing| {
+        (
+            standing.id == failed,
+            standing.record.kind != raft_types::MemberKind::Database,
+            standing.behind,
+            standing.id,
+        )
+    });
+    voters
+}
+
+/// Gives the leadership to `to` and waits for the outcome.
+pub(crate) async fn transfer(
+    core: &Arc<MemberCore>,
+    calls: &Arc<dyn MemberCalls>,
+    to: MemberId,
+) -> Result<TransferOutcome, TransferError> {
+    let view = core.ring_view();
+    verify(&view, to, core.timers.lease)?;
+    let term = engine::role(&core.raft).term;
+    core.claim_transfer(StartedTransfer { term, to })
+        .map_err(|earlier| TransferRefusal::UnderWay(earlier.to))?;
+    core.transfer_started.notify_one();
+    tracing::info!(%to, %term, "giving the leadership away");
+    let trigger = core.raft.trigger();
+    trigger.transfer_leader(to).await.map_err(Fault::from)?;
+
+    // On its own, so that the ring is helped even if nobody waits for the outcome any more.
+    tokio::spawn(help_out(core.clone(), calls.clone(), term, to));
+    let deadline = core.timers.longest_election() * 2;
+    match tokio::time::timeout(deadline, next_leader(core, term)).await {
+        Ok(Ok((leader, term))) if leader == to => Ok(TransferOutcome::Done { term }),
+        Ok(Ok((leader, term))) => Ok(TransferOutcome::AnotherLeads { leader, term }),
+        Ok(Err(fault)) => Err(fault.into()),
+        Err(_) => Err(TransferError::NobodyLeads {
+            from: core.id,
+            waited: deadline,
+        }),
+    }
+}
+
+/// Asks one voter after the other to campaign until somebody leads a later term.
+async fn help_out(
+    core: Arc<MemberCore>,
+    calls: Arc<dyn MemberCalls>,
+    term: Term,
+    failed: MemberId,
+) {
+    let patience = core.timers.longest_election();
+    let first = tokio::time::timeout(patience, next_leader(&core, term)).await;
+    if first.is_ok() {
+        return;
+    }
+    loop {
+        let view = core.ring_view();
+        for voter in ways_out(&view, failed) {
+            tracing::warn!(%failed, voter = %voter.id, "nobody leads after a transfer; asking a voter to campaign");
+            let question = Question::Campaign { term };
+            let asked = calls.ask(voter.id, &voter.record, question, core.timers.lease);
+            let wait = match asked.await {
+                Ok(_) => core.timers.lease,
+                Err(refusal) => {
+                    tracing::warn!(voter = %voter.id, %refusal, "the voter does not campaign");
+                    core.timers.heartbeat / 2
+                }
+            };
+            let elected = tokio::time::timeout(wait, next_leader(&core, term)).await;
+            if elected.is_ok() {
+                return;
+            }
+        }
+        // A ring of one voter has nobody to ask.
+        tokio::time::sleep(core.timers.heartbeat).await;
+    }
+}
+
+/// Waits until somebody leads a term after `term`.
+async fn next_leader(core: &MemberCore, term: Term) -> Result<(MemberId, Term), Fault> {
+    let mut changes = core.raft.server_metrics();
+    loop {
+        let role = engine::role(&core.raft);
+        if let Some(leader) = role.leader
+            && role.term > term
+        {
+            return Ok((leader, role.term));
+        }
+        if changes.changed().await.is_err() {
+            return Err(Fault::Stopped);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::BTreeSet;
+
+    use raft_types::{MemberKind, MemberRecord, OpId, Region};
+
+    use super::*;
+
+    pub(crate) const LEASE: Duration = Duration::from_millis(800);
+
+    pub(crate) fn standing(id: u64, kind: MemberKind) -> Standing {
+        Standing {
+            id: MemberId(id),
+            record: MemberRecord {
+                name: format!("member-{id}"),
+                region: Region("a".to_owned()),
+                kind,
+                votes: true,
+                ..MemberRecord::default()
+            },
+            voter: true,
+            matched: Some(OpId::new(2, 9)),
+            behind: Some(0),
+            answered: Some(Duration::from_millis(100)),
+            needs_purged_entries: false,
+        }
+    }
+
+    /// Member 1, a witness, leads; 2 and 3 are witness and database.
+    pub(crate) fn view() -> RingView {
+        RingView {
+            own: MemberId(1),
+            leads: true,
+            leader: Some(MemberId(1)),
+            last_log: Some(OpId::new(2, 9)),
+            voter_sets: vec![BTreeSet::from([MemberId(1), MemberId(2), MemberId(3)])],
+            members: vec![
+                standing(1, MemberKind::Witness),
+                standing(2, MemberKind::Witness),
+                standing(3, MemberKind::Database),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_voter_that_answers_and_is_caught_up_may_lead() {
+        assert_eq!(verify(&view(), MemberId(3), LEASE), Ok(()));
+    }
+
+    type Change = fn(&mut RingView);
+
+    #[test]
+    fn every_other_target_is_refused_with_its_reason() {
+        let table: [(u64, Change, TransferRefusal); 7] = [
+            (
+                3,
+                |view| {
+                    view.leads = false;
+                    view.leader = Some(MemberId(2));
+                },
+                TransferRefusal::NotLeader {
+                    leader: Some(MemberId(2)),
+                },
+            ),
+            (1, |_| {}, TransferRefusal::LeadsAlready(MemberId(1))),
+            (9, |_| {}, TransferRefusal::NoSuchMember(MemberId(9))),
+            (
+                3,
+                |view| view.members[2].voter = false,
+                TransferRefusal::NotAVoter(MemberId(3)),
+            ),
+            (
+                3,
+                |view| view.members[2].answered = None,
+                TransferRefusal::Silent {
+                    member: MemberId(3),
+                    last: None,
+                },
+            ),
+            (
+                3,
+                |view| view.members[2].answered = Some(LEASE),
+                TransferRefusal::Silent {
+                    member: MemberId(3),
+                    last: Some(LEASE),
+                },
+            ),
+            (
+                3,
+                |view| view.members[2].behind = Some(MOST_BEHIND + 1),
+                TransferRefusal::Behind {
+                    member: MemberId(3),
+                    behind: MOST_BEHIND + 1,
+                },
+            ),
+        ];
+        for (to, change, expected) in table {
+            let mut view = view();
+            change(&mut view);
+            assert_eq!(verify(&view, MemberId(to), LEASE), Err(expected));
+        }
+    }
+
+    #[test]
+    fn database_members_are_asked_to_campaign_first_and_the_failed_one_last() {
+        let order = |failed| -> Vec<u64> {
+            let view = view();
+            let asked = ways_out(&view, MemberId(failed));
+            asked.iter().map(|standing| standing.id.0).collect()
+        };
+        assert_eq!(order(3), [2, 3]);
+        assert_eq!(order(2), [3, 2]);
+    }
+}

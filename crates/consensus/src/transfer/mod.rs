@@ -1,0 +1,7 @@
+//! The leadership is given to another member: to whom ([`target`]), by what their mysqlds are ([`fitness`]), behind what stops
+//! writing first ([`writer`]), and how ([`leadership_transfer`]).
+
+pub(crate) mod fitness;
+pub(crate) mod leadership_transfer;
+pub(crate) mod target;
+pub(crate) mod writer;

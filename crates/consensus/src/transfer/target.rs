@@ -1,0 +1,300 @@
+//! Who takes the leadership over: one decision about one view of the ring and what its mysqlds are.
+
+use std::time::Duration;
+
+use raft_types::{MemberId, MemberKind};
+
+use crate::quorum::{QuorumPlan, RingRules, is_near, plan};
+use crate::ring_view::{RingView, Standing};
+use crate::transfer::fitness::{DatabaseStates, Fitness, SOON_THERE};
+
+/// Chooses the target: a voting database member that answers, whose log is caught up, and in whose region commits are possible.
+/// Those in `failed` come last, then those whose mysqld could not be the primary, and members of priority 0; then the own region
+/// comes first, then the operator's order of regions. Among those of a region, a mysqld that would keep clients waiting comes behind
+/// one that would not; then the higher priority, the mysqld that lacks less, the smaller lag of the log, the lower number.
+///
+/// One that is unfit, or did not say, is chosen where there is no other: a leadership without a primary is worth more than
+/// none, since commits that wait can still be settled.
+///
+/// # Errors
+/// What keeps all of them from leading, in words.
+pub(crate) fn choose(
+    view: &RingView,
+    rules: &RingRules,
+    lease: Duration,
+    failed: &[MemberId],
+    databases_say: &DatabaseStates,
+) -> Result<MemberId, String> {
+    let own_region = view.member(view.own).map(|own| &own.record.region);
+    let databases: Vec<&Standing> = view
+        .members
+        .iter()
+        .filter(|standing| {
+            standing.record.kind == MemberKind::Database
+                && standing.record.votes
+                && standing.id != view.own
+                && !view.keeps_a_place(standing.id)
+        })
+        .collect();
+    let fit = databases
+        .iter()
+        .filter(|standing| obstacle(view, rules, lease, standing).is_none());
+    let target = fit.min_by_key(|standing| {
+        let record = &standing.record;
+        let state = databases_say.get(&standing.id);
+        let lacks = state.and_then(|state| state.behind).unwrap_or(0);
+        (
+            failed.contains(&standing.id),
+            Fitness::of(state),
+            record.priority == 0,
+            own_region != Some(&record.region),
+            rules.rank(&record.region),
+            &record.region,
+            lacks > SOON_THERE,
+            std::cmp::Reverse(record.priority),
+            lacks,
+            standing.behind,
+            standing.id,
+        )
+    });
+    match target {
+        Some(target) => Ok(target.id),
+        None => Err(why_nobody(view, rules, lease, &databases)),
+    }
+}
+
+/// What keeps one database member from leading now, in words.
+pub(crate) fn obstacle(
+    view: &RingView,
+    rules: &RingRules,
+    lease: Duration,
+    standing: &Standing,
+) -> Option<String> {
+    let (id, name) = (standing.id, &standing.record.name);
+    if !standing.answers(lease) {
+        return Some(format!(
+            "database member {id} ({name}) does not answer; bring it back"
+        ));
+    }
+    if !is_near(standing, lease) {
+        return Some(format!(
+            "database member {id} ({name}) is {} entries behind; it is catching up",
+            standing.behind.unwrap_or(u64::MAX),
+        ));
+    }
+    match plan(rules, view, &standing.record.region, lease) {
+        QuorumPlan::Blocked { why } => Some(format!(
+            "database member {id} ({name}) could not commit: {why}"
+        )),
+        QuorumPlan::Settled if !standing.voter => Some(format!(
+            "database member {id} ({name}) is outside the quorum that the policy {} wants",
+            rules.policy
+        )),
+        QuorumPlan::Settled | QuorumPlan::Step { .. } => None,
+    }
+}
+
+fn why_nobody(
+    view: &RingView,
+    rules: &RingRules,
+    lease: Duration,
+    databases: &[&Standing],
+) -> String {
+    let nearest = databases
+        .iter()
+        .min_by_key(|standing| (!standing.answers(lease), standing.behind, standing.id));
+    let why = nearest.and_then(|nearest| obstacle(view, rules, lease, nearest));
+    let why = why.unwrap_or_else(|| {
+        "the ring has no voting database member that could lead; add one".to_owned()
+    });
+    match view.pause() {
+        Some(paused) if paused.primary == view.own => format!(
+            "failover is paused, and member {} stays the primary; `witness resume` ends that",
+            paused.primary
+        ),
+        Some(paused) => format!(
+            "failover is paused until member {} is the primary again: {why}; `witness promote` makes another one the primary, \
+             `witness resume` ends the pause",
+            paused.primary
+        ),
+        None => why,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::Region;
+
+    use super::*;
+    use crate::ring_view::tests::{LEASE, Ring};
+    use crate::transfer::fitness::DatabaseState;
+
+    fn chosen(ring: &Ring, rules: &RingRules, failed: &[u64]) -> Result<u64, String> {
+        let failed: Vec<MemberId> = failed.iter().copied().map(MemberId).collect();
+        choose(&ring.view(), rules, LEASE, &failed, &DatabaseStates::new()).map(|target| target.0)
+    }
+
+    fn fit(behind: u64) -> DatabaseState {
+        DatabaseState {
+            behind: Some(behind),
+            ..DatabaseState::default()
+        }
+    }
+
+    fn unfit() -> DatabaseState {
+        DatabaseState {
+            unfit: Some("stopped: table d.t is not there".to_owned()),
+            ..DatabaseState::default()
+        }
+    }
+
+    /// What was seen: the mysqld of member 2 had been killed seconds before and lacked 1,663 transactions, that of 3 was level.
+    #[test]
+    fn the_state_of_each_mysqld_is_part_of_the_choice() {
+        let five = Ring::new("a: 1d 2d 3d 4w 5w").with_sets(&[&[1, 2, 3, 4, 5]]);
+        let behind_log = five.with(3, |standing| standing.behind = Some(4));
+        let prefers_2 = five.with(2, |standing| standing.record.priority = 101);
+        let never_3 = five.with(3, |standing| standing.record.priority = 0);
+        let two_regions = Ring::new("a: 1d 2d 4w | b: 3d 5w 6w").with_sets(&[&[1, 2, 4]]);
+        let table = [
+            (
+                "far behind, and level",
+                &five,
+                vec![(2, fit(1_663)), (3, fit(0))],
+                3,
+            ),
+            (
+                "its log is a little behind",
+                &behind_log,
+                vec![(2, fit(1_663)), (3, fit(0))],
+                3,
+            ),
+            (
+                "both soon there: the one that lacks less",
+                &five,
+                vec![(2, fit(90)), (3, fit(3))],
+                3,
+            ),
+            (
+                "both soon there: the operator's preference",
+                &prefers_2,
+                vec![(2, fit(90)), (3, fit(3))],
+                2,
+            ),
+            (
+                "preferred, and far behind",
+                &prefers_2,
+                vec![(2, fit(1_663)), (3, fit(3))],
+                3,
+            ),
+            ("stopped", &five, vec![(2, unfit()), (3, fit(1_663))], 3),
+            (
+                "stopped, and the other did not say",
+                &five,
+                vec![(2, unfit())],
+                3,
+            ),
+            (
+                "did not say, and the other is fit",
+                &five,
+                vec![(3, fit(0))],
+                3,
+            ),
+            ("nobody said", &five, vec![], 2),
+            ("both stopped", &five, vec![(2, unfit()), (3, unfit())], 2),
+            (
+                "stopped, and the other one is the last resort",
+                &never_3,
+                vec![(2, unfit()), (3, fit(0))],
+                3,
+            ),
+            (
+                "far behind here, level in another region",
+                &two_regions,
+                vec![(2, fit(1_663)), (3, fit(0))],
+                2,
+            ),
+            (
+                "stopped here, level in another region",
+                &two_regions,
+                vec![(2, unfit()), (3, fit(0))],
+                3,
+            ),
+        ];
+        for (what, ring, states, expected) in table {
+            let said = states
+                .into_iter()
+                .map(|(id, state)| (MemberId(id), state))
+                .collect();
+            let target = choose(&ring.view(), &RingRules::default(), LEASE, &[], &said);
+            assert_eq!(target, Ok(MemberId(expected)), "{what}");
+        }
+    }
+
+    /// Member 2, a witness of region a, leads; the database members are 1 in a, 4 in b, 7 and 8 in c.
+    fn ring() -> Ring {
+        Ring::new("a: 1d 2w 3w | b: 4d 5w 6w | c: 7d 8d 9w")
+            .led_by(2)
+            .with_sets(&[&[1, 2, 3]])
+    }
+
+    #[test]
+    fn the_own_region_first_then_the_order_of_regions_then_priority() {
+        let rules = RingRules::default();
+        assert_eq!(chosen(&ring(), &rules, &[]), Ok(1));
+        let without_1 = ring().silent(&[1]);
+        assert_eq!(chosen(&without_1, &rules, &[]), Ok(4));
+        let prefers_c = RingRules {
+            region_preference: vec![Region("c".to_owned())],
+            ..RingRules::default()
+        };
+        assert_eq!(chosen(&without_1, &prefers_c, &[]), Ok(7));
+        let prefers_8 = without_1.with(8, |standing| standing.record.priority = 101);
+        assert_eq!(chosen(&prefers_8, &prefers_c, &[]), Ok(8));
+        let never_7_and_8 = ring()
+            .silent(&[1])
+            .with(7, |standing| standing.record.priority = 0)
+            .with(8, |standing| standing.record.priority = 0);
+        assert_eq!(chosen(&never_7_and_8, &prefers_c, &[]), Ok(4));
+        assert_eq!(chosen(&never_7_and_8, &prefers_c, &[4]), Ok(7));
+    }
+
+    #[test]
+    fn the_smaller_lag_decides_between_equals() {
+        let rules = RingRules {
+            region_preference: vec![Region("c".to_owned())],
+            ..RingRules::default()
+        };
+        let ring = ring()
+            .silent(&[1])
+            .with(7, |standing| standing.behind = Some(9));
+        assert_eq!(chosen(&ring, &rules, &[]), Ok(8));
+    }
+
+    #[test]
+    fn a_region_that_could_not_commit_is_passed_over() {
+        let ring = ring().silent(&[1, 5, 6]);
+        assert_eq!(chosen(&ring, &RingRules::default(), &[]), Ok(7));
+    }
+
+    #[test]
+    fn it_says_why_it_keeps_the_leadership() {
+        let rules = RingRules::default();
+        let why = |ring: &Ring| chosen(ring, &rules, &[]).unwrap_err();
+        let nobody_answers = ring().silent(&[1, 4, 7, 8]);
+        assert!(why(&nobody_answers).contains("database member 1 (member-1) does not answer"));
+        let behind = nobody_answers.with(7, |standing| {
+            standing.answered = Some(Duration::ZERO);
+            standing.behind = Some(100_000);
+        });
+        assert!(why(&behind).contains("database member 7 (member-7) is 100000 entries behind"));
+        let no_majority = ring().silent(&[1, 5, 6, 7, 8]);
+        let words = why(&no_majority);
+        assert!(
+            words.contains("database member 4 (member-4) could not commit"),
+            "{words}"
+        );
+        let witnesses = Ring::new("a: 1w 2w 3w").led_by(2).with_sets(&[&[1, 2, 3]]);
+        assert!(why(&witnesses).contains("no voting database member"));
+    }
+}

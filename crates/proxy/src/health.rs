@@ -1,0 +1,194 @@
+//! Whether somebody may be relied on after what went wrong: for a while not, and the longer the more often it went wrong. Pure:
+//! the time is passed in.
+
+use std::fmt;
+use std::time::Duration;
+
+use raft_types::{MemberId, OpId};
+use tokio::time::Instant;
+
+/// After a first failure.
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
+/// Whoever did well for so long begins anew.
+const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
+
+/// What went wrong with a proxy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// It cannot be called, or the connection broke.
+    Unreachable,
+    /// It said nothing although an answer was due.
+    Silent,
+    /// It says that it sends on, and the member answers nothing.
+    Stuck,
+    /// It waited for this entry and did not get it.
+    Lacks(OpId),
+    /// It will never get this entry: it is purged there.
+    Purged(OpId),
+    /// It could not call the member, or another proxy on the route.
+    CannotCall(MemberId),
+    /// It answered what cannot be.
+    Nonsense,
+    /// It does not send on for this leader.
+    Refused,
+}
+
+/// Whom the leader leaves out after a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blamed {
+    /// A proxy, whoever it sends on to.
+    Proxy(MemberId),
+    /// One of the links: from a proxy to who is next.
+    Link(MemberId, MemberId),
+}
+
+impl Failure {
+    /// Who is to blame on the route through these proxies to the member; where it cannot be told, all who may be.
+    pub(crate) fn blamed(&self, proxies: &[MemberId], target: MemberId) -> Vec<Blamed> {
+        let behind = proxies.iter().skip(1).chain([&target]);
+        let mut links = proxies.iter().copied().zip(behind.copied());
+        match self {
+            Self::Unreachable => proxies.iter().take(1).copied().map(Blamed::Proxy).collect(),
+            Self::Silent | Self::Nonsense => proxies.iter().copied().map(Blamed::Proxy).collect(),
+            Self::Refused => links.map(|(from, to)| Blamed::Link(from, to)).collect(),
+            Self::Stuck | Self::Lacks(_) | Self::Purged(_) => {
+                let last = links.last();
+                last.map(|(from, to)| Blamed::Link(from, to))
+                    .into_iter()
+                    .collect()
+            }
+            Self::CannotCall(member) => match links.find(|(_, to)| to == member) {
+                Some((from, to)) => vec![Blamed::Link(from, to)],
+                // It was not asked to call that one.
+                None => Self::Nonsense.blamed(proxies, target),
+            },
+        }
+    }
+
+    /// For metrics.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Silent => "silent",
+            Self::Stuck => "stuck",
+            Self::Lacks(_) => "lacks_entries",
+            Self::Purged(_) => "purged_entries",
+            Self::CannotCall(_) => "cannot_call",
+            Self::Nonsense => "nonsense",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable => f.write_str("it cannot be reached"),
+            Self::Silent => f.write_str("it was silent although an answer was due"),
+            Self::Stuck => f.write_str("what it sends on is not answered"),
+            Self::Lacks(op_id) => write!(f, "entry {op_id} did not arrive there in time"),
+            Self::Purged(op_id) => write!(f, "entry {op_id} is purged there"),
+            Self::CannotCall(member) => write!(f, "it cannot call member {member}"),
+            Self::Nonsense => f.write_str("it answered what it was not asked"),
+            Self::Refused => f.write_str("it refuses to send on"),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Health {
+    /// In a row.
+    failures: u32,
+    last: Option<(Instant, Failure)>,
+}
+
+impl Health {
+    /// Notes a failure; it lasts longer if it is not the first. What is known already is not counted again: all sessions over
+    /// a proxy fail with it. Whether it is news.
+    pub(crate) fn failed(&mut self, now: Instant, failure: Failure) -> bool {
+        if self.trouble(now).is_some() {
+            return false;
+        }
+        self.failures = match &self.last {
+            Some((until, _)) if now.saturating_duration_since(*until) >= FORGIVEN_AFTER => 1,
+            _ => self.failures.saturating_add(1),
+        };
+        let doubled = 2_u32.saturating_pow(self.failures - 1);
+        let lasts = SHORTEST.saturating_mul(doubled).min(LONGEST);
+        self.last = Some((now + lasts, failure));
+        true
+    }
+
+    /// What is held against it, and until when.
+    pub(crate) fn trouble(&self, now: Instant) -> Option<(&Failure, Duration)> {
+        let (until, failure) = self.last.as_ref()?;
+        let left = until.saturating_duration_since(now);
+        (!left.is_zero()).then_some((failure, left))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_one_is_fit_and_one_that_failed_comes_back() {
+        let begun = Instant::now();
+        let mut health = Health::default();
+        assert!(health.trouble(begun).is_none());
+        health.failed(begun, Failure::Silent);
+        assert_eq!(health.trouble(begun), Some((&Failure::Silent, SHORTEST)));
+        assert!(health.trouble(begun + SHORTEST).is_none());
+    }
+
+    #[test]
+    fn one_that_flaps_stays_away_longer_each_time_and_is_forgiven_after_a_good_minute() {
+        let mut now = Instant::now();
+        let mut health = Health::default();
+        let mut lasted = Vec::new();
+        for _ in 0..8 {
+            health.failed(now, Failure::Unreachable);
+            let (_, left) = health.trouble(now).unwrap();
+            lasted.push(left.as_secs());
+            now += left + Duration::from_secs(1);
+        }
+        assert_eq!(lasted, [1, 2, 4, 8, 16, 32, 60, 60]);
+        now += FORGIVEN_AFTER;
+        health.failed(now, Failure::Unreachable);
+        assert_eq!(health.trouble(now).unwrap().1, SHORTEST);
+    }
+
+    #[test]
+    fn sessions_that_fail_together_count_as_one_failure() {
+        let now = Instant::now();
+        let mut health = Health::default();
+        assert!(health.failed(now, Failure::Silent));
+        assert!(!health.failed(now + SHORTEST / 2, Failure::Unreachable));
+        assert_eq!(health.trouble(now), Some((&Failure::Silent, SHORTEST)));
+    }
+
+    #[test]
+    fn who_cannot_be_the_cause_is_not_blamed() {
+        use Blamed::{Link, Proxy};
+        let [near, far, target, other] = [2, 3, 4, 5].map(MemberId);
+        let entry = OpId::new(1, 7);
+        for (failure, expected) in [
+            (Failure::Unreachable, vec![Proxy(near)]),
+            (Failure::Silent, vec![Proxy(near), Proxy(far)]),
+            (Failure::Nonsense, vec![Proxy(near), Proxy(far)]),
+            (Failure::Refused, vec![Link(near, far), Link(far, target)]),
+            (Failure::Stuck, vec![Link(far, target)]),
+            (Failure::Lacks(entry), vec![Link(far, target)]),
+            (Failure::Purged(entry), vec![Link(far, target)]),
+            (Failure::CannotCall(far), vec![Link(near, far)]),
+            (Failure::CannotCall(target), vec![Link(far, target)]),
+            (Failure::CannotCall(other), vec![Proxy(near), Proxy(far)]),
+        ] {
+            assert_eq!(failure.blamed(&[near, far], target), expected, "{failure}");
+        }
+        let alone = Failure::Refused.blamed(&[near], target);
+        assert_eq!(alone, [Link(near, target)]);
+    }
+}

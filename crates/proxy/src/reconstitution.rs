@@ -1,0 +1,276 @@
+//! What a proxy puts back into requests from its own log, in their order, and how far it is.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use consensus::log_probe::{Answered, Asked};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use openraft::raft::{AppendEntriesRequest, StreamAppendError};
+use raft_types::{Entry, LogId, OpId, OwnLog};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use crate::request::{ProxyAnswer, ProxyRequest, payload_bytes};
+use crate::route_table::RouteTable;
+
+/// How far a session is.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// A request is being put together.
+    waits: bool,
+    /// The last entry that was sent on.
+    sent: u64,
+    /// Where the requests end that were sent on and are not answered.
+    due: VecDeque<Option<LogId>>,
+    /// What ends the session, after the answers that are due.
+    end: Option<ProxyAnswer>,
+}
+
+impl Progress {
+    fn sent(&mut self, asked: &Asked) {
+        let last = asked.request.entries.last().map(|entry| entry.log_id);
+        if let Some(last) = last {
+            self.sent = last.index;
+        }
+        self.due.push_back(last.or(asked.request.prev_log_id));
+    }
+
+    pub(crate) fn answered(&mut self, answered: &Answered) {
+        match answered.result {
+            // Of requests that end with the same entry, each has an answer of its own.
+            Ok(matching) => {
+                while let Some(last) = self.due.front().copied()
+                    && last <= matching
+                {
+                    self.due.pop_front();
+                    if last == matching {
+                        break;
+                    }
+                }
+            }
+            // Nothing more is answered after it.
+            Err(_) => self.due.clear(),
+        }
+    }
+
+    /// Up to where entries were sent on, while an answer is due.
+    pub(crate) fn unanswered(&self) -> Option<u64> {
+        (self.waits || !self.due.is_empty()).then_some(self.sent)
+    }
+}
+
+pub(crate) type SharedProgress = Arc<Mutex<Progress>>;
+
+pub(crate) fn lock(progress: &SharedProgress) -> std::sync::MutexGuard<'_, Progress> {
+    // Every change leaves it whole.
+    progress.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn ended(progress: &SharedProgress) -> Option<ProxyAnswer> {
+    lock(progress).end.take()
+}
+
+/// Puts entries back into requests, in their order.
+pub(crate) struct Reconstitution {
+    log: Arc<dyn OwnLog>,
+    appended: watch::Receiver<u64>,
+    requests: BoxStream<'static, ProxyRequest>,
+    current: Option<Current>,
+    wait: Duration,
+    progress: SharedProgress,
+    route_table: RouteTable,
+}
+
+/// A request of which something is to be sent on yet.
+struct Current {
+    request: ProxyRequest,
+    previous: Option<LogId>,
+    next: u64,
+    wants_report: bool,
+    deadline: Instant,
+}
+
+/// What the log has of a request.
+enum Found {
+    Entries(Vec<Entry>),
+    NotYet,
+    Purged,
+    /// The log cannot be read.
+    Unreadable,
+}
+
+impl Reconstitution {
+    pub(crate) fn new(
+        log: Arc<dyn OwnLog>,
+        requests: BoxStream<'static, ProxyRequest>,
+        progress: SharedProgress,
+        route_table: RouteTable,
+    ) -> Self {
+        Self {
+            appended: log.appended(),
+            log,
+            requests,
+            current: None,
+            wait: route_table.options().wait,
+            progress,
+            route_table,
+        }
+    }
+
+    /// The next request to send on; none when the session is over.
+    pub(crate) async fn next(&mut self) -> Option<Asked> {
+        if lock(&self.progress).end.is_some() {
+            return None;
+        }
+        if self.current.is_none() {
+            let request = self.requests.next().await?;
+            self.begin(request)?;
+        }
+        lock(&self.progress).waits = true;
+        let asked = self.rest_of_current().await;
+        let mut progress = lock(&self.progress);
+        progress.waits = self.current.is_some();
+        if let Some(asked) = &asked {
+            progress.sent(asked);
+        }
+        drop(progress);
+        asked
+    }
+
+    fn begin(&mut self, request: ProxyRequest) -> Option<()> {
+        let end = if !request.is_whole() {
+            Some(ProxyAnswer::Refused(
+                "the entries of a request do not follow each other".to_owned(),
+            ))
+        } else {
+            // A later leader was heard of here: its word ends the session as the member's own would.
+            let later = self.log.report().vote.filter(|vote| *vote > request.vote);
+            later.map(|vote| {
+                ProxyAnswer::Answered(Answered {
+                    result: Err(StreamAppendError::HigherVote(vote)),
+                    report: None,
+                })
+            })
+        };
+        if let Some(end) = end {
+            lock(&self.progress).end = Some(end);
+            return None;
+        }
+        self.current = Some(Current {
+            previous: request.previous,
+            next: request.first_index(),
+            wants_report: request.wants_report,
+            deadline: Instant::now() + self.wait,
+            request,
+        });
+        Some(())
+    }
+
+    async fn rest_of_current(&mut self) -> Option<Asked> {
+        loop {
+            self.appended.borrow_and_update();
+            let current = self.current.as_mut()?;
+            if current.request.is_empty() {
+                let asked = current.take(Vec::new());
+                self.current = None;
+                return Some(asked);
+            }
+            let op_id = OpId::new(current.request.term_at(current.next)?, current.next);
+            match find(self.log.as_ref(), current).await {
+                Found::Entries(entries) => {
+                    let (count, bytes) = (entries.len() as u64, payload_bytes(&entries) as u64);
+                    self.route_table.traffic().relayed(|relayed| {
+                        relayed.entries += count;
+                        relayed.bytes += bytes;
+                    });
+                    let asked = current.take(entries);
+                    if current
+                        .request
+                        .last()
+                        .is_none_or(|last| last.index < current.next)
+                    {
+                        self.current = None;
+                    }
+                    return Some(asked);
+                }
+                Found::Purged => return Some(self.give_up(op_id, true)),
+                Found::Unreadable => return Some(self.give_up(op_id, false)),
+                Found::NotYet => {
+                    let deadline = current.deadline;
+                    let grown = timeout_at(deadline, self.appended.changed()).await;
+                    if !matches!(grown, Ok(Ok(()))) {
+                        return Some(self.give_up(op_id, false));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends the session behind a request without entries, which tells the member that its leader lives.
+    fn give_up(&mut self, op_id: OpId, purged: bool) -> Asked {
+        lock(&self.progress).end = Some(ProxyAnswer::Missing { op_id, purged });
+        match self.current.take() {
+            Some(mut current) => current.take(Vec::new()),
+            None => unreachable!("only a request that was begun is given up"),
+        }
+    }
+}
+
+impl Current {
+    /// A request with these entries, behind which this one goes on.
+    fn take(&mut self, entries: Vec<Entry>) -> Asked {
+        let previous = self.previous;
+        if let Some(last) = entries.last() {
+            self.previous = Some(last.log_id);
+            self.next = last.log_id.index + 1;
+        }
+        Asked {
+            request: AppendEntriesRequest {
+                vote: self.request.vote,
+                prev_log_id: previous,
+                entries,
+                leader_commit: self.request.leader_commit,
+            },
+            wants_report: std::mem::take(&mut self.wants_report),
+        }
+    }
+}
+
+/// The entries that a request wants next, as many as one reading brings.
+async fn find(log: &dyn OwnLog, current: &Current) -> Found {
+    let Some(last) = current.request.last() else {
+        return Found::NotYet;
+    };
+    // Asked before reading: an entry that is durable then and cannot be read is purged.
+    let durable = log.report().runs.last().map(|run| run.last);
+    let read = match log.entries(current.next..last.index + 1).await {
+        Ok(read) => read,
+        Err(error) => {
+            tracing::warn!(%error, "an entry to send on cannot be read from this member's log");
+            return Found::Unreadable;
+        }
+    };
+    let there = read
+        .first()
+        .is_some_and(|first| first.log_id.index == current.next);
+    if !there {
+        return match durable {
+            Some(durable) if durable >= current.next => Found::Purged,
+            _ => Found::NotYet,
+        };
+    }
+    let wanted = (current.next..).zip(&read).take_while(|(index, entry)| {
+        let OpId { term, index: found } = entry.log_id.into();
+        found == *index && current.request.term_at(found) == Some(term)
+    });
+    match wanted.count() {
+        0 => Found::NotYet,
+        count => {
+            let mut entries = read;
+            entries.truncate(count);
+            Found::Entries(entries)
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! What a leader knows of the members that it sends to, shared by its clients to them: how far they are, when they answered, what
+//! went wrong over which proxy, and by which route each gets its entries.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use consensus::log_probe::Answered;
+use raft_types::{LogId, MemberId, MemberRecord, Region};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::health::{Blamed, Failure, Health};
+use crate::policy::{ProxyMode, ProxyOptions};
+use crate::routes::{Candidate, Route, Scene};
+use crate::traffic::Traffic;
+
+/// For how long a route that was chosen is not chosen anew, as long as nothing happens: a leader asks before every request.
+const CHOSEN_FOR: Duration = Duration::from_millis(20);
+
+/// See the module. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct RouteTable(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    own: MemberId,
+    own_name: String,
+    own_region: Region,
+    options: ProxyOptions,
+    /// A member that has not answered for so long sends nothing on.
+    heard_within: Duration,
+    state: Mutex<State>,
+    /// Something happened after which other routes may be better.
+    happened: watch::Sender<()>,
+    traffic: Traffic,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    members: BTreeMap<MemberId, Known>,
+    /// What went wrong between a proxy and a member.
+    links: BTreeMap<(MemberId, MemberId), Health>,
+    /// The region's proxies.
+    proxies: BTreeMap<Region, MemberId>,
+    routes: BTreeMap<MemberId, Chosen>,
+}
+
+/// A route, and until when it is not chosen anew.
+#[derive(Debug)]
+struct Chosen {
+    route: Arc<Route>,
+    until: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Known {
+    record: MemberRecord,
+    held: Option<u64>,
+    answered: Option<Instant>,
+    health: Health,
+}
+
+/// By which route a member gets its entries, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteView {
+    /// The member.
+    pub member: MemberId,
+    /// The proxies, the one next to the leader first; none: from the leader.
+    pub through: Vec<MemberId>,
+    /// Why it is so, where there is no proxy.
+    pub because: Option<String>,
+}
+
+impl RouteTable {
+    /// For the member with this number and record. A member that has not answered for `heard_within` sends nothing on.
+    pub fn new(
+        own: MemberId,
+        record: &MemberRecord,
+        options: ProxyOptions,
+        heard_within: Duration,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            own,
+            own_name: record.name.clone(),
+            own_region: record.region.clone(),
+            options,
+            heard_within,
+            state: Mutex::default(),
+            happened: watch::Sender::default(),
+            traffic: Traffic::default(),
+        }))
+    }
+
+    /// How payloads are to be proxied.
+    pub fn options(&self) -> &ProxyOptions {
+        &self.0.options
+    }
+
+    /// What was sent, by member and by route.
+    pub fn traffic(&self) -> &Traffic {
+        &self.0.traffic
+    }
+
+    /// The routes that were chosen last.
+    pub fn routes(&self) -> Vec<RouteView> {
+        let state = self.lock();
+        let views = state.routes.iter().map(|(member, chosen)| RouteView {
+            member: *member,
+            through: chosen.route.proxies().to_vec(),
+            because: match &*chosen.route {
+                Route::Direct(because) => Some(because.to_string()),
+                Route::Through(_) => None,
+            },
+        });
+        views.collect()
+    }
+
+    /// A leadership begins to send to a member: nothing of an earlier one counts.
+    pub(crate) fn begin(&self, member: MemberId, record: &MemberRecord) {
+        let mut state = self.lock();
+        state.links.retain(|(_, target), _| *target != member);
+        let known = Known {
+            record: record.clone(),
+            held: None,
+            answered: None,
+            health: Health::default(),
+        };
+        state.members.insert(member, known);
+        self.happened(&mut state);
+    }
+
+    /// Whether routes can change at all.
+    pub(crate) fn chooses(&self) -> bool {
+        self.0.options.mode != ProxyMode::Off
+    }
+
+    /// Changes when something happened after which another route may be better. What comes by the passing of time alone is not
+    /// told.
+    pub(crate) fn happenings(&self) -> watch::Receiver<()> {
+        self.0.happened.subscribe()
+    }
+
+    fn happened(&self, state: &mut State) {
+        for chosen in state.routes.values_mut() {
+            chosen.until = None;
+        }
+        self.0.happened.send_replace(());
+    }
+
+    /// The route to a member at the moment.
+    pub(crate) fn route(&self, target: MemberId, now: Instant) -> Arc<Route> {
+        let state = &mut *self.lock();
+        match state.routes.get(&target) {
+            Some(chosen) if chosen.until.is_some_and(|until| now < until) => chosen.route.clone(),
+            _ => self.choose(state, target, now),
+        }
+    }
+
+    fn choose(&self, state: &mut State, target: MemberId, now: Instant) -> Arc<Route> {
+        let shared = &self.0;
+        let members: BTreeMap<_, _> = state
+            .members
+            .iter()
+            .map(|(id, known)| (*id, known.candidate(now, shared.heard_within)))
+            .collect();
+        let apart: BTreeSet<_> = state
+            .links
+            .iter()
+            .filter(|(_, health)| health.trouble(now).is_some())
+            .map(|(link, _)| *link)
+            .collect();
+        let scene = Scene {
+            own: shared.own,
+            own_region: &shared.own_region,
+            own_name: &shared.own_name,
+            mode: &shared.options.mode,
+            max_hops: shared.options.max_hops,
+            members: &members,
+            apart: &apart,
+        };
+        if let Some(member) = members.get(&target) {
+            let kept = state.proxies.get(&member.region).copied();
+            match scene.proxy_of(&member.region, kept) {
+                Some(proxy) => state.proxies.insert(member.region.clone(), proxy),
+                None => state.proxies.remove(&member.region),
+            };
+        }
+        let route = scene.route(target, &state.proxies);
+        let until = Some(now + CHOSEN_FOR);
+        let route = match state.routes.remove(&target) {
+            Some(chosen) if *chosen.route == route => chosen.route,
+            // The words of a reason change with the time.
+            Some(chosen) if chosen.route.proxies() == route.proxies() => Arc::new(route),
+            _ => {
+                tracing::debug!(member = %target, ?route, "entries take another route");
+                Arc::new(route)
+            }
+        };
+        let chosen = Chosen {
+            route: route.clone(),
+            until,
+        };
+        state.routes.insert(target, chosen);
+        route
+    }
+
+    /// A member answered an append of this leader, over whatever route.
+    pub(crate) fn answered(&self, member: MemberId, answered: &Answered, now: Instant) {
+        if let Ok(matching) = &answered.result {
+            self.holds(member, *matching, now);
+        }
+    }
+
+    fn holds(&self, member: MemberId, matching: Option<LogId>, now: Instant) {
+        let state = &mut *self.lock();
+        let Some(known) = state.members.get_mut(&member) else {
+            return;
+        };
+        let held = matching.map_or(0, |matching| matching.index + 1);
+        let first = known.held.is_none();
+        known.held = known.held.max(Some(held));
+        known.answered = Some(now);
+        if first {
+            self.happened(state);
+        }
+    }
+
+    /// A member answered a heartbeat.
+    pub(crate) fn heard(&self, member: MemberId, now: Instant) {
+        if let Some(known) = self.lock().members.get_mut(&member) {
+            known.answered = Some(now);
+        }
+    }
+
+    /// Something went wrong on the route through these proxies to a member.
+    pub(crate) fn failed(
+        &self,
+        proxies: &[MemberId],
+        target: MemberId,
+        failure: &Failure,
+        now: Instant,
+    ) {
+        if let Some(proxy) = proxies.first() {
+            self.0.traffic.fell_back(*proxy, failure);
+        }
+        let state = &mut *self.lock();
+        for blamed in failure.blamed(proxies, target) {
+            let health = match blamed {
+                Blamed::Proxy(proxy) => {
+                    let known = state.members.get_mut(&proxy);
+                    known.map(|known| &mut known.health)
+                }
+                Blamed::Link(from, to) => Some(state.links.entry((from, to)).or_default()),
+            };
+            if health.is_some_and(|health| health.failed(now, failure.clone())) {
+                tracing::info!(?blamed, member = %target, %failure, "a proxy is left out for a while");
+            }
+        }
+        self.happened(state);
+    }
+
+    /// A member as it was when sending to it began.
+    pub(crate) fn record(&self, member: MemberId) -> Option<MemberRecord> {
+        let state = self.lock();
+        state.members.get(&member).map(|known| known.record.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change leaves the state whole.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn candidate(&self, now: Instant, heard_within: Duration) -> Candidate {
+        let silent = self
+            .answered
+            .map(|answered| now.saturating_duration_since(answered))
+            .filter(|silent| *silent > heard_within);
+        let unfit = match (self.health.trouble(now), silent) {
+            (Some((failure, left)), _) => Some(format!(
+                "{failure}; tried again in {:.1} s",
+                left.as_secs_f64()
+            )),
+            (None, Some(silent)) => Some(format!(
+                "it has not answered for {:.1} s",
+                silent.as_secs_f64()
+            )),
+            (None, None) => None,
+        };
+        Candidate {
+            name: self.record.name.clone(),
+            region: self.record.region.clone(),
+            kind: self.record.kind,
+            held: self.held,
+            unfit,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+use raft_types::MemberKind;
+
+use super::*;
+use crate::routes::Because;
+
+const DATABASE: MemberId = MemberId(2);
+const WITNESS: MemberId = MemberId(3);
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
+
+fn record(name: &str, region: &str, kind: MemberKind) -> MemberRecord {
+    MemberRecord {
+        name: name.to_owned(),
+        region: Region(region.to_owned()),
+        kind,
+        ..MemberRecord::default()
+    }
+}
+
+fn begin(route_table: &RouteTable) {
+    route_table.begin(DATABASE, &record("db", "far", MemberKind::Database));
+    route_table.begin(WITNESS, &record("w", "far", MemberKind::Witness));
+}
+
+/// A leader's route_table with a database member and a witness in another region, where the former has answered.
+fn route_table(now: Instant) -> RouteTable {
+    let leader = record("leader", "home", MemberKind::Database);
+    let route_table = RouteTable::new(MemberId(1), &leader, ProxyOptions::default(), HEARD_WITHIN);
+    begin(&route_table);
+    route_table.holds(DATABASE, None, now);
+    route_table
+}
+
+fn proxies(route_table: &RouteTable, now: Instant) -> Vec<MemberId> {
+    route_table.route(WITNESS, now).proxies().to_vec()
+}
+
+#[test]
+fn a_way_is_kept_for_a_moment_and_chosen_anew_then() {
+    let begun = Instant::now();
+    let route_table = route_table(begun);
+    // By the passing of time alone the proxy becomes one that does not answer.
+    let chosen = begun + HEARD_WITHIN - Duration::from_millis(1);
+    assert_eq!(proxies(&route_table, chosen), [DATABASE]);
+    let just_before = chosen + CHOSEN_FOR - Duration::from_millis(1);
+    assert_eq!(proxies(&route_table, just_before), [DATABASE]);
+    let route = route_table.route(WITNESS, chosen + CHOSEN_FOR);
+    assert!(
+        matches!(&*route, Route::Direct(Because::Unfit(DATABASE, why)) if why.contains("not answered")),
+        "{route:?}"
+    );
+}
+
+#[test]
+fn a_failure_changes_the_way_at_once_and_for_a_while() {
+    let now = Instant::now();
+    let route_table = route_table(now);
+    let mut happenings = route_table.happenings();
+    happenings.mark_unchanged();
+    assert_eq!(proxies(&route_table, now), [DATABASE]);
+    route_table.failed(&[DATABASE], WITNESS, &Failure::Silent, now);
+    assert!(happenings.has_changed().unwrap(), "whoever waits is told");
+    assert!(proxies(&route_table, now).is_empty());
+    let after = now + Duration::from_secs(1);
+    route_table.heard(DATABASE, after);
+    assert_eq!(proxies(&route_table, after), [DATABASE]);
+}
+
+#[test]
+fn who_is_heard_of_first_may_be_the_proxy_at_once() {
+    let now = Instant::now();
+    let route_table = route_table(now);
+    begin(&route_table);
+    assert!(proxies(&route_table, now).is_empty());
+    route_table.holds(DATABASE, None, now);
+    assert_eq!(proxies(&route_table, now), [DATABASE]);
+}
+
+#[test]
+fn what_went_wrong_with_one_member_does_not_count_for_the_others() {
+    const OTHER: MemberId = MemberId(4);
+    let now = Instant::now();
+    let route_table = route_table(now);
+    route_table.begin(OTHER, &record("w2", "far", MemberKind::Witness));
+    route_table.failed(&[DATABASE], WITNESS, &Failure::CannotCall(WITNESS), now);
+    assert!(proxies(&route_table, now).is_empty());
+    assert_eq!(route_table.route(OTHER, now).proxies(), [DATABASE]);
+}
+
+#[test]
+fn a_new_leadership_forgets_what_went_wrong() {
+    let now = Instant::now();
+    let route_table = route_table(now);
+    for failure in [Failure::Silent, Failure::CannotCall(WITNESS)] {
+        route_table.failed(&[DATABASE], WITNESS, &failure, now);
+        assert!(proxies(&route_table, now).is_empty());
+        begin(&route_table);
+        route_table.holds(DATABASE, None, now);
+        assert_eq!(proxies(&route_table, now), [DATABASE], "after {failure}");
+    }
+}
+
+#[test]
+fn people_are_told_the_ways_and_why_there_is_none() {
+    let now = Instant::now();
+    let route_table = route_table(now);
+    for member in [DATABASE, WITNESS] {
+        route_table.route(member, now);
+    }
+    let direct = RouteView {
+        member: DATABASE,
+        through: Vec::new(),
+        because: Some("it is the proxy of its region".to_owned()),
+    };
+    let through = RouteView {
+        member: WITNESS,
+        through: vec![DATABASE],
+        because: None,
+    };
+    assert_eq!(route_table.routes(), [direct, through]);
+}
