@@ -90,6 +90,8 @@ pub enum GateState {
         /// In which start of mysqld closing waited behind commits; `None` where it failed for another reason.
         stuck_in: Option<u64>,
     },
+    /// They are about to. Whether they already may is not known.
+    Opening,
     /// They may not, but should: opening has not worked yet.
     NotOpened {
         /// Why not, and what to do.
@@ -236,6 +238,8 @@ impl<R: Ring> Gate<R> {
 
     async fn open(&mut self, term: LeaderTerm) {
         let incarnation = self.view().map_or(0, |view| view.incarnation);
+        // Until it is decided nobody takes the server for closed, and has it follow somebody.
+        self.go(GateState::Opening);
         if let Some(start) = &self.options.protection_start
             && let Err(cause) = start.ensure(&self.options.connect).await
         {
@@ -245,6 +249,11 @@ impl<R: Ring> Gate<R> {
             Some(scheduler) => scheduler.wanted().await,
             None => false,
         };
+        // What was asked until here may have taken long.
+        if !self.may_still_open(term) {
+            self.go(GateState::Unknown);
+            return;
+        }
         match read_only::open(&self.options.connect, events).await {
             Ok(()) => {
                 info!(term = term.0, "the primary is open for writes");
@@ -264,6 +273,13 @@ impl<R: Ring> Gate<R> {
                 });
             }
         }
+    }
+
+    /// Whether what was decided is still so.
+    fn may_still_open(&self, term: LeaderTerm) -> bool {
+        self.ring.serving_term() == Some(term)
+            && self.readiness.borrow().allows(term)
+            && !*self.handing_over.borrow()
     }
 
     /// Behind the opening, since it waits for the ring: what clients wait for comes first.

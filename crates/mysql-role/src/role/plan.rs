@@ -37,9 +37,10 @@ impl Door {
             GateState::NotClosed { stuck_in, .. } if stuck_in.is_some() && *stuck_in == server => {
                 Self::Stuck
             }
-            GateState::NotClosed { .. } | GateState::NotOpened { .. } | GateState::Unknown => {
-                Self::Unknown
-            }
+            GateState::NotClosed { .. }
+            | GateState::Opening
+            | GateState::NotOpened { .. }
+            | GateState::Unknown => Self::Unknown,
         }
     }
 }

@@ -7,8 +7,10 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use mysql_link::{Connection, DumpOptions, ReplicationStream};
 use mysql_role::LeaderTerm;
+use mysql_role::events::{EventScheduler, EventsWanted};
 use mysql_role::gate::{Gate, GateOptions, GateState, GateStatus};
 use mysql_role::settings::{Check, Requirements};
+use mysql_role::supervisor::ServerCommand;
 use mysql_role::watch::{Protection, WatchOptions, WatchReport, Watcher};
 use raft_types::MemberId;
 use testkit::mysqld::Mysqld;
@@ -49,6 +51,17 @@ impl Member {
         patience: Duration,
         interval: Duration,
     ) -> Self {
+        Self::start_with(server, requirements, interval, |gating| {
+            gating.patience = patience;
+        })
+    }
+
+    fn start_with(
+        server: &Mysqld,
+        requirements: Requirements,
+        interval: Duration,
+        adjust: impl FnOnce(&mut GateOptions),
+    ) -> Self {
         let ring = MemoryRing::new();
         let mut options = ingest_options(server);
         options.requirements = requirements.clone();
@@ -57,8 +70,8 @@ impl Member {
         watching.interval = interval;
         let (watcher, reports) = Watcher::new(watching, ingest.status.clone(), ingest.readiness());
         let mut gating = GateOptions::new(connect(&server.socket()));
-        gating.patience = patience;
         gating.retry = Duration::from_millis(200);
+        adjust(&mut gating);
         let (handing_over, handed_over) = watch::channel(false);
         let (gate_task, gate) = Gate::new(
             Arc::clone(&ring),
@@ -274,6 +287,48 @@ async fn a_member_that_starts_beside_an_unprotected_mysqld_closes_it_at_once() -
         .set_leadership(Leadership::Serving(LeaderTerm(3)));
     member.opens().await?;
     assert_eq!(read_only(&server)?, (false, false));
+    member.stop().await
+}
+
+/// What is asked before it is opened may take long. Who follows by then has switched off that commits wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leadership_that_ends_while_mysqld_is_being_opened_opens_nothing() -> Result<()> {
+    let server = launch(&[])?;
+    let folder = tempfile::tempdir()?;
+    let asked = folder.path().join("asked");
+    let script = format!("touch {}; sleep 2", asked.display());
+    let command = ServerCommand {
+        command: ["sh", "-c", &script].map(str::to_owned).to_vec(),
+        data_dir: folder.path().to_owned(),
+        socket: server.socket(),
+        port: None,
+        pid_file: folder.path().join("pid"),
+        error_log: folder.path().join("log"),
+        // Its option files are read, by the program itself.
+        extra_args: vec!["--defaults-file=any".to_owned()],
+        max_cache_bytes: 1 << 30,
+    };
+    let scheduler = EventScheduler::new(folder.path(), EventsWanted::AsMysqld, Some(command))?;
+    let interval = Duration::from_millis(200);
+    let member = Member::start_with(&server, requirements(), interval, |gating| {
+        gating.events = Some(scheduler);
+    });
+    let elsewhere = Leadership::Elsewhere(MemberId(4));
+    member.ring.set_leadership(elsewhere);
+    member.closes("member 4 leads").await?;
+
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    eventually("it is asked how mysqld is started", || Ok(asked.exists())).await?;
+    member
+        .gate_is(|state| matches!(state, GateState::Opening))
+        .await?;
+    let mut gate = member.gate.clone();
+    member.ring.set_leadership(elsewhere);
+    let decided =
+        gate.wait_for(|status| matches!(status.state, GateState::Open | GateState::Closed { .. }));
+    let decided = tokio::time::timeout(LIMIT, decided).await??.state.clone();
+    assert!(matches!(decided, GateState::Closed { .. }), "{decided:?}");
+    assert_eq!(read_only(&server)?, (true, true));
     member.stop().await
 }
 

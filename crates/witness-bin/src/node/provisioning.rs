@@ -318,7 +318,11 @@ impl Provisioner {
     ) -> Result<(), Refusal> {
         let down = survey(&self.mysqld.connect).await.is_err();
         let state = self.gate.borrow().state.clone();
-        if !down && matches!(state, GateState::Open | GateState::NotClosed { .. }) {
+        let may_be_open = matches!(
+            state,
+            GateState::Open | GateState::Opening | GateState::NotClosed { .. }
+        );
+        if !down && may_be_open {
             return Err(Refusal::new(
                 Exit::Refused,
                 "clients can write to this member's mysqld, or commits wait in it",

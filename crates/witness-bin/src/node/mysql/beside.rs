@@ -508,6 +508,7 @@ fn gate_words(state: &GateState) -> String {
         GateState::NotClosed { why, cause, .. } => {
             format!("should be closed ({why}), but could not be: {cause}")
         }
+        GateState::Opening => "being opened".to_owned(),
         GateState::NotOpened { cause } => format!("could not be opened: {cause}"),
         GateState::Unknown => "unknown".to_owned(),
     }

@@ -67,7 +67,7 @@ impl PrimaryWriter {
 
     async fn close(&self, limit: Duration) -> Result<(), String> {
         let mut gate = self.gate.clone();
-        let open = |state: &GateState| matches!(state, GateState::Open);
+        let open = |state: &GateState| matches!(state, GateState::Open | GateState::Opening);
         let decided = gate.wait_for(|status| !open(&status.state));
         match tokio::time::timeout(limit, decided).await {
             Err(_) => Err("the gate did not close in time".to_owned()),
