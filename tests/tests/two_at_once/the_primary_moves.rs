@@ -346,7 +346,7 @@ fn the_mysqld_of_the_primary_dies_and_another_one_takes_over_at_once() {
 #[test]
 fn a_primary_that_is_stopped_waits_for_an_heir_that_is_coming_back() {
     let _turn = SCENES.take();
-    // A stop waits for a target for eight leases, in which a busy machine has to get somewhere.
+    // A stop waits for somebody who can take the leadership over for eight leases, in which a busy machine has to get somewhere.
     let mut set = Replicaset::launch_with(2, |options| testkit::ring::RingOptions {
         heartbeat: Duration::from_secs(1),
         ..options

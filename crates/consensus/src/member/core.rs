@@ -104,6 +104,14 @@ impl MemberCore {
         self.assess(&self.role())
     }
 
+    /// Says why a leader does not serve.
+    pub(crate) fn ensure_serving(&self) -> Result<(), String> {
+        match self.leadership() {
+            Leadership::LeaderNotServing { why, .. } => Err(why.to_string()),
+            _ => Ok(()),
+        }
+    }
+
     /// The leadership that goes with a role that was just read.
     pub(crate) fn assess(&self, role: &RoleSnapshot) -> Leadership {
         let transfer = self

@@ -8,7 +8,6 @@ use raft_types::{MemberId, MemberKind, MemberRecord, OpId, Region};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::lease::leadership::Leadership;
 use crate::member::core::MemberCore;
 use crate::quorum::{
     MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, VoterSets, is_near, is_safe_step, obstacle,
@@ -285,9 +284,7 @@ pub(crate) fn leading_view(core: &MemberCore) -> Result<RingView, RosterError> {
         let leader = view.leader;
         return Err(RosterError::NotLeader { leader });
     }
-    if let Leadership::LeaderNotServing { why, .. } = core.leadership() {
-        return Err(RosterError::NotServing(why.to_string()));
-    }
+    core.ensure_serving().map_err(RosterError::NotServing)?;
     Ok(view)
 }
 

@@ -9,7 +9,6 @@ use raft_types::{MemberId, MemberKind, OpId, Pause, PauseMark, UnixSeconds};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::lease::leadership::Leadership;
 use crate::member::core::MemberCore;
 use crate::reconfiguration::membership_step::{self, MembershipStep, MoveError};
 use crate::reconfiguration::pinned_primary::RingPause;
@@ -148,9 +147,7 @@ fn leading_view(core: &MemberCore) -> Result<RingView, PauseError> {
         let leader = view.leader;
         return Err(PauseError::NotLeader { leader });
     }
-    if let Leadership::LeaderNotServing { why, .. } = core.leadership() {
-        return Err(PauseError::NotServing(why.to_string()));
-    }
+    core.ensure_serving().map_err(PauseError::NotServing)?;
     Ok(view)
 }
 

@@ -1,5 +1,5 @@
 //! A planned promotion: the leader gives the leadership to a member of its choice, in its own region or another. Phase by
-//! phase, each with a deadline and a way back: until the transfer, the old leader goes on leading, and its leader tasks brings
+//! phase, each with a deadline and a way back: until the transfer, the old leader goes on leading, and its leader tasks bring
 //! the quorum home again.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::calls::questions::{Answer, MemberCalls, Question};
 use crate::election::mock_election::{MockElection, MockElectionCall};
-use crate::lease::leadership::{Leadership, Term};
+use crate::lease::leadership::Term;
 use crate::member::core::MemberCore;
 use crate::quorum::{MoveObstacle, QuorumPlan, VoterSets, plan};
 use crate::reconfiguration::membership_step::MoveError;
@@ -296,9 +296,8 @@ pub(crate) async fn promote(
         return take_the_place(core, paused, clock).await;
     }
     check(&view, to, core)?;
-    if let Leadership::LeaderNotServing { why, .. } = core.leadership() {
-        return Err(PromotionRefusal::NotServing(why.to_string()).into());
-    }
+    core.ensure_serving()
+        .map_err(PromotionRefusal::NotServing)?;
     let region_of = |id| {
         view.member(id)
             .map(|standing| standing.record.region.clone())
@@ -406,9 +405,8 @@ async fn take_the_place(
     if record.kind == MemberKind::Witness {
         return Err(PromotionRefusal::Witness(own).into());
     }
-    if let Leadership::LeaderNotServing { why, .. } = core.leadership() {
-        return Err(PromotionRefusal::NotServing(why.to_string()).into());
-    }
+    core.ensure_serving()
+        .map_err(PromotionRefusal::NotServing)?;
     clock.enter(PromotionPhase::Release);
     let term = core.role().term;
     let home = record.region.clone();

@@ -1,5 +1,5 @@
 //! What the log says of a member, and the rules of the ring, are changed while the ring runs. Each is one entry that
-//! changes no voter set: the leader tasks brings the quorum to where the changed word wants it, in steps that intersect, and
+//! changes no voter set: the leader tasks bring the quorum to where the changed word wants it, in steps that intersect, and
 //! takes no step to a set that could not commit. So nothing here can make two quorums that miss each other.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,7 +61,7 @@ pub struct Amendment<T> {
     pub after: T,
     /// The voter sets in force.
     pub sets: VoterSets,
-    /// Those that are wanted then; the leader tasks goes there step by step.
+    /// Those that are wanted then; the leader tasks go there step by step.
     pub wanted: VoterSets,
     /// The entry, if it was done.
     pub entry: Option<OpId>,

@@ -100,7 +100,7 @@ pub struct PossibleLoss {
 /// How a quorum can be repaired.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepairPlan {
-    /// The member that goes on; for a moment it is the only voter, then its leader tasks restores the policy.
+    /// The member that goes on; for a moment it is the only voter, then its leader tasks restore the policy.
     pub survivor: MemberId,
     /// The end of its log, after which the repair is written. If it is another by then, nothing is done.
     pub log_end: Option<OpId>,

@@ -88,7 +88,7 @@ async fn a_file_that_says_otherwise_moves_nothing() {
         ring.start(MemberId(id)).await;
     }
     ring.commit("behind the start").await;
-    // The leader_task looks at least once in a heartbeat.
+    // The leader tasks look at least once in a heartbeat.
     tokio::time::sleep(TIMERS.heartbeat * 3).await;
     ring.commit("and later").await;
     settled(&ring, &sets(&[&[1, 2, 3, 4, 5, 6]])).await;

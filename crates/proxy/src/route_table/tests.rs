@@ -21,7 +21,7 @@ fn begin(route_table: &RouteTable) {
     route_table.begin(WITNESS, &record("w", "far", MemberKind::Witness));
 }
 
-/// A leader's route_table with a database member and a witness in another region, where the former has answered.
+/// A leader's route table with a database member and a witness in another region, where the former has answered.
 fn route_table(now: Instant) -> RouteTable {
     let leader = record("leader", "home", MemberKind::Database);
     let route_table = RouteTable::new(MemberId(1), &leader, ProxyOptions::default(), HEARD_WITHIN);

@@ -236,15 +236,12 @@ mod tests {
     #[test]
     fn only_the_token_opens() {
         let allowed = |token: Option<&str>, given: Option<&str>| {
-            let member_state = OrderDesk::new(Arc::new(Nobody), token.map(str::to_owned));
+            let desk = OrderDesk::new(Arc::new(Nobody), token.map(str::to_owned));
             let mut headers = HeaderMap::new();
             if let Some(given) = given {
                 headers.insert(header::AUTHORIZATION, given.parse().unwrap());
             }
-            member_state
-                .allows(&headers)
-                .err()
-                .map(|(code, _)| code.as_u16())
+            desk.allows(&headers).err().map(|(code, _)| code.as_u16())
         };
         let table = [
             (None, None, Some(403)),

@@ -8,14 +8,14 @@ use consensus::{Member, PromotionError, PromotionRefusal};
 use raft_types::MemberKind;
 use tokio::time::Instant;
 
-/// How long a stop may wait for a target, and how long one attempt may take, each in leases.
+/// How long a stop may wait for somebody who can take the leadership over, and how long one attempt may take, each in leases.
 const PATIENCE_LEASES: u32 = 8;
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Whether to wait for a target.
+/// Whether to wait for somebody who can take the leadership over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TransferTarget {
+pub(super) enum Successor {
     /// The primary goes on meanwhile.
     Awaited,
     /// There is no primary beside this member any more.
@@ -28,7 +28,7 @@ pub(super) async fn give_leadership_away(
     member: &Member,
     lease: Duration,
     statements: Duration,
-    target: TransferTarget,
+    successor: Successor,
 ) {
     let patience = lease * PATIENCE_LEASES;
     let until = Instant::now() + patience;
@@ -47,8 +47,8 @@ pub(super) async fn give_leadership_away(
                 return;
             }
         };
-        let awaited = target == TransferTarget::Awaited && Instant::now() < until;
-        if !awaited || !may_pass(&error) || !has_heirs(member) {
+        let awaited = successor == Successor::Awaited && Instant::now() < until;
+        if !awaited || !may_pass(&error) || !has_candidates(member) {
             tracing::info!(%error, "stopping as the leader");
             return;
         }
@@ -80,7 +80,7 @@ fn may_pass(error: &PromotionError) -> bool {
 }
 
 /// Whether anybody else could ever lead: not in a ring of one database member, nor while failover is paused.
-fn has_heirs(member: &Member) -> bool {
+fn has_candidates(member: &Member) -> bool {
     let mut others = member.others().into_values();
     member.status().pause.is_none()
         && others.any(|other| other.kind == MemberKind::Database && other.votes)

@@ -23,7 +23,7 @@ use super::directory_lock::DirectoryLock;
 use super::error::NodeError;
 use super::identity::{Claim, open_identity};
 use super::joining::{Joined, Joining, record_of};
-use super::leaving::{TransferTarget, give_leadership_away};
+use super::leaving::{Successor, give_leadership_away};
 use super::log_opening::origin_gtids;
 use super::log_reading::ReadableLog;
 use super::member_state::MemberState;
@@ -337,20 +337,20 @@ impl Node {
     /// When the log cannot be closed.
     pub async fn stop(&self) -> Result<(), NodeError> {
         // First, behind what commits: the end of mysqld may take long, and the ring shall have a primary meanwhile.
-        self.hand_over(TransferTarget::Awaited).await;
+        self.hand_over(Successor::Awaited).await;
         self.leave_mysql(Child::Stops).await;
         // Who waited for commits that took too long may take it now.
-        self.hand_over(TransferTarget::NowOrNever).await;
+        self.hand_over(Successor::NowOrNever).await;
         self.close().await
     }
 
-    async fn hand_over(&self, target: TransferTarget) {
+    async fn hand_over(&self, successor: Successor) {
         let member = self.lock_ring().as_ref().map(|ring| ring.member.clone());
         if let Some(member) = member {
             let mysql = self.config.mysql.as_ref();
             let statements =
                 mysql.map_or(Duration::ZERO, |mysql| mysql.longest_wait_for_statements());
-            give_leadership_away(&member, self.timers.lease, statements, target).await;
+            give_leadership_away(&member, self.timers.lease, statements, successor).await;
         }
     }
 
