@@ -24,8 +24,9 @@ use raft_types::{
 };
 use serde::Serialize;
 use tempfile::TempDir;
-use testkit::figures::{Figures, Spread, target_folder};
+use testkit::figures::{Figures, target_folder};
 use testkit::log_entries;
+use testkit::statistics::{Percentiles, Spread};
 use tokio::runtime::Runtime;
 
 const ROUNDS: usize = 5;
@@ -58,26 +59,17 @@ struct Sample {
     entries_per_s: f64,
     mb_per_s: f64,
     /// From the call to durable, in microseconds.
-    latencies_us: Vec<f64>,
+    latency_us: Percentiles,
 }
 
 impl Sample {
-    fn new(entries: usize, bytes: u64, elapsed: Duration, latencies_us: Vec<f64>) -> Self {
+    fn new(entries: usize, bytes: u64, elapsed: Duration, latencies_us: Vec<f64>) -> Result<Self> {
         let seconds = elapsed.as_secs_f64();
-        Self {
+        Ok(Self {
             entries_per_s: entries as f64 / seconds,
             mb_per_s: bytes as f64 / 1e6 / seconds,
-            latencies_us,
-        }
-    }
-
-    fn percentile(&self, percent: usize) -> f64 {
-        let mut sorted = self.latencies_us.clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted
-            .get(sorted.len() * percent / 100)
-            .copied()
-            .unwrap_or_default()
+            latency_us: Percentiles::of(latencies_us).context("a cell has no samples")?,
+        })
     }
 }
 
@@ -149,7 +141,7 @@ impl Log {
             }
         }
         let bytes = self.store.stats().appended_bytes - before;
-        Ok(Sample::new(entries, bytes, begun.elapsed(), latencies))
+        Sample::new(entries, bytes, begun.elapsed(), latencies)
     }
 }
 
@@ -183,7 +175,7 @@ fn plain(size: usize, durability: Durability, arrival: Arrival, time: Duration) 
         latencies.push(call.elapsed().as_secs_f64() * 1e6);
     }
     let entries = latencies.len() * count;
-    Ok(Sample::new(entries, offset, begun.elapsed(), latencies))
+    Sample::new(entries, offset, begun.elapsed(), latencies)
 }
 
 fn new_file(path: &Path) -> Result<File> {
@@ -223,11 +215,11 @@ fn row(
         arrival: arrival.name(),
         log_entries_per_s: spread(&|(log, _)| log.entries_per_s)?,
         log_mb_per_s: spread(&|(log, _)| log.mb_per_s)?,
-        log_latency_p50_us: spread(&|(log, _)| log.percentile(50))?,
-        log_latency_p99_us: spread(&|(log, _)| log.percentile(99))?,
+        log_latency_p50_us: spread(&|(log, _)| log.latency_us.p50)?,
+        log_latency_p99_us: spread(&|(log, _)| log.latency_us.p99)?,
         plain_entries_per_s: spread(&|(_, plain)| plain.entries_per_s)?,
         plain_mb_per_s: spread(&|(_, plain)| plain.mb_per_s)?,
-        plain_latency_p50_us: spread(&|(_, plain)| plain.percentile(50))?,
+        plain_latency_p50_us: spread(&|(_, plain)| plain.latency_us.p50)?,
         ratio_of_throughput_to_plain: spread(&|(log, plain)| {
             log.entries_per_s / plain.entries_per_s
         })?,

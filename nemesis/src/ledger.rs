@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use testkit::statistics::longest_gap;
+
 /// What a transaction does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Work {
@@ -159,11 +161,8 @@ impl Ledger {
     pub(crate) fn longest_pause(&self, from: Instant, to: Instant) -> Duration {
         let book = self.book();
         let inside = book.recent.iter().map(|one| one.done);
-        let mut moments: Vec<Instant> = inside.filter(|done| *done > from && *done < to).collect();
-        moments.extend([from, to]);
-        moments.sort();
-        let pauses = moments.windows(2).map(|two| two[1] - two[0]);
-        pauses.max().unwrap_or_default()
+        let inside = inside.filter(|done| *done > from && *done < to);
+        longest_gap(inside.chain([from, to])).unwrap_or_default()
     }
 
     pub(crate) fn count(&self) -> Count {

@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
 use testkit::figures::Figures;
+use testkit::statistics::Percentiles;
 
 use crate::fault::Kind;
 use crate::ledger::Count;
@@ -23,14 +24,6 @@ pub(crate) struct Cycle {
     pub(crate) recovery: Duration,
     /// The longest time without an acknowledgement.
     pub(crate) pause: Duration,
-}
-
-/// Nearest-rank percentiles in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-struct Percentiles {
-    p50: u64,
-    p95: u64,
-    max: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -72,8 +65,8 @@ impl Summary {
                 kind: name(kind),
                 primary: !spared,
                 cycles: group.len(),
-                recovery_ms: percentiles(group.iter().map(|cycle| cycle.recovery))?,
-                pause_ms: percentiles(group.iter().map(|cycle| cycle.pause))?,
+                recovery_ms: Percentiles::of_ms(group.iter().map(|cycle| cycle.recovery))?,
+                pause_ms: Percentiles::of_ms(group.iter().map(|cycle| cycle.pause))?,
             })
         });
         Self {
@@ -112,7 +105,7 @@ impl Summary {
             let (first, pause) = (line.recovery_ms, line.pause_ms);
             let _ = writeln!(
                 text,
-                "{:<16} {met:<8} {:>6}  {:>7} {:>7} {:>7}  {:>7} {:>7} {:>7}",
+                "{:<16} {met:<8} {:>6}  {:>7.0} {:>7.0} {:>7.0}  {:>7.0} {:>7.0} {:>7.0}",
                 line.kind,
                 line.cycles,
                 first.p50,
@@ -155,30 +148,9 @@ pub(crate) fn name(kind: Kind) -> String {
         .map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-fn percentiles(values: impl Iterator<Item = Duration>) -> Option<Percentiles> {
-    let mut sorted: Vec<u64> = values.map(|value| value.as_millis() as u64).collect();
-    sorted.sort_unstable();
-    let at = |share: usize| sorted.get((sorted.len() * share).div_ceil(100).saturating_sub(1));
-    Some(Percentiles {
-        p50: *at(50)?,
-        p95: *at(95)?,
-        max: *sorted.last()?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn percentiles_are_values_that_occurred() {
-        let values = |count: u64| percentiles((1..=count).map(Duration::from_millis));
-        let expected = |p50, p95, max| Some(Percentiles { p50, p95, max });
-        assert_eq!(values(0), None);
-        assert_eq!(values(1), expected(1, 1, 1));
-        assert_eq!(values(20), expected(10, 19, 20));
-        assert_eq!(values(100), expected(50, 95, 100));
-    }
 
     #[test]
     fn faults_that_met_the_primary_have_a_line_of_their_own() {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use testkit::mysqld::MysqlClient;
+use testkit::statistics::longest_gap;
 
 /// The statements that make the table, if it is not there yet.
 pub(crate) const MAKE_ROWS: &str = "CREATE DATABASE IF NOT EXISTS acked; \
@@ -73,10 +74,7 @@ impl WrittenRows {
     #[must_use]
     pub fn longest_pause(&self) -> Duration {
         let moments = self.answered().map(|commit| commit.started + commit.took);
-        let mut moments: Vec<Instant> = moments.collect();
-        moments.sort();
-        let pauses = moments.windows(2).map(|pair| pair[1] - pair[0]);
-        pauses.max().unwrap_or_default()
+        longest_gap(moments).unwrap_or_default()
     }
 
     /// Both together.

@@ -15,6 +15,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use testkit::bounded_run;
+use testkit::statistics::nearest_rank;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -171,9 +172,8 @@ pub(crate) fn run_seeds(simulator: &Path, seeds: &Seeds) -> Result<()> {
 
 fn healing(mut healed_ms: Vec<u64>) -> String {
     healed_ms.sort_unstable();
-    let last = healed_ms.len().saturating_sub(1);
-    let at = |share: usize| healed_ms.get((healed_ms.len() * share / 100).min(last));
-    match (at(50), at(99), healed_ms.last()) {
+    let at = |percent| nearest_rank(&healed_ms, percent);
+    match (at(50), at(99), at(100)) {
         (Some(half), Some(most), Some(longest)) => format!(
             "; first commit after everything was mended: half within {half} ms, 99 % within {most} ms, all within {longest} ms"
         ),

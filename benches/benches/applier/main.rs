@@ -14,7 +14,8 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use applier::scheduler::Policy;
-use testkit::figures::{Figures, Spread};
+use testkit::figures::Figures;
+use testkit::statistics::Spread;
 
 use in_memory::{Log, WORKERS};
 use report::{Adversarial, InMemory, Report, SchedulerSpeed};

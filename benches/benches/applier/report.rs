@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use applier::scheduler::Policy;
 use serde::Serialize;
-use testkit::figures::{Figures, Spread};
+use testkit::figures::Figures;
+use testkit::statistics::Spread;
 
 use super::virtual_time::{COMMITS, INSERTS, THREADS};
 

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use testkit::figures::{Figures, Spread};
+use testkit::figures::Figures;
+use testkit::statistics::Spread;
 
 use super::sample::Sample;
 use super::variant::Variant;

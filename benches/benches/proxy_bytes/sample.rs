@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result};
 use raft_types::MemberId;
+use testkit::statistics::Percentiles;
 
 use super::links::{Count, Counts, Heading, Lane, LinkId};
 use super::load::{Commit, Load};
 use super::topology::{LEADER, Topology};
 use super::variant::Variant;
+
+const NOTHING: &str = "nothing was committed";
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -55,10 +58,7 @@ impl Sample {
         seen: Seen,
     ) -> Result<Self> {
         let commits = seen.commits.len() as f64;
-        let took = |commit: &Commit| {
-            let took = commit.answered.saturating_duration_since(commit.asked);
-            milliseconds(&took)
-        };
+        let took = |commit: &Commit| commit.answered.saturating_duration_since(commit.asked);
         let average = |count: Count, over: usize| PerCommit::new(count, commits * over as f64);
         let remote: Vec<_> = topology.remote().map(|(id, _)| id).collect();
         let from_leader = |link: &LinkId| link.from == LEADER;
@@ -79,9 +79,9 @@ impl Sample {
             load,
             entry_bytes,
             commits_per_s: commits / seen.time.as_secs_f64(),
-            commit_ms: Percentiles::of(seen.commits.iter().map(took).collect())?,
-            lag_ms: Percentiles::of(seen.lags_ms)?,
-            call_ms: Percentiles::of(seen.calls_inside.iter().map(milliseconds).collect())?,
+            commit_ms: Percentiles::of_ms(seen.commits.iter().map(took)).context(NOTHING)?,
+            lag_ms: Percentiles::of(seen.lags_ms).context(NOTHING)?,
+            call_ms: Percentiles::of_ms(seen.calls_inside).context(NOTHING)?,
             destination: average(to_destinations, seen.destinations.len()),
             said_to_proxy: average(sessions(Heading::There), seen.destinations.len()),
             said_by_proxy: average(sessions(Heading::Back), seen.destinations.len()),
@@ -89,10 +89,6 @@ impl Sample {
             fallbacks: seen.fallbacks,
         })
     }
-}
-
-fn milliseconds(duration: &Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
 }
 
 /// What a commit costs a link, in both directions and over all connections.
@@ -110,25 +106,5 @@ impl PerCommit {
             bytes_with_headers: count.bytes_with_headers() as f64 / by,
             messages: count.messages as f64 / by,
         }
-    }
-}
-
-/// The middle of some values, and their end.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Percentiles {
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
-}
-
-impl Percentiles {
-    fn of(mut values: Vec<f64>) -> Result<Self> {
-        ensure!(!values.is_empty(), "nothing was committed");
-        values.sort_by(f64::total_cmp);
-        let last = values.len() - 1;
-        let at = |percent: usize| values[last * percent / 100];
-        Ok(Self {
-            p50: at(50),
-            p99: at(99),
-        })
     }
 }

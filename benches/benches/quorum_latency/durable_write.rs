@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use testkit::figures::target_folder;
 use testkit::log_entries;
+use testkit::statistics::Percentiles;
 
 use super::load::TEXT_BYTES;
 
@@ -27,9 +28,5 @@ pub(crate) fn median_ms() -> Result<f64> {
         file.sync_data()?;
         times.push(begun.elapsed().as_secs_f64() * 1e3);
     }
-    times.sort_by(f64::total_cmp);
-    times
-        .get(WRITES / 2)
-        .copied()
-        .context("nothing was written")
+    Ok(Percentiles::of(times).context("nothing was written")?.p50)
 }

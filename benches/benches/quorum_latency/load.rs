@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use raft_types::{AppEntry, TransactionPayload};
 use serde::Serialize;
 use testkit::log_entries;
+use testkit::statistics::Percentiles;
 use tokio::task::JoinSet;
 
 use super::postman::Postman;
@@ -43,28 +44,20 @@ impl Load {
 /// What one load measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
-    /// In order of length.
-    latencies_ms: Vec<f64>,
+    pub(crate) latency_ms: Percentiles,
     elapsed: Duration,
 }
 
 impl Sample {
-    fn new(mut latencies_ms: Vec<f64>, elapsed: Duration) -> Result<Self> {
-        anyhow::ensure!(!latencies_ms.is_empty(), "nothing was committed");
-        latencies_ms.sort_by(f64::total_cmp);
+    fn new(latencies_ms: Vec<f64>, elapsed: Duration) -> Result<Self> {
         Ok(Self {
-            latencies_ms,
+            latency_ms: Percentiles::of(latencies_ms).context("nothing was committed")?,
             elapsed,
         })
     }
 
     pub(crate) fn commits_per_s(&self) -> f64 {
-        self.latencies_ms.len() as f64 / self.elapsed.as_secs_f64()
-    }
-
-    pub(crate) fn percentile_ms(&self, percent: usize) -> f64 {
-        let last = self.latencies_ms.len() - 1;
-        self.latencies_ms[last * percent / 100]
+        self.latency_ms.samples as f64 / self.elapsed.as_secs_f64()
     }
 }
 

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use testkit::figures::{Figures, Spread};
+use testkit::figures::Figures;
+use testkit::statistics::Spread;
 
 use super::distances::Distances;
 use super::load::{Load, Sample};
@@ -146,7 +147,7 @@ fn row(
             .filter(|one| one.setup == setup && one.distances == distances && one.load == load);
         matching.map(value).collect()
     };
-    let p50 = |one: &Measured| one.sample.percentile_ms(50);
+    let p50 = |one: &Measured| one.sample.latency_ms.p50;
     let spread = |value: &dyn Fn(&Measured) -> f64| Spread::of(&of(setup, value));
     let ours = of(setup, &p50);
     let alone = of(Setup::RegionAlone, &p50);
@@ -162,7 +163,7 @@ fn row(
         load: load.name(),
         setup,
         latency_p50_ms,
-        latency_p99_ms: spread(&|one| one.sample.percentile_ms(99))?,
+        latency_p99_ms: spread(&|one| one.sample.latency_ms.p99)?,
         commits_per_s: spread(&|one| one.sample.commits_per_s())?,
         physical_limit_ms,
         p50_ratio_to_region_alone: Spread::of(&ratios),

@@ -18,44 +18,6 @@ use tempfile::NamedTempFile;
 
 pub use machine::{Machine, load_average};
 
-/// The median of some measurements, with their range.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Spread {
-    /// The middle value; the mean of the middle two of an even number.
-    pub median: f64,
-    /// The smallest.
-    pub min: f64,
-    /// The largest.
-    pub max: f64,
-    /// How many there were.
-    pub samples: usize,
-}
-
-impl Spread {
-    /// The spread of `values`; `None` of none, or when one of them is not a number.
-    #[must_use]
-    pub fn of(values: &[f64]) -> Option<Self> {
-        let mut sorted = values.to_vec();
-        if sorted.iter().any(|value| value.is_nan()) {
-            return None;
-        }
-        sorted.sort_by(f64::total_cmp);
-        let (min, max) = (*sorted.first()?, *sorted.last()?);
-        let middle = sorted.len() / 2;
-        let median = if sorted.len().is_multiple_of(2) {
-            f64::midpoint(sorted[middle - 1], sorted[middle])
-        } else {
-            sorted[middle]
-        };
-        Some(Self {
-            median,
-            min,
-            max,
-            samples: sorted.len(),
-        })
-    }
-}
-
 /// One file of figures, being filled.
 #[derive(Clone, Debug)]
 pub struct Figures {
@@ -138,18 +100,7 @@ pub(crate) fn readable_file_in(folder: &Path) -> Result<NamedTempFile> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_spread_is_the_median_and_the_range() {
-        let spread = |values: &[f64]| {
-            Spread::of(values).map(|spread| (spread.median, spread.min, spread.max, spread.samples))
-        };
-        assert_eq!(spread(&[3.0, 1.0, 2.0]), Some((2.0, 1.0, 3.0, 3)));
-        assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), Some((2.5, 1.0, 4.0, 4)));
-        assert_eq!(spread(&[7.0]), Some((7.0, 7.0, 7.0, 1)));
-        assert_eq!(spread(&[]), None);
-        assert_eq!(spread(&[1.0, f64::NAN]), None);
-    }
+    use crate::statistics::Spread;
 
     #[test]
     fn a_file_says_what_made_it_and_where() {

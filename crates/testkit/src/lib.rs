@@ -21,6 +21,7 @@ mod owner;
 pub mod ports;
 pub mod ring;
 pub mod small_disk;
+pub mod statistics;
 pub mod sysbench;
 pub mod workload;
 

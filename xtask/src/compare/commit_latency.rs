@@ -9,14 +9,15 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::figures::{Figures, Spread, load_average, target_folder};
+use testkit::figures::{Figures, load_average, target_folder};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{MysqlClient, Mysqld};
 use testkit::ring::{Profile, witness_binary};
+use testkit::statistics::{Percentiles, Spread};
 use testkit::sysbench::Sysbench;
 
 use super::data::{LoadedData, TableSizes};
-use super::disk::{self, SyncLatency};
+use super::disk;
 use super::measurement::{Sample, rounds};
 use super::processor_time::ProcessorTime;
 use super::setup::{Bed, Setup};
@@ -119,7 +120,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
         &run.settings,
     )?;
     println!("{}", summary.table());
-    if let Some(sync) = Spread::of(&syncs.iter().map(|sync| sync.p50_us).collect::<Vec<_>>()) {
+    if let Some(sync) = Spread::of(&syncs.iter().map(|sync| sync.p50).collect::<Vec<_>>()) {
         println!(
             "fdatasync of a 4 KiB append, p50: {:.0} µs [{:.0} {:.0}]",
             sync.median, sync.min, sync.max
@@ -238,7 +239,7 @@ fn fill(
     options: &Options,
     tree: &MysqlTree,
     summary: &Summary,
-    syncs: &[SyncLatency],
+    syncs: &[Percentiles],
     settings: &BTreeMap<Setup, Value>,
 ) -> Result<()> {
     figures.set("mysql_version", &tree.version)?;
@@ -252,13 +253,13 @@ fn fill(
         }),
     )?;
     let spread =
-        |value: fn(&SyncLatency) -> f64| Spread::of(&syncs.iter().map(value).collect::<Vec<_>>());
+        |value: fn(&Percentiles) -> f64| Spread::of(&syncs.iter().map(value).collect::<Vec<_>>());
     figures.set(
         "disk_fdatasync_4_kib_append",
         json!({
-            "mean_us": spread(|sync| sync.mean_us),
-            "p50_us": spread(|sync| sync.p50_us),
-            "p99_us": spread(|sync| sync.p99_us),
+            "mean_us": spread(|sync| sync.mean),
+            "p50_us": spread(|sync| sync.p50),
+            "p99_us": spread(|sync| sync.p99),
         }),
     )?;
     let setups: serde_json::Map<String, Value> = Setup::ALL

@@ -6,21 +6,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use testkit::statistics::Percentiles;
 
 /// About the size of a small transaction in the binlog.
 const WRITE_BYTES: usize = 4096;
 const WRITES: usize = 300;
 
-/// One series of appends, each followed by `fdatasync`. In microseconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SyncLatency {
-    pub(super) mean_us: f64,
-    pub(super) p50_us: f64,
-    pub(super) p99_us: f64,
-}
-
-/// Measures in `folder`, on the disk that the compared setups use.
-pub(super) fn measure(folder: &Path) -> Result<SyncLatency> {
+/// One series of appends, each followed by `fdatasync`, in microseconds; in `folder`, on the disk that the compared setups use.
+pub(super) fn measure(folder: &Path) -> Result<Percentiles> {
     let path = folder.join("fdatasync-probe");
     let mut file =
         File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
@@ -33,10 +26,5 @@ pub(super) fn measure(folder: &Path) -> Result<SyncLatency> {
         times_us.push(started.elapsed().as_secs_f64() * 1e6);
     }
     std::fs::remove_file(&path)?;
-    times_us.sort_by(f64::total_cmp);
-    Ok(SyncLatency {
-        mean_us: times_us.iter().sum::<f64>() / WRITES as f64,
-        p50_us: times_us[WRITES / 2],
-        p99_us: times_us[WRITES * 99 / 100],
-    })
+    Percentiles::of(times_us).context("nothing was written")
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use testkit::figures::Spread;
+use testkit::statistics::Spread;
 use testkit::sysbench::SysbenchReport;
 
 use super::measurement::Sample;

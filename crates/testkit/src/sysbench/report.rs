@@ -74,7 +74,8 @@ fn bucket(line: &str) -> Option<(f64, u64)> {
     Some((value.trim().parse().ok()?, count.trim().parse().ok()?))
 }
 
-/// The upper value of the first bucket up to which `hundredth` per cent of all lie.
+/// The upper value of the bucket that holds the percentile: [`nearest_rank`](crate::statistics::nearest_rank) of values that were
+/// counted.
 fn percentile(histogram: &[(f64, u64)], hundredth: u64) -> Option<f64> {
     let all: u64 = histogram.iter().map(|(_, count)| count).sum();
     let wanted = (all * hundredth).div_ceil(100);
@@ -128,6 +129,7 @@ fn rest_of<'a>(text: &'a str, label: &str) -> Result<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::nearest_rank;
 
     const OUTPUT: &str = "\
 [ 1s ] thds: 2 tps: 95.91 qps: 575.42 (r/w/o: 0.00/383.62/191.81) lat (ms,95%): 1.25 err/s: 5.99 reconn/s: 0.00
@@ -196,6 +198,20 @@ Latency (ms):
                 errors_per_second: 5.99
             }
         );
+    }
+
+    #[test]
+    fn a_percentile_of_a_histogram_is_that_of_its_values() {
+        let histogram: Vec<_> = OUTPUT.lines().filter_map(bucket).collect();
+        let values = histogram.iter().flat_map(|(value, count)| {
+            let count = usize::try_from(*count).unwrap();
+            std::iter::repeat_n(*value, count)
+        });
+        let values: Vec<f64> = values.collect();
+        for hundredth in 1..=100 {
+            let expected = nearest_rank(&values, hundredth);
+            assert_eq!(percentile(&histogram, hundredth as u64), expected);
+        }
     }
 
     #[test]

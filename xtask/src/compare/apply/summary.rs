@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
-use testkit::figures::Spread;
+use testkit::statistics::Spread;
 use testkit::workload::Workload;
 
 use super::bed::Outcome;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use testkit::statistics::longest_gap;
 
 /// A moment by the machine's clock, which all processes share, in microseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,11 +109,10 @@ impl Account {
 
 /// The longest time without an acknowledged commit that ends after `from`, in milliseconds.
 pub(super) fn longest_gap_ms(acknowledged: &[Acknowledged], from: Moment) -> Option<f64> {
-    let mut times: Vec<Moment> = acknowledged.iter().map(|one| one.at).collect();
-    times.sort();
-    let gaps = times.windows(2).filter(|pair| pair[1] > from);
-    gaps.map(|pair| pair[1].ms_since(pair[0]))
-        .max_by(f64::total_cmp)
+    let micros = acknowledged.iter().map(|one| one.at.0);
+    let last_before = micros.clone().filter(|at| *at <= from.0).max();
+    let after = micros.filter(|at| *at > from.0);
+    Some(longest_gap(after.chain(last_before))? as f64 / 1e3)
 }
 
 #[cfg(test)]

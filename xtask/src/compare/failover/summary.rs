@@ -4,41 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use serde::Serialize;
 use testkit::figures::Figures;
+use testkit::statistics::Percentiles;
 
 use super::Measured;
 use super::promotion::Promotion;
-
-/// Of one kind of times, in milliseconds. Percentiles are values that occurred (nearest rank).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Percentiles {
-    mean: f64,
-    p50: f64,
-    p95: f64,
-    p99: f64,
-    min: f64,
-    max: f64,
-    samples: usize,
-}
-
-impl Percentiles {
-    fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut sorted: Vec<f64> = values.into_iter().collect();
-        sorted.sort_by(f64::total_cmp);
-        let samples = sorted.len();
-        let rank = |percent: usize| sorted.get((samples * percent).div_ceil(100).max(1) - 1);
-        Some(Self {
-            mean: sorted.iter().sum::<f64>() / samples as f64,
-            p50: *rank(50)?,
-            p95: *rank(95)?,
-            p99: *rank(99)?,
-            min: *sorted.first()?,
-            max: *sorted.last()?,
-            samples,
-        })
-    }
-}
 
 /// Table 2 of MyRaft: mean, p50, p95, p99 in milliseconds.
 const PAPER_FAILOVER_MS: [f64; 4] = [2389.0, 1887.0, 5030.0, 6632.0];
@@ -241,15 +211,6 @@ mod tests {
     use super::super::databases::Verdict;
     use super::super::promotion::PromotionTimes;
     use super::*;
-
-    #[test]
-    fn percentiles_are_values_that_occurred() {
-        let of = Percentiles::of((1..=50).rev().map(f64::from)).unwrap();
-        assert_eq!((of.mean, of.p50, of.p95, of.p99), (25.5, 25.0, 48.0, 50.0));
-        assert_eq!((of.min, of.max, of.samples), (1.0, 50.0, 50));
-        assert_eq!(Percentiles::of([7.0]).unwrap().p50, 7.0);
-        assert_eq!(Percentiles::of([]), None);
-    }
 
     #[test]
     fn the_table_stands_beside_the_papers() {
