@@ -40,8 +40,8 @@ pub(crate) const DISK_BYTES: u64 = 4 << 30;
 const NATIVE: &str = "c";
 /// How long clients may go on at a primary whose member does not serve. Shorter than the default, so that cuts outlast it.
 pub(crate) const FENCE_AFTER: Duration = Duration::from_secs(3);
-/// `mysql.give_way_after` of its members.
-pub(crate) const GIVE_WAY_AFTER: Duration = Duration::from_secs(5);
+/// `mysql.demote_after` of its members.
+pub(crate) const DEMOTE_AFTER: Duration = Duration::from_secs(5);
 /// In place of it, where the fence is taken away: longer than any run.
 const NEVER: Duration = Duration::from_secs(86_400);
 const EVENT_LOOK: Duration = Duration::from_millis(100);
@@ -98,7 +98,7 @@ impl Stage {
             toml: "[log]\ndisk_reserve_bytes = 0\n".to_owned(),
             mysql: vec![
                 format!("fence_after = \"{}s\"", fence_after.as_secs()),
-                format!("give_way_after = \"{}s\"", GIVE_WAY_AFTER.as_secs()),
+                format!("demote_after = \"{}s\"", DEMOTE_AFTER.as_secs()),
             ],
             folder: Some(folder.to_owned()),
         })?;

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use testkit::distance::Place;
 
 use crate::fault::{Fault, Kind, OneWay, Stopped, Target};
-use crate::stage::{DISK_BYTES, GIVE_WAY_AFTER, Stage};
+use crate::stage::{DEMOTE_AFTER, DISK_BYTES, Stage};
 
 /// How long a member may take to notice that its disk is full: it notices when it writes.
 const SETTLED: Duration = Duration::from_millis(500);
@@ -66,7 +66,7 @@ pub(crate) fn strike(
     };
     if struck.primary && calm && stalls_mysqld(fault) {
         // A member that has just given the leadership away does so again only when its mysqld was sound for that long.
-        std::thread::sleep(GIVE_WAY_AFTER + SETTLED);
+        std::thread::sleep(DEMOTE_AFTER + SETTLED);
         struck.began = Instant::now();
     }
     match fault.kind {
@@ -264,7 +264,7 @@ fn cut(stage: &Stage, some: &[usize], others: &[usize], to: bool, from: bool) {
 fn promote(stage: &Stage, name: &str, calm: bool) -> Result<String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let done = stage.witness(&["promote", name, "--yes"])?;
+        let done = stage.witness(&["switchover", name, "--yes"])?;
         let told = String::from_utf8_lossy(&done.stderr).into_owned();
         return match done.status.code() {
             Some(0) => Ok(format!("{name}, done")),

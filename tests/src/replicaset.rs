@@ -202,7 +202,7 @@ impl Replicaset {
         let config = self.ring.config(WITNESS).display().to_string();
         let deadline = Instant::now() + limit;
         loop {
-            let arguments = ["promote", name, "--yes", "--config", &config];
+            let arguments = ["switchover", name, "--yes", "--config", &config];
             let done = self.ring.cli(&arguments)?;
             let told = String::from_utf8_lossy(&done.stderr);
             if done.status.success() || told.contains("leads already") {

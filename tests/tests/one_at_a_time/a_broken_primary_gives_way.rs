@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(60);
 fn a_leader_whose_mysqld_does_not_start_gives_the_leadership_to_one_whose_does() {
     let _turn = SCENES.take();
     let set = Replicaset::launch_with(2, |options| {
-        let options = options.with("mysql", "give_way_after = \"4s\"");
+        let options = options.with("mysql", "demote_after = \"4s\"");
         // No election may come first because the machine is busy.
         testkit::ring::RingOptions {
             heartbeat: Duration::from_secs(1),

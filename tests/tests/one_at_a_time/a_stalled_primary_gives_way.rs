@@ -15,7 +15,7 @@ use crate::SCENES;
 
 /// What a recovery may take on a busy machine.
 const SOON: Duration = Duration::from_secs(120);
-/// `mysql.give_way_after` of this ring.
+/// `mysql.demote_after` of this ring.
 const PATIENCE: Duration = Duration::from_secs(6);
 /// Two looks that come to nothing, and an attempt to close it: what docs/roles.md says on top of the patience.
 const NOTICED: Duration = Duration::from_secs(10);
@@ -104,7 +104,7 @@ fn a_primary_whose_members_log_alone_has_no_room_gives_way() {
 
 /// Nobody is elected because the machine is busy, and a primary that stands still gives way soon.
 fn patient(options: RingOptions) -> RingOptions {
-    let options = options.with("mysql", "give_way_after = \"6s\"");
+    let options = options.with("mysql", "demote_after = \"6s\"");
     RingOptions {
         heartbeat: Duration::from_secs(1),
         ..options

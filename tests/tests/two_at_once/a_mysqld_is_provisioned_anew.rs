@@ -36,7 +36,7 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
 
     // Where nobody follows at that moment, the primary is asked for a copy.
     set.follows(3, SOON).unwrap();
-    let dry = rejoin(&set, errant, &["db-3", "--clone-from", "--dry-run"]);
+    let dry = reprovision(&set, errant, &["db-3", "--from", "--dry-run"]);
     let told = String::from_utf8_lossy(&dry.stdout).into_owned();
     assert!(
         dry.status.success() && told.contains("copy of the data of `db-2`"),
@@ -45,10 +45,10 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     assert!(told.contains(&gtids), "{told}");
 
     set.follows(3, SOON).unwrap();
-    let done = rejoin(
+    let done = reprovision(
         &set,
         errant,
-        &["db-3", "--clone-from", "--yes", "--output", "json"],
+        &["db-3", "--from", "--yes", "--output", "json"],
     );
     assert!(done.status.success(), "{}\n{}", told_by(&done), set.words());
     let document: Value = serde_json::from_slice(&done.stdout).unwrap();
@@ -162,7 +162,7 @@ fn interrupted(set: &Replicaset, member: usize, act: impl FnOnce(&Replicaset)) -
         std::thread::sleep(POLL);
     }
     std::thread::scope(|scope| {
-        let command = scope.spawn(move || rejoin(set, member, &["--clone-from", "db-2", "--yes"]));
+        let command = scope.spawn(move || reprovision(set, member, &["--from", "db-2", "--yes"]));
         let copying = "SELECT COUNT(*) FROM performance_schema.clone_progress WHERE stage = 'FILE COPY' AND state = 'In Progress'";
         let deadline = Instant::now() + SOON;
         while client.value(copying).ok().as_deref() != Some("1") {
@@ -215,9 +215,9 @@ fn wait_for_trouble(set: &Replicaset, member: usize, what: &str) -> String {
     }
 }
 
-fn rejoin(set: &Replicaset, member: usize, arguments: &[&str]) -> Finished {
+fn reprovision(set: &Replicaset, member: usize, arguments: &[&str]) -> Finished {
     let config = set.ring.config(member).display().to_string();
-    let mut words = vec!["rejoin", "--config", &config];
+    let mut words = vec!["reprovision", "--config", &config];
     words.extend(arguments);
     set.ring.cli_within(&words, 4 * SOON).unwrap()
 }

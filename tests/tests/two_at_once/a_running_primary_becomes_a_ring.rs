@@ -263,7 +263,7 @@ fn through_a_ring_and_back() -> Result<()> {
     })?;
 
     // And back, with the primary where it is now.
-    for command in &of_the_page("witness detach")? {
+    for command in &of_the_page("witness disable-raft")? {
         let said = scene.run(command, SECOND)?;
         println!("$ {command}\n{said}");
         writers.wait_for_more(100, SOON)?;
@@ -294,7 +294,7 @@ fn killed_at_every_step() -> Result<()> {
     let scene = Scene::launch()?;
     let last = |commands: Vec<String>| commands.into_iter().next_back().context("a command");
     let enable = last(of_the_page("witness enable-raft")?)?;
-    let detach = last(of_the_page("witness detach")?)?;
+    let disable = last(of_the_page("witness disable-raft")?)?;
     let writers = AckedWriters::start(&scene.primary, 2, 0);
     writers.wait_for_more(50, SOON)?;
     let kills = scene.run_killed_at_every_step(&enable, FIRST)?;
@@ -306,8 +306,8 @@ fn killed_at_every_step() -> Result<()> {
     let said = scene.run(&enable, FIRST)?;
     ensure!(said.contains("Everything is done already"), "{said}");
 
-    let kills = scene.run_killed_at_every_step(&detach, FIRST)?;
-    println!("detach was killed {kills} times");
+    let kills = scene.run_killed_at_every_step(&disable, FIRST)?;
+    println!("disable-raft was killed {kills} times");
     ensure!(kills >= 3, "{kills}");
     writers.wait_for_more(50, SOON)?;
     let written = writers.finish()?;

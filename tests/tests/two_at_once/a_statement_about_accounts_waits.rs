@@ -59,7 +59,7 @@ fn a_primary_into_which_nobody_can_log_in_commits_again_without_an_heir() {
     let _turn = SCENES.take();
     let mut set = Replicaset::launch_with(1, |options| RingOptions {
         heartbeat: Duration::from_millis(500),
-        ..options.with("mysql", "give_way_after = \"2s\"")
+        ..options.with("mysql", "demote_after = \"2s\"")
     })
     .unwrap();
     for member in [1, 2] {

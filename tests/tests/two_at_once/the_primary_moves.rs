@@ -151,7 +151,7 @@ fn a_long_statement_holds_a_switchover_up_for_the_operators_limit_alone() {
 
     let config = set.ring.config(1).display().to_string();
     let name = if other == 0 { "db-1" } else { "db-2" };
-    let arguments = ["promote", name, "--yes", "--config", &config];
+    let arguments = ["switchover", name, "--yes", "--config", &config];
     let mut acknowledged = Vec::new();
     let (began, switchover, told) = std::thread::scope(|scope| {
         let switchover = scope.spawn(|| {

@@ -72,7 +72,7 @@ impl Client<'_> {
         let message = match other {
             Other::Ring => format!(
                 "this is the binlog server of ring member `{name}`; who leads, who follows and what is in the log is \
-                 decided by the ring: use `witness promote`, `witness status` and the like, not `{shown}`"
+                 decided by the ring: use `witness switchover`, `witness status` and the like, not `{shown}`"
             ),
             Other::Unknown => format!(
                 "this is the binlog server of ring member `{name}`: it serves the ring's log and has no tables; ask the \

@@ -113,7 +113,7 @@ fn why_nobody(
             paused.primary
         ),
         Some(paused) => format!(
-            "failover is paused until member {} is the primary again: {why}; `witness promote` makes another one the primary, \
+            "failover is paused until member {} is the primary again: {why}; `witness switchover` makes another one the primary, \
              `witness resume` ends the pause",
             paused.primary
         ),

@@ -83,7 +83,7 @@ pub fn plan_detach(scene: &DetachScene) -> Result<Vec<Planned<DetachStep>>, Vec<
             &primary.name,
             "the primary is not beside this member, or does not take writes",
             "run this command with the configuration of the member that answers /primary, or move the primary here \
-             with `witness promote`",
+             with `witness switchover`",
         ));
     }
     if !primary.steered && !look.replicates_from.is_empty() {

@@ -18,7 +18,7 @@ pub(super) fn advice(errant: &GtidSet) -> String {
     }
     format!(
         "mysqld has {} transactions that the ring has not committed: {text}; it must not go on with them. They are committed in \
-         mysqld: clients may have been answered, as behind a SHUTDOWN by SQL. Look what they are with mysqlbinlog, then give this member a copy of another member's data (`witness rejoin --help`)",
+         mysqld: clients may have been answered, as behind a SHUTDOWN by SQL. Look what they are with mysqlbinlog, then give this member a copy of another member's data (`witness reprovision --help`)",
         errant.count()
     )
 }

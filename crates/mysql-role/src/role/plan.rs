@@ -66,7 +66,7 @@ pub struct LockoutPatience {
 }
 
 impl LockoutPatience {
-    /// That of a member which gives the leadership away behind `give_way_after`, if ever: somebody whose mysqld is fit gets it
+    /// That of a member which gives the leadership away after `mysql.demote_after`, if ever: somebody whose mysqld is fit gets it
     /// before this one is killed.
     pub fn new(give_way_after: Option<Duration>) -> Self {
         let elsewhere = Duration::from_secs(10);

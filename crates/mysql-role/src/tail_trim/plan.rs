@@ -105,7 +105,7 @@ pub enum Refusal {
     /// Encrypted files.
     #[error(
         "{file} is encrypted and was not closed by its server, so that nobody can tell which of its transactions the ring \
-         lacks; give this member a copy of another member's data (`witness rejoin MEMBER --clone-from`), and set \
+         lacks; give this member a copy of another member's data (`witness reprovision MEMBER --from`), and set \
          binlog_encryption=OFF, so that the next crash can be looked into"
     )]
     Encrypted {

@@ -84,7 +84,7 @@ pub enum OperatorCommand {
         /// What its log begins behind, a GTID set in MySQL's words.
         origin: String,
     },
-    /// Has a member do something to its mysqld, for `enable-raft` and `detach`. To that member.
+    /// Has a member do something to its mysqld, for `enable-raft` and `disable-raft`. To that member.
     Mysqld {
         /// What.
         order: MysqldOrder,

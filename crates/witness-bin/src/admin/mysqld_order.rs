@@ -1,4 +1,4 @@
-//! What `witness enable-raft` and `witness detach` have a member do to the mysqld beside it, and what it answers. No password goes
+//! What `witness enable-raft` and `witness disable-raft` have a member do to the mysqld beside it, and what it answers. No password goes
 //! over the wire: accounts are those of the member's own configuration and files.
 
 use std::fmt;

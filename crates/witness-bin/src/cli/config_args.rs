@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::config::key::flag_of;
-use crate::config::keys::{KEYS, MEMBERS};
+use crate::config::keys::{KEYS, MEMBERS, former_of};
 use crate::config::{Config, Problems, Sources, read};
 use crate::terminal::{Exit, Failure};
 
@@ -33,6 +33,7 @@ impl Args for ConfigArgs {
         let flag = |path: &'static str, meaning: &'static str| {
             Arg::new(path)
                 .long(flag_of(path))
+                .aliases(former_of(path).map(flag_of))
                 .value_name("VALUE")
                 .allow_hyphen_values(true)
                 .help(meaning)

@@ -11,14 +11,14 @@ mod members;
 mod mock_election;
 mod pause;
 mod phases;
-mod promote;
 mod quorum;
-mod rejoin;
+mod reprovision;
 mod run;
 mod service_manager;
 mod session;
 mod status;
 mod stop_signals;
+mod switchover;
 mod tracing_setup;
 
 pub use config_args::ConfigArgs;
@@ -48,21 +48,23 @@ struct Arguments {
 enum Command {
     /// Run one member of a ring, until SIGTERM or SIGINT
     Run(run::RunArgs),
-    /// Keep readers off the mysqld of a member that hangs; started by `witness run` itself
+    /// Guard process of a database member (started by `witness run`)
     #[command(hide = true)]
     Guard(Box<guard::GuardArgs>),
     /// Ask every member and show the ring
     Status(status::StatusArgs),
-    /// Show the members of the ring, take one in, let one go
+    /// List, add, update and remove members
     #[command(subcommand)]
     Members(members::MembersCommand),
-    /// Give the leadership to a member, in its own region or another
-    Promote(promote::PromoteArgs),
-    /// Replace the data of a member's mysqld, which cannot follow, by a copy of another member's
-    Rejoin(rejoin::RejoinArgs),
-    /// Pause failover: nobody but the present primary becomes the primary by itself
+    /// Switchover: make another member the leader, and its mysqld the primary
+    #[command(alias = "promote")]
+    Switchover(switchover::SwitchoverArgs),
+    /// Reprovision: replace a mysqld's data with a clone of another member's
+    #[command(alias = "rejoin")]
+    Reprovision(reprovision::ReprovisionArgs),
+    /// Maintenance mode: no automatic failover until `resume`
     Pause(pause::PauseArgs),
-    /// End the pause of failover
+    /// End maintenance mode: automatic failover again
     Resume(pause::ResumeArgs),
     /// Ask whether a member would be elected; changes nothing
     MockElection(mock_election::MockElectionArgs),
@@ -71,8 +73,9 @@ enum Command {
     Quorum(quorum::QuorumCommand),
     /// Take a running primary and its replicas into a ring; run beside the primary
     EnableRaft(Box<conversion::EnableArgs>),
-    /// Give plain MySQL replication back; run beside the primary
-    Detach(Box<conversion::DetachArgs>),
+    /// Turn a ring back into plain MySQL replication; run beside the primary
+    #[command(alias = "detach")]
+    DisableRaft(Box<conversion::DisableArgs>),
     /// Look at a log on disk, whether or not its member runs
     #[command(subcommand)]
     Log(log::LogCommand),
@@ -105,14 +108,14 @@ pub fn main() -> ExitCode {
         Command::Guard(args) => guard::run(&args),
         Command::Status(args) => status::run(&args, format),
         Command::Members(command) => members::run(&command, format),
-        Command::Promote(args) => promote::run(&args, format),
-        Command::Rejoin(args) => rejoin::run(&args, format),
+        Command::Switchover(args) => switchover::run(&args, format),
+        Command::Reprovision(args) => reprovision::run(&args, format),
         Command::Pause(args) => pause::pause(&args, format),
         Command::Resume(args) => pause::resume(&args, format),
         Command::MockElection(args) => mock_election::run(&args, format),
         Command::Quorum(command) => quorum::run(&command, format),
         Command::EnableRaft(args) => conversion::enable(&args, format),
-        Command::Detach(args) => conversion::detach(&args, format),
+        Command::DisableRaft(args) => conversion::disable(&args, format),
         Command::Log(command) => log::run(&command, format),
         Command::Apply(args) => apply::run(&args, format),
         Command::Demo(args) => demo::run(&args, format),

@@ -18,7 +18,7 @@ pub(crate) struct PauseArgs {
     /// When it ends by itself, as in 30m or 2h; without: with `witness resume`
     #[arg(long = "for", value_name = "DURATION", value_parser = duration_of)]
     length: Option<Duration>,
-    /// Why, for those who look at the ring meanwhile
+    /// Reason, shown in `witness status`
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
     #[command(flatten)]

@@ -16,7 +16,7 @@ use crate::terminal::{Exit, Failure, Format};
 /// How long a command may take.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct Patience {
-    /// How long to wait for the end, as in 30s or 2m; what is under way goes on in the ring
+    /// Give up waiting after this long, e.g. 30s; the command itself continues on the members
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration_of)]
     timeout: Duration,
 }

@@ -29,6 +29,16 @@ const fn key(
 /// The name under which the list of members stands in the file.
 pub const MEMBERS: &str = "members";
 
+/// Keys that were renamed: the former name and the one of today. A former name works, with a warning, until version 0.2; the
+/// reference and the example do not show it.
+pub const FORMER: &[(&str, &str)] = &[("mysql.give_way_after", "mysql.demote_after")];
+
+/// The former name of a key, if it has one.
+pub fn former_of(path: &str) -> Option<&'static str> {
+    let found = FORMER.iter().find(|(_, now)| *now == path);
+    found.map(|(former, _)| *former)
+}
+
 /// The keys that stand once.
 pub const KEYS: &[Key] = &[
     key(
@@ -60,7 +70,7 @@ pub const KEYS: &[Key] = &[
         Kind::HostPort,
         Value("\"\""),
         "\"0.0.0.0:7400\"",
-        "Where the other members' calls are taken in. Empty: at the own `address` of `[[members]]`.",
+        "Address on which the member accepts calls of the other members. Empty: its own `address` in `[[members]]`.",
     ),
     key(
         "log.durability",
@@ -97,14 +107,14 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"64MiB\""),
         "",
-        "Memory for entries that wait to be written; proposals and other members' entries wait in front of it. One larger transaction is taken when nothing else waits.",
+        "Memory for entries that wait for the disk. When it is full, proposals and the leader's entries wait. One larger transaction is accepted when the queue is empty.",
     ),
     key(
         "log.verify_at_start",
         Kind::Choice(&["new", "recent", "all"]),
         Value("\"new\""),
         "",
-        "How much of the log is read and verified before the member takes part: the `recent` files; those and what is `new`, which is what was never read back since it was written (4 GiB at most); or `all`. Whatever is not, is verified when it is read, and by the scrub.",
+        "How much of the log is checked before the member joins. `recent`: the newest files. `new`: those, and everything that was never read back since it was written (at most 4 GiB). `all`: everything. The rest is checked when it is read, and by the scrub.",
     ),
     key(
         "log.scrub_rate",
@@ -114,7 +124,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"8MiB\""),
         "",
-        "Bytes a second at which closed files are read back and verified while the member runs: new ones soon after they were closed, and all of them in turn, a day after the last turn has ended. 0: none are.",
+        "Speed of the scrub, in bytes per second: it reads closed files back and checks them, new files soon after they were closed, and all files again one day after the last pass has ended. `0` turns it off.",
     ),
     key(
         "log.disk_limit_bytes",
@@ -124,7 +134,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("0"),
         "\"200GiB\"",
-        "Bytes that the log's files may take together before transactions are refused. What is under way by then, and what the ring itself writes, may go beyond it by `log.disk_reserve_bytes`. 0: no limit.",
+        "Largest total size of the log files. Beyond it, new transactions are refused. Transactions already in progress, and the ring's own entries, may exceed it by `log.disk_reserve_bytes`. `0`: no limit.",
     ),
     key(
         "log.disk_reserve_bytes",
@@ -134,7 +144,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"256MiB\""),
         "",
-        "Bytes of the log's disk that transactions do not get: they are refused until there is room again. Elections, rotations and purges take them, so that a ring whose disks are full comes back by itself. At least `raft.proposals_bytes` is best. Nothing keeps other programs out of it: where they fill the disk, the member waits, acknowledges nothing, says so in `witness status`, and goes on when there is room; free some, or purge. A start needs room.",
+        "Disk space that transactions cannot use. When only this much is left, new transactions are refused until space is free; elections, rotations and purges still work, so a ring with full disks recovers by itself. Set it to at least `raft.proposals_bytes`. Other programs can still fill the disk: then the member waits, acknowledges nothing, says so in `witness status`, and continues when there is space. A start needs free space.",
     ),
     key(
         "log.keep_for",
@@ -164,7 +174,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"1d\""),
         "",
-        "How long a member that is away holds the purge back; afterwards its log begins with a later file when it returns, and its mysqld has to be provisioned anew. A region's majority holds it back for as long as it is away.",
+        "How long an absent member keeps old log files from being purged. If it is away longer, its log starts with a later file when it returns, and its mysqld has to be reprovisioned. The majority of a region keeps files for as long as it is away.",
     ),
     key(
         "raft.heartbeat",
@@ -174,7 +184,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"500ms\""),
         "",
-        "How often the leader is heard from; also the deadline of that call, so it must be above the worst round trip to any voting member.",
+        "Interval of the leader's heartbeat, and its deadline. It must be longer than the slowest round trip to a voting member.",
     ),
     key(
         "raft.lease",
@@ -184,7 +194,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"0ms\""),
         "\"800ms\"",
-        "Silence after which the leader counts as gone, and how long it may trust its last answered heartbeat. `0ms`: 1.5 times the heartbeat, 60 ms more than it at least.",
+        "Without a heartbeat for this long the leader counts as gone and an election may start; and this is how long the leader serves after its last acknowledged heartbeat. `0ms`: 1.5 heartbeats, at least 60 ms more than one.",
     ),
     key(
         "raft.proposals_bytes",
@@ -194,14 +204,14 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"64MiB\""),
         "",
-        "Memory for entries that are proposed and not committed yet; the next transaction waits beyond it.",
+        "Memory for entries that are proposed and not yet committed. When it is full, the next transaction waits.",
     ),
     key(
         "quorum.policy",
         Kind::Choice(&["single-region-dynamic", "majority", "regions"]),
         Value("\"single-region-dynamic\""),
         "",
-        "What a commit needs: `single-region-dynamic` a majority of the leader's region, which follows the leader; `majority` one of all voting members; `regions` one in each of `quorum.regions`, or of some of them. What a new ring begins with; then its log counts (`witness quorum set`).",
+        "Which members a commit waits for. `single-region-dynamic`: a majority of the leader's region. `majority`: a majority of all voting members. `regions`: a majority in each of `quorum.regions`, or in some of them. Used when the ring is made; change it later with `witness quorum set`.",
     ),
     key(
         "quorum.regions",
@@ -222,14 +232,14 @@ pub const KEYS: &[Key] = &[
         Kind::List,
         Value("[]"),
         "[\"north\", \"south\"]",
-        "Regions in the order in which a leader is looked for when nobody in the last leader's region can lead. Those that are not listed come last, by name.",
+        "Regions in the order in which a leader is looked for when no member of the last leader's region can lead. Those that are not listed come last, by name.",
     ),
     key(
         "regions.proxy",
         Kind::Choice(&["region", "edges", "off"]),
         Value("\"region\""),
         "",
-        "By which way entries reach other regions: `region` sends them to one member of each, which sends them on to the others there; `edges` follows the members' `proxy_from`; `off` sends them to every member. The same on every member.",
+        "How entries reach other regions. `region`: one member of each region receives them and forwards them to the others there. `edges`: as the members' `proxy_from` says. `off`: the leader sends them to every member. Same on every member.",
     ),
     key(
         "regions.proxy_wait",
@@ -239,7 +249,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"500ms\""),
         "",
-        "How long a proxy waits for entries that are on their way to it before it says that it lacks them; more than the longest round trip between regions. The leader leaves a proxy that says nothing for 1.2 times as long.",
+        "How long a proxy waits for an entry that has not arrived yet before it reports it missing. Longer than the slowest round trip between regions. The leader stops using a silent proxy after 1.2 times this.",
     ),
     key(
         "regions.proxy_max_hops",
@@ -295,14 +305,14 @@ pub const KEYS: &[Key] = &[
         Kind::Choice(&["child", "external", "attach"]),
         Value("\"child\""),
         "",
-        "`child`: the member starts, watches and stops mysqld. `external`: so it does through `mysql.start_command` and its kin, for a mysqld that systemd owns (see `docs/external-mysqld.md`). `attach`: it attaches to one that runs, and does not trim it before a start.",
+        "`child`: the member starts, watches and stops mysqld. `external`: the same, through `mysql.start_command`, `stop_command` and `kill_command`, for a mysqld that systemd owns (see `docs/external-mysqld.md`). `attach`: the member connects to a running mysqld, does not start, stop or kill it, and cannot trim its binlog before a start.",
     ),
     key(
         "mysql.host",
         Kind::Text,
         Value("\"127.0.0.1\""),
         "",
-        "Host of the mysqld beside this member.",
+        "Host of this member's mysqld.",
     ),
     key(
         "mysql.port",
@@ -445,7 +455,7 @@ pub const KEYS: &[Key] = &[
         Kind::Text,
         Value("\"\""),
         "\"/run/mysqld/mysqld.pid\"",
-        "Pid file of mysqld in mode `external`, by which it is known where the member may not see which directory a process works in. Empty: not known by that.",
+        "Pid file of mysqld in mode `external`. Needed where the member may not read `/proc/PID/cwd` of that process. Empty: not used.",
     ),
     key(
         "mysql.server_id",
@@ -476,14 +486,14 @@ pub const KEYS: &[Key] = &[
         Kind::Bool,
         Value("false"),
         "",
-        "Whether the member attaches to a mysqld with whose version or product not everything was proven: see docs/versions.md. What cannot be right is refused all the same.",
+        "Whether the member attaches to a MySQL version or product that was not fully tested (docs/versions.md). What cannot work is refused in any case.",
     ),
     key(
         "mysql.apply",
         Kind::Choice(&["rows", "native", "off"]),
         Value("\"rows\""),
         "",
-        "What applies the ring's log to mysqld while another member leads: `rows` the member's applier, row by row; `native` mysqld's own replica threads, from the member's binlog server, with super_read_only on; `off` nothing, for a ring with one mysqld. Nothing either with `mysql.manage_settings = false`, since applying and leading need different settings.",
+        "How the ring's log is applied to mysqld while another member leads. `rows`: by the member, row by row. `native`: by mysqld's own replica threads, reading from the member's binlog server, with super_read_only on. `off`: not at all, for a ring with one mysqld. With `mysql.manage_settings = false` nothing is applied.",
     ),
     key(
         "mysql.apply_workers",
@@ -497,28 +507,28 @@ pub const KEYS: &[Key] = &[
         Kind::Choice(&["as_mysqld", "on", "off"]),
         Value("\"as_mysqld\""),
         "",
-        "Whether mysqld runs events (`CREATE EVENT`) while it is the primary; a follower never does. `as_mysqld`: what its options say, or what was persisted or set when the member first looked at it.",
+        "Whether scheduled events (`CREATE EVENT`) run at the primary; replicas never run them. `as_mysqld`: as mysqld was configured when the member first connected.",
     ),
     key(
-        "mysql.give_way_after",
+        "mysql.demote_after",
         Kind::Duration { min: 0, max: DAY },
         Value("\"30s\""),
         "",
-        "How long the mysqld beside a leader may be unable to be the primary (it does not come up, is stopped by an error, does not catch up, or stands still: it answers and commits nothing, or does not answer) before the leadership goes to a member whose mysqld can; one whose process has ended is not waited for. One that stands still is killed on the way, unless the mode is `attach`; one that lets nobody log in is killed 10 s later also where nobody else's can be the primary. `0s`: for ever, in any case.",
+        "Automatic demotion. When the leader's mysqld cannot serve as primary for this long, the leadership moves to a member whose mysqld can. That covers a mysqld that does not start, is stopped by an error, does not catch up, or hangs (no commit finishes, or no answer). If the process has exited, the leadership moves at once. A mysqld that hangs is killed on the way, except in mode `attach`; one at which no login succeeds is killed 10 s later, even where no other can be the primary. `0s` turns all of this off.",
     ),
     key(
         "mysql.fence_after",
         Kind::Duration { min: 0, max: DAY },
         Value("\"10s\""),
         "",
-        "How long clients may go on at a primary whose member does not serve as the leader, counted from the end of its lease. Then it is closed for writes, and, where another member's mysqld could be the primary, for reads as well: `offline_mode` closes the sessions of ordinary accounts and refuses new ones until it is the primary or a replica again. Commits wait from the first moment, whatever this says. An election and a restart of the member should fit into it.",
+        "How long clients may keep using a primary whose member does not serve as the leader, counted from the end of its lease. Then writes are closed. If another mysqld could be primary, reads are closed too, with `offline_mode`: it ends the sessions of ordinary accounts and refuses new ones until this mysqld is a primary or a replica again. Commits wait from the first moment. Make it longer than an election and a restart of the member.",
     ),
     key(
         "mysql.kill_statements_after",
         Kind::Duration { min: 0, max: DAY },
         Value("\"10s\""),
         "",
-        "How long a planned switchover (`witness promote`, a member that is stopped, a primary that gives way) waits for statements that write and for `LOCK TABLES` at the primary. Then the sessions that hold it up are killed, and their transactions are rolled back; what is committing is not. Other clients go on until then. A rollback may take ten seconds more, or the primary stays where it is. `0s`: nothing is killed, and a primary at which such a statement runs for more than a second stays where it is.",
+        "How long a planned switchover waits for running writes and `LOCK TABLES`: `witness switchover`, a member that is stopped, an automatic demotion. Then the sessions that block it are killed and their transactions roll back; a transaction that is already committing is left alone. If the rollback takes more than ten seconds, the primary stays where it is. `0s`: nothing is killed, and a switchover that has to wait longer than a second fails.",
     ),
     key(
         "binlog_server.listen",
@@ -588,7 +598,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"4MiB\""),
         "",
-        "Memory for what waits to be taken by one consumer. A slow one costs no more, and nobody waits for it.",
+        "Buffer for one consumer. A slow consumer uses no more than this, and never delays commits or other consumers.",
     ),
     key(
         "http.listen",
@@ -609,21 +619,21 @@ pub const KEYS: &[Key] = &[
         Kind::List,
         Value("[]"),
         "",
-        "Command, word by word and without a shell, that is run when the mysqld beside this member has become the primary; see `docs/discovery.md` for what it is told.",
+        "Command to run when this member's mysqld has become the primary. A list of words, no shell; docs/discovery.md lists its environment.",
     ),
     key(
         "hooks.on_demoted",
         Kind::List,
         Value("[]"),
         "",
-        "Command that is run when the mysqld beside this member is not the primary any more.",
+        "Command to run when this member's mysqld is no longer the primary.",
     ),
     key(
         "hooks.on_primary_changed",
         Kind::List,
         Value("[]"),
         "",
-        "Command that every member with this key runs when the primary is beside another member than before.",
+        "Command that every member with this key runs when another member's mysqld has become the primary.",
     ),
     key(
         "hooks.timeout",
@@ -633,7 +643,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"30s\""),
         "",
-        "How long a hook's command may take before it is killed with everything that it started. Nothing waits for it but the next hook.",
+        "How long a hook's command may take before it is killed with everything that it started. Only the next hook waits for it.",
     ),
     key(
         "logging.format",
@@ -682,7 +692,7 @@ pub const MEMBER_KEYS: &[Key] = &[
         Kind::Choice(&["database", "witness"]),
         Required,
         "",
-        "`database` beside a mysqld, `witness` for the log alone.",
+        "`database`: a member with a mysqld. `witness`: a member with the log alone.",
     ),
     key(
         "members.votes",
@@ -699,7 +709,7 @@ pub const MEMBER_KEYS: &[Key] = &[
         },
         Value("100"),
         "",
-        "Which of several fit members leads: the one with the highest. 0: only when there is no other. It counts when the member is taken in.",
+        "The member with the highest priority leads, among those that could. `0`: only if no other can. Read when the member is added; later `witness members update`.",
     ),
     key(
         "members.address",
@@ -726,7 +736,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ("raft", "Timers; the same on every member"),
     (
         "quorum",
-        "What a commit waits for, and where a leader is looked for, when a ring begins. From then on the ring's log says it: `witness quorum set` changes it, and `witness status` warns where a file says something else",
+        "Which members a commit waits for, and where a leader is looked for, when a ring is made. From then on the ring's log says it: `witness quorum set` changes it, and `witness status` warns where a file says something else",
     ),
     (
         "regions",
@@ -735,7 +745,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ("tls", "TLS between members"),
     (
         "mysql",
-        "The mysqld beside a database member; a witness ignores this section",
+        "The mysqld of a database member; a witness ignores this section",
     ),
     (
         "binlog_server",
@@ -760,6 +770,7 @@ pub fn find(path: &str) -> Option<&'static Key> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::key::{flag_of, variable_of};
     use super::*;
 
     #[test]
@@ -773,6 +784,15 @@ mod tests {
             );
             assert!(seen.insert(key.variable()), "{} twice", key.variable());
             assert!(seen.insert(key.flag()), "{} twice", key.flag());
+        }
+        for (former, now) in FORMER {
+            assert!(find(now).is_some(), "{now}");
+            assert_eq!(
+                former.split_once('.').map(|(section, _)| section),
+                now.split_once('.').map(|(section, _)| section)
+            );
+            assert!(seen.insert(variable_of(former)), "{former} twice");
+            assert!(seen.insert(flag_of(former)), "{former} twice");
         }
     }
 }

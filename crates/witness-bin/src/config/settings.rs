@@ -199,7 +199,7 @@ pub struct MysqlSettings {
     /// Whether mysqld runs events while it is the primary.
     pub events: EventsWanted,
     /// How long a leader's mysqld may not be the primary before another member gets the leadership; `None`: for ever.
-    pub give_way_after: Option<Duration>,
+    pub demote_after: Option<Duration>,
     /// How long clients may go on at a primary whose member does not serve.
     pub fence_after: Duration,
     /// How long statements may hold a planned switchover up before their sessions are killed; `None`: none is.
@@ -417,8 +417,8 @@ fn mysql(values: &Values) -> Option<MysqlSettings> {
         server_uuid: values.uuid("mysql.server_uuid")?,
         manage_settings: values.bool("mysql.manage_settings")?,
         accept_unproven: values.bool("mysql.accept_unproven")?,
-        give_way_after: values
-            .duration("mysql.give_way_after")
+        demote_after: values
+            .duration("mysql.demote_after")
             .map(|patience| Some(patience).filter(|patience| !patience.is_zero()))?,
         fence_after: values.duration("mysql.fence_after")?,
         kill_statements_after: values

@@ -136,7 +136,7 @@ fn refused(what: String) -> Refusal {
     Refusal::new(
         Exit::Refused,
         what,
-        "nothing was changed; name another donor with --clone-from, or look with `witness status`",
+        "nothing was changed; name another donor with --from, or look with `witness status`",
     )
 }
 

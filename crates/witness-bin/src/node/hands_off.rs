@@ -1,5 +1,5 @@
 //! The note in the data directory that the member leaves its mysqld alone: it neither starts nor stops it, nor opens, closes or
-//! applies. `witness enable-raft` and `witness detach` have it written and removed; a restart of the member changes nothing.
+//! applies. `witness enable-raft` and `witness disable-raft` have it written and removed; a restart of the member changes nothing.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The member's end of `witness enable-raft` and `witness detach`: acts on its own mysqld as it is ordered, and makes the ring.
+//! The member's end of `witness enable-raft` and `witness disable-raft`: acts on its own mysqld as it is ordered, and makes the ring.
 //! Also for a member that has no ring yet, which leaves its mysqld alone by that. Whatever would let two servers take writes, or
 //! a commit through that nobody has, is refused here too, whatever the plan was.
 
@@ -199,7 +199,9 @@ impl<'a> Mysqld<'a> {
 
     /// Before there is a ring, the member does nothing to its mysqld; with the note it goes on so.
     fn hands_off(&self) -> Result<(), Refusal> {
-        self.left_alone("the member acts on its mysqld; `witness detach` ends that in good order")?;
+        self.left_alone(
+            "the member acts on its mysqld; `witness disable-raft` ends that in good order",
+        )?;
         let note = self.note();
         if note.is_set().map_err(|error| unknown(&error))? {
             return Ok(());

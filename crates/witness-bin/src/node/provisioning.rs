@@ -27,7 +27,7 @@ use crate::terminal::Exit;
 
 /// How long the ring may take to say what is committed, and a look of our own to let another one in.
 const SOON: Duration = Duration::from_secs(10);
-const AGAIN: &str = "give the command again: `witness rejoin --clone-from`";
+const AGAIN: &str = "give the command again: `witness reprovision --from`";
 
 /// See the module.
 pub(crate) struct Provisioner {
@@ -247,7 +247,7 @@ impl Provisioner {
             return Err(Refusal::new(
                 Exit::Refused,
                 "this member leads, and its mysqld is or becomes the primary",
-                "nothing was changed; give the leadership away first with `witness promote`",
+                "nothing was changed; give the leadership away first with `witness switchover`",
             ));
         }
         Ok(())

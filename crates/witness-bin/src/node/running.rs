@@ -293,7 +293,7 @@ impl Node {
         ring.member.set_writer(steering.clone());
         ring.member.set_database(steering.clone());
         self.member_state.set_steering(steering.clone());
-        if let Some(patience) = settings.give_way_after {
+        if let Some(patience) = settings.demote_after {
             let full = ring.member.clone();
             let watching = DemotionTask {
                 member: ring.member.clone(),

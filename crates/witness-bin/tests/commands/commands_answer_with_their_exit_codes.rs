@@ -40,6 +40,82 @@ fn usage_is_2_and_help_is_0() {
     assert!(help.stdout.contains("--raft-heartbeat"), "{help}");
 }
 
+/// What was renamed: the former form and the one of today, which means the same.
+const RENAMED: [(&[&str], &[&str]); 6] = [
+    (&["promote", "b", "--yes"], &["switchover", "b", "--yes"]),
+    (
+        &["rejoin", "--clone-from", "--yes"],
+        &["reprovision", "--from", "--yes"],
+    ),
+    (
+        &["rejoin", "a", "--clone-from", "b", "--dry-run"],
+        &["reprovision", "a", "--from", "b", "--dry-run"],
+    ),
+    (
+        &["detach", "--dry-run", "--timeout", "1s"],
+        &["disable-raft", "--dry-run", "--timeout", "1s"],
+    ),
+    (
+        &[
+            "apply",
+            "--to",
+            "127.0.0.1:1",
+            "--patience",
+            "1ms",
+            "--no-turns",
+            "none",
+        ],
+        &[
+            "apply",
+            "--to",
+            "127.0.0.1:1",
+            "--patience",
+            "1ms",
+            "--no-commit-turns",
+            "none",
+        ],
+    ),
+    (
+        &["status", "--mysql-give-way-after", "5s"],
+        &["status", "--mysql-demote-after", "5s"],
+    ),
+];
+
+#[test]
+fn former_names_of_commands_and_flags_work_and_no_help_shows_them() {
+    let scratch = Scratch::new();
+    scratch.write("witness.toml", ALONE);
+    let run = |args: &[&str]| witness(&scratch).args(args).run();
+    for (former, now) in RENAMED {
+        let (by_former, by_now) = (run(former), run(now));
+        assert_ne!(by_now.code, 2, "{now:?}: {by_now}");
+        assert_eq!(by_former.to_string(), by_now.to_string(), "{former:?}");
+    }
+    let helps = [
+        (
+            &["--help"][..],
+            &["switchover", "reprovision", "disable-raft"][..],
+        ),
+        (&["reprovision", "--help"], &["--from"]),
+        (&["apply", "--help"], &["--no-commit-turns"]),
+        (&["status", "--help"], &["--mysql-demote-after"]),
+    ];
+    for (args, shown) in helps {
+        let help = run(args).stdout;
+        assert!(shown.iter().all(|name| help.contains(name)), "{help}");
+        for former in [
+            "  promote",
+            "  rejoin",
+            "  detach",
+            "clone-from",
+            "no-turns",
+            "give-way",
+        ] {
+            assert!(!help.contains(former), "{former}: {help}");
+        }
+    }
+}
+
 #[test]
 fn a_ring_of_which_nobody_answers_has_no_quorum() {
     let scratch = Scratch::new();

@@ -36,7 +36,7 @@ impl Policy {
         };
         let mut arguments = vec!["--policy", policy, "--commit-order", order];
         if self == Self::RowsWithoutTurns {
-            arguments.push("--no-turns");
+            arguments.push("--no-commit-turns");
         }
         arguments
     }

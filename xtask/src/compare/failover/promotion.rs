@@ -1,4 +1,4 @@
-//! One promotion: `witness promote` gives the leadership to the database member of the next region, under load.
+//! One promotion: `witness switchover` gives the leadership to the database member of the next region, under load.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(super) struct PromotionTimes {
     pub(super) phases: BTreeMap<String, f64>,
 }
 
-/// What `witness promote --output json` prints, as far as it is needed.
+/// What `witness switchover --output json` prints, as far as it is needed.
 #[derive(Deserialize)]
 struct Document {
     phases: Vec<PhaseTime>,
@@ -52,16 +52,16 @@ pub(super) fn measure(scene: &mut Scene, number: u32) -> Result<Promotion> {
     let name = scene.name(target).to_owned();
     scene.say(&format!("{name} is promoted"));
     let began = Moment::now();
-    let arguments = ["promote", &name, "--yes", "--output", "json"];
+    let arguments = ["switchover", &name, "--yes", "--output", "json"];
     let told = scene.witness(&arguments, leader)?;
     if !told.status.success() {
         let why = String::from_utf8_lossy(&told.stderr).trim().to_owned();
         scene.say(&format!("{name} was not promoted: {why}"));
         return Ok(Promotion::Refused(why));
     }
-    let told = told.into_text("witness promote")?;
-    let document: Document =
-        serde_json::from_str(&told).with_context(|| format!("witness promote printed {told}"))?;
+    let told = told.into_text("witness switchover")?;
+    let document: Document = serde_json::from_str(&told)
+        .with_context(|| format!("witness switchover printed {told}"))?;
     let first = scene.first_commit(began, leader)?;
     let acknowledged = scene.acknowledged_around(began.minus_ms(BEFORE_MS))?;
     let phases = document.phases.into_iter();

@@ -74,9 +74,9 @@ pub(crate) struct ApplyArgs {
     /// The target writes what is applied into its own binlog; needed when it has replicas
     #[arg(long)]
     target_binlog: bool,
-    /// Commits do not pass on their turn inside of the target, by a row of its table witness_applier.turn
-    #[arg(long)]
-    no_turns: bool,
+    /// Do not order commits with the table witness_applier.turn on the target (slower where commits wait for the disk)
+    #[arg(long, alias = "no-turns")]
+    no_commit_turns: bool,
     /// How long a source or target that is away is tried to be reached again
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration_of)]
     patience: Duration,
@@ -165,7 +165,7 @@ impl ApplyArgs {
     async fn apply(&self, options: &Options, format: Format) -> Result<(), Failure> {
         let mysql = MysqlOptions {
             target_binlog: self.target_binlog,
-            turns: !self.no_turns && self.workers > 1 && self.commit_order == OrderName::Log,
+            turns: !self.no_commit_turns && self.workers > 1 && self.commit_order == OrderName::Log,
             ..MysqlOptions::new(self.target.options()?)
         };
         let backend = MysqlBackend::connect(mysql).await;

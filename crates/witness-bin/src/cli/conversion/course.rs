@@ -77,7 +77,7 @@ impl<S: Display> Course<'_, S> {
     ) -> Result<(), Failure> {
         let undertaking = self.undertaking;
         let data_dir = &undertaking.config.data_dir;
-        let mut journal = Journal::open(data_dir, &format!("{}.json", undertaking.name))?;
+        let mut journal = Journal::open(data_dir, undertaking.name)?;
         self.show()?;
         let steps = self.planned.as_ref().map(Vec::as_slice).unwrap_or_default();
         let all_done = steps.iter().all(|planned| planned.done);
@@ -131,8 +131,8 @@ impl<S: Display> Course<'_, S> {
                 "`witness {}` goes on where it was; `witness {}` goes back",
                 undertaking.name,
                 match undertaking.name {
-                    "detach" => "enable-raft",
-                    _ => "detach",
+                    "disable-raft" => "enable-raft",
+                    _ => "disable-raft",
                 }
             );
             failure

@@ -36,13 +36,22 @@ pub(super) struct Journal {
     pub(super) entries: Entries,
 }
 
+/// The file of a command's journal. That of `disable-raft` keeps the name that it had when the command was called `detach`, so that
+/// a run which an older version began goes on in it.
+fn file_of(command: &str) -> String {
+    match command {
+        "disable-raft" => "detach.json".to_owned(),
+        command => format!("{command}.json"),
+    }
+}
+
 impl Journal {
-    /// The journal of this name, with what an earlier run has written.
+    /// The journal of the command of this name, with what an earlier run has written.
     ///
     /// # Errors
     /// When it is there and cannot be read.
-    pub(super) fn open(data_dir: &Path, name: &str) -> Result<Self, Failure> {
-        let path = data_dir.join(name);
+    pub(super) fn open(data_dir: &Path, command: &str) -> Result<Self, Failure> {
+        let path = data_dir.join(file_of(command));
         let entries = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
                 Failure::new(

@@ -1,9 +1,9 @@
-//! `witness enable-raft` and `witness detach`: from plain replication into a ring and back. Both look at everybody, make a plan
+//! `witness enable-raft` and `witness disable-raft`: from plain replication into a ring and back. Both look at everybody, make a plan
 //! (`mysql_role::conversion`, pure), and have the members carry it out one step after the other. What is done is found out by
 //! looking, so that a run that was killed is simply run again; the journal in the data directory says what was done when.
 
 mod course;
-mod detach;
+mod disable;
 mod enable;
 mod journal;
 mod one_at_a_time;
@@ -11,5 +11,5 @@ mod stock;
 mod undertaking;
 mod write_pause;
 
-pub(crate) use detach::{DetachArgs, run as detach};
+pub(crate) use disable::{DisableArgs, run as disable};
 pub(crate) use enable::{EnableArgs, run as enable};

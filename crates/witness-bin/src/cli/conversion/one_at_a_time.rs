@@ -57,7 +57,7 @@ impl OneAtATime {
 fn busy(what: &str) -> Failure {
     Failure::new(
         Exit::Refused,
-        format!("somebody else has {what}: an enable-raft or a detach is under way"),
+        format!("somebody else has {what}: `enable-raft` or `disable-raft` is under way"),
         "nothing was done; wait until that has ended",
     )
 }

@@ -20,7 +20,7 @@ pub(crate) struct UpdateArgs {
     /// Where the other members reach it from now on
     #[arg(long, value_name = "HOST:PORT")]
     address: Option<String>,
-    /// How gladly it is made the primary, as `members.priority`
+    /// Priority: the member with the highest one leads
     #[arg(long, value_name = "N")]
     priority: Option<u32>,
     /// The region in which it runs; one that is new needs --new-region

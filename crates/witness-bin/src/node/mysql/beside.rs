@@ -212,7 +212,7 @@ impl Beside {
                     .map(|supervised| supervised.handle.clone()),
                 hold: held,
                 origin,
-                patience: LockoutPatience::new(settings.give_way_after),
+                patience: LockoutPatience::new(settings.demote_after),
             };
             Role::new(ring.clone(), options, inputs, readiness.clone())
         });

@@ -1,4 +1,4 @@
-//! `witness detach`: gives plain MySQL replication back, with the primary where it is.
+//! `witness disable-raft`: gives plain MySQL replication back, with the primary where it is.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::cli::session::{Consent, block_on};
 use crate::config::{PasswordSource, duration_of};
 use crate::terminal::{Failure, Format};
 
-/// Arguments of `witness detach`.
+/// Arguments of `witness disable-raft`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct DetachArgs {
+pub(crate) struct DisableArgs {
     /// Only look, and say what would be done
     #[arg(long)]
     dry_run: bool,
@@ -43,13 +43,13 @@ pub(crate) struct DetachArgs {
     config: ConfigArgs,
 }
 
-const NAME: &str = "detach";
+const NAME: &str = "disable-raft";
 
-/// Runs `witness detach`.
+/// Runs `witness disable-raft`.
 ///
 /// # Errors
 /// Exit 4 when something stands in the way, 3 when a member does not answer, 5 when a step is not done in time.
-pub(crate) fn run(args: &DetachArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &DisableArgs, format: Format) -> Result<(), Failure> {
     let (config, _) = args.config.load()?;
     let source = args.source.as_deref().map(host_and_port).transpose()?;
     let undertaking = Undertaking::new(NAME, config, &args.stock, args.timeout, format)?;
@@ -90,7 +90,7 @@ fn scene(undertaking: &Undertaking, everybody: &Everybody) -> DetachScene {
 
 /// The steps under way.
 struct Detaching<'a> {
-    args: &'a DetachArgs,
+    args: &'a DisableArgs,
     undertaking: &'a Undertaking,
     everybody: &'a Everybody,
     source: Option<(String, u16)>,

@@ -1,5 +1,5 @@
-//! `witness rejoin --clone-from`: replaces the data of a member's mysqld, which cannot follow the ring any more or never
-//! could, by a copy of another member's. What is lost is shown first.
+//! `witness reprovision`: replaces the data of a member's mysqld, which cannot follow the ring any more or never
+//! could, with a clone of another member's. What is lost is shown first.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ use crate::config::duration_of;
 use crate::status::{MemberReport, RingReport};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
-/// Arguments of `witness rejoin`.
+/// Arguments of `witness reprovision`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct RejoinArgs {
-    /// Name or number of the member whose mysqld is provisioned; without it, the member of this configuration
+pub(crate) struct ReprovisionArgs {
+    /// Name or number of the member whose mysqld is reprovisioned; without it, the member of this configuration
     member: Option<String>,
     /// Name or number of the member whose data are copied; without a name the follower that is least behind
-    #[arg(long, value_name = "DONOR", num_args = 0..=1, required = true)]
-    clone_from: Option<Option<String>>,
+    #[arg(long, alias = "clone-from", value_name = "DONOR", num_args = 0..=1, required = true)]
+    from: Option<Option<String>>,
     /// Only say what would be lost
     #[arg(long)]
     dry_run: bool,
     /// Also when the binlog files with errant transactions cannot be kept
     #[arg(long)]
     force: bool,
-    /// How long to wait for the end, as in 30m; the copy goes on in the ring
+    /// How long to wait for the end, e.g. 30m; the copy itself continues on the members
     #[arg(long, value_name = "DURATION", default_value = "12h", value_parser = duration_of)]
     timeout: Duration,
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub(crate) struct RejoinArgs {
     config: ConfigArgs,
 }
 
-/// What `witness rejoin --output json` prints.
+/// What `witness reprovision --output json` prints.
 #[derive(Debug, Serialize)]
 struct Document {
     member: MemberId,
@@ -58,12 +58,12 @@ enum Outcome {
 /// Before the question is asked, the member only looks.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Runs `witness rejoin`.
+/// Runs `witness reprovision`.
 ///
 /// # Errors
 /// Exit 3 when the ring cannot say what is committed, 4 when it is refused, 5 when its end is not known, 1 when the copy
 /// was interrupted or the mysqld does not follow behind it.
-pub(crate) fn run(args: &RejoinArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &ReprovisionArgs, format: Format) -> Result<(), Failure> {
     let session = Session::open(&args.config)?;
     let own = match &args.member {
         Some(_) => None,
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &RejoinArgs, format: Format) -> Result<(), Failure> {
         let (report, directory) = session.ring().await?;
         let named = args.member.as_ref().or(own.as_ref());
         let place = directory.find(named.map_or("", String::as_str))?.clone();
-        let donor = match args.clone_from.as_ref().and_then(Option::as_ref) {
+        let donor = match args.from.as_ref().and_then(Option::as_ref) {
             Some(name) => directory.find(name)?.id,
             None => best_donor(&report, place.id)?,
         };

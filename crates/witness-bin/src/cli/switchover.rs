@@ -1,4 +1,4 @@
-//! `witness promote`: gives the leadership to a named member, phase by phase.
+//! `witness switchover`: gives the leadership to a named member, phase by phase.
 
 use consensus::Promoted;
 use raft_types::MemberId;
@@ -10,9 +10,9 @@ use super::session::{Consent, Patience, Session, another_answer, block_on};
 use crate::admin::{CommandResult, OperatorCommand, Place};
 use crate::terminal::{Failure, Format, print_json, print_text};
 
-/// Arguments of `witness promote`.
+/// Arguments of `witness switchover`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct PromoteArgs {
+pub(crate) struct SwitchoverArgs {
     /// Name or number of the member that is to lead
     member: String,
     /// Also when its mysqld does not follow, or is far behind: clients wait until it has caught up
@@ -26,7 +26,7 @@ pub(crate) struct PromoteArgs {
     config: ConfigArgs,
 }
 
-/// What `witness promote --output json` prints.
+/// What `witness switchover --output json` prints.
 #[derive(Debug, Serialize)]
 struct Document {
     leader: MemberId,
@@ -43,11 +43,11 @@ struct PhaseTime {
     seconds: f64,
 }
 
-/// Runs `witness promote`.
+/// Runs `witness switchover`.
 ///
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known, 1 when another one leads.
-pub(crate) fn run(args: &PromoteArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &SwitchoverArgs, format: Format) -> Result<(), Failure> {
     let session = Session::open(&args.config)?;
     block_on(async {
         let (report, directory) = session.ring().await?;
