@@ -90,17 +90,22 @@ pub(crate) async fn close(
     let until = Instant::now() + limit;
     let mut held_up = false;
     loop {
-        let holders = seen_holders(options).await;
+        let mut session = Connection::open(options).await?;
+        let holders = seen(holders(&mut session).await);
         match course(&holders, held_up, Instant::now() >= until, wanted()) {
-            Course::Close => match read_only::close(options, lock_wait).await {
+            Course::Close => match read_only::close_by(&mut session, options, lock_wait).await {
                 Err(ReadOnlyError::BehindCommits) => held_up = true,
-                done => return done,
+                done => {
+                    session.close().await;
+                    return done;
+                }
             },
             Course::Wait => {}
             Course::Kill => return kill_and_close(options).await,
             Course::GiveUp if held_up => return Err(ReadOnlyError::BehindCommits),
             Course::GiveUp => return Err(ReadOnlyError::CalledOff),
         }
+        session.close().await;
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -111,7 +116,8 @@ async fn kill_and_close(options: &ConnectOptions) -> Result<(), ReadOnlyError> {
     let killing = async {
         loop {
             tokio::time::sleep(LOOK).await;
-            for holder in seen_holders(options).await {
+            let looked = async { holders(&mut Connection::open(options).await?).await };
+            for holder in seen(looked.await) {
                 if holder.is_long() && killed.insert(holder.id) {
                     kill(options, &holder).await;
                 }
@@ -142,18 +148,15 @@ async fn kill(options: &ConnectOptions, holder: &Holder) {
 }
 
 /// Nobody, where it cannot be seen: then the closing is tried as without a limit.
-async fn seen_holders(options: &ConnectOptions) -> Vec<Holder> {
-    let looked = holders(options).await;
+fn seen(looked: Result<Vec<Holder>, LinkError>) -> Vec<Holder> {
     looked.unwrap_or_else(|error| {
         tracing::warn!("what holds a planned switchover up cannot be seen: {error}");
         Vec::new()
     })
 }
 
-async fn holders(options: &ConnectOptions) -> Result<Vec<Holder>, LinkError> {
-    let mut connection = Connection::open(options).await?;
-    let answer = connection.query(HOLDERS).await?;
-    connection.close().await;
+async fn holders(session: &mut Connection) -> Result<Vec<Holder>, LinkError> {
+    let answer = session.query(HOLDERS).await?;
     let holder = |row: &mysql_link::Row| {
         Some(Holder {
             id: row.text_at(0)?.parse().ok()?,

@@ -7,8 +7,6 @@ use std::time::Duration;
 use mysql_link::{ConnectOptions, Connection, LinkError, Step, server_code};
 use thiserror::Error;
 
-use crate::events::can_run_events;
-
 /// Why the gate could not be moved.
 #[derive(Debug, Error)]
 pub(crate) enum ReadOnlyError {
@@ -38,15 +36,30 @@ impl ReadOnlyError {
 /// Lets clients write, and has the server run its events if they are wanted.
 pub(crate) async fn open(options: &ConnectOptions, events: bool) -> Result<(), ReadOnlyError> {
     let mut connection = Connection::open(options).await?;
-    // It switches super_read_only off as well. Events begin behind that: before, they could do nothing but fail.
-    let statement = match events && can_run_events(&mut connection).await? {
-        true => "SET GLOBAL read_only = OFF, GLOBAL event_scheduler = ON",
-        false => "SET GLOBAL read_only = OFF",
+    // It switches super_read_only off as well. Events begin behind that: before, they could do nothing but fail. All is checked
+    // before anything is set.
+    let with_events = match events {
+        true => {
+            connection
+                .execute("SET GLOBAL read_only = OFF, GLOBAL event_scheduler = ON")
+                .await
+        }
+        false => connection.execute(OPEN).await,
     };
-    connection.execute(statement).await?;
+    match with_events {
+        // An option of the start has disabled the scheduler.
+        Err(LinkError::Server(error))
+            if events && error.code == server_code::OPTION_PREVENTS_STATEMENT =>
+        {
+            connection.execute(OPEN).await?;
+        }
+        opened => drop(opened?),
+    }
     connection.close().await;
     Ok(())
 }
+
+const OPEN: &str = "SET GLOBAL read_only = OFF";
 
 /// Lets nobody write.
 pub(crate) async fn close(
@@ -54,19 +67,23 @@ pub(crate) async fn close(
     lock_wait: Duration,
 ) -> Result<(), ReadOnlyError> {
     let mut connection = Connection::open(options).await?;
+    close_by(&mut connection, options, lock_wait).await?;
+    connection.close().await;
+    Ok(())
+}
+
+/// The same by a session that is there, which was opened with these options.
+pub(crate) async fn close_by(
+    connection: &mut Connection,
+    options: &ConnectOptions,
+    lock_wait: Duration,
+) -> Result<(), ReadOnlyError> {
     let seconds = lock_wait.as_secs().max(1);
-    connection
-        .execute(&format!("SET SESSION lock_wait_timeout = {seconds}"))
-        .await?;
+    let statement =
+        format!("SET SESSION lock_wait_timeout = {seconds}, GLOBAL super_read_only = ON");
     let limit = Duration::from_secs(seconds) + options.timeouts.statement;
-    match connection
-        .query_within("SET GLOBAL super_read_only = ON", limit)
-        .await
-    {
-        Ok(_) => {
-            connection.close().await;
-            Ok(())
-        }
+    match connection.query_within(statement, limit).await {
+        Ok(_) => Ok(()),
         Err(LinkError::Server(error)) if error.code == server_code::LOCK_WAIT_TIMEOUT => {
             Err(ReadOnlyError::BehindCommits)
         }

@@ -475,6 +475,14 @@ fn commits_are_made_to_wait_only_once_somebody_is_there() {
         attached.last().map(String::as_str),
         Some("SET GLOBAL rpl_semi_sync_source_enabled = ON")
     );
+    let plan = |phase| Plan::make(&observed, &requirements(), phase);
+    let left = plan(Phase::Attached).behind(&plan(Phase::BeforeAttach));
+    assert_eq!(
+        left.statements,
+        [Statement::Set(
+            "SET GLOBAL rpl_semi_sync_source_enabled = ON".to_owned()
+        )]
+    );
 }
 
 #[test]

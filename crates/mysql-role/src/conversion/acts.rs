@@ -164,11 +164,14 @@ pub async fn release_primary(connect: &ConnectOptions) -> Result<(), ConversionE
 /// When it cannot be closed or set.
 pub async fn release_follower(connect: &ConnectOptions) -> Result<(), ConversionError> {
     close(connect).await?;
-    let left = leave_following(connect).await;
+    let mut connection = open(connect).await?;
+    let left = leave_following(&mut connection).await;
     left.map_err(|cause| ConversionError::Other {
         doing: "dropping the binlog of its time as a follower",
         cause,
-    })
+    })?;
+    connection.close().await;
+    Ok(())
 }
 
 /// Lets the server replicate from this source, and stay closed for writes.

@@ -14,4 +14,4 @@ mod scheduler;
 pub use configured::EventsWanted;
 pub(crate) use replicated::enable_replicated;
 pub use scheduler::EventScheduler;
-pub(crate) use scheduler::{can_run_events, stop_events};
+pub(crate) use scheduler::stop_events;

@@ -31,6 +31,8 @@ struct Inner {
     found: Mutex<Option<FoundScheduler>>,
     /// Whether it was said that the value cannot be persisted.
     told: Mutex<bool>,
+    /// Whether the last look found it switched off, as it is at a follower.
+    off_at_follower: Mutex<bool>,
 }
 
 impl EventScheduler {
@@ -58,6 +60,7 @@ impl EventScheduler {
                 options: OnceCell::new(),
                 found: Mutex::new(found),
                 told: Mutex::new(false),
+                off_at_follower: Mutex::new(false),
             }),
         })
     }
@@ -73,6 +76,8 @@ impl EventScheduler {
         follows: bool,
     ) -> Result<(), LinkError> {
         let seen = seen(connection).await?;
+        // Asked of a program, so that nobody waits for it when the server is opened.
+        self.options().await;
         let starts_off = self.inner.command.is_some();
         let before = *self.found();
         let found = seen.found(before, starts_off);
@@ -85,10 +90,16 @@ impl EventScheduler {
         if seen.may_start_on(starts_off) {
             self.persist_off(connection).await?;
         }
-        if follows && seen.running.eq_ignore_ascii_case("ON") {
-            warn!(
-                "somebody has switched event_scheduler on at a follower, where no event may run: it is switched off"
-            );
+        let running = seen.running.eq_ignore_ascii_case("ON");
+        // One that was the primary a moment ago still has it on.
+        let was_off =
+            std::mem::replace(&mut *lock(&self.inner.off_at_follower), follows && !running);
+        if follows && running {
+            if was_off {
+                warn!(
+                    "somebody has switched event_scheduler on at a follower, where no event may run: it is switched off"
+                );
+            }
             connection
                 .execute("SET GLOBAL event_scheduler = OFF")
                 .await?;
@@ -115,8 +126,7 @@ impl EventScheduler {
                 "event_scheduler is persisted as OFF, so that mysqld runs no event before the member knows what it is"
             ),
             Err(LinkError::Server(error)) => {
-                let mut told = self.told();
-                if !std::mem::replace(&mut *told, true) {
+                if !std::mem::replace(&mut *lock(&self.inner.told), true) {
                     warn!(
                         "event_scheduler cannot be persisted as OFF, put it into mysqld's option file: {error}"
                     );
@@ -129,8 +139,13 @@ impl EventScheduler {
 
     /// Whether events are to run at the primary.
     pub(crate) async fn wanted(&self) -> bool {
-        let options = self.inner.options.get_or_init(|| self.configured()).await;
-        wanted(self.inner.key, *self.found(), *options)
+        let options = self.options().await;
+        wanted(self.inner.key, *self.found(), options)
+    }
+
+    /// What the options of the server's start say.
+    async fn options(&self) -> Option<bool> {
+        *self.inner.options.get_or_init(|| self.configured()).await
     }
 
     async fn configured(&self) -> Option<bool> {
@@ -170,18 +185,12 @@ impl EventScheduler {
     }
 
     fn found(&self) -> std::sync::MutexGuard<'_, Option<FoundScheduler>> {
-        self.inner
-            .found
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.found)
     }
+}
 
-    fn told(&self) -> std::sync::MutexGuard<'_, bool> {
-        self.inner
-            .told
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn seen(connection: &mut Connection) -> Result<SchedulerSeen, LinkError> {
@@ -200,18 +209,9 @@ async fn seen(connection: &mut Connection) -> Result<SchedulerSeen, LinkError> {
     })
 }
 
-/// Whether its scheduler can be switched on: an option of the start may have disabled it.
-///
-/// # Errors
-/// When the connection fails.
-pub(crate) async fn can_run_events(connection: &mut Connection) -> Result<bool, LinkError> {
-    let seen = seen(connection).await?;
-    Ok(!seen.is_disabled())
-}
-
-/// Switches it, if it can be.
+/// Switches it, if it can be: an option of the start may have disabled it.
 async fn switch(connection: &mut Connection, to: &str) -> Result<(), LinkError> {
-    if !can_run_events(connection).await? {
+    if seen(connection).await?.is_disabled() {
         return Ok(());
     }
     let set = format!("SET GLOBAL event_scheduler = {to}");

@@ -126,6 +126,8 @@ pub struct Gate<R: Ring> {
     /// not tell.
     moved: Option<(Instant, ReadOnly)>,
     retry_at: Option<Instant>,
+    /// The start of mysqld whose binlog was made one that can be trimmed.
+    trimmable_in: Option<u64>,
     /// Enables the events that came by replication, while the primary is open.
     enabling: JoinSet<()>,
 }
@@ -156,6 +158,7 @@ impl<R: Ring> Gate<R> {
             leading: LeadingMemory::default(),
             moved: None,
             retry_at: None,
+            trimmable_in: None,
             enabling: JoinSet::new(),
         };
         (gate, receiver)
@@ -241,9 +244,14 @@ impl<R: Ring> Gate<R> {
         // Until it is decided nobody takes the server for closed, and has it follow somebody.
         self.go(GateState::Opening);
         if let Some(start) = &self.options.protection_start
-            && let Err(cause) = start.ensure(&self.options.connect).await
+            && self.trimmable_in != Some(incarnation)
         {
-            warn!("a crash of mysqld may not be trimmed until its next start: {cause}");
+            match start.ensure(&self.options.connect).await {
+                Ok(()) => self.trimmable_in = Some(incarnation),
+                Err(cause) => {
+                    warn!("a crash of mysqld may not be trimmed until its next start: {cause}");
+                }
+            }
         }
         let events = match &self.options.events {
             Some(scheduler) => scheduler.wanted().await,

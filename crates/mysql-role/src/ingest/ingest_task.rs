@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use tokio::sync::watch::error::RecvError;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -12,7 +13,7 @@ use crate::backoff::Backoff;
 use crate::ingest::error::IngestError;
 use crate::ingest::options::IngestOptions;
 use crate::ingest::reserve::Reserve;
-use crate::ingest::session::Session;
+use crate::ingest::session::{LOOK_LASTS, Prospect, Session};
 use crate::ingest::status::{IngestFigures, IngestState, IngestStatus};
 use crate::ring::{LeaderTerm, Ring, Ticket};
 use crate::role::Readiness;
@@ -68,27 +69,55 @@ impl<R: Ring> Ingest<R> {
     async fn serve(&self) {
         loop {
             let term = self.ring.serves().await;
-            let mut readiness = self.readiness.clone();
-            tokio::select! {
+            let prospect = tokio::select! {
                 () = self.ring.leadership_over(term) => continue,
-                ready = readiness.wait_for(|now| now.allows(term)) => if ready.is_err() { return },
-            }
+                ready = self.ready(term) => match ready {
+                    Ok(prospect) => prospect,
+                    Err(_) => return,
+                },
+            };
             let mut reserve = Reserve::default();
-            self.lead(term, &mut reserve).await;
+            self.lead(term, prospect, &mut reserve).await;
             reserve.end().await;
             self.go(IngestState::Idle);
         }
     }
 
+    /// Waits until the server may be the primary of this leadership. Meanwhile it is looked at, which clients would wait for
+    /// otherwise; where that takes longer than the look is believed, its session is left to whoever has to do with the server.
+    async fn ready(&self, term: LeaderTerm) -> Result<Option<Prospect>, RecvError> {
+        let mut readiness = self.readiness.clone();
+        let ready = async { readiness.wait_for(|now| now.allows(term)).await.map(drop) };
+        let look = async { Prospect::look(&self.options.connect).await.ok() };
+        tokio::pin!(ready, look);
+        let prospect = tokio::select! {
+            ready = &mut ready => {
+                ready?;
+                self.go(IngestState::Attaching);
+                return Ok(look.await);
+            }
+            prospect = &mut look => prospect,
+        };
+        match tokio::time::timeout(LOOK_LASTS, &mut ready).await {
+            Ok(ready) => ready.map(|()| prospect),
+            Err(_) => {
+                if let Some(prospect) = prospect {
+                    prospect.leave().await;
+                }
+                ready.await.map(|()| None)
+            }
+        }
+    }
+
     /// Attaches again and again until the leadership is over.
-    async fn lead(&self, term: LeaderTerm, reserve: &mut Reserve) {
+    async fn lead(&self, term: LeaderTerm, mut prospect: Option<Prospect>, reserve: &mut Reserve) {
         let mut backoff = Backoff::new(self.options.retry.0, self.options.retry.1);
         let mut undecided = Vec::new();
         loop {
             let attempt = tokio::select! {
                 biased;
                 () = self.ring.leadership_over(term) => return,
-                attempt = self.attach(std::mem::take(&mut undecided), reserve) => attempt,
+                attempt = self.attach(std::mem::take(&mut undecided), reserve, prospect.take()) => attempt,
             };
             let error = match attempt {
                 Err(error) => error,
@@ -133,6 +162,7 @@ impl<R: Ring> Ingest<R> {
         &self,
         undecided: Vec<R::Ticket>,
         reserve: &mut Reserve,
+        prospect: Option<Prospect>,
     ) -> Result<Session, IngestError> {
         let count = undecided.len();
         for mut ticket in undecided {
@@ -142,7 +172,7 @@ impl<R: Ring> Ingest<R> {
             }
         }
         self.go(IngestState::Attaching);
-        Session::open(&*self.ring, &self.options, reserve).await
+        Session::open(&*self.ring, &self.options, reserve, prospect).await
     }
 
     fn fail(&self, cause: String, wait: Duration) {

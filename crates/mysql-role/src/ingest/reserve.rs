@@ -13,6 +13,8 @@ use crate::settings::{ApplyError, SemiSyncNames};
 
 /// From one sign of life to the next; well below any sensible `wait_timeout`.
 const ALIVE_EVERY: Duration = Duration::from_secs(3);
+/// From an attachment to the first session.
+const BEHIND_THE_OPENING: Duration = Duration::from_millis(500);
 /// How long an ordinary attachment may take where a reserve waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -45,6 +47,8 @@ impl Reserve {
             program_name: "witness-reserve".to_owned(),
             ..connect.clone()
         };
+        // Behind the attachment, the opening of the primary comes first.
+        tokio::time::sleep(BEHIND_THE_OPENING).await;
         loop {
             if let Some(session) = &mut self.session
                 && session.ping().await.is_err()

@@ -1,6 +1,7 @@
 //! One attachment: from connecting to its end.
 
 use std::convert::Infallible;
+use std::time::{Duration, Instant};
 
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::framing::TransactionFramer;
@@ -27,6 +28,35 @@ use crate::settings::{
 /// How many entries may wait between the two sides; their bytes are bounded apart.
 const QUEUE: usize = 4096;
 
+/// How long a look at the primary is believed. What has changed since then the watch finds before anybody is let in.
+pub(super) const LOOK_LASTS: Duration = Duration::from_secs(1);
+
+/// A primary that was connected to and looked at, and in which nothing was changed yet.
+pub(super) struct Prospect {
+    connection: Connection,
+    observed: Observed,
+    looked_at: Instant,
+}
+
+impl Prospect {
+    /// Connects and looks.
+    pub(super) async fn look(connect: &ConnectOptions) -> Result<Self, IngestError> {
+        let mut connection = Connection::open(connect).await?;
+        let looked_at = Instant::now();
+        let observed = observe(&mut connection, Depth::Preflight).await?;
+        Ok(Self {
+            connection,
+            observed,
+            looked_at,
+        })
+    }
+
+    /// Gives its session up.
+    pub(super) async fn leave(self) {
+        self.connection.close().await;
+    }
+}
+
 /// An attachment that has come about.
 pub(super) struct Session {
     stream: ReplicationStream,
@@ -35,6 +65,8 @@ pub(super) struct Session {
     attachment: Attachment,
     /// Whether commits were made to wait before.
     waits_already: bool,
+    /// What the primary was like before it was set up, and when.
+    seen: Option<(Observed, Instant)>,
 }
 
 impl Session {
@@ -50,8 +82,9 @@ impl Session {
         ring: &R,
         options: &IngestOptions,
         reserve: &mut Reserve,
+        prospect: Option<Prospect>,
     ) -> Result<Self, IngestError> {
-        match Self::log_in(ring, options, reserve).await {
+        match Self::log_in(ring, options, reserve, prospect).await {
             Err(failure) => match reserve.after(&failure) {
                 Some((session, names)) => Self::take(ring, options, session, names).await,
                 None => Err(failure),
@@ -83,18 +116,31 @@ impl Session {
         ring: &R,
         options: &IngestOptions,
         reserve: &mut Reserve,
+        prospect: Option<Prospect>,
     ) -> Result<Self, IngestError> {
-        let connect = ConnectOptions {
-            timeouts: reserve.patience(options.connect.timeouts),
-            ..options.connect.clone()
+        let prospect = match prospect {
+            Some(prospect) => prospect,
+            None => {
+                let connect = ConnectOptions {
+                    timeouts: reserve.patience(options.connect.timeouts),
+                    ..options.connect.clone()
+                };
+                Prospect::look(&connect).await?
+            }
         };
-        let mut connection = Connection::open(&connect).await?;
-        let observed = set_up(&mut connection, options).await?;
+        let Prospect {
+            mut connection,
+            observed,
+            looked_at,
+        } = prospect;
+        set_up(&mut connection, &observed, options).await?;
         let names = observed.semi_sync();
         let waits_already = names.is_some_and(|names| observed.is_on(&names.enabled()));
         let checksum = checksum(observed.variable("binlog_checksum"));
         let dump = dump_options(options);
-        let session = Self::begin(ring, dump, connection, checksum, waits_already).await?;
+        let mut session = Self::begin(ring, dump, connection, checksum, waits_already).await?;
+        // A plugin that was installed since is not in what was seen.
+        session.seen = names.map(|_| (observed, looked_at));
         reserve.attached(names);
         Ok(session)
     }
@@ -117,6 +163,7 @@ impl Session {
             checksum,
             attachment,
             waits_already,
+            seen: None,
         })
     }
 
@@ -143,7 +190,7 @@ impl Session {
         caught_up: impl Fn(),
         reserve: &mut Reserve,
     ) -> (IngestError, Vec<R::Ticket>) {
-        let waits_already = self.waits_already;
+        let (waits_already, seen) = (self.waits_already, self.seen);
         let (events, acker) = self.stream.split();
         let (entries, inbox) = mpsc::channel(QUEUE);
         let shared = Shared::new(figures, options.in_flight_bytes);
@@ -168,7 +215,7 @@ impl Session {
         let catching_up = tell_when_commits_wait(
             shared.caught_up.notified(),
             async {
-                match make_commits_wait(options).await {
+                match make_commits_wait(options, seen).await {
                     // It takes a connection, and clients may have taken all that are left.
                     Err(error) if waits_already => {
                         warn!(
@@ -209,10 +256,23 @@ async fn tell_when_commits_wait(
 }
 
 /// Somebody is there to acknowledge: commits may wait from now on.
-async fn make_commits_wait(options: &IngestOptions) -> Result<(), IngestError> {
+async fn make_commits_wait(
+    options: &IngestOptions,
+    seen: Option<(Observed, Instant)>,
+) -> Result<(), IngestError> {
     let mut connection = Connection::open(&options.connect).await?;
-    let observed = observe(&mut connection, Depth::Watch).await?;
-    let plan = Plan::make(&observed, &options.requirements, Phase::Attached);
+    let requirements = &options.requirements;
+    let (observed, done) = match seen.filter(|(_, at)| at.elapsed() < LOOK_LASTS) {
+        Some((observed, _)) => {
+            let done = Plan::make(&observed, requirements, Phase::BeforeAttach);
+            (observed, done)
+        }
+        None => (
+            observe(&mut connection, Depth::Watch).await?,
+            Plan::default(),
+        ),
+    };
+    let plan = Plan::make(&observed, requirements, Phase::Attached).behind(&done);
     apply(&mut connection, &plan, observed.is_super_read_only()).await?;
     connection.close().await;
     Ok(())
@@ -220,11 +280,11 @@ async fn make_commits_wait(options: &IngestOptions) -> Result<(), IngestError> {
 
 async fn set_up(
     control: &mut Connection,
+    observed: &Observed,
     options: &IngestOptions,
-) -> Result<Observed, IngestError> {
+) -> Result<(), IngestError> {
     let requirements = &options.requirements;
-    let observed = observe(control, Depth::Preflight).await?;
-    let mut findings = preflight(&observed, requirements);
+    let mut findings = preflight(observed, requirements);
     for finding in &findings {
         if matches!(
             finding.check,
@@ -237,9 +297,8 @@ async fn set_up(
     if !findings.is_empty() {
         return Err(IngestError::NotSetUp { findings });
     }
-    let plan = Plan::make(&observed, requirements, Phase::BeforeAttach);
-    apply(control, &plan, observed.is_super_read_only()).await?;
-    Ok(observed)
+    let plan = Plan::make(observed, requirements, Phase::BeforeAttach);
+    Ok(apply(control, &plan, observed.is_super_read_only()).await?)
 }
 
 async fn primary_gtids(control: &mut Connection) -> Result<PrimaryGtids, IngestError> {

@@ -27,16 +27,14 @@ pub(super) struct Compared {
 /// In words: one of the two cannot be asked.
 pub(super) async fn compare<R: Ring>(
     ring: &R,
-    connect: &ConnectOptions,
+    connection: &mut Connection,
 ) -> Result<Compared, String> {
     let log = ring.log().await.map_err(|error| error.to_string())?;
-    let mut connection = open(connect).await?;
     // First, so that a transaction that commits meanwhile is seen in one of the two.
-    let owned = text(&mut connection, "SELECT @@GLOBAL.gtid_owned").await?;
+    let owned = text(connection, "SELECT @@GLOBAL.gtid_owned").await?;
     let owned = parse_gtid_owned(&owned);
     let owned = owned.map_err(|error| format!("gtid_owned cannot be read: {error}"))?;
-    let executed = ask(&mut connection).await?;
-    connection.close().await;
+    let executed = ask(connection).await?;
     Ok(Compared {
         lacks: log.gtids.difference(&executed).difference(&owned),
         beyond: errant(&executed, &log.gtids),
@@ -76,16 +74,14 @@ async fn text(connection: &mut Connection, query: &str) -> Result<String, String
 /// # Errors
 /// In words: the server cannot be asked.
 pub(super) async fn lacks_of(
-    connect: &ConnectOptions,
+    connection: &mut Connection,
     wanted: &GtidSet,
     limit: Duration,
 ) -> Result<GtidSet, String> {
-    let mut connection = open(connect).await?;
     let deadline = Instant::now() + limit;
     loop {
-        let lacks = wanted.difference(&ask(&mut connection).await?);
+        let lacks = wanted.difference(&ask(connection).await?);
         if lacks.is_empty() || Instant::now() >= deadline {
-            connection.close().await;
             return Ok(lacks);
         }
         tokio::time::sleep(ASK_AGAIN).await;
@@ -95,7 +91,11 @@ pub(super) async fn lacks_of(
 /// Between two questions.
 const ASK_AGAIN: Duration = Duration::from_millis(2);
 
-async fn open(connect: &ConnectOptions) -> Result<Connection, String> {
+/// A session for the questions.
+///
+/// # Errors
+/// In words.
+pub(super) async fn open(connect: &ConnectOptions) -> Result<Connection, String> {
     let opened = Connection::open(connect).await;
     opened.map_err(|error| error.to_string())
 }

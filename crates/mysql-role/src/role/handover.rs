@@ -14,8 +14,11 @@ const LOCK_WAIT: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// In words.
-pub(super) async fn close_to_all(connect: &ConnectOptions) -> Result<(), String> {
-    let closed = read_only::close(connect, LOCK_WAIT).await;
+pub(super) async fn close_to_all(
+    connection: &mut Connection,
+    connect: &ConnectOptions,
+) -> Result<(), String> {
+    let closed = read_only::close_by(connection, connect, LOCK_WAIT).await;
     closed.map_err(|error| error.to_string())
 }
 
@@ -23,11 +26,8 @@ pub(super) async fn close_to_all(connect: &ConnectOptions) -> Result<(), String>
 ///
 /// # Errors
 /// In words.
-pub(super) async fn end_replication(connect: &ConnectOptions) -> Result<(), String> {
-    let mut connection = Connection::open(connect).await.map_err(told)?;
-    drop_channel(&mut connection).await.map_err(told)?;
-    connection.close().await;
-    Ok(())
+pub(super) async fn end_replication(connection: &mut Connection) -> Result<(), String> {
+    drop_channel(connection).await.map_err(told)
 }
 
 /// Has a closed server force its binlog again, and drops the binlog files of the time in which it followed: they name the
@@ -36,9 +36,8 @@ pub(super) async fn end_replication(connect: &ConnectOptions) -> Result<(), Stri
 ///
 /// # Errors
 /// In words; done again, it goes on where it was.
-pub(crate) async fn leave_following(connect: &ConnectOptions) -> Result<(), String> {
-    let mut connection = Connection::open(connect).await.map_err(told)?;
-    drop_channel(&mut connection).await.map_err(told)?;
+pub(crate) async fn leave_following(connection: &mut Connection) -> Result<(), String> {
+    drop_channel(connection).await.map_err(told)?;
     connection
         .execute("SET GLOBAL sync_binlog = 1")
         .await
@@ -47,9 +46,7 @@ pub(crate) async fn leave_following(connect: &ConnectOptions) -> Result<(), Stri
         .execute("FLUSH BINARY LOGS")
         .await
         .map_err(told)?;
-    drop_earlier_binlogs(&mut connection).await?;
-    connection.close().await;
-    Ok(())
+    drop_earlier_binlogs(connection).await
 }
 
 /// Drops all binlog files but the newest one.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use applier::run::StageName;
 use binlog_format::gtid::GtidSet;
+use mysql_link::Connection;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -14,7 +15,7 @@ use crate::gate::GateStatus;
 use crate::ingest::IngestStatus;
 use crate::leading::{Leading, LeadingMemory, leadership_changes};
 use crate::ring::{CommittedLog, LeaderTerm, Ring};
-use crate::role::catching_up::{compare, lacks_of};
+use crate::role::catching_up::{compare, lacks_of, open};
 use crate::role::errant::advice;
 use crate::role::follower::{FollowError, FollowOptions, Follower, Step};
 use crate::role::handover::{close_to_all, end_replication, leave_following};
@@ -44,6 +45,16 @@ pub struct RoleInputs {
     pub origin: GtidSet,
     /// How long a mysqld that lets nobody log in is borne with.
     pub patience: LockoutPatience,
+}
+
+/// What a comparison of the server with the ring's log found.
+enum Fitness {
+    /// It may be the primary.
+    Fit,
+    /// It lacks transactions of the log.
+    Lacks,
+    /// It has these, which the ring has not, and which were not written at the ring's primary.
+    Errant(GtidSet),
 }
 
 /// Makes the server what it is to be.
@@ -203,47 +214,28 @@ impl<R: Ring + CommittedLog> Role<R> {
         let ring = Arc::clone(&self.ring);
         tokio::select! {
             () = ring.leadership_over(term) => true,
-            found = self.fit_to_lead(term, server) => found,
+            found = self.fit_to_lead(term, server, None) => found,
         }
     }
 
-    /// Compares, and undoes what following has set. Whether something was found.
-    async fn fit_to_lead(&mut self, term: LeaderTerm, server: Option<Incarnation>) -> bool {
+    /// Makes the server fit to be the primary; by this session, if there is one. Whether something was found.
+    async fn fit_to_lead(
+        &mut self,
+        term: LeaderTerm,
+        server: Option<Incarnation>,
+        session: Option<Connection>,
+    ) -> bool {
         let found = server.map(|server| (server, term));
-        let followed = self.followed;
-        let compared = async {
-            if followed {
-                close_to_all(&self.options.connect).await?;
-            }
-            compare(&*self.ring, &self.options.connect).await
-        };
-        let fit = match compared.await {
-            // What a server has that was the primary before, the ring takes in. What a follower has, nobody knows.
-            Ok(compared) if !compared.beyond.is_empty() && !self.may_propose(&compared.log) => {
-                let cause = advice(&compared.beyond);
-                self.not_the_rings = compared.beyond;
-                warn!("this member leads, and its mysqld stays closed: {cause}");
-                self.set(Readiness::Lacks, found);
-                self.retry_at = Some(Instant::now() + self.options.retry);
-                self.go(RoleState::Stopped { cause });
-                return false;
-            }
-            Ok(compared) if !compared.lacks.is_empty() => {
-                self.set(Readiness::Lacks, found);
-                return true;
-            }
-            Ok(_) if followed => leave_following(&self.options.connect).await,
-            Ok(_) => end_replication(&self.options.connect).await,
-            Err(cause) => Err(cause),
-        };
         let standing = Standing::primary(term);
-        let fit = match fit {
+        let fitness = match self.compare_and_leave_following(session).await {
             // Before anybody can write to it.
-            Ok(()) if self.standing != Some(standing) => self.stand(standing).await,
-            fit => fit,
+            Ok(Fitness::Fit) if self.standing != Some(standing) => {
+                self.stand(standing).await.map(|()| Fitness::Fit)
+            }
+            fitness => fitness,
         };
-        match fit {
-            Ok(()) => {
+        match fitness {
+            Ok(Fitness::Fit) => {
                 info!(
                     term = term.0,
                     "mysqld has all of the ring's log and may be the primary"
@@ -253,12 +245,54 @@ impl<R: Ring + CommittedLog> Role<R> {
                 self.set(Readiness::In(term), found);
                 true
             }
+            Ok(Fitness::Lacks) => {
+                self.set(Readiness::Lacks, found);
+                true
+            }
+            Ok(Fitness::Errant(beyond)) => {
+                let cause = advice(&beyond);
+                self.not_the_rings = beyond;
+                warn!("this member leads, and its mysqld stays closed: {cause}");
+                self.set(Readiness::Lacks, found);
+                self.retry_at = Some(Instant::now() + self.options.retry);
+                self.go(RoleState::Stopped { cause });
+                false
+            }
             Err(cause) => {
                 warn!("mysqld could not be made the primary yet: {cause}");
                 self.go(RoleState::Waiting { what: cause });
                 false
             }
         }
+    }
+
+    /// Compares, and undoes what following has set. All by one session: clients wait for it.
+    async fn compare_and_leave_following(
+        &self,
+        session: Option<Connection>,
+    ) -> Result<Fitness, String> {
+        let connect = &self.options.connect;
+        let mut session = match session {
+            Some(session) => session,
+            None => open(connect).await?,
+        };
+        if self.followed {
+            close_to_all(&mut session, connect).await?;
+        }
+        let compared = compare(&*self.ring, &mut session).await?;
+        // What a server has that was the primary before, the ring takes in. What a follower has, nobody knows.
+        if !compared.beyond.is_empty() && !self.may_propose(&compared.log) {
+            return Ok(Fitness::Errant(compared.beyond));
+        }
+        if !compared.lacks.is_empty() {
+            return Ok(Fitness::Lacks);
+        }
+        match self.followed {
+            true => leave_following(&mut session).await?,
+            false => end_replication(&mut session).await?,
+        }
+        session.close().await;
+        Ok(Fitness::Fit)
     }
 
     fn may_propose(&self, log: &GtidSet) -> bool {
@@ -321,16 +355,16 @@ impl<R: Ring + CommittedLog> Role<R> {
             () = ring.leadership_over(term) => return true,
             applied = self.everything_applied() => applied,
         };
-        match applied {
-            Ok(true) => {}
-            Ok(false) => return true,
+        let session = match applied {
+            Ok(Some(session)) => session,
+            Ok(None) => return true,
             Err(cause) => {
                 self.go(RoleState::Waiting { what: cause });
                 return false;
             }
-        }
+        };
         self.end_applier().await;
-        self.fit_to_lead(term, server).await
+        self.fit_to_lead(term, server, Some(session)).await
     }
 
     /// False when the applier ended by itself instead.
@@ -347,23 +381,24 @@ impl<R: Ring + CommittedLog> Role<R> {
         false
     }
 
-    /// False when the applier ended by itself.
-    async fn everything_applied(&mut self) -> Result<bool, String> {
+    /// The session that has seen it; `None` when the applier ended by itself.
+    async fn everything_applied(&mut self) -> Result<Option<Connection>, String> {
         let log = self.ring.log().await.map_err(|error| error.to_string())?;
+        let mut session = open(&self.options.connect).await?;
         loop {
             let Some((_, follower)) = &mut self.follower else {
-                return Ok(false);
+                return Ok(None);
             };
-            let lacks = lacks_of(&self.options.connect, &log.gtids, TICK);
+            let lacks = lacks_of(&mut session, &log.gtids, TICK);
             let lacks = tokio::select! {
                 lacks = lacks => lacks?,
                 failure = follower.ended() => {
                     self.applier_failed(failure);
-                    return Ok(false);
+                    return Ok(None);
                 }
             };
             if lacks.is_empty() {
-                return Ok(true);
+                return Ok(Some(session));
             }
             let behind = u64::try_from(lacks.count()).unwrap_or(u64::MAX);
             self.go(RoleState::CatchingUp { behind });

@@ -103,6 +103,14 @@ impl Plan {
         Self { statements }
     }
 
+    /// What is left of it behind another one.
+    #[must_use]
+    pub fn behind(mut self, done: &Self) -> Self {
+        self.statements
+            .retain(|statement| !done.statements.contains(statement));
+        self
+    }
+
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.statements.is_empty()

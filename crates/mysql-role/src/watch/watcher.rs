@@ -129,6 +129,8 @@ pub struct Watcher {
     starts: Starts,
     /// The binlog's filters, and in which start of mysqld they were seen.
     filters: Option<(u64, Vec<String>)>,
+    /// The start of mysqld at which a look found out all that one can.
+    looked_whole: Option<u64>,
     commits: CommitWatch,
     room: Room,
     ending: Ending,
@@ -172,6 +174,7 @@ impl Watcher {
             connection: None,
             starts: Starts::default(),
             filters: None,
+            looked_whole: None,
             commits: CommitWatch::default(),
             ending: Ending::default(),
             locked_out: None,
@@ -191,7 +194,7 @@ impl Watcher {
                 () = std::future::ready(()), if again => false,
                 _ = ticks.tick() => true,
                 // A new attachment is looked at without delay: the gate waits for the verdict.
-                changed = self.ingest.changed() => if changed.is_err() { return } else { false },
+                attached = newly_attached(&mut self.ingest) => if attached { false } else { return },
             };
             if ticked && Instant::now() < next && !self.somebody_else_acknowledges().await {
                 continue;
@@ -200,7 +203,7 @@ impl Watcher {
             next = began + self.options.interval;
             let look = tokio::select! {
                 () = stop.cancelled() => return,
-                look = self.look(began) => look,
+                look = self.look(began, !ticked) => look,
             };
             // What was mended behind a closed door is what clients wait for. Once only: what does not stay mended is
             // looked at in its turn.
@@ -230,9 +233,10 @@ impl Watcher {
         }
     }
 
-    async fn look(&mut self, began: Instant) -> Look {
+    /// `hurries`: for a new attachment.
+    async fn look(&mut self, began: Instant, hurries: bool) -> Look {
         let kept = self.connection.is_some();
-        match self.look_and_mend(began).await {
+        match self.look_and_mend(began, hurries).await {
             Ok(look) => {
                 self.ending = Ending::default();
                 self.locked_out = None;
@@ -264,7 +268,7 @@ impl Watcher {
 
     /// What was drift at this look is told even if it is mended in the same moment: the next look tells
     /// that it is gone.
-    async fn look_and_mend(&mut self, began: Instant) -> Result<Look, Failed> {
+    async fn look_and_mend(&mut self, began: Instant, hurries: bool) -> Result<Look, Failed> {
         // Before anything is asked: an attachment that comes about meanwhile is looked at once more.
         self.ingest.mark_unchanged();
         let mut connection = match self.connection.take() {
@@ -276,16 +280,20 @@ impl Watcher {
         let server = ServerFacts::of(&observed, self.starts.see(sighting));
         observed.binlog_filters = self.filters(&observed, server.incarnation).await;
         let follows = *self.readiness.borrow() == Readiness::Applying;
-        if let Some(events) = &self.options.events {
+        // Clients wait for this verdict, and nobody commits: what a look finds besides is left to the next one.
+        let closed = server.read_only != ReadOnly::Off;
+        let hurries = hurries && closed && self.looked_whole == Some(server.incarnation);
+        if let Some(events) = self.options.events.as_ref().filter(|_| !hurries) {
             events.look(&mut connection, follows).await?;
         }
         let commits = match &self.options.figures {
-            Some(_) if !follows => {
+            Some(_) if !follows && !hurries => {
                 let no_room = self.room.is_gone().await;
                 commits(&mut connection, server.incarnation, no_room).await?
             }
             _ => None,
         };
+        self.looked_whole = Some(server.incarnation);
         let requirements = &self.options.requirements;
         let protection = judge(&observed, requirements);
         let attached = self.ingest.borrow().is_attached();
@@ -378,6 +386,18 @@ impl Watcher {
     }
 }
 
+/// Waits for the moment in which ingest is attached anew; false when there is no ingest any more.
+async fn newly_attached(ingest: &mut watch::Receiver<IngestStatus>) -> bool {
+    loop {
+        if ingest.changed().await.is_err() {
+            return false;
+        }
+        if ingest.borrow_and_update().is_attached() {
+            return true;
+        }
+    }
+}
+
 /// A clock that is further from the uptime is wrong.
 const AS_UPTIME: Duration = Duration::from_secs(5);
 
@@ -422,7 +442,29 @@ fn tell(protection: &Protection) {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
+
+    /// A look at anything else would be under way when the one is due that clients wait for.
+    #[test]
+    fn only_an_attachment_is_looked_at_without_delay() {
+        use crate::ingest::IngestState::{Attached, Attaching, CatchingUp, Idle};
+        let now = Instant::now();
+        let (told, mut ingest) = watch::channel(IngestStatus::new(now));
+        let mut go = |state| {
+            told.send_modify(|status| status.go(state, now));
+            newly_attached(&mut ingest).now_or_never()
+        };
+        for state in [Attaching, CatchingUp, Idle] {
+            assert_eq!(go(state), None);
+        }
+        assert_eq!(go(Attached), Some(true));
+        assert_eq!(go(CatchingUp), None);
+        assert_eq!(go(Attached), Some(true));
+        drop(told);
+        assert_eq!(newly_attached(&mut ingest).now_or_never(), Some(false));
+    }
 
     #[test]
     fn a_server_ends_when_it_ended_a_session_and_lets_nobody_in() {
