@@ -1,23 +1,16 @@
 //! Where calls arrive: at a member of this project, or at plain openraft.
 
-use consensus::{Answer, CallError, Inbound, Question};
+use consensus::log_probe::RpcResult;
+use consensus::{CallError, Inbound};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use openraft::errors::{RPCError, Unreachable};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, StreamAppendError, StreamAppendResult,
-    TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use raft_types::{MemberId, TypeConfig};
+use raft_types::{LogId, MemberId, TypeConfig};
+use testkit::network::{Call, Reply, receive, unreachable};
 
 use super::plain::PlainRaft;
-
-type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
-type AppendResult = StreamAppendResult<TypeConfig>;
-
-pub(crate) fn unreachable(reason: impl ToString) -> RPCError<TypeConfig> {
-    RPCError::Unreachable(Unreachable::from_string(reason))
-}
 
 /// See the module.
 #[derive(Clone)]
@@ -30,7 +23,7 @@ impl Receiver {
     pub(crate) fn append(
         &self,
         requests: impl Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'static,
-    ) -> BoxStream<'static, RpcResult<AppendResult>> {
+    ) -> BoxStream<'static, RpcResult<StreamAppendResult<TypeConfig>>> {
         match self {
             Self::Member(inbound) => inbound
                 .append(requests)
@@ -43,70 +36,46 @@ impl Receiver {
         }
     }
 
-    pub(crate) async fn heartbeat(
-        &self,
-        request: AppendEntriesRequest<TypeConfig>,
-    ) -> RpcResult<AppendResult> {
+    pub(crate) async fn take(&self, caller: MemberId, call: Call) -> Reply {
         let raft = match self {
-            Self::Member(inbound) => return inbound.heartbeat(request).await.map_err(unreachable),
+            Self::Member(inbound) => return receive(inbound, caller, call).await,
             Self::Plain(raft) => raft,
         };
-        let named = request.prev_log_id;
-        let answer = raft.append_entries(request).await.map_err(unreachable)?;
-        Ok(match (answer, named) {
-            (AppendEntriesResponse::Success, _) => Ok(named),
-            (AppendEntriesResponse::PartialSuccess(matching), _) => Ok(matching),
-            (AppendEntriesResponse::HigherVote(vote), _) => {
-                Err(StreamAppendError::HigherVote(vote))
+        let stopped = |error: &dyn ToString| Reply::Unreachable(error.to_string());
+        match call {
+            Call::Vote(request) => {
+                let answer = raft.vote(request).await;
+                answer.map_or_else(|error| stopped(&error), Reply::Vote)
             }
-            (AppendEntriesResponse::Conflict, Some(named)) => {
-                Err(StreamAppendError::Conflict(named))
+            Call::PreVote(request) => {
+                let answer = raft.pre_vote(request).await;
+                answer.map_or_else(|error| stopped(&error), Reply::Vote)
             }
-            (AppendEntriesResponse::Conflict, None) => Ok(None),
-        })
-    }
-
-    pub(crate) async fn vote(
-        &self,
-        request: VoteRequest<TypeConfig>,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        match self {
-            Self::Member(inbound) => inbound.vote(request).await.map_err(unreachable),
-            Self::Plain(raft) => raft.vote(request).await.map_err(unreachable),
+            Call::Heartbeat(request) => {
+                let named = request.prev_log_id;
+                let answer = raft.append_entries(request).await;
+                let answer = answer.map(|answer| as_of_a_stream(answer, named));
+                answer.map_or_else(|error| stopped(&error), Reply::Heartbeat)
+            }
+            Call::Transfer(request) => {
+                let answer = raft.handle_transfer_leader(request).await;
+                answer.map_or_else(|error| stopped(&error), Reply::Transfer)
+            }
+            Call::Begin(..) => Reply::Unreachable("nothing is purged in this bench".to_owned()),
+            Call::Ask(_) => Reply::Ask(Err(CallError("plain openraft is not asked".to_owned()))),
         }
     }
+}
 
-    pub(crate) async fn pre_vote(
-        &self,
-        request: VoteRequest<TypeConfig>,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        match self {
-            Self::Member(inbound) => inbound.pre_vote(request).await.map_err(unreachable),
-            Self::Plain(raft) => raft.pre_vote(request).await.map_err(unreachable),
-        }
-    }
-
-    pub(crate) async fn transfer_leader(
-        &self,
-        request: TransferLeaderRequest<TypeConfig>,
-    ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
-        match self {
-            Self::Member(inbound) => inbound.transfer_leader(request).await.map_err(unreachable),
-            Self::Plain(raft) => raft
-                .handle_transfer_leader(request)
-                .await
-                .map_err(unreachable),
-        }
-    }
-
-    pub(crate) async fn answer(
-        &self,
-        caller: MemberId,
-        question: Question,
-    ) -> Result<Answer, CallError> {
-        match self {
-            Self::Member(inbound) => inbound.answer(caller, question).await,
-            Self::Plain(_) => Err(CallError("plain openraft is not asked".to_owned())),
-        }
+fn as_of_a_stream(
+    answer: AppendEntriesResponse<TypeConfig>,
+    named: Option<LogId>,
+) -> StreamAppendResult<TypeConfig> {
+    match (answer, named) {
+        (AppendEntriesResponse::Success, _) => Ok(named),
+        (AppendEntriesResponse::PartialSuccess(matching), _) => Ok(matching),
+        (AppendEntriesResponse::HigherVote(vote), _) => Err(StreamAppendError::HigherVote(vote)),
+        (AppendEntriesResponse::Conflict, Some(named)) => Err(StreamAppendError::Conflict(named)),
+        (AppendEntriesResponse::Conflict, None) => Ok(None),
     }
 }

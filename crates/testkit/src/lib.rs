@@ -1,7 +1,8 @@
 //! Dev only: what tests, benches and `cargo xtask` share.
 //!
 //! Two halves. The mysqld fixtures (a tree of MySQL's programs, servers started from it, sysbench, figures) depend on
-//! no crate of ours. The faulty doubles of our own seams are behind the feature `storage`, on by default.
+//! no crate of ours. The faulty doubles of our own seams are behind the feature `storage`, on by default; a network between
+//! members in one process is behind `network`.
 
 pub mod bounded_run;
 pub mod cargo;
@@ -17,6 +18,8 @@ mod mounts;
 pub mod mysql_tree;
 pub mod mysqlbinlog;
 pub mod mysqld;
+#[cfg(feature = "network")]
+pub mod network;
 mod owner;
 pub mod ports;
 pub mod ring;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use binlog_store::{BinlogStore, CutBackError, LogHandle};
 use consensus::{MemberCalls, Recollection, Rejoin, Returning};
 use raft_types::MemberId;
+use testkit::network::Reply;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -16,7 +17,7 @@ use super::process::{OpenFailure, Parts, Process};
 use super::seat::Seat;
 use super::watched_log::Watch;
 use crate::event::Event;
-use crate::network::{Body, Desk, Message, Post, Reply};
+use crate::network::{Body, Desk, Message, Post};
 use crate::record::Record;
 use crate::tick::Tick;
 

@@ -30,7 +30,7 @@ use super::watched_log::{Watch, WatchedLog};
 use super::watched_starts::WatchedStarts;
 use crate::event::{Damage, Event};
 use crate::mutation::Mutation;
-use crate::network::{Desk, Message, Port, Post, Reception, Relayed, Relaying};
+use crate::network::{Desk, Message, Outbound, Post, Reception, Relayed, Relaying};
 use crate::record::Record;
 use crate::seen::Seen;
 use crate::tick::Tick;
@@ -232,14 +232,14 @@ impl Process {
     ) -> Result<Parts, OpenFailure> {
         let off_or = |failure| off_or(&seat, failure);
         let log = store.handle();
-        let port = Port::new(desk.clone(), &seat.timers, seat.mutation);
+        let outbound = Outbound::new(desk.clone(), &seat.timers, seat.mutation);
         let routes = RouteTable::new(
             seat.id,
             &seat.record,
             seat.proxies.clone(),
             seat.timers.lease,
         );
-        let network = Proxying::new(port.clone(), port.clone(), routes.clone());
+        let network = Proxying::new(outbound.port(), outbound.clone(), routes.clone());
         let own: Arc<dyn OwnLog> = Arc::new(log.clone());
         let config = MemberConfig {
             timers: seat.timers,
@@ -251,7 +251,7 @@ impl Process {
             record,
             disk: seat.disk.clone(),
         };
-        let calls = Arc::new(port.clone());
+        let calls = Arc::new(outbound.port());
         let returning = match seat.returns {
             true => {
                 let back = asking::come_back(&mut store, calls.clone(), &watch).await;
@@ -291,7 +291,7 @@ impl Process {
         let relaying = Relaying {
             own: seat.id,
             log: own.clone(),
-            port,
+            outbound,
             routes,
             records: {
                 let inbound = inbound.clone();

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use consensus::log_probe::{Answered, Asked};
 use raft_types::MemberId;
 use testkit::disk::FaultyDisk;
+use testkit::network::Reply;
 use tokio::sync::{mpsc, oneshot};
 
-use super::message::{Body, CallId, Message, Reply};
+use super::message::{Body, CallId, Message};
 use super::post::Post;
 use super::sessions::{Relayed, Sessions};
 

@@ -1,12 +1,8 @@
 //! What travels between members.
 
 use consensus::log_probe::{Answered, Asked};
-use consensus::{Answer, CallError, Question};
-use openraft::raft::{
-    AppendEntriesRequest, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
-    TransferLeaderResponse, VoteRequest, VoteResponse,
-};
-use raft_types::{FileStart, MemberId, TypeConfig, Vote};
+use raft_types::MemberId;
+use testkit::network::{Call, Reply};
 
 use super::session_part::SessionPart;
 
@@ -45,30 +41,6 @@ pub(crate) enum Body {
     Broken(CallId, String),
     /// Of a session with a proxy, which is ordered and breaks like a stream.
     Session(CallId, SessionPart),
-}
-
-/// A call with one answer.
-#[derive(Clone)]
-pub(crate) enum Call {
-    Vote(VoteRequest<TypeConfig>),
-    PreVote(VoteRequest<TypeConfig>),
-    Heartbeat(AppendEntriesRequest<TypeConfig>),
-    Transfer(TransferLeaderRequest<TypeConfig>),
-    /// The entries that the member needs are purged: its log is to begin with this file.
-    Begin(Vote, FileStart),
-    Ask(Question),
-}
-
-/// The answer to a call.
-#[derive(Clone)]
-pub(crate) enum Reply {
-    Vote(VoteResponse<TypeConfig>),
-    Heartbeat(StreamAppendResult<TypeConfig>),
-    Transfer(TransferLeaderResponse<TypeConfig>),
-    Begin(SnapshotResponse<TypeConfig>),
-    Ask(Result<Answer, CallError>),
-    /// The member cannot be called: nothing listens there, or its engine has stopped.
-    Unreachable(String),
 }
 
 impl Body {

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fastrand::Rng;
 use raft_types::{MemberId, Vote};
+use testkit::network::Call;
 
 use super::links::{Fate, Links};
-use super::message::{Body, Call, CallId, Message};
+use super::message::{Body, CallId, Message};
 use super::session_part::SessionPart;
 use crate::event::Event;
 use crate::record::Record;

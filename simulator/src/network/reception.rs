@@ -5,18 +5,20 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use consensus::log_probe::{Answered, Asked};
-use consensus::{Fault, Inbound, Member};
+use consensus::{Inbound, Member};
 use futures::StreamExt;
 use futures::stream;
+use openraft::errors::RaftError;
 use openraft::raft::VoteRequest;
 use proxy::ProxyRequest;
 use raft_types::{LogReport, MemberId, OpId, OwnLog, TypeConfig, Vote};
+use testkit::network::{Call, Reply, receive};
 use tokio::sync::mpsc;
 
 use crate::mutation::Mutation;
 
 use super::desk::{Desk, StreamNews};
-use super::message::{Body, Call, CallId, Message, Reply};
+use super::message::{Body, CallId, Message};
 use super::relaying::Relaying;
 use super::session_part::SessionPart;
 use super::sessions::SessionNews;
@@ -122,44 +124,23 @@ impl Reception {
     }
 
     async fn answer(self, from: MemberId, id: CallId, call: Call) {
-        let words = |fault: Fault| fault.to_string();
-        let stopped = |fault: Fault| Reply::Unreachable(words(fault));
-        let reply = match call {
-            Call::Vote(request) => {
-                let request = self.taken_in(request);
-                let answer = match self.mutation {
-                    Some(Mutation::ForgetTheLease) => {
-                        let answer = self.member.engine().vote(request).await;
-                        answer.map_err(|error| error.to_string())
-                    }
-                    _ => self.inbound.vote(request).await.map_err(words),
-                };
-                answer.map_or_else(Reply::Unreachable, Reply::Vote)
+        let call = match call {
+            Call::Vote(request) => Call::Vote(self.taken_in(request)),
+            Call::PreVote(request) => Call::PreVote(self.taken_in(request)),
+            other => other,
+        };
+        let engine = self.member.engine();
+        let stopped = |error: RaftError<TypeConfig>| Reply::Unreachable(error.to_string());
+        let reply = match (self.mutation, call) {
+            (Some(Mutation::ForgetTheLease), Call::Vote(request)) => {
+                let answer = engine.vote(request).await;
+                answer.map_or_else(stopped, Reply::Vote)
             }
-            Call::PreVote(request) => {
-                let request = self.taken_in(request);
-                let answer = match self.mutation {
-                    Some(Mutation::ForgetTheLease) => {
-                        let answer = self.member.engine().pre_vote(request).await;
-                        answer.map_err(|error| error.to_string())
-                    }
-                    _ => self.inbound.pre_vote(request).await.map_err(words),
-                };
-                answer.map_or_else(Reply::Unreachable, Reply::Vote)
+            (Some(Mutation::ForgetTheLease), Call::PreVote(request)) => {
+                let answer = engine.pre_vote(request).await;
+                answer.map_or_else(stopped, Reply::Vote)
             }
-            Call::Heartbeat(request) => {
-                let answer = self.inbound.heartbeat(request).await;
-                answer.map_or_else(stopped, Reply::Heartbeat)
-            }
-            Call::Transfer(request) => {
-                let answer = self.inbound.transfer_leader(request).await;
-                answer.map_or_else(stopped, Reply::Transfer)
-            }
-            Call::Begin(vote, start) => match self.inbound.install(vote, start).await {
-                Ok(response) => Reply::Begin(response),
-                Err(refusal) => Reply::Unreachable(refusal.to_string()),
-            },
-            Call::Ask(question) => Reply::Ask(self.inbound.answer(from, question).await),
+            (_, call) => receive(&self.inbound, from, call).await,
         };
         self.desk.send(from, Body::Reply(id, reply));
     }

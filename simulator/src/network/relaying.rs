@@ -6,7 +6,7 @@ use futures::stream::BoxStream;
 use proxy::{ProxyAnswer, ProxyRequest, ProxyService, Records, Relay, RouteTable};
 use raft_types::{MemberId, OwnLog};
 
-use super::port::Port;
+use super::outbound::Outbound;
 use super::term_blind_log::term_blind;
 use crate::mutation::Mutation;
 
@@ -15,7 +15,7 @@ use crate::mutation::Mutation;
 pub(crate) struct Relaying {
     pub(crate) own: MemberId,
     pub(crate) log: Arc<dyn OwnLog>,
-    pub(crate) port: Port,
+    pub(crate) outbound: Outbound,
     pub(crate) routes: RouteTable,
     pub(crate) records: Records,
     pub(crate) mutation: Option<Mutation>,
@@ -35,8 +35,8 @@ impl Relaying {
         let relay = Relay::new(
             self.own,
             log,
-            self.port.clone(),
-            self.port.clone(),
+            self.outbound.port(),
+            self.outbound.clone(),
             self.routes.clone(),
             self.records.clone(),
         );

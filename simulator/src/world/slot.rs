@@ -5,13 +5,14 @@ use std::time::Duration;
 use consensus::{Envelope, Identity, Party, admit};
 use raft_types::Incarnation;
 use testkit::disk::FaultyDisk;
+use testkit::network::Reply;
 
 use super::cold_damage::ColdFile;
 use crate::event::{Damage, Event};
 use crate::faults::Crash;
 use crate::member::{Asking, OpenFailure, Process, Seat, Started};
 use crate::mutation::Mutation;
-use crate::network::{Body, Message, Post, Reply, SessionPart};
+use crate::network::{Body, Message, Post, SessionPart};
 use crate::panics;
 use crate::record::Record;
 use crate::tick::Tick;

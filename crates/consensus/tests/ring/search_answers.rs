@@ -4,27 +4,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use consensus::Timers;
 use consensus::log_probe::{Answered, LogProbe, LogProbeClient, RpcResult};
 use futures::{StreamExt, stream};
 use openraft::errors::{RPCError, Unreachable};
 use openraft::network::{NetSnapshot, NetStreamAppend, RPCOption, RaftNetworkFactory};
 use openraft::raft::{AppendEntriesRequest, StreamAppendError, StreamAppendResult};
-use openraft::{Snapshot, SnapshotMeta};
 use raft_types::{
-    Entry, EntryPayload, LogId, LogReport, MemberId, MemberRecord, OpId, OwnLog, TermRun,
-    TypeConfig, Vote,
+    Entry, EntryPayload, FileStart, LogId, LogReport, MemberId, MemberRecord, OpId, OwnLog,
+    StoredMembership, TermRun, TypeConfig, Vote,
 };
+use testkit::network::{Line, Port};
 
 use crate::support::memory_log::MemoryDisk;
-use crate::support::scripted_network::{Lane, Script, ScriptedClient};
+use crate::support::scripted_network::{Lane, Script};
 
 const TIMERS: Timers = Timers::from_heartbeat(Duration::from_millis(100));
 /// As the timers make it: three fifths of the lease of 160 ms.
 const WINDOW: Duration = Duration::from_millis(96);
 const FOLLOWER: MemberId = MemberId(2);
 
-type Client = LogProbeClient<ScriptedClient>;
+type Client = LogProbeClient<Line<Script>>;
 type Answers = Vec<Result<StreamAppendResult<TypeConfig>, String>>;
 
 fn vote() -> Vote {
@@ -78,7 +79,7 @@ fn matching(index: u64) -> RpcResult<Answered> {
 /// A leader's factory over a log of 0 to 110. Nothing is sent ahead unless the far end has answers for it.
 struct Leader {
     script: Script,
-    factory: LogProbe<Script>,
+    factory: LogProbe<Port<Script>>,
 }
 
 /// An own log whose entries cannot be read yet: nothing to send ahead, nothing to widen with.
@@ -107,7 +108,8 @@ fn disk() -> MemoryDisk {
 impl Leader {
     fn over(own: Arc<dyn OwnLog>) -> Self {
         let script = Script::default();
-        let factory = LogProbe::new(script.clone(), own, &TIMERS);
+        let port = Port::new(MemberId(1), script.clone());
+        let factory = LogProbe::new(port, own, &TIMERS);
         Self { script, factory }
     }
 
@@ -298,13 +300,12 @@ async fn a_snapshot_makes_it_forget_and_is_not_contradicted() {
     let mut client = leader.knowing(70).await;
     let record = MemberRecord::default();
     let mut sender = leader.factory.new_snapshot_client(FOLLOWER, &record).await;
-    let snapshot = Snapshot {
-        meta: SnapshotMeta {
-            last_log_id: Some(id(90)),
-            ..SnapshotMeta::default()
-        },
-        snapshot: None,
+    let start = FileStart {
+        before: id(90).into(),
+        membership: StoredMembership::default(),
+        header: Bytes::new(),
     };
+    let snapshot = start.snapshot();
     let never = std::future::pending();
     let option = RPCOption::new(TIMERS.heartbeat);
     sender

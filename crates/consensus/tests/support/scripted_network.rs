@@ -2,21 +2,15 @@
 //! answer a call waits for ever, as one into a black hole does.
 
 use std::collections::VecDeque;
+use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
-use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
-use futures::future::BoxFuture;
+use consensus::log_probe::{Answered, Asked, RpcResult};
+use futures::StreamExt;
 use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt};
-use openraft::OptionalSend;
-use openraft::errors::{ReplicationClosed, StreamingError};
-use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
-use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, VoteRequest,
-    VoteResponse,
-};
-use openraft::type_config::alias::SnapshotOf;
-use raft_types::{MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
+use openraft::raft::SnapshotResponse;
+use testkit::network::{Call, Carrier, Link, Reply};
 
 /// Which of the engine's clients a request came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,96 +40,51 @@ impl Script {
         std::mem::take(&mut self.lines().sent)
     }
 
+    async fn exchange(&self, lane: Lane, asked: Asked) -> RpcResult<Answered> {
+        let answer = {
+            let mut lines = self.lines();
+            lines.sent.push((lane, asked));
+            lines.answers.pop_front()
+        };
+        match answer {
+            Some(answer) => answer,
+            None => pending().await,
+        }
+    }
+
     fn lines(&self) -> MutexGuard<'_, Lines> {
         self.0.lock().unwrap()
     }
 }
 
-impl RaftNetworkFactory<TypeConfig> for Script {
-    type Network = ScriptedClient;
-
-    async fn new_client(&mut self, _: MemberId, _: &MemberRecord) -> ScriptedClient {
-        ScriptedClient {
-            script: self.clone(),
-            lane: Lane::Entries,
-        }
-    }
-
-    async fn new_heartbeat_client(&mut self, _: MemberId, _: &MemberRecord) -> ScriptedClient {
-        ScriptedClient {
-            script: self.clone(),
-            lane: Lane::Heartbeats,
-        }
-    }
-}
-
-/// A client into the script.
-pub(crate) struct ScriptedClient {
-    script: Script,
-    lane: Lane,
-}
-
-impl ReportingNetwork for ScriptedClient {
-    fn stream_reported<'s, S>(
-        &'s mut self,
-        requests: S,
-        _: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<Answered>>>>
-    where
-        S: Stream<Item = Asked> + Send + Unpin + 'static,
-    {
-        let answers = requests.then(|asked| async {
-            let answer = {
-                let mut lines = self.script.lines();
-                lines.sent.push((self.lane, asked));
-                lines.answers.pop_front()
-            };
-            match answer {
-                Some(answer) => answer,
-                None => std::future::pending().await,
+impl Carrier for Script {
+    async fn call(&self, _: Link, call: Call, _: Duration) -> Option<Reply> {
+        match call {
+            Call::Heartbeat(request) => {
+                let wants_report = false;
+                let asked = Asked {
+                    request,
+                    wants_report,
+                };
+                let answered = self.exchange(Lane::Heartbeats, asked).await;
+                Some(Reply::Heartbeat(answered.ok()?.result))
             }
+            Call::Begin(vote, _) => Some(Reply::Begin(SnapshotResponse::new(vote))),
+            _ => pending().await,
+        }
+    }
+
+    async fn stream(
+        &self,
+        _: Link,
+        requests: BoxStream<'static, Asked>,
+        _: Duration,
+    ) -> RpcResult<BoxStream<'static, RpcResult<Answered>>> {
+        let script = self.clone();
+        let answers = requests.then(move |asked| {
+            let script = script.clone();
+            async move { script.exchange(Lane::Entries, asked).await }
         });
-        async move { Ok(answers.boxed()) }.boxed()
-    }
-}
-
-impl RaftNetworkV2<TypeConfig> for ScriptedClient {
-    type SnapshotData = OfferedStart;
-
-    async fn append_entries(
-        &mut self,
-        _: AppendEntriesRequest<TypeConfig>,
-        _: RPCOption,
-    ) -> RpcResult<AppendEntriesResponse<TypeConfig>> {
-        std::future::pending().await
-    }
-
-    fn stream_append<'s, S>(
-        &'s mut self,
-        requests: S,
-        option: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
-    where
-        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
-    {
-        self.stream_without_reports(requests, option)
-    }
-
-    async fn vote(
-        &mut self,
-        _: VoteRequest<TypeConfig>,
-        _: RPCOption,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        std::future::pending().await
-    }
-
-    async fn full_snapshot(
-        &mut self,
-        vote: Vote,
-        _: SnapshotOf<TypeConfig, OfferedStart>,
-        _: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        _: RPCOption,
-    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        Ok(SnapshotResponse::new(vote))
+        Ok(answers.boxed())
     }
 }

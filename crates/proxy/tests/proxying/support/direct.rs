@@ -4,19 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
-use futures::future::BoxFuture;
+use consensus::log_probe::{Answered, Asked, RpcResult};
+use futures::StreamExt;
 use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt};
-use openraft::OptionalSend;
-use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError};
-use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
-use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, VoteRequest,
-    VoteResponse,
-};
-use openraft::type_config::alias::SnapshotOf;
-use raft_types::{MemberId, MemberRecord, OfferedStart, OwnLog, TypeConfig, Vote};
+use openraft::errors::{NetworkError, RPCError};
+use raft_types::{MemberId, OwnLog};
+use testkit::network::{Call, Carrier, Link, Port, Reply};
 
 use super::log::Log;
 
@@ -45,7 +38,7 @@ pub(crate) struct Members(Arc<Mutex<State>>);
 struct State {
     logs: BTreeMap<MemberId, Log>,
     received: BTreeMap<MemberId, Vec<Received>>,
-    unreachable: BTreeSet<(MemberId, MemberId)>,
+    unreachable: BTreeSet<Link>,
     deaf: BTreeSet<MemberId>,
 }
 
@@ -62,7 +55,7 @@ impl Members {
 
     /// Calls from the one to the other fail.
     pub(crate) fn cut(&self, from: MemberId, to: MemberId) {
-        self.state().unreachable.insert((from, to));
+        self.state().unreachable.insert(Link { from, to });
     }
 
     /// This member answers nothing any more.
@@ -70,18 +63,16 @@ impl Members {
         self.state().deaf.insert(id);
     }
 
-    pub(crate) fn seen_from(&self, from: MemberId) -> Direct {
-        Direct {
-            from,
-            members: self.clone(),
-        }
+    pub(crate) fn seen_from(&self, from: MemberId) -> Port<Self> {
+        Port::new(from, self.clone())
     }
 
-    async fn deliver(&self, from: MemberId, to: MemberId, asked: Asked) -> RpcResult<Answered> {
+    async fn deliver(self, link: Link, asked: Asked) -> RpcResult<Answered> {
         tokio::time::sleep(LATENCY).await;
+        let Link { from, to } = link;
         let reached = {
             let mut state = self.state();
-            match state.unreachable.contains(&(from, to)) {
+            match state.unreachable.contains(&link) {
                 true => Err(RPCError::Network(NetworkError::from_string("it is cut"))),
                 false => {
                     let received = state.received.entry(to).or_default();
@@ -105,83 +96,29 @@ impl Members {
     }
 }
 
-/// The network of one member.
-#[derive(Clone)]
-pub(crate) struct Direct {
-    from: MemberId,
-    members: Members,
-}
-
-/// A client of [`Direct`].
-pub(crate) struct DirectClient {
-    network: Direct,
-    to: MemberId,
-}
-
-impl RaftNetworkFactory<TypeConfig> for Direct {
-    type Network = DirectClient;
-
-    async fn new_client(&mut self, to: MemberId, _: &MemberRecord) -> DirectClient {
-        DirectClient {
-            network: self.clone(),
-            to,
-        }
-    }
-}
-
-impl ReportingNetwork for DirectClient {
-    fn stream_reported<'s, S>(
-        &'s mut self,
-        requests: S,
-        _: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<Answered>>>>
-    where
-        S: Stream<Item = Asked> + Send + Unpin + 'static,
-    {
-        let Direct { from, members } = &self.network;
-        let to = self.to;
-        let answers = requests.then(move |asked| members.deliver(*from, to, asked));
-        async move { Ok(answers.boxed()) }.boxed()
-    }
-}
-
-impl RaftNetworkV2<TypeConfig> for DirectClient {
-    type SnapshotData = OfferedStart;
-
-    async fn append_entries(
-        &mut self,
-        _: AppendEntriesRequest<TypeConfig>,
-        _: RPCOption,
-    ) -> RpcResult<AppendEntriesResponse<TypeConfig>> {
-        unreachable!("all requests are streamed")
+impl Carrier for Members {
+    async fn call(&self, link: Link, call: Call, _: Duration) -> Option<Reply> {
+        let Call::Heartbeat(request) = call else {
+            unreachable!("nobody votes here, and nobody begins anew");
+        };
+        let asked = Asked {
+            request,
+            wants_report: false,
+        };
+        Some(match self.clone().deliver(link, asked).await {
+            Ok(answered) => Reply::Heartbeat(answered.result),
+            Err(error) => Reply::Unreachable(error.to_string()),
+        })
     }
 
-    fn stream_append<'s, S>(
-        &'s mut self,
-        requests: S,
-        option: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
-    where
-        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
-    {
-        self.stream_without_reports(requests, option)
-    }
-
-    async fn vote(
-        &mut self,
-        _: VoteRequest<TypeConfig>,
-        _: RPCOption,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        unreachable!("nobody votes here")
-    }
-
-    async fn full_snapshot(
-        &mut self,
-        _: Vote,
-        _: SnapshotOf<TypeConfig, OfferedStart>,
-        _: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        _: RPCOption,
-    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        unreachable!("nobody begins anew here")
+    async fn stream(
+        &self,
+        link: Link,
+        requests: BoxStream<'static, Asked>,
+        _: Duration,
+    ) -> RpcResult<BoxStream<'static, RpcResult<Answered>>> {
+        let members = self.clone();
+        let answers = requests.then(move |asked| members.clone().deliver(link, asked));
+        Ok(answers.boxed())
     }
 }

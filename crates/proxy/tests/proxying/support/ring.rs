@@ -7,8 +7,9 @@ use std::time::Duration;
 use openraft::network::RaftNetworkFactory;
 use proxy::{ProxyOptions, Proxying, ProxyingClient, Records, Relay, RouteTable, Sent};
 use raft_types::{MemberId, MemberKind, MemberRecord, Region, Vote};
+use testkit::network::{Line, Port};
 
-use super::direct::{Direct, DirectClient, Members};
+use super::direct::Members;
 use super::lines::Lines;
 use super::log::Log;
 use super::sending::{Replication, Sending};
@@ -24,7 +25,7 @@ pub(crate) fn vote() -> Vote {
     Vote::new_committed(TERM, LEADER)
 }
 
-pub(crate) type Client = ProxyingClient<DirectClient, Lines>;
+pub(crate) type Client = ProxyingClient<Line<Members>, Lines>;
 
 /// See the module.
 pub(crate) struct Ring {
@@ -34,7 +35,7 @@ pub(crate) struct Ring {
     pub(crate) options: ProxyOptions,
     records: BTreeMap<MemberId, MemberRecord>,
     boards: BTreeMap<MemberId, RouteTable>,
-    network: Proxying<Direct, Lines>,
+    network: Proxying<Port<Members>, Lines>,
 }
 
 impl Ring {

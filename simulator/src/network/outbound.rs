@@ -1,0 +1,87 @@
+//! What one member's process sends: calls, streams of requests and sessions with proxies over the post, and how it waits for
+//! answers.
+
+use std::time::Duration;
+
+use consensus::Timers;
+use consensus::log_probe::{Answered, Asked, RpcResult};
+use futures::future::{self, BoxFuture};
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use proxy::{LineBroken, ProxyAnswers, ProxyCalls, ProxyRequest};
+use raft_types::{MemberId, MemberRecord};
+use testkit::network::{Call, Carrier, Link, Port, Reply};
+
+use super::answers::{dead_after, exchange};
+use super::called_proxy;
+use super::desk::Desk;
+use super::message::Body;
+use super::reworded_memberships::reworded;
+use super::ungiven_answers::counted_unseen;
+use crate::mutation::Mutation;
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct Outbound {
+    desk: Desk,
+    dead_after: Duration,
+    mutation: Option<Mutation>,
+}
+
+impl Outbound {
+    pub(crate) fn new(desk: Desk, timers: &Timers, mutation: Option<Mutation>) -> Self {
+        Self {
+            desk,
+            dead_after: dead_after(timers),
+            mutation,
+        }
+    }
+
+    /// As the engine and the members' questions take it.
+    pub(crate) fn port(&self) -> Port<Self> {
+        Port::new(self.desk.own, self.clone())
+    }
+}
+
+impl Carrier for Outbound {
+    async fn call(&self, link: Link, call: Call, deadline: Duration) -> Option<Reply> {
+        let (id, reply) = self.desk.open_call();
+        self.desk.send(link.to, Body::Call(id, call));
+        let reply = tokio::time::timeout(deadline, reply).await;
+        self.desk.close_call(id);
+        reply.ok()?.ok()
+    }
+
+    async fn stream(
+        &self,
+        link: Link,
+        requests: BoxStream<'static, Asked>,
+        _: Duration,
+    ) -> RpcResult<BoxStream<'static, RpcResult<Answered>>> {
+        let desk = self.desk.clone();
+        Ok(match self.mutation {
+            Some(Mutation::CommitOnAMinority) => {
+                counted_unseen(desk, link.to, self.dead_after, requests)
+            }
+            Some(Mutation::RewordMemberships) => {
+                let requests = requests.map(reworded);
+                exchange(desk, link.to, self.dead_after, requests)
+            }
+            _ => exchange(desk, link.to, self.dead_after, requests),
+        })
+    }
+}
+
+impl ProxyCalls for Outbound {
+    fn open(
+        &self,
+        proxy: MemberId,
+        _: &MemberRecord,
+        onward: Vec<MemberId>,
+        requests: BoxStream<'static, ProxyRequest>,
+    ) -> BoxFuture<'static, Result<ProxyAnswers, LineBroken>> {
+        let desk = self.desk.clone();
+        let answers = called_proxy::call(desk, proxy, self.dead_after, onward, requests);
+        future::ready(Ok(answers)).boxed()
+    }
+}
