@@ -87,7 +87,7 @@ impl Regions {
     /// The members of the other region that get their entries over another one, with that one.
     fn proxied(&self) -> Vec<(usize, usize)> {
         let status = self.status(0).unwrap_or_default();
-        let routes = status["travel"]["routes"]
+        let routes = status["replication_routes"]["routes"]
             .as_array()
             .cloned()
             .unwrap_or_default();
@@ -146,7 +146,7 @@ impl Regions {
     fn sent_to(&self, member: usize) -> (u64, u64) {
         let status = self.status(0).unwrap();
         let id = self.ring.id(member);
-        let sent = status["travel"]["sent"].as_array().unwrap();
+        let sent = status["replication_routes"]["sent"].as_array().unwrap();
         let to = sent
             .iter()
             .find(|sent| sent["member"].as_u64() == Some(id))

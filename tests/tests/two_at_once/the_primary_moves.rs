@@ -301,7 +301,7 @@ fn what_an_administrator_wrote_to_a_follower_never_enters_the_ring() {
         if view["serving"] == true && role.starts_with("stopped") {
             assert!(role.contains(&errant), "{role}");
             // In a list of its own, too, and found again behind the restart of both.
-            let list = &view["mysql"]["not_the_rings"];
+            let list = &view["mysql"]["errant"];
             assert_eq!(list["transactions"], 1, "{list}");
             assert_eq!(list["gtids"], errant.as_str(), "{list}");
             break;

@@ -87,7 +87,7 @@ fn primary_of(view: &MemberView, own: bool) -> Option<MemberId> {
         return None;
     }
     let leader = view.leader?;
-    let seat = view.roster.iter().find(|seat| seat.id == leader)?;
+    let seat = view.members.iter().find(|seat| seat.id == leader)?;
     let takes_care = view
         .pause
         .as_ref()
@@ -105,7 +105,7 @@ fn environment(
 ) -> Vec<(&'static str, String)> {
     let seat = |id: Option<MemberId>| {
         let id = id?;
-        view.roster.iter().find(|seat| seat.id == id)
+        view.members.iter().find(|seat| seat.id == id)
     };
     let name = |id| seat(id).map_or_else(String::new, |seat| seat.record.name.clone());
     let host = |id| {
@@ -202,7 +202,7 @@ mod tests {
             view.leader = leader.map(MemberId);
             assert!(changes.see(&view, None).is_empty(), "{leader:?}");
         }
-        view.roster[2].record.kind = MemberKind::Database;
+        view.members[2].record.kind = MemberKind::Database;
         view.leader = Some(MemberId(3));
         let events = changes.see(&view, None);
         assert_eq!(names(&events), ["primary_changed"]);

@@ -152,7 +152,7 @@ pub(super) async fn switchover(Allowed(endpoints): Allowed, body: Bytes) -> Resp
 /// The member that is meant, if what is said of the ring is so.
 fn chosen(body: &SwitchoverBody, view: &MemberView) -> Result<MemberId, (StatusCode, String)> {
     let named = |name: &str| {
-        let seat = view.roster.iter().find(|seat| seat.record.name == name);
+        let seat = view.members.iter().find(|seat| seat.record.name == name);
         seat.map(|seat| seat.id).ok_or_else(|| {
             let why = format!("the ring has no member `{name}`; GET /cluster names them");
             (StatusCode::PRECONDITION_FAILED, why)

@@ -187,7 +187,7 @@ impl MemberState {
                 ..scrub_view(log.scrub_progress())
             },
             disk_alarm: stats.disk_alarm,
-            disk_refuses: stats.disk_refuses,
+            disk_full: stats.disk_refuses,
         };
         let activity = ActivityView {
             appended_entries_total: stats.appended_entries,
@@ -246,7 +246,7 @@ impl ViewSource for MemberState {
             },
             quorum_lost_for: remembered.quorum_lost_for,
             mysql: self.mysql_view().map(|mysql| MysqlView {
-                giving_way: lock(&self.giving_way).clone(),
+                demotion: lock(&self.giving_way).clone(),
                 ..mysql
             }),
             consumers: self.consumers.get().map(|consumers| consumers()),

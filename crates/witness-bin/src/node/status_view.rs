@@ -76,7 +76,7 @@ impl StatusView<'_> {
                 .unwrap_or_default(),
             regions: raft.map(|raft| raft.regions.clone()).unwrap_or_default(),
             explanation: raft.and_then(|raft| raft.explanation.clone()),
-            roster: raft.map(roster).unwrap_or_default(),
+            members: raft.map(roster).unwrap_or_default(),
             peers: raft.map(|raft| peers(raft, own.id)).unwrap_or_default(),
             fault: self
                 .fault
@@ -91,7 +91,7 @@ impl StatusView<'_> {
             pause: raft
                 .and_then(|raft| raft.pause.clone())
                 .map(|paused| PauseView::new(paused, self.now)),
-            travel: self.travel.map(|travel| match raft.map(role) {
+            replication_routes: self.travel.map(|travel| match raft.map(role) {
                 Some(Role::Leader) => travel,
                 // What is left of an earlier leadership.
                 _ => TravelView {

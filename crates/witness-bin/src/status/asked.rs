@@ -18,6 +18,6 @@ pub struct Asked {
 pub(super) fn latest(asked: &[Asked]) -> Option<&MemberView> {
     let views = asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
     views
-        .filter(|view| !view.roster.is_empty())
+        .filter(|view| !view.members.is_empty())
         .max_by_key(|view| view.log_end)
 }

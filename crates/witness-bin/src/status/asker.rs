@@ -101,7 +101,7 @@ impl Asker {
 fn strangers(asked: &[Asked]) -> Vec<MemberEntry> {
     let known = |id| asked.iter().any(|asked| asked.entry.id == id);
     latest(asked)
-        .map(|view| view.roster.iter())
+        .map(|view| view.members.iter())
         .into_iter()
         .flatten()
         .filter(|seat| !known(seat.id))

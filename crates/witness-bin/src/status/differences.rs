@@ -17,7 +17,7 @@ pub(super) fn differences(asked: &[Asked]) -> Vec<String> {
     told.extend(views().flat_map(|view| file_differs(view, ring)));
     for asked in asked {
         let entry = &asked.entry;
-        let seat = ring.roster.iter().find(|seat| seat.id == entry.id);
+        let seat = ring.members.iter().find(|seat| seat.id == entry.id);
         told.extend(match (asked.configured, seat) {
             (true, None) => Some(format!(
                 "`{}` is in this configuration and not in the ring; take it in with `witness members add`, or remove \

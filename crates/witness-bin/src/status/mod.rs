@@ -5,6 +5,7 @@ mod asked;
 mod asker;
 mod consumers;
 mod differences;
+mod former_keys;
 mod lost_quorum;
 mod pause;
 mod ring_report;

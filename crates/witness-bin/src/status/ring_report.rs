@@ -94,7 +94,7 @@ impl RingReport {
         let mut warnings = differences(&asked);
         warnings.extend(pause.as_ref().and_then(PauseView::warning));
         let roster: Option<BTreeSet<_>> =
-            latest(&asked).map(|view| view.roster.iter().map(|seat| seat.id).collect());
+            latest(&asked).map(|view| view.members.iter().map(|seat| seat.id).collect());
         let members = asked.into_iter().map(|asked| MemberReport {
             in_ring: roster
                 .as_ref()

@@ -49,22 +49,22 @@ pub(crate) fn database_leader() -> MemberView {
         protected: true,
         unprotected_because: Vec::new(),
         writable: true,
-        gate: "open".into(),
+        write_fence: "open".into(),
         offline: None,
         oldest_unacked_seconds: Some(0.002),
         acknowledged_total: 7,
         acks_total: 5,
-        giving_way: None,
+        demotion: None,
         promotion: None,
         trouble: None,
         role: "primary".into(),
         applies: true,
         following: false,
         lag_ms: None,
-        not_the_rings: None,
+        errant: None,
         applied_total: 0,
     });
-    view.travel = Some(TravelView {
+    view.replication_routes = Some(TravelView {
         sent: vec![SentView {
             member: MemberId(2),
             direct_entries_total: 40,
@@ -138,7 +138,7 @@ pub(crate) fn witness_follower() -> MemberView {
             unreadable: Vec::new(),
             scrub: ScrubView::default(),
             disk_alarm: false,
-            disk_refuses: false,
+            disk_full: false,
         },
         activity: ActivityView {
             appended_entries_total: 42,
@@ -156,13 +156,13 @@ pub(crate) fn witness_follower() -> MemberView {
         voter_set_health: Vec::new(),
         regions: Vec::new(),
         explanation: None,
-        roster: vec![
+        members: vec![
             roster(1, "db-1", MemberKind::Database),
             roster(2, "witness-1", MemberKind::Witness),
             roster(3, "witness-2", MemberKind::Witness),
         ],
         peers: Vec::new(),
-        travel: None,
+        replication_routes: None,
         mysql: None,
         consumers: None,
         hooks: None,

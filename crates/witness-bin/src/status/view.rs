@@ -6,15 +6,18 @@ use std::collections::BTreeSet;
 use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
 use consensus::{DatabaseState, Explanation};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::consumers::ConsumerView;
+use super::former_keys;
 use super::pause::PauseView;
 use super::travel::TravelView;
 use crate::hooks::HooksView;
 
 /// One member at one moment.
+// `remote` makes functions in place of the two implementations, which are below.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct MemberView {
     /// The ring.
     pub ring: RingName,
@@ -67,12 +70,12 @@ pub struct MemberView {
     pub explanation: Option<Explanation>,
     /// All members of the ring, itself included, as its log says; empty before it takes part.
     #[serde(default)]
-    pub roster: Vec<RosterView>,
+    pub members: Vec<RosterView>,
     /// The other members, as far as it sees them.
     pub peers: Vec<PeerView>,
-    /// By which ways entries travel; nothing before it takes part.
+    /// By which routes entries reach the members; nothing before it takes part.
     #[serde(default)]
-    pub travel: Option<TravelView>,
+    pub replication_routes: Option<TravelView>,
     /// The mysqld beside it; none for a witness.
     pub mysql: Option<MysqlView>,
     /// Who reads its binlog server; none when it has no such server.
@@ -86,6 +89,23 @@ pub struct MemberView {
     pub pause: Option<PauseView>,
     /// Why it has stopped working, if it has.
     pub fault: Option<String>,
+}
+
+impl Serialize for MemberView {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let view = Self::serialize(self, serde_json::value::Serializer);
+        let mut view = view.map_err(serde::ser::Error::custom)?;
+        former_keys::add(&mut view);
+        view.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for MemberView {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut view = serde_json::Value::deserialize(deserializer)?;
+        former_keys::translate(&mut view);
+        Self::deserialize(view).map_err(serde::de::Error::custom)
+    }
 }
 
 /// Which ring.
@@ -170,9 +190,9 @@ pub struct LogView {
     pub scrub: ScrubView,
     /// Whether the disk budget is nearly used up.
     pub disk_alarm: bool,
-    /// Whether the disk refused a write for want of room, and the log waits until it takes it.
+    /// Whether the disk is full, so that a write was refused, and the log waits for free space.
     #[serde(default)]
-    pub disk_refuses: bool,
+    pub disk_full: bool,
 }
 
 /// The scrub of a member's log: closed files are read back and verified.
@@ -184,13 +204,13 @@ pub struct ScrubView {
     pub damaged_total: u64,
     /// Files that were replaced by another member's since then.
     pub repaired_total: u64,
-    /// Bytes of closed files that the present turn has behind it.
+    /// Bytes of closed files that the present pass has read.
     pub turn_bytes: u64,
     /// Bytes of all closed files.
     pub closed_bytes: u64,
     /// Bytes of closed files that were never read back since they were written.
     pub unverified_bytes: u64,
-    /// When the last turn over all of them ended, in seconds since 1970.
+    /// When the last pass over all of them ended, in seconds since 1970.
     pub completed_at: Option<u64>,
     /// Bytes a second at which they are read; none where nothing is read for its own sake.
     #[serde(default)]
@@ -281,8 +301,8 @@ pub struct MysqlView {
     pub unprotected_because: Vec<String>,
     /// Whether clients may write there.
     pub writable: bool,
-    /// The same in words, with the reason.
-    pub gate: String,
+    /// The same in words: `open`, or `closed` with the reason.
+    pub write_fence: String,
     /// Why ordinary accounts are kept off (`offline_mode`), if they are.
     #[serde(default)]
     pub offline: Option<String>,
@@ -301,10 +321,10 @@ pub struct MysqlView {
     /// Transactions of the ring's log that were applied to it since the process started.
     #[serde(default)]
     pub applied_total: u64,
-    /// Transactions that mysqld has executed and the ring has not committed, as behind a `SHUTDOWN` by SQL without a quorum: clients
+    /// Transactions that mysqld has executed and the ring has not committed, as after a `SHUTDOWN` by SQL without a quorum: clients
     /// may have been told that they succeeded. `None` where the last comparison found none.
     #[serde(default)]
-    pub not_the_rings: Option<NotTheRings>,
+    pub errant: Option<NotTheRings>,
     /// Age of the oldest transaction that is in its binlog and not acknowledged.
     pub oldest_unacked_seconds: Option<f64>,
     /// Transactions of it that the ring committed since the process started.
@@ -317,7 +337,7 @@ pub struct MysqlView {
     pub promotion: Option<DatabaseState>,
     /// What the member does about a mysqld that should be the primary and cannot; nothing when it can.
     #[serde(default)]
-    pub giving_way: Option<String>,
+    pub demotion: Option<String>,
     /// What stands in the way, if anything does.
     pub trouble: Option<String>,
 }

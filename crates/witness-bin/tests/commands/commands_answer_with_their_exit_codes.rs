@@ -129,7 +129,7 @@ fn a_ring_of_which_nobody_answers_has_no_quorum() {
     );
     assert!(
         run.stdout
-            .contains("To mend it: run `witness run` on `a` (127.0.0.1:1)"),
+            .contains("To fix it: run `witness run` on `a` (127.0.0.1:1)"),
         "{run}"
     );
     let run = witness(&scratch).args(["status", "--output", "json"]).run();

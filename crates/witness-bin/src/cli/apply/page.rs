@@ -188,8 +188,8 @@ impl Collector for Metrics {
                 progress.retries(),
             ),
             (
-                "step_backs",
-                "Transactions taken back for an earlier one",
+                "rolled_back_for_earlier",
+                "Transactions rolled back because an earlier one waited for their locks",
                 progress.step_backs(),
             ),
             (

@@ -125,11 +125,11 @@ mod tests {
     #[test]
     fn another_run_goes_on_in_it() {
         let directory = tempfile::tempdir().unwrap();
-        let mut journal = Journal::open(directory.path(), "enable-raft.json").unwrap();
+        let mut journal = Journal::open(directory.path(), "disable-raft").unwrap();
         journal.begins("one".into()).unwrap();
         journal.ends(0.25).unwrap();
         journal.begins("two".into()).unwrap();
-        let again = Journal::open(directory.path(), "enable-raft.json").unwrap();
+        let again = Journal::open(directory.path(), "disable-raft").unwrap();
         assert_eq!(again.entries, journal.entries);
         let seconds: Vec<_> = again
             .entries
@@ -138,8 +138,8 @@ mod tests {
             .map(|entry| entry.seconds)
             .collect();
         assert_eq!(seconds, [Some(0.25), None]);
-        std::fs::write(directory.path().join("enable-raft.json"), "{").unwrap();
-        let failure = Journal::open(directory.path(), "enable-raft.json")
+        std::fs::write(directory.path().join("detach.json"), "{").unwrap();
+        let failure = Journal::open(directory.path(), "disable-raft")
             .err()
             .unwrap();
         assert!(failure.what.contains("is no journal"), "{failure}");

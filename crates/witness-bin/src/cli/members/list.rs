@@ -64,9 +64,9 @@ fn document(report: RingReport) -> Document {
             .filter_map(|member| member.view.as_ref())
     };
     let roster = views()
-        .filter(|view| !view.roster.is_empty())
+        .filter(|view| !view.members.is_empty())
         .max_by_key(|view| view.log_end)
-        .map(|view| view.roster.clone())
+        .map(|view| view.members.clone())
         .unwrap_or_default();
     let leader = report.leader_view();
     let peer =
@@ -164,8 +164,8 @@ mod tests {
             address: format!("10.0.0.{id}:7400"),
         };
         let mut leader = database_leader();
-        leader.roster[1].record.votes = false;
-        leader.roster[1].voter = false;
+        leader.members[1].record.votes = false;
+        leader.members[1].voter = false;
         let asked = |entry, configured, answer| Asked {
             entry,
             configured,

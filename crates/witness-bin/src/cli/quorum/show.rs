@@ -65,7 +65,7 @@ fn document(report: &RingReport, directory: &Directory) -> Document {
             .filter_map(|member| member.view.as_ref())
     };
     let latest = views()
-        .filter(|view| !view.roster.is_empty())
+        .filter(|view| !view.members.is_empty())
         .max_by_key(|view| view.log_end);
     let leader = report.leader_view();
     let seen = leader.or(latest);
@@ -97,7 +97,7 @@ fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
         let member = report.members.iter().find(|member| member.id == id);
         member.and_then(|member| member.view.as_ref())
     };
-    let members = latest.roster.iter().map(|seat| Standing {
+    let members = latest.members.iter().map(|seat| Standing {
         id: seat.id,
         record: seat.record.clone(),
         voter: seat.voter,
@@ -156,12 +156,7 @@ fn page(document: &Document, directory: &Directory) -> String {
     } else {
         let cause = document.cause.as_deref().unwrap_or("nobody leads");
         lines.push(format!("No quorum: {cause}. Commits wait."));
-        lines.extend(
-            document
-                .fix
-                .as_ref()
-                .map(|fix| format!("To mend it: {fix}")),
-        );
+        lines.extend(document.fix.as_ref().map(|fix| format!("To fix it: {fix}")));
     }
     lines.extend(document.commit.as_deref().map(sentence));
     lines.extend(document.wanted.as_deref().map(sentence));
@@ -249,7 +244,7 @@ Region  Voters  Healthy  Required  Decides  Majority_has  Any_has  Held_back_by
 north        3        1         2  yes                 -     3.42  `witness-2`
 
 No quorum: 1 of 3 voters answer and 2 are needed. Commits wait.
-To mend it: run `witness run` on `db-1` (10.0.0.1:7400) or `witness-2` (10.0.0.3:7400); if they are gone for good, look at `witness quorum fix`
+To fix it: run `witness run` on `db-1` (10.0.0.1:7400) or `witness-2` (10.0.0.3:7400); if they are gone for good, look at `witness quorum fix`
 ";
         assert_eq!(page(&document(&report, &directory), &directory), expected);
     }

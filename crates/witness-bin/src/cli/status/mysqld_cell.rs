@@ -14,6 +14,7 @@ pub(super) fn cell(mysql: &MysqlView) -> String {
         match mysql.role.split(':').next().unwrap_or_default() {
             _ if !mysql.applies => "closed",
             "primary" => "to be opened",
+            "catching up" => &mysql.role,
             other => other,
         }
         .to_owned()
@@ -95,8 +96,8 @@ mod tests {
             (following(Some(75_000)), "following, 1m15s behind"),
             (starting, "starting"),
             (
-                with_role("to become the primary, 3 transactions behind"),
-                "to become the primary, 3 transactions behind",
+                with_role("catching up: 3 transactions behind, then the primary"),
+                "catching up: 3 transactions behind, then the primary",
             ),
             (with_role("waiting: nobody leads"), "waiting"),
             (with_role("stopped: it has errant transactions"), "stopped"),

@@ -17,7 +17,7 @@ pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {
         vec![last.unwrap_or_else(|| "its closed files were never all read back yet".to_owned())];
     match scrub.bytes_per_second {
         Some(rate) if scrub.turn_bytes > 0 => parts.push(format!(
-            "{} of {} in this turn, {} a second at most",
+            "{} of {} in this pass, {} a second at most",
             size(scrub.turn_bytes),
             size(scrub.closed_bytes),
             size(rate)
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_turn_the_present_one_and_the_rate_are_told() {
+    fn the_last_pass_the_present_one_and_the_rate_are_told() {
         const MIB: u64 = 1 << 20;
         let scrub = ScrubView {
             closed_bytes: 40 * MIB,
@@ -79,7 +79,7 @@ mod tests {
                     ..scrub
                 },
                 Some(
-                    "scrub: all of its closed files were read back last 1h01m ago; 10.0 MiB of 40.0 MiB in this turn, 8.0 MiB a \
+                    "scrub: all of its closed files were read back last 1h01m ago; 10.0 MiB of 40.0 MiB in this pass, 8.0 MiB a \
                      second at most; 2 found damaged and 1 replaced since its start",
                 ),
             ),

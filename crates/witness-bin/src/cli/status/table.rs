@@ -146,7 +146,7 @@ fn quorum_lines(report: &RingReport, colours: bool) -> String {
         cause.as_deref().unwrap_or("the cause is not known")
     );
     if let Some(fix) = fix {
-        let _ = writeln!(out, "To mend it: {fix}");
+        let _ = writeln!(out, "To fix it: {fix}");
     }
     out
 }
@@ -166,7 +166,7 @@ fn notes(member: &MemberReport) -> Vec<String> {
     }
     if let (true, Some(why)) = (view.leader == Some(view.member.id), &view.not_serving) {
         let how = if view.serving {
-            "leads to hand over"
+            "leads until a database member can take over"
         } else {
             "leads, but does not serve"
         };
@@ -176,15 +176,16 @@ fn notes(member: &MemberReport) -> Vec<String> {
         notes.push(format!("takes part in no election: {why}"));
     }
     notes.extend(view.log.unreadable.iter().cloned());
-    if view.log.disk_refuses {
+    if view.log.disk_full {
         notes.push(
-            "its log's disk has no room at all, so that nothing is written or acknowledged here until there is: free space              on it, or purge old files of the log; it goes on by itself"
+            "the disk of its log is full: nothing is written or acknowledged. Free space, or purge old log files; it \
+             continues by itself"
                 .to_owned(),
         );
     } else if view.log.disk_alarm && view.log.disk_left_bytes < NO_ROOM {
         notes.push(
-            "its disk budget is used up, so that transactions are refused or wait until there is room: purge old files \
-             of the log, raise log.disk_limit_bytes, or add space"
+            "its disk budget is used up: transactions wait or are refused. Purge old log files, raise log.disk_limit_bytes, \
+             or add space"
                 .to_owned(),
         );
     } else if view.log.disk_alarm {
@@ -198,7 +199,7 @@ fn notes(member: &MemberReport) -> Vec<String> {
         notes.extend(mysqld_cell::wait(mysql));
         let offline = mysql.offline.as_ref();
         notes.extend(offline.map(|why| format!("its mysqld lets no ordinary account in: {why}")));
-        notes.extend(mysql.giving_way.clone());
+        notes.extend(mysql.demotion.clone());
         if view.serving && !mysql.protected {
             notes.extend(
                 mysql
@@ -245,7 +246,7 @@ mod tests {
     fn a_healthy_ring_is_a_table_and_one_line() {
         let views = [database_leader(), witness_follower()];
         let answers = views.map(|mut view| {
-            view.roster.truncate(2);
+            view.members.truncate(2);
             asked(entry(&view), Ok(view))
         });
         let report = RingReport::new("orders", answers.into());
@@ -275,7 +276,7 @@ The quorum answers, `db-1` leads ring `orders`
             " 1  db-1       north   database  leader (not serving)",
             "unreachable              -",
             "No quorum for 1m15s: 1 of 2 voters answer and 2 are needed. Commits wait.\n",
-            "To mend it: run `witness run` on `witness-1` (10.0.0.2:7400); if they are gone for good, look at `witness quorum fix`\n",
+            "To fix it: run `witness run` on `witness-1` (10.0.0.2:7400); if they are gone for good, look at `witness quorum fix`\n",
             "witness-1: no answer: connection refused\n",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");

@@ -8,7 +8,7 @@ use crate::status::{MemberView, RosterView};
 
 /// The lines, the leader first; none when everybody gets the entries from the leader.
 pub(super) fn lines(leader: &MemberView) -> Vec<String> {
-    let Some(travel) = &leader.travel else {
+    let Some(travel) = &leader.replication_routes else {
         return Vec::new();
     };
     if travel.routes.iter().all(|route| route.through.is_empty()) {
@@ -16,7 +16,7 @@ pub(super) fn lines(leader: &MemberView) -> Vec<String> {
     }
     let own = leader.member.id;
     let mut below: BTreeMap<MemberId, Vec<&RosterView>> = BTreeMap::new();
-    for member in leader.roster.iter().filter(|member| member.id != own) {
+    for member in leader.members.iter().filter(|member| member.id != own) {
         let route = travel.routes.iter().find(|route| route.member == member.id);
         let from = route.and_then(|route| route.through.last().copied());
         below.entry(from.unwrap_or(own)).or_default().push(member);
@@ -64,7 +64,7 @@ mod tests {
     fn leader(routes: &[(u64, &[u64])]) -> MemberView {
         let mut view = database_leader();
         let names = ["a-db", "a-w", "b-db", "b-w1", "b-w2", "c-w"];
-        view.roster = names
+        view.members = names
             .iter()
             .zip(1..)
             .map(|(name, id)| RosterView {
@@ -78,7 +78,7 @@ mod tests {
             })
             .collect();
         view.member.name = "a-db".to_owned();
-        view.travel = Some(TravelView {
+        view.replication_routes = Some(TravelView {
             routes: routes
                 .iter()
                 .map(|(member, through)| RouteView {

@@ -107,15 +107,15 @@ fn scrub(sheet: &mut Sheet<'_, '_>, scrub: &ScrubView) -> Result<(), Error> {
         scrub.unverified_bytes as f64,
     )?;
     sheet.gauge(
-        "scrub_turn",
+        "scrub_pass",
         bytes,
-        "Closed files of the log that the present turn of reading all of them back has behind it",
+        "Closed files of the log that the present pass of reading all of them back has read",
         scrub.turn_bytes as f64,
     )?;
     sheet.gauge(
         "scrub_completed_timestamp",
         Some(&Unit::Seconds),
-        "When the last turn of reading all closed files back ended, since 1970; 0 before the first",
+        "When the last pass of reading all closed files back ended, since 1970; 0 before the first",
         scrub.completed_at.unwrap_or_default() as f64,
     )?;
     sheet.counter(
@@ -191,9 +191,9 @@ fn log(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
         log.disk_alarm,
     )?;
     sheet.yes(
-        "disk_refuses",
-        "Whether the log's disk refused a write for want of room, so that the log waits for it",
-        log.disk_refuses,
+        "disk_full",
+        "Whether the log's disk is full, so that a write was refused and the log waits for space",
+        log.disk_full,
     )?;
     sheet.gauge(
         "queued",

@@ -36,7 +36,7 @@ const SENT: [Sent; 4] = [
         |sent| sent.proxied_entries_total,
     ),
     (
-        "spared_payload",
+        "proxied_payload",
         Some(Unit::Bytes),
         "Bytes of their payloads, which did not travel from here",
         |sent| sent.spared_bytes_total,
@@ -86,7 +86,7 @@ const RELAYED: [Relayed; 5] = [
 
 /// Writes them; nothing before the member takes part.
 pub(super) fn write(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
-    let Some(travel) = &view.travel else {
+    let Some(travel) = &view.replication_routes else {
         return Ok(());
     };
     sent(sheet, view, travel)?;
@@ -112,7 +112,7 @@ pub(super) fn write(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), 
 
 fn sent(sheet: &mut Sheet<'_, '_>, view: &MemberView, travel: &TravelView) -> Result<(), Error> {
     let name_of = |id: MemberId| {
-        let member = view.roster.iter().find(|member| member.id == id);
+        let member = view.members.iter().find(|member| member.id == id);
         member.map_or_else(|| id.to_string(), |member| member.record.name.clone())
     };
     for (name, unit, help, value) in SENT {

@@ -441,7 +441,7 @@ impl Parts {
             protected: report.protection.is_protected() && !stale,
             unprotected_because: unprotected_because(&report, stale),
             writable: gate.state == GateState::Open,
-            gate: gate_words(&gate.state),
+            write_fence: gate_words(&gate.state),
             offline: offline_words(self.fence.borrow().because, &report),
             role: role_words(role.as_ref()),
             applies: role.is_some(),
@@ -450,13 +450,13 @@ impl Parts {
                 .is_some_and(|role| role.state == RoleState::Following),
             lag_ms: role.as_ref().and_then(|role| role.lag_ms),
             applied_total: role.as_ref().map_or(0, |role| role.applied_total),
-            not_the_rings: role
+            errant: role
                 .as_ref()
                 .and_then(|role| not_the_rings(&role.not_the_rings)),
             oldest_unacked_seconds: figures.oldest_unacknowledged.map(|age| age.as_secs_f64()),
             acknowledged_total: figures.committed_total,
             acks_total: figures.acks_total,
-            giving_way: None,
+            demotion: None,
             promotion: self.promotion.borrow().clone(),
             trouble: trouble(supervisor.as_ref(), &ingest, &report, &gate, role.as_ref())
                 .or_else(|| self.supervisor.as_ref()?.borrow().warning.clone()),
@@ -534,7 +534,7 @@ fn role_words(role: Option<&RoleStatus>) -> String {
         RoleState::Primary => "primary".to_owned(),
         RoleState::Following => "following".to_owned(),
         RoleState::CatchingUp { behind } => {
-            format!("to become the primary, {behind} transactions behind")
+            format!("catching up: {behind} transactions behind, then the primary")
         }
         RoleState::Waiting { what } => format!("waiting: {what}"),
         RoleState::Stopped { cause } => format!("stopped: {cause}"),

@@ -151,12 +151,12 @@ impl Steering {
     }
 
     fn left_alone(&self) -> MysqlView {
-        let words = "left alone: `witness enable-raft` lets the member act on it";
+        let words = "unmanaged: `witness enable-raft` lets the member manage it";
         MysqlView {
             mode: mode_words(self.settings.mode).to_owned(),
-            state: "left alone".to_owned(),
+            state: "unmanaged".to_owned(),
             unprotected_because: vec![format!("it is {words}")],
-            gate: words.to_owned(),
+            write_fence: words.to_owned(),
             role: words.to_owned(),
             applies: self.settings.apply_workers.is_some(),
             ..MysqlView::default()
@@ -302,7 +302,7 @@ impl Database for Steering {
             match candidacy {
                 Some(candidacy) => candidacy.state(primary).await,
                 None => DatabaseState {
-                    unfit: Some("its mysqld is left alone".to_owned()),
+                    unfit: Some("its mysqld is unmanaged".to_owned()),
                     ..DatabaseState::default()
                 },
             }
