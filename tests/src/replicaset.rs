@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError};
@@ -11,11 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{MysqlClient, TableChecksums};
 use testkit::ring::{ChildServer, ProcessRing, Profile, RingOptions, witness_binary};
+use testkit::wait::{self, Look, Patience};
 
 use crate::written_rows::MAKE_ROWS;
 
-/// Between two looks.
-const POLL: Duration = Duration::from_millis(20);
 /// One of the members that are no database members, which are 1 and 2.
 const WITNESS: usize = 1;
 /// Where the database members behind the first begin.
@@ -170,26 +169,30 @@ impl Replicaset {
             .expect("a database member")
     }
 
+    /// Waits until a look finds something.
+    ///
+    /// # Errors
+    /// When none does; with what every database member says of itself.
+    pub fn eventually<L: Look>(
+        &self,
+        what: &str,
+        patience: impl Into<Patience>,
+        look: impl FnMut() -> L,
+    ) -> Result<L::Found> {
+        wait::eventually(what, patience, look).with_context(|| self.words())
+    }
+
     /// Waits until somebody says that it is the primary, and who.
     ///
     /// # Errors
     /// When nobody does within the limit.
     pub fn primary(&self, limit: Duration) -> Result<usize> {
-        let deadline = Instant::now() + limit;
-        loop {
-            for member in self.databases() {
-                let answer = self.ring.get(member, "/primary");
-                if answer.is_ok_and(|answer| answer.status == 200) {
-                    return Ok(member);
-                }
-            }
-            ensure!(
-                Instant::now() < deadline,
-                "nobody is the primary after {limit:?}:\n{}",
-                self.words()
-            );
-            std::thread::sleep(POLL);
-        }
+        self.eventually("somebody is the primary", limit, || {
+            self.databases().into_iter().find(|member| {
+                let answer = self.ring.get(*member, "/primary");
+                answer.is_ok_and(|answer| answer.status == 200)
+            })
+        })
     }
 
     /// Moves the primary to the member of that name. An order that is refused is given again: just after a start a mysqld is
@@ -200,17 +203,15 @@ impl Replicaset {
     /// With the last refusal, when the limit passes.
     pub fn promote(&self, name: &str, limit: Duration) -> Result<()> {
         let config = self.ring.config(WITNESS).display().to_string();
-        let deadline = Instant::now() + limit;
-        loop {
+        let patience = Patience::every(Duration::from_millis(200), limit);
+        self.eventually(&format!("{name} is promoted"), patience, || {
             let arguments = ["switchover", name, "--yes", "--config", &config];
             let done = self.ring.cli(&arguments)?;
             let told = String::from_utf8_lossy(&done.stderr);
-            if done.status.success() || told.contains("leads already") {
-                return Ok(());
-            }
-            ensure!(Instant::now() < deadline, "{told}\n{}", self.words());
-            std::thread::sleep(10 * POLL);
-        }
+            let led = done.status.success() || told.contains("leads already");
+            ensure!(led, "{told}");
+            Ok(())
+        })
     }
 
     /// Waits until a member's mysqld follows and is hardly behind.
@@ -218,19 +219,10 @@ impl Replicaset {
     /// # Errors
     /// When it does not within the limit.
     pub fn follows(&self, member: usize, limit: Duration) -> Result<()> {
-        let deadline = Instant::now() + limit;
-        loop {
+        self.eventually(&format!("member {member} follows"), limit, || {
             let answer = self.ring.get(member, "/replica?lag=200ms");
-            if answer.is_ok_and(|answer| answer.status == 200) {
-                return Ok(());
-            }
-            ensure!(
-                Instant::now() < deadline,
-                "member {member} does not follow after {limit:?}:\n{}",
-                self.words()
-            );
-            std::thread::sleep(POLL);
-        }
+            answer.is_ok_and(|answer| answer.status == 200)
+        })
     }
 
     /// What every database member says of itself.
@@ -311,23 +303,13 @@ impl Replicaset {
     /// # Errors
     /// When they do not, with what differs.
     pub fn equal(&self, schema: &str, limit: Duration) -> Result<TableChecksums> {
-        let deadline = Instant::now() + limit;
-        loop {
-            let executed: Result<Vec<String>> = self
-                .databases()
-                .into_iter()
-                .map(|member| self.client(member).gtid_executed())
-                .collect();
-            match executed {
-                Ok(sets) if sets.iter().all(|set| *set == sets[0]) => break,
-                other => ensure!(
-                    Instant::now() < deadline,
-                    "the mysqlds have not executed the same after {limit:?}: {other:?}\n{}",
-                    self.words()
-                ),
-            }
-            std::thread::sleep(POLL);
-        }
+        self.eventually("the mysqlds have executed the same", limit, || {
+            let databases = self.databases().into_iter();
+            let executed = databases.map(|member| self.client(member).gtid_executed());
+            let sets: Vec<String> = executed.collect::<Result<_>>()?;
+            ensure!(sets.iter().all(|set| *set == sets[0]), "{sets:?}");
+            Ok(())
+        })?;
         let first = self.client(0).table_checksums(schema)?;
         for member in self.databases() {
             let other = self.client(member).table_checksums(schema)?;

@@ -1,16 +1,15 @@
 //! A stock replica of a member's binlog server, made as any operator would.
 
 use std::net::SocketAddr;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
 use testkit::ring::{BINLOG_PASSWORD, BINLOG_USER};
+use testkit::wait::try_eventually;
 
 const CONNECTED: Duration = Duration::from_secs(30);
-const POLL: Duration = Duration::from_millis(50);
 
 /// See the module.
 pub struct StockReplica {
@@ -33,13 +32,9 @@ impl StockReplica {
             source.port(),
         ))?;
         let replica = Self { server };
-        let deadline = Instant::now() + CONNECTED;
-        while replica.connection()?.0 != "ON" {
-            if Instant::now() > deadline {
-                bail!("the replica does not connect: {}", replica.words());
-            }
-            thread::sleep(POLL);
-        }
+        let is_on = || Ok(replica.connection()?.0 == "ON");
+        let connected = try_eventually("the replica is connected", CONNECTED, is_on);
+        connected.with_context(|| replica.words())?;
         Ok(replica)
     }
 

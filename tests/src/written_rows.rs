@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use testkit::mysqld::MysqlClient;
 use testkit::statistics::longest_gap;
+use testkit::wait::{Patience, eventually};
 
 /// The statements that make the table, if it is not there yet.
 pub(crate) const MAKE_ROWS: &str = "CREATE DATABASE IF NOT EXISTS acked; \
@@ -131,13 +131,10 @@ impl Record {
     /// Waits until `more` further commits are acknowledged.
     pub(crate) fn wait_for_more(&self, more: usize, limit: Duration) -> Result<Duration> {
         let (started, wanted) = (Instant::now(), self.acknowledged() + more);
-        while self.acknowledged() < wanted {
-            ensure!(
-                started.elapsed() < limit,
-                "no {more} further commits within {limit:?}"
-            );
-            thread::sleep(POLL);
-        }
+        let what = format!("{more} further commits are acknowledged");
+        eventually(&what, Patience::every(POLL, limit), || {
+            self.acknowledged() >= wanted
+        })?;
         Ok(started.elapsed())
     }
 

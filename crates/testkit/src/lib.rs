@@ -26,6 +26,7 @@ pub mod ring;
 pub mod small_disk;
 pub mod statistics;
 pub mod sysbench;
+pub mod wait;
 pub mod workload;
 
 /// The root of the checkout that this crate was built in.

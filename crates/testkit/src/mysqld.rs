@@ -14,16 +14,16 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::bounded_run;
 use crate::mysql_tree::MysqlTree;
 use crate::ports::free_address;
+use crate::wait::try_eventually;
 
 pub use client::{MysqlClient, PendingSql, Rows};
 pub use contents::TableChecksums;
@@ -33,8 +33,6 @@ pub use replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 /// A server that does not answer by then will not come. Generous, because a loaded machine runs recovery slowly.
 const START_LIMIT: Duration = Duration::from_secs(120);
 const STOP_LIMIT: Duration = Duration::from_secs(90);
-/// Between two looks at a starting server.
-const START_POLL: Duration = Duration::from_millis(20);
 
 /// A mysqld with a data directory of its own.
 #[derive(Debug)]
@@ -157,28 +155,16 @@ impl Mysqld {
     /// # Errors
     /// When it ended, or the limit passed.
     pub fn wait_until_it_answers(&mut self, limit: Duration) -> Result<()> {
-        let deadline = Instant::now() + limit;
         let client = self.client();
-        loop {
+        let waited = try_eventually("mysqld answers", limit, || {
             let child = self.child.as_mut().context("this mysqld was not started")?;
             if let Some(status) = child.try_wait()? {
                 self.child = None;
-                bail!(
-                    "mysqld ended while it started ({status}):\n{}",
-                    self.error_log_end()
-                );
+                bail!("mysqld ended while it started ({status})");
             }
-            if self.socket().exists() && client.sql("SELECT 1").is_ok() {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                bail!(
-                    "mysqld did not answer within {limit:?}:\n{}",
-                    self.error_log_end()
-                );
-            }
-            thread::sleep(START_POLL);
-        }
+            Ok(self.socket().exists() && client.sql("SELECT 1").is_ok())
+        });
+        waited.map_err(|error| anyhow!("{error:#}:\n{}", self.error_log_end()))
     }
 
     /// Stops the server in order (SIGTERM) and waits for its end.

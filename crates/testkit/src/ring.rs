@@ -15,14 +15,14 @@ mod options;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use crate::bounded_run::{self, Finished};
 use crate::ports::free_addresses;
+use crate::wait::{Patience, eventually, try_eventually};
 use member_process::MemberProcess;
 
 pub use binary::{
@@ -36,7 +36,6 @@ pub use options::{BINLOG_PASSWORD, BINLOG_USER, Beside, RingOptions};
 
 /// How long a ring may take to its first commit on a loaded machine.
 const READY_LIMIT: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(20);
 const CLI_LIMIT: Duration = Duration::from_secs(60);
 
 /// The processes of one ring, with their folders.
@@ -264,31 +263,22 @@ impl ProcessRing {
     /// # Errors
     /// With the first difference, when that does not come about.
     pub fn wait_until_equal(&mut self, limit: Duration) -> Result<LogFiles> {
-        let deadline = Instant::now() + limit;
         let mut before: Option<LogFiles> = None;
-        loop {
+        let patience = Patience::every(Duration::from_millis(200), limit);
+        let waited = eventually("all members have the same files", patience, || {
             let first = self.log_files(0)?;
-            let mut difference = None;
             for index in 1..self.size() {
-                difference = difference.or(first
-                    .first_difference(&self.log_files(index)?)
-                    .map(|found| (index, found)));
-            }
-            if difference.is_none() && before.as_ref() == Some(&first) {
-                return Ok(first);
-            }
-            if Instant::now() > deadline {
-                match difference {
-                    Some((index, found)) => bail!(
-                        "members 0 and {index} differ after {limit:?}: {found}\n{}",
-                        self.last_words()
-                    ),
-                    None => bail!("the log still grows after {limit:?}"),
+                if let Some(found) = first.first_difference(&self.log_files(index)?) {
+                    bail!("members 0 and {index} differ: {found}");
                 }
             }
+            if before.as_ref() == Some(&first) {
+                return Ok(first);
+            }
             before = Some(first);
-            thread::sleep(Duration::from_millis(200));
-        }
+            bail!("the log still grows")
+        });
+        waited.with_context(|| self.last_words())
     }
 
     /// Waits until `condition` holds. A member that ends meanwhile is an error at once.
@@ -301,22 +291,16 @@ impl ProcessRing {
         limit: Duration,
         mut condition: impl FnMut(&Self) -> Result<bool>,
     ) -> Result<()> {
-        let deadline = Instant::now() + limit;
-        loop {
+        let waited = try_eventually(what, limit, || {
             if condition(self)? {
-                return Ok(());
+                return Ok(true);
             }
-            let ended = self.members.iter_mut().find_map(MemberProcess::ended);
-            if let Some(ended) = ended {
-                bail!("{ended} while waiting until {what}\n{}", self.last_words());
+            match self.members.iter_mut().find_map(MemberProcess::ended) {
+                Some(ended) => bail!("{ended} while waiting until {what}"),
+                None => Ok(false),
             }
-            ensure!(
-                Instant::now() < deadline,
-                "not within {limit:?}: {what}\n{}",
-                self.last_words()
-            );
-            thread::sleep(POLL);
-        }
+        });
+        waited.with_context(|| self.last_words())
     }
 
     fn last_words(&self) -> String {

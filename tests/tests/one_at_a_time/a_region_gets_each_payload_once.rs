@@ -6,11 +6,13 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use rustix::process::Signal;
 use serde_json::Value;
 use testkit::bounded_run;
 use testkit::mysql_tree::MysqlTree;
 use testkit::ring::{ChildServer, FarMember, FarRing, FarRingOptions, Profile, witness_binary};
+use testkit::wait::eventually;
 
 use crate::SCENES;
 
@@ -111,16 +113,9 @@ impl Regions {
         proxy.unwrap()
     }
 
-    fn wait_until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let deadline = Instant::now() + SOON;
-        while !holds() {
-            assert!(
-                Instant::now() < deadline,
-                "{what}: not in {SOON:?}\n{}",
-                self.ring.last_words()
-            );
-            std::thread::sleep(POLL);
-        }
+    fn wait_until(&self, what: &str, holds: impl FnMut() -> bool) {
+        let waited = eventually(what, SOON, holds);
+        waited.with_context(|| self.ring.last_words()).unwrap();
     }
 
     /// How long each of the members was without a new entry at most, while it was looked.

@@ -130,15 +130,9 @@ fn moves(
     strike();
     let struck = Instant::now();
     let bound = PATIENCE + NOTICED + SLACK;
-    while set.primary(SOON).unwrap() != to {
-        assert!(
-            struck.elapsed() < bound,
-            "{what}: nobody else is the primary {:?} later\n{}",
-            struck.elapsed(),
-            set.words()
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let another = format!("{what}: another one is the primary");
+    let moved = set.eventually(&another, bound, || set.primary(SOON).unwrap() == to);
+    moved.unwrap();
     writers.wait_for_more(20, SOON).unwrap();
     println!("{what}: commits go on {:?} later", struck.elapsed());
     let read = runtime.block_on(session.query("SELECT COUNT(*) FROM acked.rows"));

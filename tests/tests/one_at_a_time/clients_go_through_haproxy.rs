@@ -4,8 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use anyhow::Context;
 use mysql_link::{ConnectOptions, Connection, Endpoint};
 use testkit::haproxy::Haproxy;
 use testkit::mysql_tree::MysqlTree;
@@ -50,16 +51,11 @@ fn server_behind(address: SocketAddr) -> Option<String> {
 
 fn wait_for_server(haproxy: &Haproxy, set: &Replicaset, address: SocketAddr, member: usize) {
     let wanted = set.client(member).variable("server_uuid").unwrap();
-    let deadline = Instant::now() + SOON;
-    while server_behind(address).as_ref() != Some(&wanted) {
-        assert!(
-            Instant::now() < deadline,
-            "member {member} is not behind {address}: {}\n{}",
-            haproxy.words(),
-            set.words()
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let what = format!("member {member} is behind {address}");
+    let found = set.eventually(&what, SOON, || {
+        server_behind(address).as_ref() == Some(&wanted)
+    });
+    found.with_context(|| haproxy.words()).unwrap();
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use testkit::ring::{HttpAnswer, http_order};
+use testkit::wait::Patience;
 use witness_tests::Replicaset;
 
 use crate::SCENES;
@@ -78,14 +79,11 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
     set.kill_host(3).unwrap();
     nobody_is_the_primary(&set);
     assert_eq!(post(&set, 0, "/resume", "another").status, 401);
-    let until = Instant::now() + SOON;
-    loop {
-        let answers = [0, 1, 2].map(|member| post(&set, member, "/resume", TOKEN));
-        if answers.iter().any(|answer| answer.status == 200) {
-            break;
-        }
-        assert!(Instant::now() < until, "{answers:?}");
-    }
+    let resumed = set.eventually("failover goes on", SOON, || {
+        let mut answers = (0..3).map(|member| post(&set, member, "/resume", TOKEN));
+        answers.any(|answer| answer.status == 200)
+    });
+    resumed.unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 0);
     write(&set, 0, 4);
     set.ring.start(3).unwrap();
@@ -126,14 +124,10 @@ fn status(set: &Replicaset) -> String {
 fn order(set: &Replicaset, words: &[&str]) {
     let config = set.ring.config(1).display().to_string();
     let arguments: Vec<&str> = words.iter().copied().chain(["--config", &config]).collect();
-    let until = Instant::now() + SOON;
-    loop {
-        let done = set.ring.cli(&arguments).unwrap();
-        if done.status.success() {
-            return;
-        }
-        let told = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert!(Instant::now() < until, "{told}\n{}", set.words());
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    let patience = Patience::every(Duration::from_millis(200), SOON);
+    let carried_out = set.eventually("the order is carried out", patience, || {
+        let done = set.ring.cli(&arguments)?;
+        done.into_text("the order")
+    });
+    carried_out.unwrap();
 }

@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use testkit::wait::eventually;
 use witness_tests::Replicaset;
 
 use crate::SCENES;
@@ -49,24 +50,18 @@ fn wait_for(
     member: &str,
     primary: &str,
 ) -> BTreeMap<String, String> {
-    let until = Instant::now() + SOON;
-    loop {
-        let found = told(folder).into_iter().rev().find(|values| {
+    let what = format!("{event} of {member} is told");
+    let found = set.eventually(&what, SOON, || {
+        let is = |values: &BTreeMap<String, String>| {
             values["WITNESS_EVENT"] == event
                 && values["WITNESS_MEMBER"] == member
                 && values["WITNESS_PRIMARY"] == primary
-        });
-        if let Some(found) = found {
-            return found;
-        }
-        assert!(
-            Instant::now() < until,
-            "{event} of {member} was not told: {:#?}\n{}",
-            told(folder),
-            set.words()
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        };
+        let told = told(folder);
+        let found = told.iter().rev().find(|values| is(values)).cloned();
+        found.ok_or_else(|| format!("{told:#?}"))
+    });
+    found.unwrap()
 }
 
 #[test]
@@ -104,11 +99,14 @@ fn every_change_of_the_primary_is_told_and_nothing_waits_for_a_hook() {
     set.client(3)
         .sql("INSERT INTO acked.rows VALUES (1, 0, 'while hooks hang')")
         .unwrap();
-    let until = Instant::now() + SOON;
-    while !set.ring.output(1).contains("was killed after 2s") {
-        assert!(Instant::now() < until, "{}", set.ring.output(1));
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let killed = eventually("the hook is killed", SOON, || {
+        let output = set.ring.output(1);
+        match output.contains("was killed after 2s") {
+            true => Ok(()),
+            false => Err(output),
+        }
+    });
+    killed.unwrap();
     let metrics = set.ring.get(1, "/metrics").unwrap().body;
     let failed = metrics
         .lines()

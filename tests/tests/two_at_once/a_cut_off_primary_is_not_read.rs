@@ -89,11 +89,7 @@ fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
     written.ensure_all_are_in(&set.client(0)).unwrap();
     // Whichever of the two it is now, clients are let in, at both.
     for member in set.databases() {
-        let deadline = Instant::now() + SOON;
-        while let Err(error) = runtime.block_on(open(&set.socket(member))) {
-            assert!(Instant::now() < deadline, "{error}\n{}", set.words());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        lets_clients_in(&runtime, &set, member);
     }
 }
 
@@ -127,14 +123,15 @@ fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_r
     }
     // The leadership may have gone to the other one meanwhile, or may be about to.
     let insert = "INSERT INTO acked.rows VALUES (1, 0, 'one')";
-    let began = Instant::now();
-    while let Err(error) = set.client(0).sql(insert) {
-        assert!(began.elapsed() < SOON, "{error}\n{}", set.words());
-        if set.primary(SOON).unwrap() != 0 {
-            set.follows(0, SOON).unwrap();
-            set.promote("db-1", SOON).unwrap();
-        }
-    }
+    let written = set.eventually("the first takes a row", SOON, || {
+        set.client(0).sql(insert).inspect_err(|_| {
+            if set.primary(SOON).unwrap() != 0 {
+                set.follows(0, SOON).unwrap();
+                set.promote("db-1", SOON).unwrap();
+            }
+        })
+    });
+    written.unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut session = runtime.block_on(open(&set.socket(0))).unwrap();
 
@@ -266,21 +263,15 @@ fn refuses_clients(runtime: &tokio::runtime::Runtime, set: &Replicaset, member: 
 }
 
 fn lets_clients_in(runtime: &tokio::runtime::Runtime, set: &Replicaset, member: usize) {
-    let deadline = Instant::now() + SOON;
-    while let Err(error) = runtime.block_on(open(&set.socket(member))) {
-        assert!(Instant::now() < deadline, "{error}\n{}", set.words());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let open = || runtime.block_on(open(&set.socket(member)));
+    set.eventually("it lets clients in", SOON, open).unwrap();
 }
 
 /// One more row, when the primary is open.
 fn write(set: &Replicaset, member: usize, number: u32) {
     let insert = format!("INSERT INTO acked.rows VALUES ({number}, 0, 'one')");
-    let began = Instant::now();
-    while let Err(error) = set.client(member).sql(&insert) {
-        assert!(began.elapsed() < SOON, "{error}\n{}", set.words());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let write = || set.client(member).sql(&insert);
+    set.eventually("it takes a row", SOON, write).unwrap();
 }
 
 async fn open(socket: &Path) -> Result<Connection, LinkError> {

@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use anyhow::{Context, ensure};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqlbinlog::verified_sql;
 use testkit::ports::free_addresses;
 use testkit::ring::{ProcessRing, Profile, witness_binary};
+use testkit::wait::{Patience, eventually};
 use witness_tests::Scene;
 
 use crate::SCENES;
@@ -39,26 +40,24 @@ fn first(directory: &Path) -> Option<String> {
 
 /// Waits until a member's files are those of another from its first one on.
 fn has_the_same_files(member: &Path, other: &Path) -> usize {
-    let until = Instant::now() + PATIENCE;
-    loop {
+    let patience = Patience::every(Duration::from_millis(100), PATIENCE);
+    let same = eventually("the files are the same", patience, || {
         let (mine, theirs) = (files(member), files(other));
         let same = mine
             .iter()
             .filter(|(name, bytes)| theirs.get(*name) == Some(*bytes));
         let whole = !mine.is_empty() && same.count() == mine.len();
-        if whole && mine.keys().last() == theirs.keys().last() {
-            return mine.len();
-        }
-        assert!(
-            Instant::now() < until,
-            "{} has {:?}, {} has {:?}",
+        let level = whole && mine.keys().last() == theirs.keys().last();
+        let (mine, theirs) = (mine.into_keys(), theirs.into_keys());
+        ensure!(
+            level,
+            "{} has {mine:?}, {} has {theirs:?}",
             member.display(),
-            mine.keys(),
-            other.display(),
-            theirs.keys()
+            other.display()
         );
-        thread::sleep(Duration::from_millis(100));
-    }
+        Ok(mine.len())
+    });
+    same.unwrap()
 }
 
 /// What the two tools that know nothing of each other say of a member's files.
@@ -131,37 +130,28 @@ impl Newcomer {
     /// Takes it in, as an operator does.
     fn join(&self, ring: &ProcessRing) {
         let config = ring.config(1).to_str().unwrap();
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let added = ring
-                .cli(&[
-                    "members",
-                    "add",
-                    "--config",
-                    config,
-                    "--id",
-                    "4",
-                    "--name",
-                    "witness-3",
-                    "--region",
-                    "here",
-                    "--kind",
-                    "witness",
-                    "--address",
-                    &self.address,
-                ])
-                .unwrap();
-            if added.status.success() {
-                return;
-            }
-            let said = String::from_utf8_lossy(&added.stderr).into_owned();
-            assert!(
-                Instant::now() < until,
-                "{said}\n{}",
-                fs::read_to_string(self.directory.join("output")).unwrap_or_default()
-            );
-            thread::sleep(Duration::from_millis(200));
-        }
+        let patience = Patience::every(Duration::from_millis(200), PATIENCE);
+        let added = eventually("the ring takes it in", patience, || {
+            let added = ring.cli(&[
+                "members",
+                "add",
+                "--config",
+                config,
+                "--id",
+                "4",
+                "--name",
+                "witness-3",
+                "--region",
+                "here",
+                "--kind",
+                "witness",
+                "--address",
+                &self.address,
+            ])?;
+            added.into_text("members add")
+        });
+        let output = || fs::read_to_string(self.directory.join("output")).unwrap_or_default();
+        added.with_context(output).unwrap();
     }
 }
 

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use testkit::bounded_run::Finished;
@@ -12,7 +12,6 @@ use witness_tests::{ClientWriters, Replicaset, WrittenRows};
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(50);
 
 #[test]
 fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
@@ -150,31 +149,28 @@ fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
 /// Provisions from `db-2`, slowly, does something in the middle, and lets the rest go on quickly. What the command told.
 fn interrupted(set: &Replicaset, member: usize, act: impl FnOnce(&Replicaset)) -> Finished {
     let client = set.client(member);
-    let deadline = Instant::now() + SOON;
     // MySQL sleeps for a second at most, and so is only about as slow as it is told; mysqld may be starting, and has the
     // plugin already at the second time.
-    while client
-        .sql("SET GLOBAL clone_max_data_bandwidth = 1")
-        .is_err()
-    {
-        assert!(Instant::now() < deadline, "{}", set.words());
-        let _ = client.sql("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF; INSTALL PLUGIN clone SONAME 'mysql_clone.so'");
-        std::thread::sleep(POLL);
-    }
+    let slow = set.eventually("a clone is slow", SOON, || {
+        client.sql("SET GLOBAL clone_max_data_bandwidth = 1").inspect_err(|_| {
+            let _ = client.sql("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF; INSTALL PLUGIN clone SONAME 'mysql_clone.so'");
+        })
+    });
+    slow.unwrap();
     std::thread::scope(|scope| {
         let command = scope.spawn(move || reprovision(set, member, &["--from", "db-2", "--yes"]));
         let copying = "SELECT COUNT(*) FROM performance_schema.clone_progress WHERE stage = 'FILE COPY' AND state = 'In Progress'";
-        let deadline = Instant::now() + SOON;
-        while client.value(copying).ok().as_deref() != Some("1") {
-            if command.is_finished() {
-                let told = told_by(&command.join().unwrap());
-                panic!(
-                    "the copy was not met in the middle: {told}\n{}",
-                    set.words()
-                );
-            }
-            assert!(Instant::now() < deadline, "{}", set.words());
-            std::thread::sleep(POLL);
+        let copies = || client.value(copying).is_ok_and(|count| count == "1");
+        let met = set.eventually("the copy is met or done", SOON, || {
+            copies() || command.is_finished()
+        });
+        met.unwrap();
+        if command.is_finished() {
+            let told = told_by(&command.join().unwrap());
+            panic!(
+                "the copy was not met in the middle: {told}\n{}",
+                set.words()
+            );
         }
         act(set);
         // Gone, where that was what was done.
@@ -194,25 +190,12 @@ fn write_errant(set: &Replicaset, member: usize) -> String {
 
 /// Waits until a member's mysqld is in trouble of this kind, and says in which.
 fn wait_for_trouble(set: &Replicaset, member: usize, what: &str) -> String {
-    let deadline = Instant::now() + SOON;
-    loop {
-        let view = set
-            .ring
-            .get(member, "/status")
-            .and_then(|answer| answer.json());
-        let trouble = view
-            .ok()
-            .and_then(|view| view["mysql"]["trouble"].as_str().map(str::to_owned));
-        if let Some(trouble) = trouble.filter(|trouble| trouble.contains(what)) {
-            return trouble;
-        }
-        assert!(
-            Instant::now() < deadline,
-            "no trouble with `{what}`:\n{}",
-            set.words()
-        );
-        std::thread::sleep(POLL);
-    }
+    let trouble = set.eventually(&format!("trouble with `{what}`"), SOON, || {
+        let view = set.ring.get(member, "/status").ok()?.json().ok()?;
+        let trouble = view["mysql"]["trouble"].as_str()?;
+        trouble.contains(what).then(|| trouble.to_owned())
+    });
+    trouble.unwrap()
 }
 
 fn reprovision(set: &Replicaset, member: usize, arguments: &[&str]) -> Finished {

@@ -12,6 +12,7 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions, REPLICATION_PASSWORD, REPLICATION_USER};
 use testkit::ports::free_address;
 use testkit::ring::{Profile, http_get, http_post, witness_binary};
+use testkit::wait::eventually;
 use witness_tests::{Pair, Scene};
 
 use crate::SCENES;
@@ -33,14 +34,8 @@ impl Follower {
     }
 
     fn status(&self) -> serde_json::Value {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match http_get(self.http, "/status") {
-                Ok(answer) => return answer.json().unwrap(),
-                Err(error) => assert!(Instant::now() < until, "{error}"),
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let status = eventually("it answers", PATIENCE, || http_get(self.http, "/status"));
+        status.unwrap().json().unwrap()
     }
 
     fn committed(&self) -> u64 {
@@ -48,11 +43,14 @@ impl Follower {
     }
 
     fn wait_until(&self, what: &str, reached: impl Fn(&serde_json::Value) -> bool) {
-        let until = Instant::now() + PATIENCE;
-        while !reached(&self.status()) {
-            assert!(Instant::now() < until, "{what}: {}", self.status());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let reached = eventually(what, PATIENCE, || {
+            let status = self.status();
+            match reached(&status) {
+                true => Ok(()),
+                false => Err(status),
+            }
+        });
+        reached.unwrap();
     }
 
     fn post(&self, path: &str) -> serde_json::Value {

@@ -3,14 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use anyhow::ensure;
 use witness_tests::Replicaset;
 
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(50);
 /// The database whose own threads apply, and the other one.
 const NATIVE: usize = 3;
 const ROWS: usize = 0;
@@ -60,16 +60,14 @@ fn it_ticks(set: &Replicaset, primary: usize) {
         let own = "SELECT COUNT(*) FROM e.ticks WHERE server = @@server_id";
         client.value(own).unwrap().parse::<u64>().unwrap()
     };
-    let (before, deadline) = (ticks(), Instant::now() + SOON);
-    while ticks() < before + 2 {
-        assert!(
-            Instant::now() < deadline,
-            "the event does not run at member {primary}, where the scheduler is {}: {}",
-            client.variable("event_scheduler").unwrap(),
-            set.words()
-        );
-        std::thread::sleep(POLL);
-    }
+    let before = ticks();
+    let what = format!("the event runs at member {primary}");
+    let ran = set.eventually(&what, SOON, || {
+        let scheduler = client.variable("event_scheduler")?;
+        ensure!(ticks() >= before + 2, "the scheduler is {scheduler}");
+        Ok(())
+    });
+    ran.unwrap();
 }
 
 /// This member's mysqld follows, and has nothing after a while that the primary's has not.

@@ -4,14 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use witness_tests::{ClientWriters, Replicaset, WrittenRows};
 
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(50);
 /// The database whose own threads apply, and the other one.
 const NATIVE: usize = 3;
 const ROWS: usize = 0;
@@ -76,19 +75,13 @@ fn an_error_of_the_replica_threads_is_told_and_tried_again() {
     set.client(ROWS)
         .sql("INSERT INTO acked.rows VALUES (7, 0, 'seven')")
         .unwrap();
-    let deadline = Instant::now() + SOON;
-    let trouble = loop {
+    let trouble = set.eventually("the replica threads stop", SOON, || {
         let view = set.ring.get(NATIVE, "/status").unwrap().json().unwrap();
-        let trouble = view["mysql"]["trouble"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        if trouble.contains("replica threads stopped") {
-            break trouble;
-        }
-        assert!(Instant::now() < deadline, "{}", set.words());
-        std::thread::sleep(POLL);
-    };
+        let trouble = view["mysql"]["trouble"].as_str()?;
+        let stopped = trouble.contains("replica threads stopped");
+        stopped.then(|| trouble.to_owned())
+    });
+    let trouble = trouble.unwrap();
     println!("{trouble}");
     let uuid = set.client(ROWS).variable("server_uuid").unwrap();
     assert!(

@@ -4,17 +4,20 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fs;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use anyhow::ensure;
 use testkit::bounded_run::Finished;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqlbinlog::{mysqlbinlog, verified_sql};
 use testkit::mysqld::MysqlClient;
 use testkit::ring::{BINLOG_PASSWORD, BINLOG_USER};
+use testkit::wait::{Patience, eventually};
 use witness_tests::Scene;
 
 use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(30);
 
 fn remote(scene: &Scene, member: usize, more: &[&str], file: &str) -> Finished {
     let address = scene.ring.binlog_server(member);
@@ -188,21 +191,18 @@ fn mysqlbinlog_copies_and_people_look() {
     let refused = follower.sql("FLUSH BINARY LOGS").unwrap_err().to_string();
     assert!(refused.contains("`db-1` leads"), "{refused}");
     people.sql("FLUSH BINARY LOGS").unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while people.sql("SHOW BINARY LOGS").unwrap().0.len() != names.len() + 1 {
-        assert!(Instant::now() < deadline, "no new file");
-        thread::sleep(Duration::from_millis(50));
-    }
+    let files = || people.sql("SHOW BINARY LOGS").unwrap().0;
+    let more = names.len() + 1;
+    eventually("there is a new file", SOON, || files().len() == more).unwrap();
 
     // What is purged is error 1236 with MySQL's sense.
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while people.sql("SHOW BINARY LOGS").unwrap().0[0][0] == names[0] {
-        people
-            .sql(&format!("PURGE BINARY LOGS TO '{}'", names[2]))
-            .unwrap();
-        assert!(Instant::now() < deadline, "nothing is purged");
-        thread::sleep(Duration::from_millis(200));
-    }
+    let purge = format!("PURGE BINARY LOGS TO '{}'", names[2]);
+    let patience = Patience::every(Duration::from_millis(200), SOON);
+    let purged = eventually("the first file is purged", patience, || {
+        people.sql(&purge).unwrap();
+        files()[0][0] != names[0]
+    });
+    purged.unwrap();
     let replica = testkit::mysqld::Mysqld::launch_with(
         &tree,
         testkit::mysqld::MysqldOptions::with_server_id(9),
@@ -218,17 +218,12 @@ fn mysqlbinlog_copies_and_people_look() {
         ))
         .unwrap();
     let query = "SELECT last_error_number, last_error_message FROM performance_schema.replication_connection_status";
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let said = replica.client().sql(query).unwrap().0.concat();
-        if said[0] == "13114" || said[0] == "1236" {
-            assert!(
-                said[1].contains("1236") && said[1].contains("purged required"),
-                "{said:?}"
-            );
-            break;
-        }
-        assert!(Instant::now() < deadline, "{said:?}");
-        thread::sleep(Duration::from_millis(100));
-    }
+    let told = eventually("the replica is told that it is purged", SOON, || {
+        let said = replica.client().sql(query)?.0.concat();
+        ensure!(said[0] == "13114" || said[0] == "1236", "{said:?}");
+        Ok(said)
+    });
+    let told = told.unwrap();
+    let purged = told[1].contains("1236") && told[1].contains("purged required");
+    assert!(purged, "{told:?}");
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use testkit::ring::{HttpAnswer, http_order};
+use testkit::wait::{Patience, eventually};
 use witness_tests::{ClientWriters, Replicaset, WrittenRows};
 
 use crate::SCENES;
@@ -141,10 +142,7 @@ fn a_long_statement_holds_a_switchover_up_for_the_operators_limit_alone() {
     .map(|statements| client.start_sql(statements).unwrap());
     let asleep =
         "SELECT COUNT(*) FROM performance_schema.threads WHERE processlist_state = 'User sleep'";
-    let deadline = Instant::now() + SOON;
-    while client.value(asleep).unwrap() != "3" {
-        assert!(Instant::now() < deadline, "they do not run");
-    }
+    eventually("they run", SOON, || client.value(asleep).unwrap() == "3").unwrap();
     std::thread::sleep(Duration::from_millis(1200));
     let clients = ClientWriters::start(&set, 2, 1000);
     clients.wait_for_more(10, SOON).unwrap();
@@ -244,12 +242,13 @@ fn a_leader_whose_mysqld_comes_up_behind_catches_up_and_opens() {
         let status = set.ring.get(3, "/status").and_then(|answer| answer.json());
         status.is_ok_and(|status| status["serving"] == true)
     };
-    let killed = Instant::now();
-    while !serves(&set) {
+    let often = Patience::every(Duration::ZERO, SOON);
+    let led = set.eventually("it leads", often, || {
+        let serves = serves(&set);
         set.kill_mysqld(3).unwrap();
-        assert!(killed.elapsed() < SOON, "{}", set.words());
-    }
-    set.kill_mysqld(3).unwrap();
+        serves
+    });
+    led.unwrap();
     // Nobody else's could be the primary, and the patience of one that cannot be is longer.
     let waited = clients.wait_for_more(100, Duration::from_secs(25)).unwrap();
     println!("a hundred commits {waited:?} after it came to lead");
@@ -292,8 +291,7 @@ fn what_an_administrator_wrote_to_a_follower_never_enters_the_ring() {
     let errant = format!("{}:1", follower.variable("server_uuid").unwrap());
     set.kill_host(0).unwrap();
     set.ring.start(3).unwrap();
-    let started = Instant::now();
-    loop {
+    let stopped = set.eventually("it leads and is no primary", SOON, || {
         let view = set.ring.get(3, "/status").and_then(|answer| answer.json());
         let view = view.unwrap_or_default();
         let role = view["mysql"]["role"].as_str().unwrap_or_default();
@@ -304,11 +302,11 @@ fn what_an_administrator_wrote_to_a_follower_never_enters_the_ring() {
             let list = &view["mysql"]["errant"];
             assert_eq!(list["transactions"], 1, "{list}");
             assert_eq!(list["gtids"], errant.as_str(), "{list}");
-            break;
+            return true;
         }
-        assert!(started.elapsed() < SOON, "{}", set.words());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        false
+    });
+    stopped.unwrap();
     assert!(follower.variable("read_only").unwrap() == "1");
     // The other one is the primary again when it is back, and has nothing of it.
     set.ring.start(0).unwrap();
@@ -359,11 +357,11 @@ fn a_primary_that_is_stopped_waits_for_an_heir_that_is_coming_back() {
     set.signal_member(3, Signal::STOP).unwrap();
     std::thread::sleep(Duration::from_secs(2));
     set.signal_member(0, Signal::TERM).unwrap();
-    let stopping = Instant::now();
-    while !set.ring.output(0).contains("stopping waits for somebody") {
-        assert!(stopping.elapsed() < SOON, "{}", set.words());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let waits = set.eventually("stopping waits for somebody", SOON, || {
+        let output = set.ring.output(0);
+        output.contains("stopping waits for somebody")
+    });
+    waits.unwrap();
     // Commits go on meanwhile.
     clients.wait_for_more(10, SOON).unwrap();
     set.signal_member(3, Signal::CONT).unwrap();

@@ -1,13 +1,14 @@
 //! What a server holds, for comparing two of them.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::{MysqlClient, Mysqld};
+use crate::wait::eventually;
 
 /// `CHECKSUM TABLE` of tables, by `schema.table`.
 pub type TableChecksums = BTreeMap<String, String>;
@@ -47,19 +48,12 @@ impl MysqlClient {
     /// # Errors
     /// When it has not within `limit`, with what is missing.
     pub fn wait_for_gtids(&self, gtids: &str, limit: Duration) -> Result<()> {
-        let deadline = Instant::now() + limit;
         let query = format!("SELECT GTID_SUBTRACT('{gtids}', @@GLOBAL.gtid_executed)");
-        loop {
-            let rows = self.sql(&query)?;
-            let missing = rows.0.concat().concat();
-            if missing.is_empty() {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                bail!("not executed within {limit:?}: {missing}");
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
+        eventually("every transaction is executed", limit, || {
+            let missing = self.sql(&query)?.0.concat().concat();
+            ensure!(missing.is_empty(), "{missing} are missing");
+            Ok(())
+        })
     }
 }
 

@@ -1,11 +1,11 @@
 //! Stock replication between two servers: what the project is compared with, and its tests sometimes need.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 
 use super::{MysqlClient, Mysqld};
+use crate::wait::eventually;
 
 /// The account that replicas log in with.
 pub const REPLICATION_USER: &str = "replication";
@@ -66,17 +66,11 @@ impl MysqlClient {
     /// # Errors
     /// When it has not within `limit`.
     pub fn wait_for_status(&self, name: &str, value: &str, limit: Duration) -> Result<()> {
-        let deadline = Instant::now() + limit;
-        loop {
+        eventually(&format!("status {name} is {value}"), limit, || {
             let now = self.status(name)?;
-            if now == value {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                bail!("status {name} is {now}, not {value}, after {limit:?}");
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
+            ensure!(now == value, "it is {now}");
+            Ok(())
+        })
     }
 }
 
@@ -98,17 +92,11 @@ impl Mysqld {
             source.address().ip(),
             source.address().port(),
         ))?;
-        let deadline = Instant::now() + CONNECT_LIMIT;
         let query = "SELECT service_state, last_error_message FROM performance_schema.replication_connection_status";
-        loop {
-            let rows = client.sql(query)?;
-            if rows.0.iter().any(|row| row[0] == "ON") {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                bail!("the replica does not connect: {:?}", rows.0);
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
+        eventually("the replica is connected", CONNECT_LIMIT, || {
+            let rows = client.sql(query)?.0;
+            ensure!(rows.iter().any(|row| row[0] == "ON"), "{rows:?}");
+            Ok(())
+        })
     }
 }
