@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use testkit::mysqlbinlog::mysqlbinlog;
 use testkit::mysqld::MysqlClient;
+use testkit::wait::{Patience, try_eventually};
 
 use crate::ledger::{Contents, Ledger};
 use crate::stage::{MADE, Stage};
@@ -59,22 +59,19 @@ pub(crate) fn audit(stage: &mut Stage, ledger: &Ledger) -> Result<()> {
 /// Waits until all servers have executed the same transactions, and compares their tables.
 fn servers_are_equal(stage: &mut Stage) -> Result<()> {
     let members: Vec<usize> = stage.databases().collect();
-    let deadline = Instant::now() + EQUAL_LIMIT;
-    loop {
+    let patience = Patience::every(LOOK, EQUAL_LIMIT);
+    let same = try_eventually("the mysqlds have executed the same", patience, || {
         stage.look_after()?;
         let executed = members
             .iter()
             .map(|member| stage.server(*member).client().gtid_executed());
-        match executed.collect::<Result<Vec<_>>>() {
-            Ok(sets) if sets.iter().all(|set| *set == sets[0]) => break,
-            other => ensure!(
-                Instant::now() < deadline,
-                "the mysqlds have not executed the same after {EQUAL_LIMIT:?}: {other:?}\n{}",
-                stage.words()
-            ),
-        }
-        thread::sleep(LOOK);
-    }
+        let sets = executed.collect::<Result<Vec<_>>>();
+        Ok(sets.and_then(|sets| {
+            ensure!(sets.iter().all(|set| *set == sets[0]), "{sets:?}");
+            Ok(())
+        }))
+    });
+    same.with_context(|| stage.words())?;
     let mut all = Vec::new();
     for member in &members {
         all.push(stage.server(*member).client().table_checksums(SCHEMA)?);
@@ -98,30 +95,19 @@ fn servers_are_equal(stage: &mut Stage) -> Result<()> {
 
 /// Waits until every member's files are the same bytes.
 fn logs_are_equal(stage: &mut Stage) -> Result<()> {
-    let deadline = Instant::now() + EQUAL_LIMIT;
-    loop {
+    let patience = Patience::every(LOOK, EQUAL_LIMIT);
+    let same = try_eventually("all logs are the same", patience, || {
         stage.look_after()?;
         let first = stage.ring.log_files(0)?;
-        let mut differs = None;
         for index in 1..stage.ring.size() {
             if let Some(difference) = first.first_difference(&stage.ring.log_files(index)?) {
-                differs = Some((index, difference));
-                break;
+                let (one, other) = (stage.name(0), stage.name(index));
+                return Ok(Err(format!("{one}'s and {other}'s differ: {difference}")));
             }
         }
-        let Some((index, difference)) = differs else {
-            return Ok(());
-        };
-        if Instant::now() > deadline {
-            bail!(
-                "the logs of {} and {} differ after {EQUAL_LIMIT:?}: {difference}\n{}",
-                stage.name(0),
-                stage.name(index),
-                stage.words()
-            );
-        }
-        thread::sleep(LOOK);
-    }
+        Ok(Ok(()))
+    });
+    same.with_context(|| stage.words())
 }
 
 fn contents(client: &MysqlClient) -> Result<Contents> {

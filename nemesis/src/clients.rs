@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, anyhow};
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, server_code};
+use testkit::wait::eventually;
 
 use crate::findings::Findings;
 use crate::guide::Direction;
@@ -101,12 +102,8 @@ impl Clients {
     /// Lets them begin nothing new, and waits until nothing is under way.
     pub(crate) fn rest(&self) -> Result<()> {
         self.shared.rest.store(true, Ordering::SeqCst);
-        let deadline = Instant::now() + REST_LIMIT;
-        while self.shared.busy.load(Ordering::SeqCst) > 0 {
-            ensure!(Instant::now() < deadline, "clients do not come to a rest");
-            thread::sleep(LOOK_PAUSE);
-        }
-        Ok(())
+        let at_rest = || self.shared.busy.load(Ordering::SeqCst) == 0;
+        eventually("the clients come to a rest", REST_LIMIT, at_rest)
     }
 
     /// Lets them go on.

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint};
@@ -17,6 +16,7 @@ use testkit::loop_disk::LoopDisk;
 use testkit::mysql_tree::MysqlTree;
 use testkit::ring::{ChildServer, FarMember, FarRing, FarRingOptions, http_get_within};
 use testkit::small_disk::SmallDisk;
+use testkit::wait::{eventually, try_eventually};
 
 use crate::Mutation;
 use crate::guide::Place;
@@ -44,7 +44,6 @@ pub(crate) const FENCE_AFTER: Duration = Duration::from_secs(3);
 pub(crate) const DEMOTE_AFTER: Duration = Duration::from_secs(5);
 /// In place of it, where the fence is taken away: longer than any run.
 const NEVER: Duration = Duration::from_secs(86_400);
-const EVENT_LOOK: Duration = Duration::from_millis(100);
 const VIEW_LIMIT: Duration = Duration::from_millis(1500);
 /// Within which a member answers after its start, also on a busy machine.
 const STARTED: Duration = Duration::from_secs(10);
@@ -158,16 +157,14 @@ impl Stage {
     pub(crate) fn event_runs(&self, primary: usize, limit: Duration) -> Result<()> {
         let client = self.server(primary).client();
         let ticks = || client.value("SELECT COUNT(*) FROM nemesis.ticks");
-        let (before, began) = (ticks()?, Instant::now());
-        while ticks()? == before {
-            ensure!(
-                began.elapsed() < limit,
-                "the event does not run at the primary for {limit:?}: {:?}",
-                client.sql("SELECT event_name, status, originator, @@event_scheduler FROM information_schema.events")
-            );
-            thread::sleep(EVENT_LOOK);
-        }
-        Ok(())
+        let before = ticks()?;
+        let ran = try_eventually("the event runs at the primary", limit, || {
+            Ok(ticks()? != before)
+        });
+        ran.with_context(|| {
+            let events = "SELECT event_name, status, originator, @@event_scheduler FROM information_schema.events";
+            format!("{:?}", client.sql(events))
+        })
     }
 
     /// Lets the event run or not, through the primary: as a client, who is refused where the leadership has moved since.
@@ -311,10 +308,8 @@ impl Stage {
     /// A process that was started a moment ago does not hear a SIGTERM yet, and ends by it: until it answers, or as long as one
     /// takes to start at most.
     pub(crate) fn wait_for_start(&self, index: usize) {
-        let began = Instant::now();
-        while self.view(index).is_err() && began.elapsed() < STARTED {
-            thread::sleep(Duration::from_millis(50));
-        }
+        // What does not answer is not waited for any longer.
+        let _ = eventually("it answers", STARTED, || self.view(index));
     }
 
     fn view(&self, index: usize) -> Result<View> {

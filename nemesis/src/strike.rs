@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use rustix::process::Signal;
 use testkit::distance::Place;
+use testkit::wait::{Patience, eventually};
 
 use crate::fault::{Fault, Kind, OneWay, Stopped, Target};
 use crate::stage::{DEMOTE_AFTER, DISK_BYTES, Stage};
@@ -311,20 +312,10 @@ fn replace(stage: &mut Stage, index: usize) -> Result<String> {
 
 /// Runs it until the ring has done it: it may be told to try again while it moves.
 fn command(stage: &Stage, arguments: &[&str]) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let done = stage.witness(arguments)?;
-        if done.status.success() {
-            return Ok(());
-        }
-        let told = String::from_utf8_lossy(&done.stderr).into_owned();
-        ensure!(
-            Instant::now() < deadline,
-            "`witness {}` does not succeed within {PATIENCE:?}: {told}",
-            arguments.join(" ")
-        );
-        std::thread::sleep(PAUSE);
-    }
+    let patience = Patience::every(PAUSE, PATIENCE);
+    let what = format!("`witness {}` succeeds", arguments.join(" "));
+    let succeeded = || stage.witness(arguments)?.into_text("it");
+    eventually(&what, patience, succeeded).map(drop)
 }
 
 /// Makes room. A member waits for that; one whose file system refused an entry of the ring's own has ended.

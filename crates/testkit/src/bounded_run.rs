@@ -9,6 +9,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// What a program left behind.
 #[derive(Debug)]
@@ -126,17 +129,22 @@ pub fn run(
 /// When the system does not say.
 pub fn wait_within(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     let deadline = Instant::now() + limit;
-    let mut pause = Duration::from_millis(1);
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
+    while child.try_wait()?.is_none() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
         }
-        if Instant::now() >= deadline {
-            return Ok(None);
+        let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+        match poll(
+            &mut [PollFd::new(&process, PollFlags::IN)],
+            Some(&left.try_into()?),
+        ) {
+            // A signal to this process says nothing of the child.
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
-        thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(20));
     }
+    Ok(child.try_wait()?)
 }
 
 fn drain(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {

@@ -23,6 +23,7 @@ use raft_types::{Entry, LogIntake, LogRoom, OpId, TypeConfig};
 use testkit::disk::{CallFault, FaultyDisk, Survival};
 use testkit::log_entries::{rotate, transaction};
 use testkit::loop_disk::LoopDisk;
+use testkit::wait::{Patience, eventually};
 
 fn options() -> StoreOptions {
     StoreOptions {
@@ -45,14 +46,8 @@ fn begin(store: &mut BinlogStore, entries: Vec<Entry>) -> Flushed {
 }
 
 fn until(what: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "not within 20 s: {what}"
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let patience = Patience::every(Duration::from_millis(5), Duration::from_secs(20));
+    eventually(what, patience, holds).unwrap();
 }
 
 fn waits(log: &LogHandle) {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::program::{Scratch, witness};
+use testkit::wait::eventually;
 use witness_bin::config::{Sources, read};
 use witness_bin::node::Node;
 
@@ -117,10 +118,13 @@ members = [{{ id = 1, name = "only", region = "here", kind = "witness", address 
     assert_eq!(part["kept"], serde_json::Value::Null, "{part}");
     let gone = purge("--keep 0 --yes");
     assert_eq!(gone.code, 0, "{gone}");
-    let until = Instant::now() + Duration::from_secs(20);
-    while files() != ["binlog.000004"] {
-        assert!(Instant::now() < until, "{:?} are still there", files());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let purged = eventually("one file is left", Duration::from_secs(20), || {
+        let files = files();
+        match files == ["binlog.000004"] {
+            true => Ok(()),
+            false => Err(format!("{files:?}")),
+        }
+    });
+    purged.expect("a purge");
     runtime.block_on(node.stop()).expect("a good end");
 }

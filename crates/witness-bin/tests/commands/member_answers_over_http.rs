@@ -3,10 +3,11 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::program::{Scratch, witness};
 use rustix::process::{Pid, Signal, kill_process};
+use testkit::wait::eventually;
 
 /// A member's process, killed when the test is over.
 struct Member {
@@ -61,15 +62,15 @@ members = [{{ id = 1, name = "only", region = "here", kind = "witness", address 
 
     /// Waits until a page answers with this code.
     fn wait_for(&self, path: &str, code: u16) {
-        let until = Instant::now() + Duration::from_secs(20);
-        while self.ask("GET", path).is_none_or(|(found, _)| found != code) {
-            assert!(
-                Instant::now() < until,
-                "{path} never answered {code}: {:?}",
-                self.ask("GET", path)
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let what = format!("{path} answers {code}");
+        let answered = eventually(&what, Duration::from_secs(20), || {
+            let answer = self.ask("GET", path);
+            match &answer {
+                Some((found, _)) if *found == code => Ok(()),
+                _ => Err(format!("{answer:?}")),
+            }
+        });
+        answered.expect("that answer");
     }
 
     fn terminate(mut self) -> Option<i32> {

@@ -14,6 +14,7 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{
     Mysqld, MysqldOptions, REPLICATION_PASSWORD, REPLICATION_USER, TableChecksums,
 };
+use testkit::wait::try_eventually;
 use testkit::workload::{Load, Workload};
 
 use super::contender::{Contender, Policy};
@@ -207,11 +208,8 @@ impl Bed {
              FROM performance_schema.replication_connection_status",
             self.gtids
         );
-        let deadline = Instant::now() + LIMIT;
-        while client.value(&received)? != "1" {
-            ensure!(Instant::now() < deadline, "the relay log does not fill");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let is_full = || Ok(client.value(&received)? == "1");
+        try_eventually("the relay log has everything", LIMIT, is_full)?;
         let wait = format!(
             "START REPLICA SQL_THREAD; SELECT WAIT_FOR_EXECUTED_GTID_SET('{}', {})",
             self.gtids,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,7 +20,6 @@ use super::{Options, Programs};
 
 const VERIFY_LIMIT: Duration = Duration::from_secs(300);
 const END_LIMIT: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(50);
 /// The account of clients, without any right to write where `read_only` is on.
 const CLIENT: &str = "app";
 const CLIENT_PASSWORD: &str = "app-password";
@@ -242,19 +241,13 @@ impl Mysqlds {
         };
         let pid = Pid::from_child(&clients);
         kill_process(pid, Signal::TERM).context("the clients had ended")?;
-        let deadline = Instant::now() + END_LIMIT;
-        loop {
-            if let Some(status) = clients.try_wait()? {
-                ensure!(status.success(), "the clients ended with {status}");
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                clients.kill()?;
-                clients.wait()?;
-                bail!("the clients did not end within {END_LIMIT:?}");
-            }
-            std::thread::sleep(LOOK);
-        }
+        let Some(status) = bounded_run::wait_within(&mut clients, END_LIMIT)? else {
+            clients.kill()?;
+            clients.wait()?;
+            bail!("the clients did not end within {END_LIMIT:?}");
+        };
+        ensure!(status.success(), "the clients ended with {status}");
+        Ok(())
     }
 
     fn compare(&self, accounts: &Accounts, ring: &FarRing) -> Result<Equal> {

@@ -3,7 +3,9 @@
 
 use std::net::SocketAddr;
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use testkit::wait::{Patience, eventually};
 
 use super::{Run, Scratch, witness};
 
@@ -176,15 +178,9 @@ impl Ring {
 
     /// Waits until something is so.
     pub(crate) fn wait(&self, what: &str, so: impl Fn() -> bool) {
-        let until = Instant::now() + PATIENCE;
-        while !so() {
-            assert!(
-                Instant::now() < until,
-                "never: {what}\n{}",
-                self.run("status")
-            );
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        let patience = Patience::every(Duration::from_millis(100), PATIENCE);
+        let waited = eventually(what, patience, so);
+        waited.unwrap_or_else(|error| panic!("{error}\n{}", self.run("status")));
     }
 
     /// The name of a member.
