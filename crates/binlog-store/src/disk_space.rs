@@ -70,7 +70,8 @@ impl DiskSpace {
             doing,
             %error,
             dir = %self.dir.display(),
-            "the log's disk has no room: nothing is written and nothing acknowledged until there is. Purge old files of the log,              or free space; no restart is needed"
+            "the log's disk is full: nothing is written and nothing acknowledged until there is space. Purge old files of the log, \
+             or free space; no restart is needed"
         );
         let mut budget = self.lock();
         self.look(&mut budget);

@@ -19,7 +19,7 @@ pub fn not_followed(code: u16) -> Option<&'static str> {
         }
         1048 => {
             "A session with explicit_defaults_for_timestamp = OFF may have meant the time by NULL, which a statement in the \
-             log does not say: let the source log rows (binlog_format = ROW), and copy its data here anew"
+             log does not say: let the source log rows (binlog_format = ROW), and copy its data here again"
         }
         182 => {
             "InnoDB takes values of FTS_DOC_ID in growing order only, and the source's transactions took theirs in another order \

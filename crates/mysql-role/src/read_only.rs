@@ -11,8 +11,8 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub(crate) enum ReadOnlyError {
     #[error(
-        "commits wait for an ACK, or a statement runs for long, and super_read_only cannot be set behind them. What \
-         waits for an ACK is neither visible nor acknowledged; bring a quorum of the ring back, and it finishes"
+        "super_read_only cannot be set: commits wait for an ACK, or a long statement runs. No waiting commit is visible or \
+         acknowledged; restore a quorum and it finishes"
     )]
     BehindCommits,
     #[error("the switchover for which it was to be closed is off")]

@@ -40,7 +40,7 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
     order(&set, &["pause", "--for", "1h", "--reason", "new disks"]);
     let told = status(&set);
     assert!(
-        told.contains("Failover is paused since") && told.contains("new disks"),
+        told.contains("Maintenance mode since") && told.contains("new disks"),
         "{told}"
     );
     write(&set, 0, 1);
@@ -73,7 +73,7 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
     write(&set, 3, 3);
     set.ring.start(0).unwrap();
     set.follows(0, SOON).unwrap();
-    assert!(status(&set).contains("Nobody but `db-2` becomes the primary"));
+    assert!(status(&set).contains("only `db-2` becomes the primary"));
 
     // And over HTTP the pause ends: failover as ever.
     set.kill_host(3).unwrap();

@@ -30,7 +30,7 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
 
     // Started again, mysqld is held down: no cut of its last file undoes them.
     set.kill_mysqld(errant).unwrap();
-    let words = wait_for_trouble(&set, errant, "provision this mysqld anew");
+    let words = wait_for_trouble(&set, errant, "reprovision this mysqld");
     assert!(words.contains(&gtids), "{words}");
 
     // Where nobody follows at that moment, the primary is asked for a copy.

@@ -357,9 +357,9 @@ fn a_primary_that_is_stopped_waits_for_an_heir_that_is_coming_back() {
     set.signal_member(3, Signal::STOP).unwrap();
     std::thread::sleep(Duration::from_secs(2));
     set.signal_member(0, Signal::TERM).unwrap();
-    let waits = set.eventually("stopping waits for somebody", SOON, || {
+    let waits = set.eventually("the stop waits for a member", SOON, || {
         let output = set.ring.output(0);
-        output.contains("stopping waits for somebody")
+        output.contains("waiting for a member that can take over")
     });
     waits.unwrap();
     // Commits go on meanwhile.
@@ -367,7 +367,9 @@ fn a_primary_that_is_stopped_waits_for_an_heir_that_is_coming_back() {
     set.signal_member(3, Signal::CONT).unwrap();
     assert!(set.ring.wait_for_exit(0, SOON).unwrap().success());
     let said = set.ring.output(0);
-    let waited = said.find("stopping waits for somebody").unwrap();
+    let waited = said
+        .find("waiting for a member that can take over")
+        .unwrap();
     let handed_over = said.find("gave the leadership away").unwrap();
     let stopped = said.find("mysqld is asked to stop").unwrap();
     assert!(waited < handed_over && handed_over < stopped, "{said}");

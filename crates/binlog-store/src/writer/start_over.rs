@@ -149,7 +149,7 @@ impl LogWriter {
             file = %self.state.header.number,
             gtids = %self.state.gtids,
             "the log begins with a later file; a mysqld beside this member that lacks some of these GTIDs has to be \
-             provisioned anew"
+             reprovisioned"
         );
         Ok(())
     }

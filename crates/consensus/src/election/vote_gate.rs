@@ -28,8 +28,8 @@ pub(crate) struct ElectionGate {
 pub(crate) enum Withheld {
     /// The own log's end is in doubt.
     #[error(
-        "the end of its log was damaged and cut off, and may have been acknowledged: it elects nobody before a leader, or all \
-         other members, have told how far their logs go and it has what they have (now needed: {needed})"
+        "the end of its log was damaged and cut off, and may have been acknowledged: it neither votes nor campaigns until it has \
+         every entry that the leader, or all other members, report (now up to {needed})"
     )]
     DoubtedTail {
         /// The end that a log must have.
@@ -37,7 +37,7 @@ pub(crate) enum Withheld {
     },
     /// Others have committed what the log lacks.
     #[error(
-        "it came back to a ring that has committed {committed}, and elects nobody whose log does not go that far"
+        "it returned to a ring that has committed {committed}, and votes for no member whose log does not go that far"
     )]
     Behind {
         /// The end that a log must have.

@@ -91,7 +91,7 @@ impl fmt::Display for NotServing {
             }
             Self::AnotherAlone(other) => write!(
                 f,
-                "member {other} alone is the quorum and may elect itself at any moment; give it the leadership, or more voters beside it"
+                "member {other} alone forms the quorum and could elect itself; make it the leader, or add voters to its set"
             ),
             Self::TransferringTo(to) => write!(f, "it is giving the leadership to member {to}"),
         }

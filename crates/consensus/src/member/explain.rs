@@ -46,12 +46,12 @@ pub fn explain(view: &RingView, rules: &RingRules, lease: Duration) -> Option<Ex
     let quorum = match plan(rules, view, &own.record.region, lease) {
         QuorumPlan::Settled => None,
         QuorumPlan::Step { next } => Some(format!(
-            "the policy {} wants another quorum; next it becomes {}",
+            "policy {} requires other voters: moving to {}",
             rules.policy,
             sets(&next)
         )),
         QuorumPlan::Blocked { why } => Some(format!(
-            "the policy {} wants another quorum, which is not possible now: {why}",
+            "policy {} requires other voters, but the move is not possible now: {why}",
             rules.policy
         )),
     };
@@ -272,7 +272,7 @@ mod tests {
             explained(&joint)
                 .quorum
                 .unwrap()
-                .contains("next it becomes a majority of {1, 2, 3}")
+                .contains("moving to a majority of {1, 2, 3}")
         );
     }
 }

@@ -92,7 +92,7 @@ pub enum PolicyGap {
     NoVotersAtAll,
     /// A majority of those that vote would be smaller than what the operator counts on.
     #[error(
-        "{} {voters} voting members of {expected} that are expected, too few for a majority of those; add members, or expect fewer", match .region {
+        "{} {voters} of {expected} expected voting members, and a majority of {voters} is smaller than one of {expected}; add members, or expect fewer (`witness quorum set --expect`)", match .region {
             Some(region) => format!("region {region} has"),
             None => "the ring has".to_owned(),
         }

@@ -83,7 +83,7 @@ pub(crate) fn decide(
         QuorumPlan::Step { next } => Course::Move { next, target: None },
         QuorumPlan::Blocked { why } => match idle {
             Course::Stay => Course::Wait(format!(
-                "the quorum should be in region {home} and cannot: {why}"
+                "the quorum should move to region {home}, but cannot: {why}"
             )),
             idle => idle,
         },
@@ -440,7 +440,7 @@ mod tests {
             panic!("{:?}", course(&away));
         };
         assert!(
-            why.contains("the quorum should be in region a and cannot"),
+            why.contains("the quorum should move to region a, but cannot"),
             "{why}"
         );
     }

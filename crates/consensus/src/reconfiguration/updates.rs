@@ -452,7 +452,7 @@ mod tests {
             (
                 expect("a", 4),
                 &[],
-                "refused: region a has 3 voting members of 4 that are expected",
+                "refused: region a has 3 of 4 expected voting members",
             ),
             (expect("a", 0), &[], "refused: nothing would change"),
         ];

@@ -465,7 +465,7 @@ fn too_large(size: usize, limit: usize) -> ServerError {
         sqlstate: "08S01".to_owned(),
         message: format!(
             "A statement of {size} bytes is more than max_allowed_packet ({limit}): \
-             SET GLOBAL max_allowed_packet = {} or more, and connect anew",
+             SET GLOBAL max_allowed_packet = {} or more, and connect again",
             size.next_multiple_of(1024)
         ),
     }

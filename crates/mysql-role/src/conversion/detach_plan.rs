@@ -53,8 +53,8 @@ pub enum DetachStep {
 impl fmt::Display for DetachStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LetGo(name) => write!(f, "hands off the mysqld of {name}"),
-            Self::Release => f.write_str("the primary leaves the ring (clients wait)"),
+            Self::LetGo(name) => write!(f, "stop managing the mysqld of {name}"),
+            Self::Release => f.write_str("release the primary (writes pause)"),
             Self::Replicate(name) => write!(f, "{name} replicates from the primary"),
         }
     }
@@ -137,7 +137,7 @@ fn cannot_replicate(place: &str, look: &ServerLook, purged: &GtidSet) -> Option<
     Some(Obstacle::new(
         place,
         format!("it lacks {missing}, which the primary has purged from its binlog"),
-        "wait until it has caught up with the ring; if it cannot, make it anew from the primary",
+        "wait until it has caught up with the ring; if it cannot, rebuild it from the primary",
     ))
 }
 

@@ -74,13 +74,17 @@ pub enum EnableStep {
 impl fmt::Display for EnableStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::HandsOff(name) => write!(f, "hands off the mysqld of {name}"),
-            Self::Found => f.write_str("make the ring, its log behind what the primary has"),
+            Self::HandsOff(name) => write!(f, "stop managing the mysqld of {name}"),
+            Self::Found => {
+                f.write_str("create the ring, its log starting where the primary's ends")
+            }
             Self::Lead => f.write_str("let the primary's member lead"),
             Self::Prepare => f.write_str("set the primary up"),
-            Self::StopWaiting => f.write_str("semi-sync off at the primary, for the moment"),
-            Self::StopAcknowledging(name) => write!(f, "semi-sync off at {name}"),
-            Self::Steer => f.write_str("the ring takes the primary over (clients wait)"),
+            Self::StopWaiting => {
+                f.write_str("turn semi-sync off at the primary until the takeover")
+            }
+            Self::StopAcknowledging(name) => write!(f, "turn semi-sync off at {name}"),
+            Self::Steer => f.write_str("take the primary over (writes pause)"),
             Self::Follow(name) => write!(f, "{name} follows the ring"),
             Self::Repoint(name) => write!(f, "{name} follows the binlog server"),
         }
@@ -164,7 +168,7 @@ fn obstacles(scene: &EnableScene) -> Vec<Obstacle> {
     {
         found.push(Obstacle::new(
             &primary.name,
-            "the ring's log begins behind transactions that this primary does not have",
+            "the ring's log starts after transactions that this primary does not have",
             "this is another primary than the one that the ring was made over; begin with empty data directories",
         ));
     }
@@ -282,7 +286,7 @@ fn errant(place: &str, look: &ServerLook, executed: &GtidSet) -> Option<Obstacle
     Some(Obstacle::new(
         place,
         format!("it has transactions that the primary has not (errant): {errant}"),
-        "look what they are with mysqlbinlog; make this server anew from the primary, or apply them there",
+        "inspect them with mysqlbinlog; then rebuild this server from the primary, or apply them at the primary",
     ))
 }
 

@@ -87,7 +87,7 @@ impl fmt::Display for CloseReason {
             Self::QuorumSilent => f.write_str("no quorum of the ring answers"),
             Self::Unprotected => f.write_str("commits may go on without the ring"),
             Self::Incomplete => {
-                f.write_str("not everything of the ring's log is known to be applied here")
+                f.write_str("part of the ring's log is not known to be applied here yet")
             }
             Self::HandingOver => f.write_str("the leadership is being given to another member"),
             Self::AnotherLeads(member) => {

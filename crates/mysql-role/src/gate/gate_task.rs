@@ -354,7 +354,7 @@ impl<R: Ring> Gate<R> {
             StayReason::Closed(reason) => closed(&reason.to_string()),
             StayReason::ClosedUntilAttached => closed("the primary's transactions are not taken in yet"),
             StayReason::ClosedByOthers => closed(
-                "somebody else set read_only or super_read_only in this leadership; SET GLOBAL read_only = OFF opens it",
+                "read_only or super_read_only was set by another session; SET GLOBAL read_only = OFF opens the primary again",
             ),
             StayReason::Unknown => GateState::Unknown,
         });

@@ -41,8 +41,8 @@ pub struct Attachment {
 pub enum AttachRefusal {
     /// The ring has more.
     #[error(
-        "the primary lacks {missing}, which the ring has: it was restored from an older copy, or lost its disk. Do not \
-         let it serve: provision it from a member that has them"
+        "mysqld lacks committed transactions {missing}: it was restored from an old backup, or lost its disk. Reprovision \
+         it before it serves clients"
     )]
     PrimaryLacks {
         /// What it lacks.
@@ -50,9 +50,8 @@ pub enum AttachRefusal {
     },
     /// The primary has more than it can send.
     #[error(
-        "the ring lacks {missing}, which the primary has purged from its binlogs: the ring's log cannot be continued \
-         from here. Begin a new ring on this primary, or let a primary lead whose binlogs go back to the end of the \
-         ring's log"
+        "mysqld has purged binlogs with {missing}, which the ring does not have yet, so the ring's log cannot be continued \
+         from this server. Let a server lead that still has them, or make a new ring from this one"
     )]
     PurgedOnPrimary {
         /// What cannot be had any more.

@@ -17,8 +17,8 @@ pub(super) fn advice(errant: &GtidSet) -> String {
         text.push('…');
     }
     format!(
-        "mysqld has {} transactions that the ring has not committed: {text}; it must not go on with them. They are committed in \
-         mysqld: clients may have been answered, as behind a SHUTDOWN by SQL. Look what they are with mysqlbinlog, then give this member a copy of another member's data (`witness reprovision --help`)",
+        "mysqld has {} transactions that the ring has not committed (errant): {text}. Clients may have been told that they \
+         succeeded. Inspect them with mysqlbinlog, then run `witness reprovision MEMBER --from`",
         errant.count()
     )
 }

@@ -448,7 +448,7 @@ impl<R: Ring + CommittedLog> Role<R> {
     async fn restart(&mut self, situation: &Situation) {
         let why = match situation.leading {
             _ if situation.locked_out.is_some() => {
-                "nobody can log in, as while a statement about accounts waits for an ACK, and none can come"
+                "no login succeeds: probably an account statement waits for an ACK that cannot come any more"
             }
             Leading::Serving(_) => {
                 "commits wait here for an ACK, and it is to catch up with the ring first"

@@ -185,7 +185,7 @@ impl Supervisor {
         let ran = server.since.elapsed();
         self.server = None;
         if *self.anew.0.borrow() > self.anew.1 {
-            info!("{cause}: it is started anew");
+            info!("{cause}: it is restarted");
         } else if *self.wanted.borrow() == Wanted::Running {
             self.backoff.ended_after(ran);
             self.fail(format!("{cause} after {ran:.1?}{}", self.last_errors()));

@@ -59,7 +59,7 @@ impl fmt::Display for Keep {
         f.write_str(match self {
             Self::NoTransactions => "its last binlog file has no transactions",
             Self::RingIsEmpty => "the ring has not taken anything from any mysqld yet",
-            Self::ClosedInOrder => "it had closed its last binlog file in good order",
+            Self::ClosedInOrder => "it had closed its last binlog file cleanly",
             Self::NotOurStart => {
                 "its last binlog file was not written after a start by this member"
             }
@@ -74,7 +74,7 @@ pub enum Refusal {
     /// Transactions in earlier files, which recovery does not undo.
     #[error(
         "the binlog has transactions in closed files that the ring has not committed ({gtids}): they are errant, and \
-         cannot be undone; provision this mysqld anew from a copy of another one"
+         cannot be undone; reprovision this mysqld: `witness reprovision MEMBER --from`"
     )]
     ErrantInClosedFiles {
         /// These.
@@ -82,8 +82,8 @@ pub enum Refusal {
     },
     /// Commits did not wait in order.
     #[error(
-        "{committed} is committed in the ring and stands behind {uncommitted}, which is not: this server's commits did \
-         not wait for the ring; provision it anew from a copy of another one"
+        "transaction {committed} is committed and follows {uncommitted}, which is not: on this server commits did not wait \
+         for the ring; reprovision it: `witness reprovision MEMBER --from`"
     )]
     CommittedBehindUncommitted {
         /// The one that the ring has.
@@ -93,8 +93,8 @@ pub enum Refusal {
     },
     /// Something that is not undone by cutting the binlog.
     #[error(
-        "{gtid} is not committed in the ring and cannot be undone: {reason}; provision this mysqld anew from a copy of \
-         another one"
+        "{gtid} is not committed in the ring and cannot be undone: {reason}; reprovision this mysqld: \
+         `witness reprovision MEMBER --from`"
     )]
     CannotBeUndone {
         /// The transaction.
@@ -104,9 +104,9 @@ pub enum Refusal {
     },
     /// Encrypted files.
     #[error(
-        "{file} is encrypted and was not closed by its server, so that nobody can tell which of its transactions the ring \
-         lacks; give this member a copy of another member's data (`witness reprovision MEMBER --from`), and set \
-         binlog_encryption=OFF, so that the next crash can be looked into"
+        "{file} is encrypted and was not closed cleanly, so it is unknown which of its transactions are committed. \
+         Reprovision this member (`witness reprovision MEMBER --from`), and set binlog_encryption=OFF to avoid this after \
+         the next crash"
     )]
     Encrypted {
         /// The file.
@@ -122,8 +122,8 @@ pub enum Refusal {
     },
     /// Something else than the torn end of a crash.
     #[error(
-        "{file} is damaged at {at} ({reason}), in front of its end; look at it with mysqlbinlog, or provision this \
-         mysqld anew from a copy of another one"
+        "{file} is damaged at {at} ({reason}), in front of its end; look at it with mysqlbinlog, or reprovision this \
+         mysqld: `witness reprovision MEMBER --from`"
     )]
     Damaged {
         /// The file.

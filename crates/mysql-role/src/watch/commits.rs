@@ -11,10 +11,10 @@ use serde::Serialize;
 const RECEIVED_IN_PASSING: u64 = 64 * 1024;
 /// By how much the server's seconds may fall short: they are cut off, and its clock is another one.
 const SECONDS_SHORT: Duration = Duration::from_secs(2);
-const STANDS: &str = "mysqld answers, and commits do not end in it although the ring waits for none: is its disk full, or does it \
-                      stand still?";
+const STANDS: &str = "mysqld answers queries, but no commit finishes and none is waiting for the ring: check its disk (full or \
+                      stalled)";
 const NO_ROOM: &str =
-    "mysqld's data directory has no room: it refuses statements for want of it, and executes none";
+    "the disk of mysqld's data directory is full: statements are refused and none is executed";
 
 /// What one look saw of the server's commits.
 #[derive(Debug, Clone, PartialEq, Eq)]

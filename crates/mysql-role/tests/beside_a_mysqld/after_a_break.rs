@@ -227,7 +227,9 @@ async fn a_mysqld_of_another_history_is_refused() -> Result<()> {
     let mut ingest = Running::start(&ring, ingest_options(&server));
     let cause = ingest.failed().await?;
     assert!(
-        cause.contains("the primary lacks aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-3"),
+        cause.contains(
+            "mysqld lacks committed transactions aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-3"
+        ),
         "{cause}"
     );
     ingest.stop().await?;
@@ -241,7 +243,7 @@ async fn a_mysqld_of_another_history_is_refused() -> Result<()> {
     let mut ingest = Running::start(&ring, ingest_options(&server));
     let cause = ingest.failed().await?;
     assert!(
-        cause.contains(&format!("the ring lacks {purged}")),
+        cause.contains(&format!("mysqld has purged binlogs with {purged}")),
         "{cause}"
     );
     assert!(ring.entries().is_empty());

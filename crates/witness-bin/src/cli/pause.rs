@@ -99,7 +99,7 @@ pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
         match format {
             Format::Json => print_json(&document),
             Format::Table => print_text(&format!(
-                "failover is paused: nobody but `{}` becomes the primary by itself, {}\n",
+                "maintenance mode: no automatic failover, only `{}` becomes the primary by itself, {}\n",
                 document.name,
                 match args.length {
                     Some(length) => format!("for {} s", length.as_secs()),

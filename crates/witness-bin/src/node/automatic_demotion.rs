@@ -178,7 +178,7 @@ impl DemotionTask {
             match demotion.decide(&self.see(), Instant::now()) {
                 Verdict::Stay => self.tell(None),
                 Verdict::Wait { why, left } => self.tell(Some(format!(
-                    "if another member's mysqld can be the primary, it gets the leadership in {} s: {why}",
+                    "automatic demotion in {} s, if another mysqld can be the primary: {why}",
                     left.as_secs()
                 ))),
                 Verdict::GiveWay { why } => {
@@ -211,7 +211,7 @@ impl DemotionTask {
             Ok((target, _)) => target,
             Err(nobody) => {
                 self.tell(Some(format!(
-                    "its mysqld cannot be the primary ({why}), and nobody else's can: {nobody}"
+                    "its mysqld cannot be the primary ({why}), and neither can any other: {nobody}"
                 )));
                 return false;
             }

@@ -170,7 +170,7 @@ impl Work {
                 Refusal::new(
                     Exit::NoQuorum,
                     "this member does not take part in its ring yet",
-                    "wait until it has opened its log, or take it in with `witness members add`",
+                    "wait until it has opened its log, or add it with `witness members add`",
                 )
             })
         };

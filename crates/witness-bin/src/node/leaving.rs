@@ -54,7 +54,7 @@ pub(super) async fn give_leadership_away(
         }
         if !waits {
             waits = true;
-            tracing::info!(%error, seconds = patience.as_secs_f32(), "stopping waits for somebody who can take the leadership over; a second signal stops at once");
+            tracing::info!(%error, seconds = patience.as_secs_f32(), "waiting for a member that can take over the leadership; a second signal stops at once");
         }
         tokio::time::sleep(AGAIN).await;
     }

@@ -60,7 +60,7 @@ impl Reading {
         let Some(within) = ring.log.last_file_within(&have) else {
             let first = ring.log.bounds().map(|(first, _)| first);
             return Err(format!(
-                "the member's log begins behind transactions that the reader lacks (its first entry is {}): read from a \
+                "the member's log starts after transactions that the reader lacks (its first entry is {}): read from a \
                  member with a longer log, or provision the reader with a copy",
                 first.unwrap_or_default()
             ));

@@ -199,9 +199,7 @@ impl<'a> Mysqld<'a> {
 
     /// Before there is a ring, the member does nothing to its mysqld; with the note it goes on so.
     fn hands_off(&self) -> Result<(), Refusal> {
-        self.left_alone(
-            "the member acts on its mysqld; `witness disable-raft` ends that in good order",
-        )?;
+        self.left_alone("the member acts on its mysqld; `witness disable-raft` ends that cleanly")?;
         let note = self.note();
         if note.is_set().map_err(|error| unknown(&error))? {
             return Ok(());

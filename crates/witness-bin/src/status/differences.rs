@@ -20,7 +20,7 @@ pub(super) fn differences(asked: &[Asked]) -> Vec<String> {
         let seat = ring.members.iter().find(|seat| seat.id == entry.id);
         told.extend(match (asked.configured, seat) {
             (true, None) => Some(format!(
-                "`{}` is in this configuration and not in the ring; take it in with `witness members add`, or remove \
+                "`{}` is in this configuration and not in the ring; add it with `witness members add`, or remove \
                  it from [[members]]",
                 entry.name
             )),
@@ -49,15 +49,15 @@ fn file_differs(view: &MemberView, ring: &MemberView) -> Vec<String> {
     let policies = (file.policy.to_string(), ring.rules.policy.to_string());
     let preferences = (regions(file), regions(&ring.rules));
     [
-        ("commits wait for (`quorum.policy`)", policies),
-        ("regions are preferred (`quorum.region_preference`)", preferences),
+        ("quorum.policy", policies),
+        ("quorum.region_preference", preferences),
     ]
     .into_iter()
     .filter(|(_, (file, ring))| file != ring)
     .map(|(what, (file, ring))| {
         format!(
-            "`{}` has {file} in its file for what {what}, and the ring's log has {ring}, which counts: write it into the \
-             file, or change the ring with `witness quorum set`",
+            "`{}`: `{what}` is {file} in its file and {ring} in the ring; the ring's value is used. Update the file, or run \
+             `witness quorum set`",
             view.member.name
         )
     })
@@ -89,8 +89,8 @@ fn differs(entry: &MemberEntry, seat: &RosterView) -> Option<String> {
     .unzip::<_, _, Vec<_>, Vec<_>>();
     (!ring.is_empty()).then(|| {
         format!(
-            "`{}` has {} in the ring and {} in this configuration; the ring's word counts: write it into [[members]], or \
-             change the ring with `witness members update`",
+            "`{}` has {} in the ring and {} in this configuration; the ring's values are used. Update [[members]], or run \
+             `witness members update`",
             entry.name,
             ring.join(", "),
             here.join(", ")
@@ -150,9 +150,8 @@ mod tests {
                     let view = ring[0].answer.as_mut().unwrap();
                     view.configured_rules = Some(QuorumPolicy::Majority.into());
                 },
-                "`db-1` has majority in its file for what commits wait for (`quorum.policy`), and the ring's log has \
-                 single-region-dynamic, which counts: write it into the file, or change the ring with `witness quorum \
-                 set`",
+                "`db-1`: `quorum.policy` is majority in its file and single-region-dynamic in the ring; the ring's value is \
+                 used. Update the file, or run `witness quorum set`",
             ),
             (
                 |ring| {
@@ -162,8 +161,8 @@ mod tests {
                     };
                     ring[1].answer.as_mut().unwrap().configured_rules = Some(rules);
                 },
-                "`witness-1` has [south] in its file for what regions are preferred (`quorum.region_preference`), and the \
-                 ring's log has [], which counts: write it into the file, or change the ring with `witness quorum set`",
+                "`witness-1`: `quorum.region_preference` is [south] in its file and [] in the ring; the ring's value is used. \
+                 Update the file, or run `witness quorum set`",
             ),
             (
                 |ring| {
@@ -173,7 +172,7 @@ mod tests {
                         answer: Err("gone".into()),
                     })
                 },
-                "`db-2` is in this configuration and not in the ring; take it in with `witness members add`, or remove it \
+                "`db-2` is in this configuration and not in the ring; add it with `witness members add`, or remove it \
                  from [[members]]",
             ),
             (
@@ -187,8 +186,7 @@ mod tests {
                     ring[2].entry.priority = 7;
                 },
                 "`witness-2` has region = north, priority = 100 in the ring and region = south, priority = 7 in this \
-                 configuration; the ring's word counts: write it into [[members]], or change the ring with `witness \
-                 members update`",
+                 configuration; the ring's values are used. Update [[members]], or run `witness members update`",
             ),
         ];
         for (change, expected) in table {

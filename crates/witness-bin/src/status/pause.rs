@@ -51,7 +51,7 @@ impl PauseView {
             false => format!(": {}", self.reason),
         };
         format!(
-            "Failover is paused since {} {until}, by {}{reason}. Nobody but `{primary}` becomes the primary by itself.",
+            "Maintenance mode since {} {until}, set by {}{reason}. No automatic failover: only `{primary}` becomes the primary by itself.",
             time_text(self.since),
             self.by
         )
@@ -101,12 +101,15 @@ mod tests {
         let ends = view(Some(1_000_003_600), "new disks", 1_000_000_060);
         assert_eq!(
             ends.sentence("db-1"),
-            "Failover is paused since 2001-09-09 01:46:40 UTC until 2001-09-09 02:46:40 UTC, by anna: new disks. Nobody but \
-             `db-1` becomes the primary by itself."
+            "Maintenance mode since 2001-09-09 01:46:40 UTC until 2001-09-09 02:46:40 UTC, set by anna: new disks. No automatic \
+             failover: only `db-1` becomes the primary by itself."
         );
         assert_eq!(ends.age_seconds, 60);
         let open = view(None, "", 1_000_000_060).sentence("db-1");
-        assert!(open.contains("until `witness resume`, by anna. "), "{open}");
+        assert!(
+            open.contains("until `witness resume`, set by anna. "),
+            "{open}"
+        );
     }
 
     #[test]

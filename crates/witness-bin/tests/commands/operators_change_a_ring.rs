@@ -208,8 +208,7 @@ fn amendments(ring: &Ring) {
     assert_eq!(deciding(ring), [("north".to_owned(), 3)]);
     said("quorum set --policy majority --yes", &planned[..2]);
     ring.wait("both regions decide", || deciding(ring).len() == 2);
-    let warning = "`n-1` has single-region-dynamic in its file for what commits wait for (`quorum.policy`), and the ring's \
-                   log has majority, which counts";
+    let warning = "`n-1`: `quorum.policy` is single-region-dynamic in its file and majority in the ring; the ring's value is used";
     said("status", &[warning]);
     refused(
         ring,
@@ -238,7 +237,7 @@ fn amendments(ring: &Ring) {
             (
                 "quorum set --expect north=9 --yes",
                 4,
-                "the ring has 6 voting members of 9",
+                "the ring has 6 of 9 expected voting members",
             ),
         ],
     );
@@ -263,7 +262,7 @@ fn newcomer(ring: &mut Ring) {
         list["members"][6]["role"] == "joining"
     });
     let list = ring.run("members list");
-    let warning = "Warning: `n-4` is in this configuration and not in the ring; take it in with `witness members add`";
+    let warning = "Warning: `n-4` is in this configuration and not in the ring; add it with `witness members add`";
     assert!(list.stdout.contains(warning), "{list}");
     let added = ring.json(&line);
     assert_eq!(

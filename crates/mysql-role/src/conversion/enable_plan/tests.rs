@@ -178,7 +178,7 @@ fn every_obstacle_has_its_own_words() {
         ),
         (
             |scene| scene.origin = gtids(REPLICA, "1").parse().ok(),
-            "the ring's log begins behind transactions that this primary does not have",
+            "the ring's log starts after transactions that this primary does not have",
         ),
         (
             |scene| scene.others[0].look = Err("refused".into()),

@@ -207,7 +207,7 @@ impl ApplyArgs {
         let asked = stop.clone();
         let listening = tokio::spawn(async move {
             let name = signals.next().await;
-            tracing::warn!("{name}: ending in good order");
+            tracing::warn!("{name}: ending cleanly");
             asked.cancel();
             // The second signal of an operator who does not want to wait: nothing is lost by that either.
             signals.next().await;

@@ -358,7 +358,7 @@ impl Enabling<'_> {
 /// Whether a follower follows, or has nothing that could be applied to it.
 fn follows(mysql: Option<&MysqlView>) -> Result<(), String> {
     match mysql {
-        None => Err("its mysqld is not looked after yet".to_owned()),
+        None => Err("its mysqld is not managed yet".to_owned()),
         Some(mysql) if mysql.following || !mysql.applies => Ok(()),
         Some(mysql) => Err(mysql.trouble.clone().unwrap_or_else(|| mysql.role.clone())),
     }

@@ -120,14 +120,13 @@ fn describe(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
         ));
     }
     lines.push(match &plan.loss {
-        None => "Loss: nothing that was acknowledged. No quorum, of those in force and of all that may have followed, could \
-                 agree without one who answers."
+        None => "Data loss: none. Every quorum that may have committed includes a member that answers."
             .to_owned(),
         Some(loss) => {
             let sets = loss.unseen.iter().map(|set| names(&mut set.iter()));
             format!(
-                "Loss: what was acknowledged after {} may be lost: the quorum of {} is in force or may have followed, and \
-                 could agree without anybody who answers.",
+                "Data loss possible after {}: the quorum of {} is in force or may have followed, and could have committed without \
+                 a member that answers.",
                 loss.after.map_or_else(|| "the beginning".to_owned(), |after| after.to_string()),
                 sets.collect::<Vec<_>>().join(" together with that of ")
             )
@@ -191,8 +190,8 @@ Lost: the quorum of member 1, member 2, member 3.
 Missing: member 1, member 2. Make sure that they do not run where they cannot reach member 3.
 In doubt: member 5. The ends of their logs were damaged, and may have been acknowledged: they count as if they did not answer.
 To be restarted afterwards, because they have committed entries that would be lost: member 4.
-Loss: what was acknowledged after 3.1042 may be lost: the quorum of member 1, member 2, member 3 is in force or may have \
-followed, and could agree without anybody who answers.
+Data loss possible after 3.1042: the quorum of member 1, member 2, member 3 is in force or may have followed, and \
+could have committed without a member that answers.
 ";
         assert_eq!(
             page(&evidence, Some(&plan), &Directory::default()),
@@ -200,9 +199,6 @@ followed, and could agree without anybody who answers.
         );
         plan.loss = None;
         let text = page(&evidence, Some(&plan), &Directory::default());
-        assert!(
-            text.contains("Loss: nothing that was acknowledged. No quorum, of those in force"),
-            "{text}"
-        );
+        assert!(text.contains("Data loss: none. Every quorum"), "{text}");
     }
 }

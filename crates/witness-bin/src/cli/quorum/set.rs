@@ -33,8 +33,8 @@ pub(crate) struct SetArgs {
     /// Regions in the order in which a leader is looked for, as `quorum.region_preference`
     #[arg(long, value_name = "REGION,…", value_delimiter = ',')]
     prefer: Option<Vec<String>>,
-    /// How many voting members a region is expected to have: it decides no commit with so few that a majority of them
-    /// would be smaller. 0: it does not matter
+    /// Expected number of voting members of a region: no commit is decided there by fewer than a majority of this number.
+    /// 0: no expectation
     #[arg(long, value_name = "REGION=N", value_parser = expectation)]
     expect: Vec<(Region, usize)>,
     /// Only say what would change

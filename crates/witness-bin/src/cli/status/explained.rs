@@ -97,7 +97,7 @@ mod tests {
         };
         leader.explanation = Some(Explanation {
             commit: "a commit waits for member 2".into(),
-            quorum: Some("the policy majority wants another quorum; next it becomes {1, 2}".into()),
+            quorum: Some("policy majority requires other voters: moving to {1, 2}".into()),
             members: vec![
                 prospects(1, true, "it leads"),
                 prospects(2, false, "member 1 has a longer log"),
@@ -105,7 +105,7 @@ mod tests {
         });
         let expected = "
 A commit waits for member 2 `witness-1`
-The policy majority wants another quorum; next it becomes {1, 2}
+Policy majority requires other voters: moving to {1, 2}
 `db-1` can be elected: it leads
 `witness-1` cannot be elected: member 1 `db-1` has a longer log
 ";

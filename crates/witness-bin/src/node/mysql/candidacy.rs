@@ -124,7 +124,7 @@ fn unfit(
         RoleState::Unknown => Some("nothing is known of mysqld yet".to_owned()),
         RoleState::Waiting { what } => Some(format!("it waits: {what}")),
         RoleState::Stopped { cause } => Some(cause.clone()),
-        RoleState::Restarting { why } => Some(format!("it is started anew: {why}")),
+        RoleState::Restarting { why } => Some(format!("it is restarted: {why}")),
     }
 }
 
