@@ -361,7 +361,7 @@ async fn what_others_close_in_mysqld_stays_closed() -> Result<()> {
     member.ring.set_leadership(Leadership::Serving(TERM));
     member.opens().await?;
     server.client().sql("SET GLOBAL super_read_only = ON")?;
-    member.closes("somebody else").await?;
+    member.closes("another session").await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(read_only(&server)?, (true, true));
     server.client().sql("SET GLOBAL read_only = OFF")?;
@@ -502,7 +502,7 @@ async fn commits_that_hang_in_mysqld_do_not_hang_the_member() -> Result<()> {
     else {
         unreachable!()
     };
-    assert!(cause.contains("bring a quorum of the ring back"), "{cause}");
+    assert!(cause.contains("restore a quorum"), "{cause}");
     let looked_at = member
         .reports
         .borrow()

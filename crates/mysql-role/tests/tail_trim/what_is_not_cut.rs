@@ -194,7 +194,7 @@ async fn a_file_that_contradicts_the_ring_is_refused() -> Result<()> {
     other.invent(&format!("{uuid}:1:3"));
     let guarded = guard(&other, server.server.data_dir(), server.member_dir.path());
     let cause = guarded.before_start().await.err().unwrap_or_default();
-    ensure!(cause.contains("stands behind"), "{cause}");
+    ensure!(cause.contains("and follows"), "{cause}");
 
     // A bit is turned around in front of the end.
     let borders = event_borders(&server.last_file()?)?;
