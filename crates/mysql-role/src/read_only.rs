@@ -38,15 +38,10 @@ pub(crate) async fn open(options: &ConnectOptions, events: bool) -> Result<(), R
     let mut connection = Connection::open(options).await?;
     // It switches super_read_only off as well. Events begin behind that: before, they could do nothing but fail. All is checked
     // before anything is set.
-    let with_events = match events {
-        true => {
-            connection
-                .execute("SET GLOBAL read_only = OFF, GLOBAL event_scheduler = ON")
-                .await
-        }
-        false => connection.execute(OPEN).await,
-    };
-    match with_events {
+    match connection
+        .execute(if events { OPEN_WITH_EVENTS } else { OPEN })
+        .await
+    {
         // An option of the start has disabled the scheduler.
         Err(LinkError::Server(error))
             if events && error.code == server_code::OPTION_PREVENTS_STATEMENT =>
@@ -60,6 +55,7 @@ pub(crate) async fn open(options: &ConnectOptions, events: bool) -> Result<(), R
 }
 
 const OPEN: &str = "SET GLOBAL read_only = OFF";
+const OPEN_WITH_EVENTS: &str = "SET GLOBAL read_only = OFF, GLOBAL event_scheduler = ON";
 
 /// Lets nobody write.
 pub(crate) async fn close(
