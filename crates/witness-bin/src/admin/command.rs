@@ -3,7 +3,7 @@
 use std::fmt;
 
 use consensus::{PauseWish, RecordWish, RepairPlan, RulesWish};
-use mysql_role::provision::CloneAccount;
+use mysqld_controller::provision::CloneAccount;
 use raft_types::{MemberId, MemberRecord, OpId};
 use serde::{Deserialize, Serialize};
 

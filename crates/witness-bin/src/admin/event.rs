@@ -3,7 +3,7 @@
 
 use consensus::quorum::RingRules;
 use consensus::{Amendment, MemberEvidence, MockElection, Promoted, RingPause};
-use mysql_role::provision::CloneOffer;
+use mysqld_controller::provision::CloneOffer;
 use raft_types::{MemberRecord, OpId, RingId};
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use mysql_role::conversion::ServerLook;
+use mysqld_controller::conversion::ServerLook;
 use raft_types::RingId;
 use serde::{Deserialize, Serialize};
 

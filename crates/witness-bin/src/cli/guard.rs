@@ -1,9 +1,9 @@
 //! `witness guard`: what `witness run` starts beside itself, and nobody by hand. It hears on its standard input that the member
-//! goes on, and keeps readers off the member's mysqld when that ends without a word; see `mysql_role::fence::guard`.
+//! goes on, and keeps readers off the member's mysqld when that ends without a word; see `mysqld_controller::fence::guard`.
 
 use std::io::Read;
 
-use mysql_role::fence::{GuardOptions, Word, guard};
+use mysqld_controller::fence::{GuardOptions, Word, guard};
 use tokio::sync::mpsc;
 
 use super::config_args::ConfigArgs;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use binlog_store::VerifyAtStart;
 use consensus::quorum::{QuorumPolicy, RingRules};
-use mysql_role::events::EventsWanted;
-use mysql_role::gate::GateOptions;
+use mysqld_controller::events::EventsWanted;
+use mysqld_controller::gate::GateOptions;
 use raft_types::{MemberId, MemberKind, Region};
 use uuid::Uuid;
 

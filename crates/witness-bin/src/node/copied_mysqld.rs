@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use mysql_link::ConnectOptions;
-use mysql_role::provision::{CloneAccount, CopyState, ProvisionError, look, survey};
-use mysql_role::role::{RoleState, RoleStatus};
-use mysql_role::supervisor::{SupervisorState, SupervisorStatus};
+use mysqld_controller::provision::{CloneAccount, CopyState, ProvisionError, look, survey};
+use mysqld_controller::role::{RoleState, RoleStatus};
+use mysqld_controller::supervisor::{SupervisorState, SupervisorStatus};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 

@@ -1,6 +1,6 @@
 //! Another member as the donor of a copy: asked over the ring's own connections.
 
-use mysql_role::provision::{CloneAccount, CloneOffer};
+use mysqld_controller::provision::{CloneAccount, CloneOffer};
 use raft_types::{MemberId, MemberKind, MemberRecord};
 use transport::{AdminClient, AdminError, TlsMaterial, TransportConfig};
 

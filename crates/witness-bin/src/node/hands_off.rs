@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use mysql_role::durable_file;
+use mysqld_controller::durable_file;
 
 const FILE_NAME: &str = "hands-off";
 const CONTENT: &[u8] =

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use consensus::{Identity, IdentityBook, LogOrigin};
-use mysql_role::durable_file;
+use mysqld_controller::durable_file;
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

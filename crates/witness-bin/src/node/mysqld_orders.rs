@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use consensus::{LogOrigin, RingState};
 use mysql_link::{ConnectOptions, Secret};
-use mysql_role::ReplicationSource;
-use mysql_role::conversion::{ConversionError, acts, look};
+use mysqld_controller::ReplicationSource;
+use mysqld_controller::conversion::{ConversionError, acts, look};
 use raft_types::RingId;
 use tokio::sync::oneshot;
 
@@ -150,7 +150,7 @@ impl<'a> Mysqld<'a> {
         })
     }
 
-    fn requirements(&self) -> mysql_role::settings::Requirements {
+    fn requirements(&self) -> mysqld_controller::settings::Requirements {
         let identity = self.member_state.book.identity();
         requirements(self.settings, identity.member, identity.incarnation)
     }

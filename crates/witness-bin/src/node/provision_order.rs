@@ -1,7 +1,7 @@
 //! The donor's end of a copy: makes the account for it, and takes it away.
 
 use mysql_link::ConnectOptions;
-use mysql_role::provision::{self, CloneAccount, CloneOffer, ProvisionError};
+use mysqld_controller::provision::{self, CloneAccount, CloneOffer, ProvisionError};
 use raft_types::MemberId;
 
 use super::member_state::MemberState;

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use binlog_format::gtid::GtidSet;
-use mysql_role::Ring;
-use mysql_role::gate::{GateState, GateStatus};
-use mysql_role::provision::{
+use mysqld_controller::Ring;
+use mysqld_controller::gate::{GateState, GateStatus};
+use mysqld_controller::provision::{
     CloneAccount, CopyState, NoteStep, ProvisionError, ProvisionNote, copy, finish, log_place,
     look, make_ready, survey,
 };
-use mysql_role::role::{Hold, RoleState};
-use mysql_role::tail_trim::errant_files;
+use mysqld_controller::role::{Hold, RoleState};
+use mysqld_controller::tail_trim::errant_files;
 use raft_types::MemberId;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;

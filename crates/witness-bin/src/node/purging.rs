@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use binlog_store::{PurgeLimit, PurgePlan, PurgePolicy, StillNeeded};
 use consensus::NeededBy;
 use mysql_link::ConnectOptions;
-use mysql_role::role::executed_gtids;
+use mysqld_controller::role::executed_gtids;
 use tokio::time::MissedTickBehavior;
 
 use super::ring_handle::RingHandle;

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 use std::io::Write as _;
 use std::time::Duration;
 
-use mysql_role::conversion::{Obstacle, Planned};
+use mysqld_controller::conversion::{Obstacle, Planned};
 use serde::Serialize;
 use tokio::time::Instant;
 

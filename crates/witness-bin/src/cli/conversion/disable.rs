@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mysql_link::Secret;
-use mysql_role::ReplicationSource;
-use mysql_role::conversion::{DetachScene, DetachServer, DetachStep, acts, plan_detach};
+use mysqld_controller::ReplicationSource;
+use mysqld_controller::conversion::{DetachScene, DetachServer, DetachStep, acts, plan_detach};
 
 use super::course::{Course, Work};
 use super::stock::{Stock, StockArgs, host_and_port};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
-use mysql_role::ReplicationSource;
-use mysql_role::conversion::{
+use mysqld_controller::ReplicationSource;
+use mysqld_controller::conversion::{
     EnableScene, EnableServer, EnableStep, Obstacle, Planned, acts, plan_enable,
 };
 
@@ -341,7 +341,7 @@ impl Enabling<'_> {
         followed.map_err(|error| Failure::error(error.to_string()))?;
         loop {
             let look = stock.look().await.map_err(Failure::error)?;
-            let running = |channel: &mysql_role::conversion::ReplicatesFrom| {
+            let running = |channel: &mysqld_controller::conversion::ReplicatesFrom| {
                 channel.receives && channel.applies
             };
             if look.replicates_from.iter().any(running) {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use mysql_role::durable_file;
+use mysqld_controller::durable_file;
 use serde::{Deserialize, Serialize};
 
 use crate::terminal::{Exit, Failure};

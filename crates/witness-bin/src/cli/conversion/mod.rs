@@ -1,5 +1,5 @@
 //! `witness enable-raft` and `witness disable-raft`: from plain replication into a ring and back. Both look at everybody, make a plan
-//! (`mysql_role::conversion`, pure), and have the members carry it out one step after the other. What is done is found out by
+//! (`mysqld_controller::conversion`, pure), and have the members carry it out one step after the other. What is done is found out by
 //! looking, so that a run that was killed is simply run again; the journal in the data directory says what was done when.
 
 mod course;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use mysql_link::{ConnectOptions, Endpoint, Secret};
-use mysql_role::conversion::{ServerLook, look};
-use mysql_role::settings::Requirements;
+use mysqld_controller::conversion::{ServerLook, look};
+use mysqld_controller::settings::Requirements;
 use uuid::Uuid;
 
 use crate::config::PasswordSource;

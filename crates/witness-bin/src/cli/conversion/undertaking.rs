@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use binlog_format::gtid::GtidSet;
 use mysql_link::ConnectOptions;
-use mysql_role::conversion::ServerLook;
+use mysqld_controller::conversion::ServerLook;
 use raft_types::MemberKind;
 use tokio::time::Instant;
 

@@ -8,18 +8,20 @@ use std::time::{Duration, Instant};
 use binlog_format::gtid::GtidSet;
 use consensus::{DatabaseState, Member};
 use mysql_link::ConnectOptions;
-use mysql_role::ReplicationSource;
-use mysql_role::events::EventScheduler;
-use mysql_role::fence::{self, FenceInputs, FenceReason, FenceStatus, FenceTask, ToGuard};
-use mysql_role::gate::{Gate, GateOptions, GateState, GateStatus};
-use mysql_role::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
-use mysql_role::role::{
+use mysqld_controller::ReplicationSource;
+use mysqld_controller::events::EventScheduler;
+use mysqld_controller::fence::{self, FenceInputs, FenceReason, FenceStatus, FenceTask, ToGuard};
+use mysqld_controller::gate::{Gate, GateOptions, GateState, GateStatus};
+use mysqld_controller::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
+use mysqld_controller::role::{
     FollowOptions, LockoutPatience, Readiness, Role, RoleInputs, RoleState, RoleStatus,
 };
-use mysql_role::settings::Requirements;
-use mysql_role::supervisor::{Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus};
-use mysql_role::tail_trim::{ProtectionStart, TailTrim, TailTrimOptions};
-use mysql_role::watch::{Protection, WatchOptions, WatchReport, Watcher};
+use mysqld_controller::settings::Requirements;
+use mysqld_controller::supervisor::{
+    Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus,
+};
+use mysqld_controller::tail_trim::{ProtectionStart, TailTrim, TailTrimOptions};
+use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

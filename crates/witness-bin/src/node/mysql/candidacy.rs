@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use consensus::DatabaseState;
 use mysql_link::{ConnectOptions, ServerVersion, may_take_over};
-use mysql_role::role::{Readiness, RoleState, RoleStatus, executed_gtids};
-use mysql_role::supervisor::{SupervisorState, SupervisorStatus};
-use mysql_role::watch::{Protection, WatchReport};
+use mysqld_controller::role::{Readiness, RoleState, RoleStatus, executed_gtids};
+use mysqld_controller::supervisor::{SupervisorState, SupervisorStatus};
+use mysqld_controller::watch::{Protection, WatchReport};
 use tokio::sync::watch;
 
 use crate::node::promotion_fitness::MOST_BEHIND;
@@ -133,7 +133,7 @@ mod tests {
     use std::time::Instant;
 
     use binlog_format::gtid::GtidSet;
-    use mysql_role::LeaderTerm;
+    use mysqld_controller::LeaderTerm;
 
     use super::*;
 

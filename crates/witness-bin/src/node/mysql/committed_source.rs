@@ -5,7 +5,7 @@ use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::GtidSet;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use mysql_role::CommittedLog;
+use mysqld_controller::CommittedLog;
 use transport::LogPiece;
 
 use crate::node::log_reading::ReadableLog;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use mysql_link::{
     ClientCertificate, ConnectOptions, Endpoint, PublicKeySource, Secret, TlsMode, TlsOptions,
 };
-use mysql_role::ReplicationSource;
-use mysql_role::settings::Requirements;
-use mysql_role::supervisor::{ExternalCommands, ServerCommand, SupervisorOptions};
+use mysqld_controller::ReplicationSource;
+use mysqld_controller::settings::Requirements;
+use mysqld_controller::supervisor::{ExternalCommands, ServerCommand, SupervisorOptions};
 use raft_types::{Incarnation, MemberId};
 use uuid::Uuid;
 

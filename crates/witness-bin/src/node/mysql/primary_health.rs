@@ -1,8 +1,8 @@
 //! Whether the mysqld beside a leader can be the primary. Pure.
 
-use mysql_role::role::RoleState;
-use mysql_role::supervisor::SupervisorState;
-use mysql_role::watch::{Protection, WatchReport};
+use mysqld_controller::role::RoleState;
+use mysqld_controller::supervisor::SupervisorState;
+use mysqld_controller::watch::{Protection, WatchReport};
 
 /// What stands between a leader's mysqld and its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub(super) fn primary_health(
 
 #[cfg(test)]
 mod tests {
-    use mysql_role::watch::Standing;
+    use mysqld_controller::watch::Standing;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use binlog_format::gtid::GtidSet;
 use consensus::{Leadership, NotServing, ProposalTicket, Term};
-use mysql_role::{CurrentFile, LeaderTerm, Outcome, Ring, RingError, RingLog, Ticket};
+use mysqld_controller::{CurrentFile, LeaderTerm, Outcome, Ring, RingError, RingLog, Ticket};
 use raft_types::{AppEntry, MemberId, MemberKind, OpId};
 use tokio::sync::watch;
 

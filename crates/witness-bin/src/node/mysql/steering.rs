@@ -16,10 +16,10 @@ use binlog_format::gtid::GtidSet;
 use consensus::{Database, DatabaseState, Writer};
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
-use mysql_role::ReplicationSource;
-use mysql_role::conversion::{acts, look};
-use mysql_role::events::EventScheduler;
-use mysql_role::settings::Requirements;
+use mysqld_controller::ReplicationSource;
+use mysqld_controller::conversion::{acts, look};
+use mysqld_controller::events::EventScheduler;
+use mysqld_controller::settings::Requirements;
 use tokio::time::Instant;
 
 use super::beside::{Beside, Child, Known, mode_words, steers_events};

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mysql_role::ingest::IngestFigures;
-use mysql_role::supervisor::{SupervisorHandle, SupervisorState};
-use mysql_role::watch::WatchReport;
+use mysqld_controller::ingest::IngestFigures;
+use mysqld_controller::supervisor::{SupervisorHandle, SupervisorState};
+use mysqld_controller::watch::WatchReport;
 use tokio::sync::watch;
 
 /// Between two looks.

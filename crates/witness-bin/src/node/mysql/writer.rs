@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use consensus::Writer;
 use futures::future::BoxFuture;
-use mysql_role::gate::{GateState, GateStatus};
-use mysql_role::supervisor::{SupervisorHandle, SupervisorState};
-use mysql_role::watch::WatchReport;
+use mysqld_controller::gate::{GateState, GateStatus};
+use mysqld_controller::supervisor::{SupervisorHandle, SupervisorState};
+use mysqld_controller::watch::WatchReport;
 use tokio::sync::watch;
 
 /// How long the gate may take, beside what it waits for long statements. The closing itself waits for a second at most.

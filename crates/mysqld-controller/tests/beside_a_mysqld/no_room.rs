@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use mysql_link::{Connection, LinkError};
-use mysql_role::watch::{WatchOptions, Watcher};
+use mysqld_controller::watch::{WatchOptions, Watcher};
 use testkit::loop_disk::LoopDisk;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::primary::{LIMIT, Running, connect, ingest_options, requirements};
 use crate::ring_in_memory::{Leadership, MemoryRing};
-use mysql_role::LeaderTerm;
+use mysqld_controller::LeaderTerm;
 
 /// More than what InnoDB keeps ready in a table's file, so that the file has to grow before anything comes to the binlog.
 const ROW: &str = "INSERT INTO d.t (v) VALUES (REPEAT('x', 12 << 20))";

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 use binlog_format::gtid::GtidSet;
-use mysql_role::LeaderTerm;
-use mysql_role::ingest::IngestState;
+use mysqld_controller::LeaderTerm;
+use mysqld_controller::ingest::IngestState;
 use raft_types::AppEntry;
 
 use crate::primary::{

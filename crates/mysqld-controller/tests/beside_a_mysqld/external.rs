@@ -10,7 +10,9 @@ use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use mysql_link::ServerVersion;
-use mysql_role::supervisor::{ExternalCommands, StartGuard, SupervisorOptions, SupervisorState};
+use mysqld_controller::supervisor::{
+    ExternalCommands, StartGuard, SupervisorOptions, SupervisorState,
+};
 
 use crate::primary::eventually;
 use crate::supervised::{Home, Supervised};

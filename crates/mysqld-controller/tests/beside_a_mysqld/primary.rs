@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use mysql_link::{ConnectOptions, Endpoint};
-use mysql_role::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
-use mysql_role::role::Readiness;
-use mysql_role::settings::Requirements;
+use mysqld_controller::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
+use mysqld_controller::role::Readiness;
+use mysqld_controller::settings::Requirements;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions, PendingSql};
 use tokio::sync::watch;

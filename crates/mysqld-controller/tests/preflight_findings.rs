@@ -1,7 +1,7 @@
 //! Preflight and its plan, pure: every drift is found, with what mends it, in both generations of names.
 
 use mysql_link::ServerVersion;
-use mysql_role::settings::{
+use mysqld_controller::settings::{
     Check, Finding, Fix, Grants, Observed, Phase, Plan, Requirements, SemiSyncReplica, Severity,
     Statement, preflight,
 };

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError};
-use mysql_role::LeaderTerm;
-use mysql_role::ingest::IngestOptions;
-use mysql_role::supervisor::{
+use mysqld_controller::LeaderTerm;
+use mysqld_controller::ingest::IngestOptions;
+use mysqld_controller::supervisor::{
     ProcessId, ServerCommand, StartGuard, Supervisor, SupervisorHandle, SupervisorOptions,
     SupervisorState,
 };

@@ -7,7 +7,7 @@ use binlog_format::canonical::CanonicalEvents;
 use binlog_format::event::EventType;
 use binlog_format::events::{FormatDescription, GtidEvent};
 use binlog_format::gtid::{Gtid, GtidSet};
-use mysql_role::{CurrentFile, LeaderTerm, Outcome, Ring, RingError, RingLog, Ticket};
+use mysqld_controller::{CurrentFile, LeaderTerm, Outcome, Ring, RingError, RingLog, Ticket};
 use raft_types::{AppEntry, MemberId, OpId};
 use tokio::sync::{oneshot, watch};
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use mysql_link::{ConnectOptions, Connection, Endpoint};
-use mysql_role::LeaderTerm;
-use mysql_role::fence::{FenceInputs, FenceReason, FenceStatus, FenceTask};
-use mysql_role::watch::{WatchOptions, WatchReport, Watcher};
+use mysqld_controller::LeaderTerm;
+use mysqld_controller::fence::{FenceInputs, FenceReason, FenceStatus, FenceTask};
+use mysqld_controller::watch::{WatchOptions, WatchReport, Watcher};
 use raft_types::MemberId;
 use testkit::mysqld::Mysqld;
 use tokio::sync::watch;

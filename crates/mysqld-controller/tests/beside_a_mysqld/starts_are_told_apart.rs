@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use mysql_role::watch::{Protection, WatchOptions, WatchReport, Watcher};
+use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
 use raft_types::MemberId;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use binlog_format::gtid::{Gtid, GtidSet};
 use mysql_link::{Connection, server_code};
-use mysql_role::LeaderTerm;
-use mysql_role::ingest::IngestState;
-use mysql_role::watch::{WatchOptions, Watcher};
+use mysqld_controller::LeaderTerm;
+use mysqld_controller::ingest::IngestState;
+use mysqld_controller::watch::{WatchOptions, Watcher};
 use testkit::mysqld::Mysqld;
 use tokio_util::sync::CancellationToken;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use binlog_format::gtid::GtidSet;
-use mysql_role::tail_trim::{FileOffset, TrimmedTail};
+use mysqld_controller::tail_trim::{FileOffset, TrimmedTail};
 use tempfile::TempDir;
 use testkit::mysqlbinlog::verified_sql;
 use testkit::mysqld::PendingSql;

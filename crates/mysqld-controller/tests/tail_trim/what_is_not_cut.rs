@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
-use mysql_role::supervisor::StartGuard;
+use mysqld_controller::supervisor::StartGuard;
 
 use crate::crashing_server::{CrashingServer, event_borders, guard, transaction_starts};
 use crate::ring_in_memory::{Leadership, MemoryRing};
@@ -53,7 +53,7 @@ async fn a_ring_that_has_never_taken_anything_cuts_nothing() -> Result<()> {
     server.ring = MemoryRing::new();
     server
         .ring
-        .set_leadership(Leadership::Serving(mysql_role::LeaderTerm(1)));
+        .set_leadership(Leadership::Serving(mysqld_controller::LeaderTerm(1)));
     left_alone(&mut server).await
 }
 
@@ -156,7 +156,7 @@ async fn a_crashed_server_waits_for_the_rings_word() -> Result<()> {
     .await?;
     server
         .ring
-        .set_leadership(Leadership::Serving(mysql_role::LeaderTerm(2)));
+        .set_leadership(Leadership::Serving(mysqld_controller::LeaderTerm(2)));
     server.start_again().await?;
     server.equals_the_ring()
 }
@@ -190,7 +190,7 @@ async fn a_file_that_contradicts_the_ring_is_refused() -> Result<()> {
     // The ring has the one behind, and lacks the one before.
     let uuid = committed.split(':').next().unwrap_or_default();
     let other = MemoryRing::new();
-    other.set_leadership(Leadership::Serving(mysql_role::LeaderTerm(1)));
+    other.set_leadership(Leadership::Serving(mysqld_controller::LeaderTerm(1)));
     other.invent(&format!("{uuid}:1:3"));
     let guarded = guard(&other, server.server.data_dir(), server.member_dir.path());
     let cause = guarded.before_start().await.err().unwrap_or_default();

@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use mysql_role::LeaderTerm;
-use mysql_role::ingest::IngestOptions;
-use mysql_role::supervisor::{StartGuard, SupervisorState};
-use mysql_role::tail_trim::{TailTrim, TailTrimOptions, TrimmedTail};
+use mysqld_controller::LeaderTerm;
+use mysqld_controller::ingest::IngestOptions;
+use mysqld_controller::supervisor::{StartGuard, SupervisorState};
+use mysqld_controller::tail_trim::{TailTrim, TailTrimOptions, TrimmedTail};
 
 use crate::primary::{A_WHILE, LIMIT, Running, eventually, requirements};
 use crate::ring_in_memory::{Leadership, MemoryRing};

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use mysql_link::{Connection, DumpOptions, ReplicationStream};
-use mysql_role::LeaderTerm;
-use mysql_role::events::{EventScheduler, EventsWanted};
-use mysql_role::gate::{Gate, GateOptions, GateState, GateStatus};
-use mysql_role::settings::{Check, Requirements};
-use mysql_role::supervisor::ServerCommand;
-use mysql_role::watch::{Protection, WatchOptions, WatchReport, Watcher};
+use mysqld_controller::LeaderTerm;
+use mysqld_controller::events::{EventScheduler, EventsWanted};
+use mysqld_controller::gate::{Gate, GateOptions, GateState, GateStatus};
+use mysqld_controller::settings::{Check, Requirements};
+use mysqld_controller::supervisor::ServerCommand;
+use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
 use raft_types::MemberId;
 use testkit::mysqld::Mysqld;
 use tokio::sync::watch;
