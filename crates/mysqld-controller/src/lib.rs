@@ -6,6 +6,7 @@
 //! decided is pure; what acts is thin. The ring is behind the trait [`Ring`].
 
 mod backoff;
+mod binlog_place;
 pub mod conversion;
 pub mod durable_file;
 pub mod events;
@@ -19,11 +20,13 @@ mod read_only;
 mod replication_source;
 pub mod ring;
 pub mod role;
+mod role_status;
 pub mod settings;
 pub mod supervisor;
 pub mod tail_trim;
 pub mod watch;
 
+pub use binlog_place::BinlogPlace;
 pub use leading::Leading;
 pub use replication_source::ReplicationSource;
 pub use ring::{CommittedLog, CurrentFile, LeaderTerm, Outcome, Ring, RingError, RingLog, Ticket};

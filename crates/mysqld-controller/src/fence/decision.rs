@@ -7,7 +7,7 @@ use raft_types::MemberId;
 use serde::Serialize;
 
 use crate::leading::Leading;
-use crate::role::Readiness;
+use crate::role_status::Readiness;
 use crate::watch::ReadOnly;
 
 /// Everything that the decision depends on.

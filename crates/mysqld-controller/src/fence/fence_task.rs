@@ -13,7 +13,7 @@ use crate::fence::decision::{Fence, FenceAction, FenceReason, FenceView};
 use crate::fence::offline_mode::{SetOffline, lower, raise};
 use crate::leading::{LeadingMemory, leadership_changes};
 use crate::ring::Ring;
-use crate::role::{Readiness, RoleState, RoleStatus};
+use crate::role_status::{Readiness, RoleState, RoleStatus};
 use crate::watch::WatchReport;
 
 /// Between two looks while nothing is told: the grace period ends by time alone.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::ingest::IngestStatus;
 use crate::leading::Leading;
 use crate::ring::LeaderTerm;
-use crate::role::Readiness;
+use crate::role_status::Readiness;
 use crate::watch::{Protection, ReadOnly};
 
 /// Everything that the decision depends on.

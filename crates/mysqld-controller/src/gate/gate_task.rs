@@ -21,7 +21,7 @@ use crate::leading::{LeadingMemory, leadership_changes};
 use crate::long_statements;
 use crate::read_only;
 use crate::ring::{LeaderTerm, Ring};
-use crate::role::Readiness;
+use crate::role_status::Readiness;
 use crate::tail_trim::ProtectionStart;
 use crate::watch::{ReadOnly, WatchReport};
 

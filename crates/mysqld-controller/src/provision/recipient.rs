@@ -10,8 +10,8 @@ use super::account::CloneAccount;
 use super::clone_plugin::{has_plugin, install_plugin, number, value};
 use super::donor::{CloneOffer, drop_accounts};
 use super::error::ProvisionError;
+use crate::binlog_place::BinlogPlace;
 use crate::settings::{StopWaitingError, stop_waiting_for_acks};
-use crate::tail_trim::BinlogPlace;
 
 /// The longest that a copy may take.
 const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -17,12 +17,11 @@ mod native;
 pub mod plan;
 mod runner;
 mod standing;
-mod status;
 
+pub use crate::role_status::{Hold, Readiness, RoleState, RoleStatus};
 pub use catching_up::executed_gtids;
 pub use follower::FollowOptions;
 pub(crate) use handover::leave_following;
 pub use plan::LockoutPatience;
 pub use runner::{Role, RoleInputs};
 pub use standing::StandingFile;
-pub use status::{Hold, Readiness, RoleState, RoleStatus};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::gate::GateState;
 use crate::leading::Leading;
 use crate::ring::LeaderTerm;
-use crate::role::status::Readiness;
+use crate::role_status::Readiness;
 
 /// Which start of mysqld, as the watch counts them.
 pub type Incarnation = u64;

@@ -21,7 +21,7 @@ use crate::role::follower::{FollowError, FollowOptions, Follower, Step};
 use crate::role::handover::{close_to_all, end_replication, leave_following};
 use crate::role::plan::{Action, Applier, Door, Incarnation, LockoutPatience, Situation, decide};
 use crate::role::standing::{Standing, may_propose};
-use crate::role::status::{Hold, Readiness, RoleState, RoleStatus};
+use crate::role_status::{Hold, Readiness, RoleState, RoleStatus};
 use crate::supervisor::SupervisorHandle;
 use crate::watch::{Protection, WatchReport};
 

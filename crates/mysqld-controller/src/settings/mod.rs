@@ -24,6 +24,6 @@ pub(crate) use observed::{parse_gtid_owned, says_on};
 pub use plan::{Phase, Plan, Statement};
 pub use preflight::preflight;
 pub use probe::{ApplyError, apply, binlog_filters, observe};
-pub(crate) use probe::{commits, semi_sync_clients, server_clock};
+pub(crate) use probe::{CommitLook, commits, semi_sync_clients, server_clock};
 pub(crate) use semi_sync_findings::TIMEOUT_MS;
 pub use semi_sync_findings::is_effectively_infinite;

@@ -11,7 +11,6 @@ use crate::settings::names::SemiSyncNames;
 use crate::settings::observed::{Depth, Observed, SemiSyncReplica};
 use crate::settings::plan::{Plan, Statement};
 use crate::settings::preflight::quoted_account;
-use crate::watch::CommitLook;
 
 const VARIABLES: &[&str] = &[
     "binlog_checksum",
@@ -235,6 +234,30 @@ const COMMITTED: &str = "SELECT @@GLOBAL.gtid_executed AS executed, (SELECT SUM(
 /// table's file (1114).
 const REFUSED: &str = "SELECT SUM(sum_error_raised) AS refused FROM performance_schema.events_errors_summary_global_by_error \
      WHERE error_number IN (1021, 1026, 1030, 1114)";
+
+/// What one look saw of the server's commits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CommitLook {
+    /// Which start of mysqld.
+    pub(crate) start: u64,
+    /// `@@global.gtid_executed`.
+    pub(crate) executed: String,
+    /// Bytes that were written to binlog files since the start.
+    pub(crate) binlog_bytes: u64,
+    /// Sessions in their commit, and for how long their statement has run.
+    pub(crate) committing: Vec<(u64, Duration)>,
+    /// Where its data directory has no room: how many statements that start has refused for want of it.
+    pub(crate) refused: Option<u64>,
+}
+
+impl CommitLook {
+    /// Whether nothing was written in between.
+    pub(crate) fn is_like(&self, later: &Self) -> bool {
+        self.start == later.start
+            && self.executed == later.executed
+            && self.binlog_bytes == later.binlog_bytes
+    }
+}
 
 /// How far the server's commits are; `None` where the account may not look. Without `performance_schema` nobody is seen in a
 /// commit, nor refused. What was refused is asked of a server that has no room.

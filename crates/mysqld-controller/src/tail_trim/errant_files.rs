@@ -7,11 +7,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use binlog_format::gtid::GtidSet;
 
-use super::binlog_place::BinlogPlace;
 use super::carrier::{Carrier, STEPS, Step};
 use super::kept_tail::TrimmedTail;
 use super::last_file::{Beginning, LastFile};
 use super::plan::FileOffset;
+use crate::binlog_place::BinlogPlace;
 
 const REASON: &str = "the ring had not committed it when the data of mysqld were replaced";
 

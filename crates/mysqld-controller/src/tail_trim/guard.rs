@@ -15,12 +15,12 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::binlog_place::BinlogPlace;
 use super::carrier::{Carrier, STEPS};
 use super::history::{EncryptedInUse, StartRecord, is_ours};
 use super::kept_tail::TrimmedTail;
 use super::last_file::{Beginning, FileHeader, LastFile, encrypted_flags};
 use super::plan::{FileOffset, Keep, Plan, Refusal};
+use crate::binlog_place::BinlogPlace;
 use crate::ingest::{IngestState, IngestStatus};
 use crate::provision::ProvisionNote;
 use crate::ring::{Ring, RingError};

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use binlog_format::event::EventFlags;
 use serde::{Deserialize, Serialize};
 
-use super::binlog_place::BinlogPlace;
 use super::last_file::{Beginning, LastFile};
+use crate::binlog_place::BinlogPlace;
 use crate::durable_file;
 
 const FILE: &str = "mysqld-start.json";

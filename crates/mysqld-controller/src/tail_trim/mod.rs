@@ -4,7 +4,6 @@
 //! is cut is kept beside the member's data. What to do is decided in `plan`, pure; where it cannot be
 //! proved right, nothing is cut.
 
-mod binlog_place;
 mod carrier;
 mod errant_files;
 mod guard;
@@ -16,7 +15,6 @@ mod plan;
 mod protection_start;
 mod undo;
 
-pub use binlog_place::BinlogPlace;
 pub use errant_files::{ErrantFile, errant_files};
 pub use guard::{TailTrim, TailTrimOptions};
 pub use kept_tail::TrimmedTail;

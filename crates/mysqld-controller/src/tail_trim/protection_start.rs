@@ -7,9 +7,9 @@ use std::path::Path;
 use mysql_link::{ConnectOptions, Connection};
 use tracing::info;
 
-use super::binlog_place::BinlogPlace;
 use super::guard::TailTrimOptions;
 use super::history::{StartRecord, is_ours};
+use crate::binlog_place::BinlogPlace;
 
 /// See the module.
 #[derive(Debug, Clone)]

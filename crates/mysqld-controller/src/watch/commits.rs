@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::settings::CommitLook;
+
 /// What comes in while nothing is written: heartbeats are smaller, pieces of a large transaction are not.
 const RECEIVED_IN_PASSING: u64 = 64 * 1024;
 /// By how much the server's seconds may fall short: they are cut off, and its clock is another one.
@@ -15,21 +17,6 @@ const STANDS: &str = "mysqld answers queries, but no commit finishes and none is
                       stalled)";
 const NO_ROOM: &str =
     "the disk of mysqld's data directory is full: statements are refused and none is executed";
-
-/// What one look saw of the server's commits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CommitLook {
-    /// Which start of mysqld.
-    pub(crate) start: u64,
-    /// `@@global.gtid_executed`.
-    pub(crate) executed: String,
-    /// Bytes that were written to binlog files since the start.
-    pub(crate) binlog_bytes: u64,
-    /// Sessions in their commit, and for how long their statement has run.
-    pub(crate) committing: Vec<(u64, Duration)>,
-    /// Where its data directory has no room: how many statements that start has refused for want of it.
-    pub(crate) refused: Option<u64>,
-}
 
 /// What came of one look.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,14 +146,6 @@ impl Begun {
     fn goes_on_at(&self, ring: &RingSide) -> bool {
         let received = ring.received.saturating_sub(self.ring.received);
         ring.progress == self.ring.progress && received < RECEIVED_IN_PASSING
-    }
-}
-
-impl CommitLook {
-    fn is_like(&self, later: &Self) -> bool {
-        self.start == later.start
-            && self.executed == later.executed
-            && self.binlog_bytes == later.binlog_bytes
     }
 }
 

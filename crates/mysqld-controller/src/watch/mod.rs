@@ -7,7 +7,6 @@ mod room;
 mod starts;
 mod watcher;
 
-pub(crate) use commits::CommitLook;
 pub use commits::Standing;
 pub use protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
 pub use watcher::{WatchOptions, Watcher};

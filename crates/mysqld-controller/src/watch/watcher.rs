@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use crate::events::EventScheduler;
 use crate::ingest::{IngestFigures, IngestStatus};
-use crate::role::Readiness;
+use crate::role_status::Readiness;
 use crate::settings::{
     Depth, Observed, Phase, Plan, Requirements, apply, binlog_filters, commits, observe,
     semi_sync_clients, server_clock,

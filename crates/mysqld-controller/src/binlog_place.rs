@@ -70,7 +70,7 @@ impl BinlogPlace {
     }
 
     /// The data directory.
-    pub(super) fn data_dir(&self) -> &Path {
+    pub(crate) fn data_dir(&self) -> &Path {
         &self.data_dir
     }
 
@@ -78,7 +78,7 @@ impl BinlogPlace {
     ///
     /// # Errors
     /// When the index cannot be read.
-    pub(super) fn files(&self) -> io::Result<Vec<PathBuf>> {
+    pub(crate) fn files(&self) -> io::Result<Vec<PathBuf>> {
         let text = match fs::read_to_string(&self.index) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,

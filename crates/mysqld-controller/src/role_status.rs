@@ -107,7 +107,7 @@ pub struct RoleStatus {
 }
 
 impl RoleStatus {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self {
             state: RoleState::Unknown,
             since: now,
