@@ -7,6 +7,7 @@ use mysql_link::{ConnectOptions, Connection};
 
 use crate::ring::Ring;
 use crate::role::errant::errant;
+use crate::role::standing::{Standing, may_propose};
 use crate::settings::parse_gtid_owned;
 
 /// What a comparison found.
@@ -18,6 +19,37 @@ pub(super) struct Compared {
     pub(super) beyond: GtidSet,
     /// All transactions of the log.
     pub(super) log: GtidSet,
+}
+
+/// What a server is good for in the leadership of its member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fitness {
+    /// It may be the primary.
+    Fit,
+    /// It lacks transactions of the log.
+    Lacks,
+    /// It has these, which the ring has not, and which were not written at the ring's primary.
+    Errant(GtidSet),
+}
+
+impl Compared {
+    /// The verdict, pure. What a server has beyond the log that was the primary before, the ring takes in. What one has that the
+    /// applier was at work on since, in this life of the member (`followed`) or an earlier one (`standing`), nobody knows.
+    pub(super) fn judge(
+        self,
+        followed: bool,
+        standing: Option<Standing>,
+        origin: &GtidSet,
+    ) -> Fitness {
+        let ours = !followed && may_propose(standing, &self.log, origin);
+        if !self.beyond.is_empty() && !ours {
+            Fitness::Errant(self.beyond)
+        } else if !self.lacks.is_empty() {
+            Fitness::Lacks
+        } else {
+            Fitness::Fit
+        }
+    }
 }
 
 /// Compares what the server has with the log of a member that serves. What waits there for an ACK it has: the ACK comes with
@@ -98,4 +130,55 @@ const ASK_AGAIN: Duration = Duration::from_millis(2);
 pub(super) async fn open(connect: &ConnectOptions) -> Result<Connection, String> {
     let opened = Connection::open(connect).await;
     opened.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::LeaderTerm;
+
+    #[test]
+    fn what_a_comparison_says_depends_on_what_the_server_was() {
+        const UUID: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+        let set = |text: &str| format!("{UUID}:{text}").parse::<GtidSet>().unwrap();
+        let (none, origin, log) = (GtidSet::new(), set("1-5"), set("1-9"));
+        let (lacks, beyond) = (set("9"), set("10-12"));
+        let primary = Some(Standing::primary(LeaderTerm(3)));
+        let following = Some(Standing::Following);
+        let errant = Fitness::Errant(beyond.clone());
+        // Has nothing more and lacks nothing, lacks something, has more, both.
+        let proposes = [Fitness::Fit, Fitness::Lacks, Fitness::Fit, Fitness::Lacks];
+        let does_not = [Fitness::Fit, Fitness::Lacks, errant.clone(), errant];
+        let table = [
+            (false, primary, &log, &proposes),
+            (false, following, &log, &does_not),
+            (false, None, &log, &does_not),
+            (false, None, &origin, &proposes),
+            // It is written down that it was the primary, and the applier was at work since.
+            (true, primary, &log, &does_not),
+            (true, following, &log, &does_not),
+            (true, None, &origin, &does_not),
+        ];
+        for (followed, standing, log, expected) in table {
+            let found = [
+                (&none, &none),
+                (&lacks, &none),
+                (&none, &beyond),
+                (&lacks, &beyond),
+            ];
+            for ((lacks, beyond), expected) in found.into_iter().zip(expected) {
+                let compared = Compared {
+                    lacks: lacks.clone(),
+                    beyond: beyond.clone(),
+                    log: log.clone(),
+                };
+                let said = format!("{followed} {standing:?} {compared:?}");
+                assert_eq!(
+                    &compared.judge(followed, standing, &origin),
+                    expected,
+                    "{said}"
+                );
+            }
+        }
+    }
 }

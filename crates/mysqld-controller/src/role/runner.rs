@@ -15,12 +15,12 @@ use crate::gate::GateStatus;
 use crate::ingest::IngestStatus;
 use crate::leading::{Leading, LeadingMemory, leadership_changes};
 use crate::ring::{CommittedLog, LeaderTerm, Ring};
-use crate::role::catching_up::{compare, lacks_of, open};
+use crate::role::catching_up::{Fitness, compare, lacks_of, open};
 use crate::role::errant::advice;
 use crate::role::follower::{FollowError, FollowOptions, Follower, Step};
 use crate::role::handover::{close_to_all, end_replication, leave_following};
 use crate::role::plan::{Action, Applier, Door, Incarnation, LockoutPatience, Situation, decide};
-use crate::role::standing::{Standing, may_propose};
+use crate::role::standing::Standing;
 use crate::role_status::{Hold, Readiness, RoleState, RoleStatus};
 use crate::supervisor::SupervisorHandle;
 use crate::watch::{Protection, WatchReport};
@@ -45,16 +45,6 @@ pub struct RoleInputs {
     pub origin: GtidSet,
     /// How long a mysqld that lets nobody log in is borne with.
     pub patience: LockoutPatience,
-}
-
-/// What a comparison of the server with the ring's log found.
-enum Fitness {
-    /// It may be the primary.
-    Fit,
-    /// It lacks transactions of the log.
-    Lacks,
-    /// It has these, which the ring has not, and which were not written at the ring's primary.
-    Errant(GtidSet),
 }
 
 /// Makes the server what it is to be.
@@ -280,23 +270,15 @@ impl<R: Ring + CommittedLog> Role<R> {
             close_to_all(&mut session, connect).await?;
         }
         let compared = compare(&*self.ring, &mut session).await?;
-        // What a server has that was the primary before, the ring takes in. What a follower has, nobody knows.
-        if !compared.beyond.is_empty() && !self.may_propose(&compared.log) {
-            return Ok(Fitness::Errant(compared.beyond));
+        let fitness = compared.judge(self.followed, self.standing, &self.inputs.origin);
+        if fitness == Fitness::Fit {
+            match self.followed {
+                true => leave_following(&mut session).await?,
+                false => end_replication(&mut session).await?,
+            }
+            session.close().await;
         }
-        if !compared.lacks.is_empty() {
-            return Ok(Fitness::Lacks);
-        }
-        match self.followed {
-            true => leave_following(&mut session).await?,
-            false => end_replication(&mut session).await?,
-        }
-        session.close().await;
-        Ok(Fitness::Fit)
-    }
-
-    fn may_propose(&self, log: &GtidSet) -> bool {
-        !self.followed && may_propose(self.standing, log, &self.inputs.origin)
+        Ok(fitness)
     }
 
     async fn stand(&mut self, standing: Standing) -> Result<(), String> {
