@@ -15,11 +15,12 @@ use tokio_util::sync::CancellationToken;
 use crate::events::stop_events;
 use crate::fence::close_sessions;
 use crate::replication_source::ReplicationSource;
-use crate::ring::{CommittedLog, Ring};
+use crate::ring::{CommittedLog, LeaderTerm, Ring};
 use crate::role::catching_up::executed_gtids;
 use crate::role::errant::{advice, errant};
 use crate::role::handover::drop_earlier_binlogs;
 use crate::role::native::{NativeProgress, drop_channel, replicate};
+use crate::role::plan::{Applier, Incarnation};
 use crate::role::standing::{Standing, StandingFile};
 use crate::settings::stop_waiting_for_acks;
 
@@ -83,8 +84,20 @@ impl std::fmt::Display for FollowError {
     }
 }
 
+/// What an applier was started for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Started {
+    /// On this start of mysqld.
+    pub(super) on: Incarnation,
+    /// To catch up behind a comparison in this leadership.
+    pub(super) for_term: Option<LeaderTerm>,
+    /// Behind this member's own leadership.
+    pub(super) was_primary: bool,
+}
+
 /// An applier that was started.
 pub(super) struct Follower {
+    started: Started,
     cancel: CancellationToken,
     task: JoinHandle<Result<(), FollowError>>,
     pub(super) step: watch::Receiver<Step>,
@@ -99,7 +112,7 @@ impl Follower {
     pub(super) fn start<R: Ring + CommittedLog>(
         ring: Arc<R>,
         options: FollowOptions,
-        was_primary: bool,
+        started: Started,
     ) -> Self {
         let cancel = CancellationToken::new();
         let progress = Arc::new(Progress::new());
@@ -108,7 +121,7 @@ impl Follower {
         let (threads, native) = watch::channel(NativeProgress::default());
         let by_threads = options.native.is_some();
         let task = tokio::spawn(async move {
-            if was_primary {
+            if started.was_primary {
                 // What goes wrong costs clients nothing but an error at their next write.
                 if let Err(error) = close_sessions(&options.connect).await {
                     tracing::warn!(%error, "the sessions of the former primary's clients were not closed");
@@ -121,11 +134,21 @@ impl Follower {
             }
         });
         Self {
+            started,
             cancel,
             task,
             step,
             progress,
             native,
+        }
+    }
+
+    /// What it does.
+    pub(super) fn applier(&self) -> Applier {
+        let Started { on, for_term, .. } = self.started;
+        match *self.step.borrow() {
+            Step::Asking => Applier::Asking { on, for_term },
+            Step::Applying => Applier::Applying(on),
         }
     }
 

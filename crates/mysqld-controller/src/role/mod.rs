@@ -17,6 +17,7 @@ mod native;
 pub mod plan;
 mod runner;
 mod standing;
+mod told;
 
 pub use crate::role_status::{Hold, Readiness, RoleState, RoleStatus};
 pub use catching_up::executed_gtids;

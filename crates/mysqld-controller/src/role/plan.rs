@@ -50,10 +50,27 @@ impl Door {
 pub enum Applier {
     /// It is not at work.
     Off,
+    /// It was started, and has changed nothing yet: it waits for the ring to say which transactions are committed.
+    Asking {
+        /// On this start of mysqld.
+        on: Incarnation,
+        /// To catch up behind a comparison in this leadership; `None`: while another member led, or nobody.
+        for_term: Option<LeaderTerm>,
+    },
     /// It is at work on this start of mysqld.
-    On(Incarnation),
+    Applying(Incarnation),
     /// It ended by itself; it is not to be started again before this moment.
     Failed(Instant),
+}
+
+impl Applier {
+    /// The start of mysqld that it was started on.
+    fn on(self) -> Option<Incarnation> {
+        match self {
+            Self::Asking { on, .. } | Self::Applying(on) => Some(on),
+            Self::Off | Self::Failed(_) => None,
+        }
+    }
 }
 
 /// How long a mysqld that lets nobody log in is borne with, before it is killed.
@@ -133,9 +150,7 @@ pub fn decide(situation: &Situation, now: Instant) -> Action {
         // The applier waits by itself for a server that is away for a moment.
         return unseen(situation);
     };
-    if let Applier::On(started_on) = situation.applier
-        && started_on != server
-    {
+    if situation.applier.on().is_some_and(|start| start != server) {
         return Action::EndApplier;
     }
     match situation.leading {
@@ -181,7 +196,7 @@ fn unseen(situation: &Situation) -> Action {
 /// What is applied is no business of a leadership either: the data are half of something.
 fn hold(situation: &Situation) -> Action {
     match (situation.applier, situation.readiness) {
-        (Applier::On(_), _) => Action::EndApplier,
+        (Applier::Asking { .. } | Applier::Applying(_), _) => Action::EndApplier,
         // As while the applier is at work: nobody but administrators writes, and nothing opens.
         (_, Readiness::Applying) => Action::Stay,
         _ => Action::Hold,
@@ -189,8 +204,12 @@ fn hold(situation: &Situation) -> Action {
 }
 
 fn lead(situation: &Situation, server: Incarnation, term: LeaderTerm, now: Instant) -> Action {
-    if matches!(situation.applier, Applier::On(_)) {
-        return Action::Finish(term);
+    match situation.applier {
+        Applier::Applying(_) => return Action::Finish(term),
+        Applier::Asking { for_term, .. } if for_term == Some(term) => return Action::Finish(term),
+        // It knows nothing of what the server has in this leadership.
+        Applier::Asking { .. } => return Action::EndApplier,
+        Applier::Off | Applier::Failed(_) => {}
     }
     let found_now = situation.found_in == Some((server, term));
     if situation.readiness.allows(term) && found_now {
@@ -212,7 +231,7 @@ fn lead(situation: &Situation, server: Incarnation, term: LeaderTerm, now: Insta
 
 fn follow(situation: &Situation, now: Instant) -> Action {
     match situation.applier {
-        Applier::On(_) => Action::Stay,
+        Applier::Asking { .. } | Applier::Applying(_) => Action::Stay,
         Applier::Failed(not_before) if now < not_before => Action::Stay,
         Applier::Off | Applier::Failed(_) if situation.door == Door::Closed => Action::Follow,
         Applier::Off | Applier::Failed(_) => Action::Stay,
@@ -257,7 +276,11 @@ mod tests {
         ];
         let now = Instant::now();
         for (leading, seconds, takes_in, expected) in table {
-            for applier in [Applier::Off, Applier::On(1), Applier::Failed(now + LONG)] {
+            for applier in [
+                Applier::Off,
+                Applier::Applying(1),
+                Applier::Failed(now + LONG),
+            ] {
                 let situation = Situation {
                     leading,
                     door: Door::Unknown,
@@ -351,7 +374,7 @@ mod tests {
     #[test]
     fn what_to_do() {
         use Action::{Compare, EndApplier, Finish, Follow, Restart, Stay};
-        use Applier::{Failed, Off, On};
+        use Applier::{Applying, Failed, Off};
         use Door::{Closed, Open, Stuck, Unknown};
         let now = Instant::now();
         let serving = Leading::Serving(TERM);
@@ -363,6 +386,7 @@ mod tests {
         let unknown = Readiness::Unknown;
         let failed = Failed(now + Duration::from_secs(1));
         let may_try = Failed(now);
+        let asking = |for_term| Applier::Asking { on: 1, for_term };
         let table = [
             // A leader that was compared stays; one that was not, in this term or start, is compared.
             (serving, Open, Some(1), Off, ready, Some((1, TERM)), Stay),
@@ -443,7 +467,7 @@ mod tests {
                 serving,
                 Closed,
                 Some(1),
-                On(1),
+                Applying(1),
                 applying,
                 Some((1, TERM)),
                 Finish(TERM),
@@ -452,9 +476,45 @@ mod tests {
                 serving,
                 Closed,
                 Some(2),
-                On(1),
+                Applying(1),
                 applying,
                 Some((1, TERM)),
+                EndApplier,
+            ),
+            (
+                serving,
+                Closed,
+                Some(1),
+                asking(Some(TERM)),
+                applying,
+                None,
+                Finish(TERM),
+            ),
+            (
+                serving,
+                Closed,
+                Some(1),
+                asking(None),
+                applying,
+                None,
+                EndApplier,
+            ),
+            (
+                serving,
+                Closed,
+                Some(1),
+                asking(Some(LeaderTerm(2))),
+                applying,
+                None,
+                EndApplier,
+            ),
+            (
+                serving,
+                Closed,
+                Some(2),
+                asking(Some(TERM)),
+                applying,
+                None,
                 EndApplier,
             ),
             // Elsewhere it follows, once nobody can write.
@@ -477,12 +537,38 @@ mod tests {
                 Stay,
             ),
             (elsewhere, Unknown, Some(1), Off, unknown, None, Stay),
-            (elsewhere, Closed, Some(1), On(1), applying, None, Stay),
+            (
+                elsewhere,
+                Closed,
+                Some(1),
+                Applying(1),
+                applying,
+                None,
+                Stay,
+            ),
+            (
+                elsewhere,
+                Closed,
+                Some(1),
+                asking(None),
+                applying,
+                None,
+                Stay,
+            ),
+            (
+                no,
+                Closed,
+                Some(1),
+                asking(Some(TERM)),
+                applying,
+                None,
+                Stay,
+            ),
             (
                 elsewhere,
                 Closed,
                 Some(2),
-                On(1),
+                Applying(1),
                 applying,
                 None,
                 EndApplier,
@@ -508,7 +594,7 @@ mod tests {
                 silent,
                 Closed,
                 Some(1),
-                On(1),
+                Applying(1),
                 applying,
                 Some((1, TERM)),
                 Stay,
@@ -581,6 +667,10 @@ mod tests {
     #[test]
     fn a_server_whose_data_are_replaced_is_left_alone() {
         let now = Instant::now();
+        let asking = Applier::Asking {
+            on: 1,
+            for_term: Some(TERM),
+        };
         let leadings = [
             Leading::Serving(TERM),
             Leading::Elsewhere(MemberId(4)),
@@ -590,7 +680,12 @@ mod tests {
             for door in [Door::Unknown, Door::Open, Door::Closed, Door::Stuck] {
                 for server in [None, Some(1)] {
                     let table = [
-                        (Applier::On(1), Readiness::Applying, Action::EndApplier),
+                        (
+                            Applier::Applying(1),
+                            Readiness::Applying,
+                            Action::EndApplier,
+                        ),
+                        (asking, Readiness::Applying, Action::EndApplier),
                         (Applier::Off, Readiness::Lacks, Action::Hold),
                         (Applier::Off, Readiness::In(TERM), Action::Hold),
                         (Applier::Failed(now), Readiness::Lacks, Action::Hold),

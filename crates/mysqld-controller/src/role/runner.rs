@@ -17,10 +17,11 @@ use crate::leading::{Leading, LeadingMemory, leadership_changes};
 use crate::ring::{CommittedLog, LeaderTerm, Ring};
 use crate::role::catching_up::{Fitness, compare, lacks_of, open};
 use crate::role::errant::advice;
-use crate::role::follower::{FollowError, FollowOptions, Follower, Step};
+use crate::role::follower::{FollowError, FollowOptions, Follower, Started, Step};
 use crate::role::handover::{close_to_all, end_replication, leave_following};
 use crate::role::plan::{Action, Applier, Door, Incarnation, LockoutPatience, Situation, decide};
 use crate::role::standing::Standing;
+use crate::role::told::{log_change, role_state};
 use crate::role_status::{Hold, Readiness, RoleState, RoleStatus};
 use crate::supervisor::SupervisorHandle;
 use crate::watch::{Protection, WatchReport};
@@ -55,9 +56,7 @@ pub struct Role<R> {
     readiness: watch::Sender<Readiness>,
     status: watch::Sender<RoleStatus>,
     leading: LeadingMemory,
-    follower: Option<(Incarnation, Follower)>,
-    /// The leadership for which the applier was started, to catch up behind a comparison.
-    catches_up_for: Option<LeaderTerm>,
+    follower: Option<Follower>,
     retry_at: Option<Instant>,
     /// In which start of mysqld and which leadership a comparison found the readiness.
     found_in: Option<(Incarnation, LeaderTerm)>,
@@ -92,7 +91,6 @@ impl<R: Ring + CommittedLog> Role<R> {
             status,
             leading: LeadingMemory::default(),
             follower: None,
-            catches_up_for: None,
             retry_at: None,
             found_in: None,
             standing,
@@ -131,11 +129,14 @@ impl<R: Ring + CommittedLog> Role<R> {
         let seen = !matches!(report.protection, Protection::Unknown { .. });
         let server = report.server.as_ref().filter(|_| seen);
         let server = server.map(|server| server.incarnation);
-        let applies =
-            |(_, follower): &(Incarnation, Follower)| *follower.step.borrow() == Step::Applying;
+        let applier = match (&self.follower, self.retry_at) {
+            (Some(follower), _) => follower.applier(),
+            (None, Some(at)) => Applier::Failed(at),
+            (None, None) => Applier::Off,
+        };
         let locked_out = report
             .locked_out
-            .filter(|_| !self.follower.as_ref().is_some_and(applies))
+            .filter(|_| !matches!(applier, Applier::Applying(_)))
             .map(|since| {
                 now.saturating_duration_since(self.killed_at.map_or(since, |at| at.max(since)))
             });
@@ -145,11 +146,7 @@ impl<R: Ring + CommittedLog> Role<R> {
             leading: self.leading.look(&*self.ring, now),
             door,
             server,
-            applier: match (&self.follower, self.retry_at) {
-                (Some((incarnation, _)), _) => Applier::On(*incarnation),
-                (None, Some(at)) => Applier::Failed(at),
-                (None, None) => Applier::Off,
-            },
+            applier,
             readiness: *self.readiness.borrow(),
             found_in: self.found_in,
             can_restart: self.inputs.supervisor.is_some(),
@@ -177,7 +174,7 @@ impl<R: Ring + CommittedLog> Role<R> {
     async fn something_changes(&mut self) {
         let ended = async {
             match &mut self.follower {
-                Some((_, follower)) => follower.ended().await,
+                Some(follower) => follower.ended().await,
                 None => std::future::pending().await,
             }
         };
@@ -301,37 +298,30 @@ impl<R: Ring + CommittedLog> Role<R> {
         }
         self.followed |= self.standing == Some(Standing::Following);
         self.retry_at = None;
-        self.catches_up_for = match leading {
-            Leading::Serving(term) => Some(term),
-            _ => None,
-        };
         let was_primary = matches!(*self.readiness.borrow(), Readiness::In(_));
         self.set(Readiness::Applying, None);
+        let started = Started {
+            on: server,
+            for_term: match leading {
+                Leading::Serving(term) => Some(term),
+                _ => None,
+            },
+            was_primary,
+        };
         let (ring, options) = (Arc::clone(&self.ring), self.options.clone());
-        let follower = Follower::start(ring, options, was_primary);
-        self.follower = Some((server, follower));
+        self.follower = Some(Follower::start(ring, options, started));
         true
     }
 
     /// Waits until everything is applied that the log had when the leadership began, then makes the server fit to be opened.
     async fn finish(&mut self, term: LeaderTerm, server: Option<Incarnation>) -> bool {
-        // One that was started before and has not begun to apply has changed nothing, and knows nothing of what the server has.
-        let applying =
-            |(_, follower): &(Incarnation, Follower)| *follower.step.borrow() == Step::Applying;
-        let applies = self.follower.as_ref().is_some_and(applying);
-        if !applies && self.catches_up_for != Some(term) {
-            self.end_applier().await;
-            return true;
-        }
         let ring = Arc::clone(&self.ring);
-        if !applies {
-            let begun = tokio::select! {
-                () = ring.leadership_over(term) => return true,
-                begun = self.applier_begins() => begun,
-            };
-            if !begun {
-                return true;
-            }
+        let begun = tokio::select! {
+            () = ring.leadership_over(term) => return true,
+            begun = self.applier_begins() => begun,
+        };
+        if !begun {
+            return true;
         }
         let applied = tokio::select! {
             () = ring.leadership_over(term) => return true,
@@ -351,7 +341,7 @@ impl<R: Ring + CommittedLog> Role<R> {
 
     /// False when the applier ended by itself instead.
     async fn applier_begins(&mut self) -> bool {
-        let Some((_, follower)) = &mut self.follower else {
+        let Some(follower) = &mut self.follower else {
             return false;
         };
         let mut step = follower.step.clone();
@@ -368,7 +358,7 @@ impl<R: Ring + CommittedLog> Role<R> {
         let log = self.ring.log().await.map_err(|error| error.to_string())?;
         let mut session = open(&self.options.connect).await?;
         loop {
-            let Some((_, follower)) = &mut self.follower else {
+            let Some(follower) = &mut self.follower else {
                 return Ok(None);
             };
             let lacks = lacks_of(&mut session, &log.gtids, TICK);
@@ -403,7 +393,7 @@ impl<R: Ring + CommittedLog> Role<R> {
     }
 
     async fn end_applier(&mut self) {
-        if let Some((_, follower)) = self.follower.take() {
+        if let Some(follower) = self.follower.take() {
             let step = follower.step.clone();
             self.applied_before += applied(&follower);
             follower.end().await;
@@ -421,7 +411,7 @@ impl<R: Ring + CommittedLog> Role<R> {
     }
 
     fn forget_follower(&mut self) {
-        if let Some((_, follower)) = self.follower.take() {
+        if let Some(follower) = self.follower.take() {
             self.applied_before += applied(&follower);
             self.has_followed(&follower.step);
         }
@@ -466,31 +456,7 @@ impl<R: Ring + CommittedLog> Role<R> {
     /// Tells what is so while nothing is to be done.
     fn show(&mut self, situation: &Situation) {
         let hold = self.inputs.hold.borrow().clone();
-        if let (Some(hold), None) = (hold, &self.follower) {
-            return self.go(hold.into());
-        }
-        let state = match (situation.leading, &self.follower) {
-            (_, Some((_, follower))) => match *follower.step.borrow() {
-                Step::Applying => RoleState::Following,
-                Step::Asking => RoleState::Waiting {
-                    what: "the ring has to say which transactions are committed".to_owned(),
-                },
-            },
-            (Leading::Serving(term), None) if situation.readiness.allows(term) => {
-                RoleState::Primary
-            }
-            (Leading::Silent(_), None) => RoleState::Primary,
-            _ => match self.status.borrow().state.clone() {
-                kept @ (RoleState::Stopped { .. } | RoleState::Waiting { .. }) => kept,
-                _ if situation.server.is_none() => RoleState::Waiting {
-                    what: "mysqld has to answer".to_owned(),
-                },
-                _ if situation.door != Door::Closed => RoleState::Waiting {
-                    what: "clients can still write".to_owned(),
-                },
-                _ => RoleState::Unknown,
-            },
-        };
+        let state = role_state(situation, hold, &self.status.borrow().state);
         if state == RoleState::Following {
             // It was compared before it began.
             self.not_the_rings = GtidSet::default();
@@ -499,13 +465,13 @@ impl<R: Ring + CommittedLog> Role<R> {
     }
 
     fn go(&self, state: RoleState) {
-        let follower = self.follower.as_ref().map(|(_, follower)| follower);
+        let follower = self.follower.as_ref();
         let lag_ms = follower.and_then(Follower::lag_ms);
         let applied_total = self.applied_before + follower.map_or(0, applied);
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
             if changed {
-                tell(&status.state, &state);
+                log_change(&status.state, &state);
                 status.since = Instant::now();
                 status.state = state;
             }
@@ -517,23 +483,6 @@ impl<R: Ring + CommittedLog> Role<R> {
             }
             changed || figures || beyond
         });
-    }
-}
-
-/// What somebody who reads the log afterwards asks first. Why it is stopped is told where it is found.
-fn tell(was: &RoleState, now: &RoleState) {
-    match now {
-        _ if std::mem::discriminant(was) == std::mem::discriminant(now) => {}
-        RoleState::Primary => info!("mysqld is the primary of this leadership"),
-        RoleState::Following => info!("mysqld follows the ring"),
-        RoleState::CatchingUp { behind } => {
-            info!(
-                behind,
-                "this member leads, and its mysqld catches up with the log"
-            );
-        }
-        RoleState::Waiting { what } => info!("mysqld does not follow yet: {what}"),
-        RoleState::Unknown | RoleState::Stopped { .. } | RoleState::Restarting { .. } => {}
     }
 }
 

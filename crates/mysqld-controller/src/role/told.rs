@@ -1,0 +1,208 @@
+//! What the role says of the server while nothing is to be done, pure, and what the log says of it.
+
+use tracing::info;
+
+use crate::leading::Leading;
+use crate::role::plan::{Applier, Door, Situation};
+use crate::role_status::{Hold, RoleState};
+
+/// What is told behind `before`. What somebody has to look at stays told until something else is so.
+pub(super) fn role_state(
+    situation: &Situation,
+    hold: Option<Hold>,
+    before: &RoleState,
+) -> RoleState {
+    let waiting = |what: &str| RoleState::Waiting {
+        what: what.to_owned(),
+    };
+    match (situation.applier, hold, situation.leading) {
+        (Applier::Applying(_), _, _) => RoleState::Following,
+        (Applier::Asking { .. }, _, _) => {
+            waiting("the ring has to say which transactions are committed")
+        }
+        (_, Some(hold), _) => hold.into(),
+        (_, None, Leading::Serving(term)) if situation.readiness.allows(term) => RoleState::Primary,
+        (_, None, Leading::Silent(_)) => RoleState::Primary,
+        _ => match before {
+            RoleState::Stopped { .. } | RoleState::Waiting { .. } => before.clone(),
+            _ if situation.server.is_none() => waiting("mysqld has to answer"),
+            _ if situation.door != Door::Closed => waiting("clients can still write"),
+            _ => RoleState::Unknown,
+        },
+    }
+}
+
+/// What somebody who reads the log afterwards asks first. Why it is stopped is told where it is found.
+pub(super) fn log_change(was: &RoleState, now: &RoleState) {
+    match now {
+        _ if std::mem::discriminant(was) == std::mem::discriminant(now) => {}
+        RoleState::Primary => info!("mysqld is the primary of this leadership"),
+        RoleState::Following => info!("mysqld follows the ring"),
+        RoleState::CatchingUp { behind } => {
+            info!(
+                behind,
+                "this member leads, and its mysqld catches up with the log"
+            );
+        }
+        RoleState::Waiting { what } => info!("mysqld does not follow yet: {what}"),
+        RoleState::Unknown | RoleState::Stopped { .. } | RoleState::Restarting { .. } => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use raft_types::MemberId;
+
+    use super::*;
+    use crate::ring::LeaderTerm;
+    use crate::role::plan::LockoutPatience;
+    use crate::role_status::Readiness;
+
+    const TERM: LeaderTerm = LeaderTerm(3);
+
+    #[test]
+    fn what_is_told() {
+        use Applier::{Applying, Failed, Off};
+        use Door::{Closed, Open, Stuck};
+        use RoleState::{Following, Primary, Unknown};
+        let serving = Leading::Serving(TERM);
+        let elsewhere = Leading::Elsewhere(MemberId(4));
+        let (silent, no) = (Leading::Silent(Duration::ZERO), Leading::No(Duration::ZERO));
+        let (ready, earlier) = (Readiness::In(TERM), Readiness::In(LeaderTerm(2)));
+        let (lacks, applying) = (Readiness::Lacks, Readiness::Applying);
+        let waiting = |what: &str| RoleState::Waiting {
+            what: what.to_owned(),
+        };
+        let asking = Applier::Asking {
+            on: 1,
+            for_term: None,
+        };
+        let asks = || waiting("the ring has to say which transactions are committed");
+        let stopped = || RoleState::Stopped {
+            cause: "errant".to_owned(),
+        };
+        let behind = RoleState::CatchingUp { behind: 3 };
+        let failed = Failed(Instant::now());
+        let table = [
+            // What the applier does is so whoever leads, and whatever was told before.
+            (
+                elsewhere,
+                Applying(1),
+                applying,
+                Closed,
+                Some(1),
+                stopped(),
+                Following,
+            ),
+            (
+                serving,
+                Applying(1),
+                applying,
+                Closed,
+                None,
+                Unknown,
+                Following,
+            ),
+            (
+                elsewhere,
+                asking,
+                applying,
+                Closed,
+                Some(1),
+                Primary,
+                asks(),
+            ),
+            (serving, Off, ready, Open, Some(1), waiting("x"), Primary),
+            (serving, Off, ready, Closed, None, stopped(), Primary),
+            (
+                serving,
+                Off,
+                Readiness::Always,
+                Open,
+                Some(1),
+                Unknown,
+                Primary,
+            ),
+            // Whoever comes next finds it as it is.
+            (silent, Off, ready, Open, Some(1), Primary, Primary),
+            (silent, Off, lacks, Closed, Some(1), stopped(), Primary),
+            // Why it is not, until it is.
+            (serving, Off, lacks, Closed, Some(1), stopped(), stopped()),
+            (
+                elsewhere,
+                failed,
+                lacks,
+                Closed,
+                Some(1),
+                stopped(),
+                stopped(),
+            ),
+            (
+                serving,
+                Off,
+                earlier,
+                Closed,
+                Some(1),
+                waiting("x"),
+                waiting("x"),
+            ),
+            (no, Off, lacks, Open, None, waiting("x"), waiting("x")),
+            (
+                elsewhere,
+                Off,
+                earlier,
+                Open,
+                None,
+                Primary,
+                waiting("mysqld has to answer"),
+            ),
+            (
+                elsewhere,
+                Off,
+                earlier,
+                Open,
+                Some(1),
+                Primary,
+                waiting("clients can still write"),
+            ),
+            (
+                elsewhere,
+                Off,
+                lacks,
+                Stuck,
+                Some(1),
+                Following,
+                waiting("clients can still write"),
+            ),
+            (serving, Off, lacks, Closed, Some(1), behind, Unknown),
+            (no, Off, lacks, Closed, Some(1), Primary, Unknown),
+        ];
+        for (leading, applier, readiness, door, server, before, expected) in table {
+            let situation = Situation {
+                leading,
+                door,
+                server,
+                applier,
+                readiness,
+                found_in: None,
+                can_restart: true,
+                held: false,
+                locked_out: None,
+                takes_in: false,
+                patience: LockoutPatience::new(None),
+            };
+            let told = role_state(&situation, None, &before);
+            assert_eq!(told, expected, "{situation:?} {before:?}");
+            // While its data are replaced that is told, once nothing is applied any more.
+            let hold = Hold::Interrupted {
+                cause: "half a copy".to_owned(),
+            };
+            let told = role_state(&situation, Some(hold.clone()), &before);
+            let applies = matches!(applier, Applying(_) | Applier::Asking { .. });
+            let held = if applies { expected } else { hold.into() };
+            assert_eq!(told, held, "{situation:?} {before:?}");
+        }
+    }
+}
