@@ -6,5 +6,4 @@ mod event;
 mod process;
 mod task;
 
-pub use task::HooksView;
 pub(crate) use task::{HookFigures, run};

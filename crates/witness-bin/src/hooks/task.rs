@@ -4,31 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::event::{Changes, Event, EventKind, OwnMysqld};
 use super::process::run_hook;
 use crate::config::{HookSettings, MysqlSettings};
-use crate::status::ViewSource;
+use crate::status::{HooksView, ViewSource};
 
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(200);
 /// Events that wait for a command that takes its time; further ones are dropped.
 const WAITING_EVENTS: usize = 16;
 
-/// How the hooks did since the member began.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HooksView {
-    /// Commands that were run.
-    pub runs_total: u64,
-    /// Of these, the ones that failed or were killed.
-    pub failures_total: u64,
-    /// Events that no command was run for, because too many waited.
-    pub dropped_total: u64,
-}
-
-/// The same while it is counted.
+/// What [`HooksView`] tells, while it is counted.
 #[derive(Debug, Default)]
 pub(crate) struct HookFigures {
     runs: AtomicU64,

@@ -6,10 +6,9 @@ use consensus::{Identity, Leadership, MemberStatus, Standing};
 use raft_types::{MemberId, UnixSeconds};
 
 use crate::config::{Config, MemberEntry};
-use crate::hooks::HooksView;
 use crate::status::{
-    ActivityView, ConsumerView, LogView, MemberName, MemberView, MysqlView, PauseView, PeerView,
-    QuorumView, RingName, Role, RosterView, TravelView,
+    ActivityView, ConsumerView, HooksView, LogView, MemberName, MemberView, MysqlView, PauseView,
+    PeerView, QuorumView, RingName, Role, RosterView, TravelView,
 };
 
 /// What the parts of a member say at one moment.

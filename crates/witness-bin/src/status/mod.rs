@@ -22,6 +22,6 @@ pub use pause::PauseView;
 pub use ring_report::{MemberReport, RingReport};
 pub use travel::{FallbackView, LinkView, RelayedView, SentView, TravelView};
 pub use view::{
-    ActivityView, LogView, MemberName, MemberView, MysqlView, NotTheRings, PeerView, QuorumView,
-    RingName, Role, RosterView, ScrubView, ViewSource,
+    ActivityView, HooksView, LogView, MemberName, MemberView, MysqlView, NotTheRings, PeerView,
+    QuorumView, RingName, Role, RosterView, ScrubView, ViewSource,
 };

@@ -6,10 +6,9 @@ use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, 
 use super::consumers::ConsumerView;
 use super::travel::{FallbackView, LinkView, SentView, TravelView};
 use super::view::{
-    ActivityView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
-    RosterView, ScrubView,
+    ActivityView, HooksView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView,
+    RingName, Role, RosterView, ScrubView,
 };
-use crate::hooks::HooksView;
 
 /// A database member that leads, with everything in order.
 pub(crate) fn database_leader() -> MemberView {

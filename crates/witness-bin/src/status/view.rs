@@ -12,7 +12,6 @@ use super::consumers::ConsumerView;
 use super::former_keys;
 use super::pause::PauseView;
 use super::travel::TravelView;
-use crate::hooks::HooksView;
 
 /// One member at one moment.
 // `remote` makes functions in place of the two implementations, which are below.
@@ -349,6 +348,17 @@ pub struct NotTheRings {
     pub transactions: u64,
     /// All of them, in MySQL's text form.
     pub gtids: String,
+}
+
+/// How the hooks did since the member began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HooksView {
+    /// Commands that were run.
+    pub runs_total: u64,
+    /// Of these, the ones that failed or were killed.
+    pub failures_total: u64,
+    /// Events that no command was run for, because too many waited.
+    pub dropped_total: u64,
 }
 
 /// Gives a member's view at any moment.
