@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use binlog_store::BinlogStore;
+use binlog_store::{BinlogStore, StoreObserver};
 use consensus::{IdentityBook, LogOrigin, RingState};
 use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
 use transport::{TlsMaterial, TransportConfig, found_ring};
@@ -14,7 +14,6 @@ use super::error::NodeError;
 use super::log_opening::open_log;
 use super::member_state::{FoundOrder, MemberState};
 use crate::config::{Config, MemberEntry};
-use crate::http::FlushMetrics;
 
 /// How often a waiting member looks whether it was taken into a ring.
 const LOOK: Duration = Duration::from_millis(50);
@@ -38,7 +37,7 @@ pub(crate) struct Joining<'a> {
     pub(crate) book: &'a IdentityBook,
     pub(crate) tls: Option<&'a TlsMaterial>,
     pub(crate) transport: TransportConfig,
-    pub(crate) flushes: &'a FlushMetrics,
+    pub(crate) flushes: &'a Arc<dyn StoreObserver>,
     pub(crate) bootstrap: bool,
 }
 

@@ -4,15 +4,13 @@ use std::sync::Arc;
 
 use binlog_format::gtid::GtidSet;
 use binlog_store::{
-    BinlogStore, DiskFileSystem, FlushSample, ProgressCallback, SledMeta, StoreObserver,
-    StoreOptions,
+    BinlogStore, DiskFileSystem, ProgressCallback, SledMeta, StoreObserver, StoreOptions,
 };
 use consensus::LogOrigin;
 use raft_types::RingId;
 
 use super::error::NodeError;
 use crate::config::{Config, Durability};
-use crate::http::FlushMetrics;
 
 /// Opens the log of a ring. Reads and verifies as much of it as is configured.
 ///
@@ -22,7 +20,7 @@ pub(crate) async fn open_log(
     config: Arc<Config>,
     ring: RingId,
     origin: &LogOrigin,
-    flushes: FlushMetrics,
+    flushes: Arc<dyn StoreObserver>,
 ) -> Result<BinlogStore, NodeError> {
     let origin = origin_gtids(&config, origin)?;
     let opening = move || open(&config, ring, origin, flushes);
@@ -50,7 +48,7 @@ fn open(
     config: &Config,
     ring: RingId,
     origin: GtidSet,
-    flushes: FlushMetrics,
+    flushes: Arc<dyn StoreObserver>,
 ) -> Result<BinlogStore, NodeError> {
     let meta_dir = config.data_dir.join("meta");
     let meta = SledMeta::open(&meta_dir).map_err(|source| NodeError::Meta {
@@ -71,7 +69,7 @@ fn open(
     Ok(store)
 }
 
-fn options(config: &Config, ring: RingId, flushes: FlushMetrics) -> StoreOptions {
+fn options(config: &Config, ring: RingId, flushes: Arc<dyn StoreObserver>) -> StoreOptions {
     let log = &config.log;
     StoreOptions {
         durability: match log.durability {
@@ -83,17 +81,9 @@ fn options(config: &Config, ring: RingId, flushes: FlushMetrics) -> StoreOptions
         queue_bytes: log.queue_bytes,
         disk_limit_bytes: log.disk_limit_bytes,
         disk_reserve_bytes: log.disk_reserve_bytes,
-        observer: Some(Arc::new(Flushes(flushes))),
+        observer: Some(flushes),
         progress: Some(progress()),
         ..StoreOptions::new(&config.data_dir, ring)
-    }
-}
-
-struct Flushes(FlushMetrics);
-
-impl StoreObserver for Flushes {
-    fn flushed(&self, sample: &FlushSample) {
-        self.0.observe(sample.entries, sample.write, sample.sync);
     }
 }
 

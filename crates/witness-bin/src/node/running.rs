@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use binlog_store::{LogHandle, StoreError};
+use binlog_store::{LogHandle, StoreError, StoreObserver};
 use consensus::log_probe::LogProbe;
 use consensus::{AppliedFloor, Bounds, Fault, IdentityBook, Member, MemberConfig, Timers};
 use proxy::{Proxying, Records, Relay, RouteTable};
@@ -140,7 +140,7 @@ impl Node {
             book: &self.book,
             tls: self.tls.as_ref(),
             transport: self.transport,
-            flushes: &self.flushes,
+            flushes: &(Arc::new(self.flushes.clone()) as Arc<dyn StoreObserver>),
             bootstrap,
         };
         let joined = joining.join().await.inspect_err(|error| self.note(error))?;

@@ -9,8 +9,8 @@ mod travel;
 
 use std::fmt::Error;
 use std::sync::Arc;
-use std::time::Duration;
 
+use binlog_store::{FlushSample, StoreObserver};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -39,12 +39,11 @@ impl Default for FlushMetrics {
     }
 }
 
-impl FlushMetrics {
-    /// Takes one group of entries in that became durable together.
-    pub fn observe(&self, entries: u64, write: Duration, sync: Duration) {
-        self.write.observe(write.as_secs_f64());
-        self.sync.observe(sync.as_secs_f64());
-        self.group.observe(entries as f64);
+impl StoreObserver for FlushMetrics {
+    fn flushed(&self, sample: &FlushSample) {
+        self.write.observe(sample.write.as_secs_f64());
+        self.sync.observe(sample.sync.as_secs_f64());
+        self.group.observe(sample.entries as f64);
     }
 }
 
@@ -101,6 +100,8 @@ impl Collector for ViewCollector {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use consensus::quorum::RegionQuorum;
     use raft_types::{OpId, Region};
 
@@ -118,7 +119,12 @@ mod tests {
 
     fn page(view: MemberView) -> String {
         let flushes = FlushMetrics::default();
-        flushes.observe(3, Duration::from_micros(10), Duration::from_millis(2));
+        flushes.flushed(&FlushSample {
+            entries: 3,
+            bytes: 0,
+            write: Duration::from_micros(10),
+            sync: Duration::from_millis(2),
+        });
         let mut text = String::new();
         let registry = registry(Arc::new(Fixed(view)), &flushes);
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
