@@ -177,7 +177,7 @@ mod tests {
     use raft_types::{MemberId, MemberRecord, Membership, StoredMembership};
 
     use super::*;
-    use crate::terminal::Exit;
+    use crate::admin::RefusalKind;
 
     /// Pins a bug: evidence with a membership in it could not be read back.
     #[test]
@@ -203,7 +203,7 @@ mod tests {
                 seconds: 0.25,
             },
             CommandEvent::Result(CommandResult::Evidence(Box::new(evidence))),
-            CommandEvent::Refused(Refusal::new(Exit::Refused, "what", "advice")),
+            CommandEvent::Refused(Refusal::new(RefusalKind::Refused, "what", "advice")),
         ] {
             let json = serde_json::to_vec(&event).unwrap();
             assert_eq!(

@@ -18,4 +18,4 @@ pub use event::{
 pub use mysqld_order::{MysqldAnswer, MysqldOrder, ReplicateFrom};
 pub use operator::{Operator, Told};
 pub use place::{Directory, Place};
-pub use refusal::Refusal;
+pub use refusal::{Refusal, RefusalKind};

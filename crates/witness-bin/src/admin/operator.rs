@@ -90,7 +90,7 @@ impl Operator {
                         }
                         leader = next.clone();
                     }
-                    None => return Err(failure(&refusal, &directory)),
+                    None => return Err(directory.failure(&refusal)),
                 }
             }
             Err(Failure::new(
@@ -125,7 +125,7 @@ impl Operator {
         let asked = self.ask(place, command, directory, &mut tell);
         match tokio::time::timeout_at(until, asked).await {
             Ok(Ok(Answer::Result(result))) => Ok(result),
-            Ok(Ok(Answer::Refused(refusal))) => Err(failure(&refusal, directory)),
+            Ok(Ok(Answer::Refused(refusal))) => Err(directory.failure(&refusal)),
             Ok(Err(failure)) => Err(failure),
             Err(_) => Err(unknown(
                 command,
@@ -206,15 +206,6 @@ fn not_begun(error: &AdminError) -> Failure {
         exit,
         format!("nothing was done: {error}"),
         "look with `witness status` who leads now, and try again",
-    )
-}
-
-/// The member's refusal, with the names of the members.
-fn failure(refusal: &Refusal, directory: &Directory) -> Failure {
-    Failure::new(
-        refusal.exit,
-        directory.with_names(&refusal.what),
-        directory.with_names(&refusal.advice),
     )
 }
 

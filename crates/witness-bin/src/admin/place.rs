@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use raft_types::{MemberId, MemberKind, Region};
 
+use super::refusal::{Refusal, RefusalKind};
 use crate::config::nearest;
 use crate::status::RingReport;
 use crate::terminal::{Exit, Failure};
@@ -82,6 +83,18 @@ impl Directory {
             || format!("member {id}"),
             |place| format!("`{}`", place.name),
         )
+    }
+
+    /// A member's refusal as the end of a command, with the names of the members.
+    pub fn failure(&self, refusal: &Refusal) -> Failure {
+        let exit = match refusal.kind {
+            RefusalKind::NoQuorum => Exit::NoQuorum,
+            RefusalKind::Refused | RefusalKind::Busy => Exit::Refused,
+            RefusalKind::Unknown => Exit::Unknown,
+            RefusalKind::Failed => Exit::Error,
+        };
+        let (what, advice) = (&refusal.what, &refusal.advice);
+        Failure::new(exit, self.with_names(what), self.with_names(advice))
     }
 
     /// A member's sentence, which knows members by number, with their names: "member 2" becomes

@@ -1,5 +1,4 @@
-//! Why a command was not carried out, or not to its end, as a member says it: an exit code, a
-//! sentence, and what to do.
+//! Why a command was not carried out, or not to its end, as a member says it: how things stand, a sentence, and what to do.
 
 use consensus::{
     MoveError, PauseError, PromotionError, PromotionRefusal, RepairRefusal, RosterError,
@@ -8,43 +7,99 @@ use consensus::{
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 
-use crate::terminal::Exit;
+/// How things stand when a command was refused or went wrong: all that exit codes and the codes of HTTP are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalKind {
+    /// Nobody with a quorum behind it could be asked: this member does not lead, or has no ring yet.
+    NoQuorum,
+    /// A precondition does not hold; nothing was changed.
+    Refused,
+    /// Something else is under way; nothing was changed, and the same command may be given again.
+    Busy,
+    /// Whether it happened is not known.
+    Unknown,
+    /// It went wrong on the way; the words say how far it came. Also what a later version may say beyond these.
+    #[serde(other)]
+    Failed,
+}
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "RefusalDocument", into = "RefusalDocument")]
 pub struct Refusal {
-    /// How the command line ends.
-    pub exit: Exit,
+    /// How things stand.
+    pub kind: RefusalKind,
     /// What happened, in one sentence.
     pub what: String,
     /// What to do; empty when the sentence says it.
-    #[serde(default)]
     pub advice: String,
     /// Who leads, when the member that was asked does not and the command is for the leader.
-    #[serde(default)]
     pub leader: Option<MemberId>,
-    /// Something else is under way, behind which the same command may be given again.
+}
+
+/// A refusal on the wire. Version 0.1 began with an exit code of the command line, by its name, and `busy` beside it; both are
+/// written and read until 0.2, so that members and commands of either kind understand each other.
+#[derive(Serialize, Deserialize)]
+struct RefusalDocument {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kind: Option<RefusalKind>,
+    what: String,
     #[serde(default)]
-    pub busy: bool,
+    advice: String,
+    #[serde(default)]
+    leader: Option<MemberId>,
+    #[serde(default)]
+    exit: String,
+    #[serde(default)]
+    busy: bool,
+}
+
+impl From<RefusalDocument> for Refusal {
+    fn from(document: RefusalDocument) -> Self {
+        let former = || match document.exit.as_str() {
+            "no_quorum" => RefusalKind::NoQuorum,
+            "refused" if document.busy => RefusalKind::Busy,
+            "refused" => RefusalKind::Refused,
+            "unknown" => RefusalKind::Unknown,
+            _ => RefusalKind::Failed,
+        };
+        Self {
+            kind: document.kind.unwrap_or_else(former),
+            what: document.what,
+            advice: document.advice,
+            leader: document.leader,
+        }
+    }
+}
+
+impl From<Refusal> for RefusalDocument {
+    fn from(refusal: Refusal) -> Self {
+        let exit = match refusal.kind {
+            RefusalKind::NoQuorum => "no_quorum",
+            RefusalKind::Refused | RefusalKind::Busy => "refused",
+            RefusalKind::Unknown => "unknown",
+            RefusalKind::Failed => "error",
+        };
+        Self {
+            kind: Some(refusal.kind),
+            what: refusal.what,
+            advice: refusal.advice,
+            leader: refusal.leader,
+            exit: exit.to_owned(),
+            busy: refusal.kind == RefusalKind::Busy,
+        }
+    }
 }
 
 impl Refusal {
-    /// Nothing was done, because of this.
-    pub fn new(exit: Exit, what: impl Into<String>, advice: impl Into<String>) -> Self {
+    /// Nothing was done, or not all, because of this.
+    pub fn new(kind: RefusalKind, what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
-            exit,
+            kind,
             what: what.into(),
             advice: advice.into(),
             leader: None,
-            busy: false,
-        }
-    }
-
-    /// Something else is under way.
-    fn busy(error: &impl ToString) -> Self {
-        Self {
-            busy: true,
-            ..Self::new(Exit::Refused, error.to_string(), "")
         }
     }
 
@@ -62,7 +117,7 @@ impl Refusal {
         };
         Self {
             leader,
-            ..Self::new(Exit::NoQuorum, what, advice)
+            ..Self::new(RefusalKind::NoQuorum, what, advice)
         }
     }
 }
@@ -77,52 +132,52 @@ impl From<TransferRefusal> for Refusal {
             TransferRefusal::LeadsAlready(_) => "there is nothing to do",
             _ => "",
         };
-        Self::new(Exit::Refused, refusal.to_string(), advice)
+        Self::new(RefusalKind::Refused, refusal.to_string(), advice)
     }
 }
 
 impl From<PromotionRefusal> for Refusal {
     fn from(refusal: PromotionRefusal) -> Self {
-        let (exit, advice) = match refusal {
+        let (kind, advice) = match refusal {
             PromotionRefusal::Target(target) => return target.into(),
-            PromotionRefusal::Busy => return Self::busy(&refusal),
-            PromotionRefusal::NotServing(_) => (Exit::NoQuorum, BRING_BACK),
-            PromotionRefusal::NoTarget(_) => (Exit::Refused, LOOK),
+            PromotionRefusal::Busy => (RefusalKind::Busy, ""),
+            PromotionRefusal::NotServing(_) => (RefusalKind::NoQuorum, BRING_BACK),
+            PromotionRefusal::NoTarget(_) => (RefusalKind::Refused, LOOK),
             PromotionRefusal::MockElectionLost(_) => (
-                Exit::Refused,
+                RefusalKind::Refused,
                 "nothing was changed; `witness mock-election` shows every voter's answer",
             ),
-            _ => (Exit::Refused, ""),
+            _ => (RefusalKind::Refused, ""),
         };
-        Self::new(exit, refusal.to_string(), advice)
+        Self::new(kind, refusal.to_string(), advice)
     }
 }
 
 impl From<PromotionError> for Refusal {
     fn from(error: PromotionError) -> Self {
-        let (exit, advice) = match error {
+        let (kind, advice) = match error {
             PromotionError::Refused(refusal) => return refusal.into(),
             PromotionError::Move { .. }
             | PromotionError::FellBehind { .. }
-            | PromotionError::Drain { .. } => (Exit::Error, LOOK),
-            PromotionError::AnotherLeads { .. } => (Exit::Error, ""),
-            PromotionError::Unknown(_) => (Exit::Unknown, ""),
+            | PromotionError::Drain { .. } => (RefusalKind::Failed, LOOK),
+            PromotionError::AnotherLeads { .. } => (RefusalKind::Failed, ""),
+            PromotionError::Unknown(_) => (RefusalKind::Unknown, ""),
         };
-        Self::new(exit, error.to_string(), advice)
+        Self::new(kind, error.to_string(), advice)
     }
 }
 
 impl From<MoveError> for Refusal {
     fn from(error: MoveError) -> Self {
-        let (exit, advice) = match error {
+        let (kind, advice) = match error {
             MoveError::NotLeader { leader } => return Self::not_leader(leader),
-            MoveError::Transferring | MoveError::Overtaken => (Exit::Refused, ""),
-            MoveError::NotBegun { .. } => (Exit::NoQuorum, ""),
-            MoveError::Uncommitted { .. } => (Exit::Unknown, ""),
-            MoveError::Refused { .. } => (Exit::Refused, LOOK),
-            MoveError::Stopped(_) => (Exit::Error, STOPPED),
+            MoveError::Transferring | MoveError::Overtaken => (RefusalKind::Refused, ""),
+            MoveError::NotBegun { .. } => (RefusalKind::NoQuorum, ""),
+            MoveError::Uncommitted { .. } => (RefusalKind::Unknown, ""),
+            MoveError::Refused { .. } => (RefusalKind::Refused, LOOK),
+            MoveError::Stopped(_) => (RefusalKind::Failed, STOPPED),
         };
-        Self::new(exit, error.to_string(), advice)
+        Self::new(kind, error.to_string(), advice)
     }
 }
 
@@ -130,46 +185,113 @@ const STOPPED: &str = "look at that member's log, and start it again";
 
 impl From<RosterError> for Refusal {
     fn from(error: RosterError) -> Self {
-        let (exit, advice) = match error {
+        let (kind, advice) = match error {
             RosterError::NotLeader { leader } => return Self::not_leader(leader),
             RosterError::Move(error) => return error.into(),
-            RosterError::Busy => return Self::busy(&error),
-            RosterError::NotServing(_) => (Exit::NoQuorum, BRING_BACK),
-            _ => (Exit::Refused, ""),
+            RosterError::Busy => (RefusalKind::Busy, ""),
+            RosterError::NotServing(_) => (RefusalKind::NoQuorum, BRING_BACK),
+            _ => (RefusalKind::Refused, ""),
         };
-        Self::new(exit, error.to_string(), advice)
+        Self::new(kind, error.to_string(), advice)
     }
 }
 
 impl From<PauseError> for Refusal {
     fn from(error: PauseError) -> Self {
-        let (exit, advice) = match error {
+        let (kind, advice) = match error {
             PauseError::NotLeader { leader } => return Self::not_leader(leader),
             PauseError::Move(error) => return error.into(),
-            PauseError::NotServing(_) => (Exit::NoQuorum, BRING_BACK),
-            PauseError::NotPaused => (Exit::Refused, "there is nothing to do"),
-            PauseError::Busy => return Self::busy(&error),
-            PauseError::NoPrimary(_) | PauseError::TooLong { .. } => (Exit::Refused, ""),
+            PauseError::NotServing(_) => (RefusalKind::NoQuorum, BRING_BACK),
+            PauseError::NotPaused => (RefusalKind::Refused, "there is nothing to do"),
+            PauseError::Busy => (RefusalKind::Busy, ""),
+            PauseError::NoPrimary(_) | PauseError::TooLong { .. } => (RefusalKind::Refused, ""),
         };
-        Self::new(exit, error.to_string(), advice)
+        Self::new(kind, error.to_string(), advice)
     }
 }
 
 impl From<RepairRefusal> for Refusal {
     fn from(refusal: RepairRefusal) -> Self {
-        let (exit, advice) = match refusal {
-            RepairRefusal::NoEvidence => (Exit::NoQuorum, ""),
+        let (kind, advice) = match refusal {
+            RepairRefusal::NoEvidence => (RefusalKind::NoQuorum, ""),
             RepairRefusal::Led { .. } => (
-                Exit::Refused,
+                RefusalKind::Refused,
                 "look with `witness status` why it does not serve, if it does not",
             ),
             RepairRefusal::OtherSurvivor(_) | RepairRefusal::Changed(_) => (
-                Exit::Refused,
+                RefusalKind::Refused,
                 "nothing was changed; look at the plan again with `witness quorum fix`",
             ),
-            RepairRefusal::Stopped(_) => (Exit::Error, STOPPED),
-            _ => (Exit::Refused, ""),
+            RepairRefusal::Stopped(_) => (RefusalKind::Failed, STOPPED),
+            _ => (RefusalKind::Refused, ""),
         };
-        Self::new(exit, refusal.to_string(), advice)
+        Self::new(kind, refusal.to_string(), advice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_version_before_said_is_understood() {
+        let table = [
+            (
+                r#"{"exit":"no_quorum","what":"w","advice":"a","leader":2,"busy":false}"#,
+                RefusalKind::NoQuorum,
+                Some(MemberId(2)),
+            ),
+            (
+                r#"{"exit":"refused","what":"w","advice":"a","leader":null,"busy":true}"#,
+                RefusalKind::Busy,
+                None,
+            ),
+            (
+                r#"{"exit":"refused","what":"w","advice":"a"}"#,
+                RefusalKind::Refused,
+                None,
+            ),
+            (
+                r#"{"exit":"unknown","what":"w","advice":"a","leader":null,"busy":false}"#,
+                RefusalKind::Unknown,
+                None,
+            ),
+            (
+                r#"{"exit":"error","what":"w","advice":"a","leader":null,"busy":false}"#,
+                RefusalKind::Failed,
+                None,
+            ),
+        ];
+        for (json, kind, leader) in table {
+            let expected = Refusal {
+                leader,
+                ..Refusal::new(kind, "w", "a")
+            };
+            assert_eq!(
+                serde_json::from_str::<Refusal>(json).unwrap(),
+                expected,
+                "{json}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_said_is_understood_by_the_version_before() {
+        let refusal = Refusal::not_leader(Some(MemberId(2)));
+        let expected = r#"{"kind":"no_quorum","what":"this member does not lead; member 2 does","advice":"ask that one","leader":2,"exit":"no_quorum","busy":false}"#;
+        assert_eq!(serde_json::to_string(&refusal).unwrap(), expected);
+        let busy = Refusal::from(PauseError::Busy);
+        let json = serde_json::to_value(&busy).unwrap();
+        assert_eq!(
+            (&json["kind"], &json["exit"], &json["busy"]),
+            (&"busy".into(), &"refused".into(), &true.into())
+        );
+    }
+
+    #[test]
+    fn a_kind_of_a_later_version_is_a_failure() {
+        let json = r#"{"kind":"asleep","what":"w","exit":"refused"}"#;
+        let refusal: Refusal = serde_json::from_str(json).unwrap();
+        assert_eq!(refusal, Refusal::new(RefusalKind::Failed, "w", ""));
     }
 }

@@ -10,8 +10,9 @@ use consensus::{
 };
 use raft_types::{MemberId, OpId, Region};
 
+use super::place::Directory;
 use super::refusal::Refusal;
-use crate::terminal::Exit;
+use crate::terminal::{Exit, Failure};
 
 const TWO: MemberId = MemberId(2);
 const THREE: MemberId = MemberId(3);
@@ -20,10 +21,9 @@ fn north() -> Region {
     Region("north".into())
 }
 
+/// As the command line says it.
 fn told(refusal: impl Into<Refusal>) -> (Exit, String) {
-    let Refusal {
-        exit, what, advice, ..
-    } = refusal.into();
+    let Failure { exit, what, advice } = Directory::default().failure(&refusal.into());
     (exit, format!("{what} | {advice}"))
 }
 

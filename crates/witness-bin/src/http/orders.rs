@@ -17,9 +17,8 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::Endpoints;
-use crate::admin::{CommandResult, OperatorCommand, Refusal};
+use crate::admin::{CommandResult, OperatorCommand, Refusal, RefusalKind};
 use crate::status::MemberView;
-use crate::terminal::Exit;
 
 /// Who carries orders out.
 pub trait OrderTaker: Send + Sync + 'static {
@@ -190,7 +189,7 @@ impl Endpoints {
                     "advice": refusal.advice,
                     "leader": refusal.leader,
                 });
-                (code_of(&refusal), Json(detail)).into_response()
+                (code_of(refusal.kind), Json(detail)).into_response()
             }
         }
     }
@@ -208,13 +207,13 @@ fn no(code: StatusCode, reason: &str) -> Response {
     (code, Json(json!({ "ok": false, "reason": reason }))).into_response()
 }
 
-fn code_of(refusal: &Refusal) -> StatusCode {
-    match refusal.exit {
-        _ if refusal.busy => StatusCode::CONFLICT,
-        Exit::NoQuorum => StatusCode::SERVICE_UNAVAILABLE,
-        Exit::Refused => StatusCode::PRECONDITION_FAILED,
-        Exit::Unknown => StatusCode::GATEWAY_TIMEOUT,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
+fn code_of(kind: RefusalKind) -> StatusCode {
+    match kind {
+        RefusalKind::Busy => StatusCode::CONFLICT,
+        RefusalKind::NoQuorum => StatusCode::SERVICE_UNAVAILABLE,
+        RefusalKind::Refused => StatusCode::PRECONDITION_FAILED,
+        RefusalKind::Unknown => StatusCode::GATEWAY_TIMEOUT,
+        RefusalKind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
@@ -266,10 +265,10 @@ mod tests {
             (PromotionError::Refused(PromotionRefusal::Busy).into(), 409),
             (PauseError::NotPaused.into(), 412),
             (PauseError::NoPrimary(MemberId(2)).into(), 412),
-            (Refusal::new(Exit::Unknown, "who knows", ""), 504),
+            (Refusal::new(RefusalKind::Unknown, "who knows", ""), 504),
         ];
         for (refusal, code) in codes {
-            assert_eq!(code_of(&refusal).as_u16(), code, "{refusal:?}");
+            assert_eq!(code_of(refusal.kind).as_u16(), code, "{refusal:?}");
         }
     }
 

@@ -23,10 +23,11 @@ use super::promotion_fitness::fitness;
 use super::provision_order;
 use super::purge_order;
 use super::ring_handle::{RingHandle, RotateError};
-use crate::admin::{CommandEvent, CommandResult, OperatorCommand, PurgeReport, PurgeWish, Refusal};
+use crate::admin::{
+    CommandEvent, CommandResult, OperatorCommand, PurgeReport, PurgeWish, Refusal, RefusalKind,
+};
 use crate::http::OrderTaker;
 use crate::status::{MemberView, ViewSource};
-use crate::terminal::Exit;
 
 /// Events that wait for an operator who does not read; later phases are not told to such a one.
 const WAITING_EVENTS: usize = 64;
@@ -90,7 +91,7 @@ impl OrderTaker for CommandService {
 
 fn unknown(why: &str) -> Refusal {
     Refusal::new(
-        Exit::Unknown,
+        RefusalKind::Unknown,
         format!("whether the order was carried out is not known: {why}"),
         "look with `witness status`",
     )
@@ -127,7 +128,7 @@ impl Work {
                 self.record(&caller, command).await
             }
             Err(error) => Err(Refusal::new(
-                Exit::Refused,
+                RefusalKind::Refused,
                 format!("this member does not know the command ({error})"),
                 "run the same version everywhere",
             )),
@@ -168,7 +169,7 @@ impl Work {
         let ring = || {
             self.member_state.raft().ok_or_else(|| {
                 Refusal::new(
-                    Exit::NoQuorum,
+                    RefusalKind::NoQuorum,
                     "this member does not take part in its ring yet",
                     "wait until it has opened its log, or add it with `witness members add`",
                 )
@@ -308,12 +309,12 @@ impl Work {
         };
         let rotated = ring.rotate().await;
         let rotated = rotated.map_err(|error| {
-            let exit = match &error {
-                RotateError::NotServing => Exit::NoQuorum,
-                RotateError::Ended(_) => Exit::Unknown,
-                RotateError::Propose(_) | RotateError::NotHere { .. } => Exit::Error,
+            let kind = match &error {
+                RotateError::NotServing => RefusalKind::NoQuorum,
+                RotateError::Ended(_) => RefusalKind::Unknown,
+                RotateError::Propose(_) | RotateError::NotHere { .. } => RefusalKind::Failed,
             };
-            Refusal::new(exit, error.to_string(), "look with `witness status`")
+            Refusal::new(kind, error.to_string(), "look with `witness status`")
         })?;
         Ok(CommandResult::Flushed {
             entry: rotated.entry,
@@ -335,7 +336,7 @@ impl Work {
         let mysqld = settings.map(connect_options).transpose();
         let mysqld = mysqld.map_err(|error| {
             Refusal::new(
-                Exit::Error,
+                RefusalKind::Failed,
                 format!("the file of `mysql.password_file` cannot be read: {error}"),
                 "mend it on that member; nothing was removed",
             )
@@ -408,7 +409,7 @@ impl Work {
 
 fn not_open() -> Refusal {
     Refusal::new(
-        Exit::NoQuorum,
+        RefusalKind::NoQuorum,
         "this member has not opened its log yet",
         "wait until it has, and try again",
     )
@@ -416,7 +417,7 @@ fn not_open() -> Refusal {
 
 fn not_adopted(error: &AdminError) -> Refusal {
     Refusal::new(
-        Exit::Refused,
+        RefusalKind::Refused,
         format!("the leader cannot give the new member its ring: {error}"),
         "nothing was changed; start the new member with an empty `data_dir`, at an address that the leader reaches too",
     )

@@ -11,8 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::progress::CommandProgress;
-use crate::admin::{CommandEvent, Refusal};
-use crate::terminal::Exit;
+use crate::admin::{CommandEvent, Refusal, RefusalKind};
 
 /// Between two looks at a copy.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
@@ -66,7 +65,7 @@ impl CopiedMysqld {
             if Instant::now() >= deadline {
                 let why = self.why_down().unwrap_or_else(|| error.to_string());
                 return Err(Refusal::new(
-                    Exit::Error,
+                    RefusalKind::Failed,
                     format!("mysqld does not run, and a copy needs one that does: {why}"),
                     "mend that; or empty its data directory, have it initialised (mysql.initialize = true), and try again",
                 ));

@@ -4,9 +4,8 @@ use mysqld_controller::provision::{CloneAccount, CloneOffer};
 use raft_types::{MemberId, MemberKind, MemberRecord};
 use transport::{AdminClient, AdminError, TlsMaterial, TransportConfig};
 
-use crate::admin::{CommandEvent, CommandResult, OperatorCommand, Refusal};
+use crate::admin::{CommandEvent, CommandResult, OperatorCommand, Refusal, RefusalKind};
 use crate::status::{MemberView, MysqlView};
-use crate::terminal::Exit;
 
 /// See the module.
 pub(crate) struct DonorMember {
@@ -134,7 +133,7 @@ fn host_of(address: &str) -> &str {
 
 fn refused(what: String) -> Refusal {
     Refusal::new(
-        Exit::Refused,
+        RefusalKind::Refused,
         what,
         "nothing was changed; name another donor with --from, or look with `witness status`",
     )

@@ -15,9 +15,8 @@ use tokio::sync::oneshot;
 use super::hands_off::HandsOff;
 use super::member_state::{FoundOrder, MemberState};
 use super::mysql::{Steering, connect_options, requirements};
-use crate::admin::{MysqldAnswer, MysqldOrder, Refusal, ReplicateFrom};
+use crate::admin::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind, ReplicateFrom};
 use crate::config::{MysqlSettings, PasswordSource};
-use crate::terminal::Exit;
 
 /// How long making the ring may take here, everybody being up.
 const FOUNDING_LIMIT: Duration = Duration::from_secs(25);
@@ -90,14 +89,14 @@ pub(super) async fn found(
             && let Ok(Err(cause)) = answered.try_recv()
         {
             return Err(Refusal::new(
-                Exit::Refused,
+                RefusalKind::Refused,
                 format!("the ring cannot be made: {cause}"),
                 "start all members of the configuration with empty data directories, without --bootstrap, and try again",
             ));
         }
         if tokio::time::Instant::now() > until {
             return Err(Refusal::new(
-                Exit::Unknown,
+                RefusalKind::Unknown,
                 "the ring is not made yet",
                 "see in this member's log what it waits for, and run the command again",
             ));
@@ -113,7 +112,7 @@ fn done(outcome: Result<(), ConversionError>) -> Result<(), Refusal> {
 fn told(outcome: Result<(), String>) -> Result<(), Refusal> {
     outcome.map_err(|cause| {
         Refusal::new(
-            Exit::Error,
+            RefusalKind::Failed,
             cause,
             "mend that, and run the command again: it goes on where it was",
         )
@@ -131,14 +130,14 @@ impl<'a> Mysqld<'a> {
     fn of(member_state: &'a Arc<MemberState>) -> Result<Self, Refusal> {
         let settings = member_state.config.mysql.as_ref().ok_or_else(|| {
             Refusal::new(
-                Exit::Refused,
+                RefusalKind::Refused,
                 "this member is a witness and has no mysqld",
                 "",
             )
         })?;
         let connect = connect_options(settings).map_err(|error| {
             Refusal::new(
-                Exit::Error,
+                RefusalKind::Failed,
                 format!("the file of `mysql.password_file` cannot be read: {error}"),
                 "mend it on that member; nothing was done",
             )
@@ -192,7 +191,7 @@ impl<'a> Mysqld<'a> {
 
     fn left_alone(&self, why: &str) -> Result<(), Refusal> {
         if self.is_steered() {
-            return Err(Refusal::new(Exit::Refused, why, "nothing was done"));
+            return Err(Refusal::new(RefusalKind::Refused, why, "nothing was done"));
         }
         Ok(())
     }
@@ -206,7 +205,7 @@ impl<'a> Mysqld<'a> {
         }
         if self.member_state.book.identity().ring != RingState::Fresh {
             return Err(Refusal::new(
-                Exit::Refused,
+                RefusalKind::Refused,
                 "the member belongs to a ring, and begins to act on its mysqld",
                 "start it with an empty data directory, without --bootstrap",
             ));
@@ -217,7 +216,7 @@ impl<'a> Mysqld<'a> {
     fn steering(&self) -> Result<&Arc<Steering>, Refusal> {
         self.member_state.steering().ok_or_else(|| {
             Refusal::new(
-                Exit::NoQuorum,
+                RefusalKind::NoQuorum,
                 "this member does not take part in its ring yet",
                 "wait until it has opened its log, and try again",
             )
@@ -231,7 +230,7 @@ impl<'a> Mysqld<'a> {
                 let read = PasswordSource::File(file.clone()).read();
                 Secret::new(read.map_err(|error| {
                     Refusal::new(
-                        Exit::Error,
+                        RefusalKind::Failed,
                         format!("{} cannot be read on this member: {error}", file.display()),
                         "put the password's file there on every database member, and try again",
                     )
@@ -251,7 +250,7 @@ impl<'a> Mysqld<'a> {
 
 fn unknown(error: &std::io::Error) -> Refusal {
     Refusal::new(
-        Exit::Error,
+        RefusalKind::Failed,
         format!("the note `hands-off` in the data directory cannot be read or written: {error}"),
         "mend the data directory; nothing was done",
     )

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use crate::admin::Refusal;
+use crate::admin::{Refusal, RefusalKind};
 use crate::status::MysqlView;
-use crate::terminal::Exit;
 
 /// A mysqld that is this far behind keeps clients waiting for about as long.
 pub(super) const MOST_BEHIND: Duration = Duration::from_secs(5);
@@ -25,7 +24,7 @@ pub(super) fn fitness(name: &str, mysqld: Option<&MysqlView>) -> Result<(), Refu
         _ => return Ok(()),
     };
     Err(Refusal::new(
-        Exit::Refused,
+        RefusalKind::Refused,
         unfit,
         "nothing was changed; wait until it follows closely (`witness status`), or add --force",
     ))

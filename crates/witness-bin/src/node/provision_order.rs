@@ -6,8 +6,7 @@ use raft_types::MemberId;
 
 use super::member_state::MemberState;
 use super::mysql::connect_options;
-use crate::admin::Refusal;
-use crate::terminal::Exit;
+use crate::admin::{Refusal, RefusalKind};
 
 /// Makes an account for a copy by this member.
 ///
@@ -38,7 +37,7 @@ pub(super) async fn withdraw(
 /// There is nothing to copy from or to.
 pub(super) fn no_mysqld() -> Refusal {
     Refusal::new(
-        Exit::Refused,
+        RefusalKind::Refused,
         "this member has no mysqld",
         "name a database member",
     )
@@ -48,7 +47,7 @@ fn account(member_state: &MemberState) -> Result<ConnectOptions, Refusal> {
     let settings = member_state.config.mysql.as_ref().ok_or_else(no_mysqld)?;
     connect_options(settings).map_err(|error| {
         Refusal::new(
-            Exit::Error,
+            RefusalKind::Failed,
             format!("the file of `mysql.password_file` cannot be read: {error}"),
             "mend it on that member; nothing was changed",
         )
@@ -56,5 +55,9 @@ fn account(member_state: &MemberState) -> Result<ConnectOptions, Refusal> {
 }
 
 fn refused(error: ProvisionError) -> Refusal {
-    Refusal::new(Exit::Error, error.to_string(), "mend that and try again")
+    Refusal::new(
+        RefusalKind::Failed,
+        error.to_string(),
+        "mend that and try again",
+    )
 }

@@ -22,8 +22,7 @@ use super::copied_mysqld::{BEGIN, CopiedMysqld, LOOK, Stop};
 use super::donor_member::DonorMember;
 use super::progress::CommandProgress;
 use super::ring_handle::RingHandle;
-use crate::admin::{KeptBinlog, ProvisionPlan, Provisioned, Refusal, SchemaSize};
-use crate::terminal::Exit;
+use crate::admin::{KeptBinlog, ProvisionPlan, Provisioned, Refusal, RefusalKind, SchemaSize};
 
 /// How long the ring may take to say what is committed, and a look of our own to let another one in.
 const SOON: Duration = Duration::from_secs(10);
@@ -165,7 +164,7 @@ impl Provisioner {
         let began = Instant::now();
         let Ok(_alone) = tokio::time::timeout(SOON, self.busy.lock()).await else {
             return Err(Refusal::new(
-                Exit::Refused,
+                RefusalKind::Refused,
                 "the data of this member's mysqld are being replaced already",
                 "look with `witness status` how far it is",
             ));
@@ -238,14 +237,14 @@ impl Provisioner {
     fn may_begin(&self) -> Result<(), Refusal> {
         if self.mysqld.role.is_none() {
             return Err(Refusal::new(
-                Exit::Refused,
+                RefusalKind::Refused,
                 "nothing is applied to this member's mysqld (`mysql.apply = \"off\"`), so that a copy would not follow the ring",
                 "set mysql.apply = \"rows\", and start the member again",
             ));
         }
         if self.ring.serving_term().is_some() {
             return Err(Refusal::new(
-                Exit::Refused,
+                RefusalKind::Refused,
                 "this member leads, and its mysqld is or becomes the primary",
                 "nothing was changed; give the leadership away first with `witness switchover`",
             ));
@@ -286,7 +285,7 @@ impl Provisioner {
         let offer = events.phase("offer", donor.offer(self.own)).await?;
         if offer.member_account != self.mysqld.connect.user {
             return Err(Refusal::new(
-                Exit::Refused,
+                RefusalKind::Refused,
                 format!(
                     "the account of `{}` is `{}`, and `{}` here: after the copy, which brings its accounts, this member could not log in",
                     donor.name, offer.member_account, self.mysqld.connect.user
@@ -324,7 +323,7 @@ impl Provisioner {
         );
         if !down && may_be_open {
             return Err(Refusal::new(
-                Exit::Refused,
+                RefusalKind::Refused,
                 "clients can write to this member's mysqld, or commits wait in it",
                 "look with `witness status`, and try again when it is closed",
             ));
@@ -346,7 +345,7 @@ impl Provisioner {
         match tokio::time::timeout(BEGIN, held).await {
             Ok(Ok(_)) => Ok(()),
             _ => Err(Refusal::new(
-                Exit::Error,
+                RefusalKind::Failed,
                 "the applier did not end in time",
                 "look into the member's log, and try again",
             )),
@@ -384,7 +383,7 @@ impl Provisioner {
         });
         let told = |error: &dyn std::fmt::Display| {
             Refusal::new(
-                Exit::Refused,
+                RefusalKind::Refused,
                 format!("the binlog files with errant transactions cannot be kept: {error}"),
                 "nothing was changed; mend that, or add --force to lose them",
             )
@@ -430,7 +429,7 @@ impl Provisioner {
         let Stop { begun, why } = stop;
         if !begun {
             let refusal = Refusal::new(
-                Exit::Error,
+                RefusalKind::Failed,
                 format!("the data of `{donor}` could not be copied: {why}"),
                 "mend that and try again; nothing was removed by this attempt",
             );
@@ -438,7 +437,7 @@ impl Provisioner {
         }
         self.set(Some(interrupted(donor, Some(&why))));
         Refusal::new(
-            Exit::Error,
+            RefusalKind::Failed,
             format!("the copy of the data of `{donor}` was interrupted: {why}"),
             "mysqld may have lost all of its data and is left alone until the command is given again",
         )
@@ -476,19 +475,23 @@ fn interrupted(donor: &str, why: Option<&str>) -> Hold {
 
 fn unsettled(why: &str) -> Refusal {
     Refusal::new(
-        Exit::NoQuorum,
+        RefusalKind::NoQuorum,
         format!("the ring does not say which transactions are committed: {why}"),
         "look with `witness status` what it waits for, and try again",
     )
 }
 
 fn at_server(error: ProvisionError) -> Refusal {
-    Refusal::new(Exit::Error, error.to_string(), "mend that and try again")
+    Refusal::new(
+        RefusalKind::Failed,
+        error.to_string(),
+        "mend that and try again",
+    )
 }
 
 fn on_disk(error: &std::io::Error) -> Refusal {
     Refusal::new(
-        Exit::Error,
+        RefusalKind::Failed,
         format!("the note of the provisioning in the member's data directory: {error}"),
         "mend that and try again",
     )

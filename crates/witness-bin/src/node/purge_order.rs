@@ -9,8 +9,7 @@ use mysql_link::ConnectOptions;
 
 use super::purging::{in_words, still_needed};
 use super::ring_handle::RingHandle;
-use crate::admin::{KeptFile, PurgeReport, PurgeWish, Refusal};
-use crate::terminal::Exit;
+use crate::admin::{KeptFile, PurgeReport, PurgeWish, Refusal, RefusalKind};
 
 /// Removes what may go, or only says so. `mysqld` is the one beside the member.
 ///
@@ -27,7 +26,7 @@ pub(crate) async fn carry_out(
     let needed = still_needed(ring, absent_after, mysqld).await;
     let (needed, needed_by) = needed.map_err(|why| {
         Refusal::new(
-            Exit::NoQuorum,
+            RefusalKind::NoQuorum,
             why,
             "nothing was removed; look with `witness status` what is wrong, and try again",
         )
@@ -47,7 +46,7 @@ fn policy(wish: &PurgeWish) -> Result<PurgePolicy, Refusal> {
         PurgeWish::BeforeFile(name) => {
             let number = FileNumber::from_name(name).ok_or_else(|| {
                 Refusal::new(
-                    Exit::Refused,
+                    RefusalKind::Refused,
                     format!("`{name}` is not the name of a log file"),
                     "write it as in binlog.000007; `witness log list` shows them",
                 )
@@ -58,11 +57,11 @@ fn policy(wish: &PurgeWish) -> Result<PurgePolicy, Refusal> {
 }
 
 fn refused(error: &PurgeError) -> Refusal {
-    let exit = match error {
-        PurgeError::Stopped(_) => Exit::Error,
-        _ => Exit::Refused,
+    let kind = match error {
+        PurgeError::Stopped(_) => RefusalKind::Failed,
+        _ => RefusalKind::Refused,
     };
-    Refusal::new(exit, error.to_string(), "nothing was removed; try again")
+    Refusal::new(kind, error.to_string(), "nothing was removed; try again")
 }
 
 fn report(plan: &PurgePlan, needed_by: Option<NeededBy>) -> PurgeReport {

@@ -3,11 +3,8 @@
 use std::fmt;
 use std::io;
 
-use serde::{Deserialize, Serialize};
-
 /// The exit codes of every command. Their numbers never change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
     /// Done.

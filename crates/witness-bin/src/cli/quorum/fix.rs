@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::evidence::{Evidence, page};
-use crate::admin::{CommandResult, Directory, OperatorCommand, Refusal};
+use crate::admin::{CommandResult, Directory, OperatorCommand};
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
 use crate::status::RingReport;
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &FixArgs, format: Format) -> Result<(), Failure> {
         if format == Format::Table {
             print_text(&page(&evidence, planned.as_ref().ok(), &directory))?;
         }
-        let plan = planned.map_err(|refusal| told(refusal.into(), &directory))?;
+        let plan = planned.map_err(|refusal| directory.failure(&refusal.into()))?;
         let mut document = Document {
             evidence: &evidence,
             plan_id: identity(&plan),
@@ -132,15 +132,7 @@ fn may_apply(args: &FixArgs, plan: &RepairPlan, directory: &Directory) -> Result
             format!("look at what has changed above, and give --plan {id} if it is right"),
         ));
     }
-    accept_repair(plan, args.accept_loss).map_err(|refusal| told(refusal.into(), directory))
-}
-
-fn told(refusal: Refusal, directory: &Directory) -> Failure {
-    Failure::new(
-        refusal.exit,
-        directory.with_names(&refusal.what),
-        directory.with_names(&refusal.advice),
-    )
+    accept_repair(plan, args.accept_loss).map_err(|refusal| directory.failure(&refusal.into()))
 }
 
 /// A plan's identity: what is to be done, with whom, and on what evidence.
@@ -176,7 +168,7 @@ async fn consented(
     ))?;
     let evidence = gather(session, report, directory).await;
     let given: Vec<_> = evidence.iter().filter_map(Evidence::given).collect();
-    let now = plan_repair(&given).map_err(|refusal| told(refusal.into(), directory))?;
+    let now = plan_repair(&given).map_err(|refusal| directory.failure(&refusal.into()))?;
     still_the_plan(plan, &now)
 }
 
