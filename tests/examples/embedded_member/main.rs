@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 use witness_bin::config::{Config, Sources, read};
-use witness_bin::node::Node;
+use witness_bin::node::{Node, Surroundings};
 
 use account::Account;
 
@@ -99,7 +99,7 @@ async fn run(config: Config, options: &Run) -> Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut quiet = signal(SignalKind::user_defined1())?;
     let account = Account::open(&options.acknowledged)?;
-    let node = Node::launch(config).await?;
+    let node = Node::launch(config, Surroundings::default()).await?;
     let ring = tokio::select! {
         ring = node.join(options.bootstrap) => ring?,
         _ = end.recv() => return Ok(node.stop().await?),

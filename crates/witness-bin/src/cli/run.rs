@@ -1,12 +1,17 @@
 //! `witness run`: one member, until it is told to stop or cannot go on.
 
+use std::sync::Arc;
+
 use consensus::IdentityError;
 
 use super::config_args::ConfigArgs;
 use super::service_manager::ServiceManager;
 use super::stop_signals::StopSignals;
 use super::tracing_setup::start_log;
-use crate::node::{GUARD, GuardCommand, IdentityFileError, LockError, Node, NodeError};
+use crate::http::{FlushMetrics, serve_member};
+use crate::node::{
+    GUARD, GuardCommand, IdentityFileError, LockError, Node, NodeError, Surroundings,
+};
 use crate::terminal::{Exit, Failure};
 
 /// Arguments of `witness run`.
@@ -36,19 +41,17 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         .build()?;
     runtime.block_on(async {
         let mut stop = StopSignals::new()?;
-        let node = Node::launch(config)
+        let flushes = FlushMetrics::default();
+        let with = Surroundings {
+            flushes: Some(Arc::new(flushes.clone())),
+            guard: guard(args),
+        };
+        let node = Node::launch(config.clone(), with)
             .await
             .map_err(|error| failure(&error))?;
-        let node = match std::env::current_exe() {
-            Ok(program) => node.guarded_by(GuardCommand {
-                program,
-                arguments: args.config.arguments(GUARD),
-            }),
-            Err(error) => {
-                tracing::warn!(%error, "this program is not found, so that no guard is started");
-                node
-            }
-        };
+        serve_member(&config, &node, &flushes)
+            .await
+            .map_err(|error| failure(&error))?;
         tracing::info!(
             member = %node.config().own.id,
             name = node.config().own.name,
@@ -60,9 +63,23 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         manager.ready();
         tokio::select! {
             ended = live(&node, args.bootstrap, &mut stop, &manager) => ended,
-            never = manager.keep_alive(&node) => match never {},
+            never = manager.keep_alive(node.view()) => match never {},
         }
     })
+}
+
+/// How the guard beside a database member is started.
+fn guard(args: &RunArgs) -> Option<GuardCommand> {
+    match std::env::current_exe() {
+        Ok(program) => Some(GuardCommand {
+            program,
+            arguments: args.config.arguments(GUARD),
+        }),
+        Err(error) => {
+            tracing::warn!(%error, "this program is not found, so that no guard is started");
+            None
+        }
+    }
 }
 
 async fn live(

@@ -3,9 +3,10 @@
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::node::Node;
+use crate::status::ViewSource;
 
 /// Where the service manager listens, if one asked to be told.
 const SOCKET: &str = "NOTIFY_SOCKET";
@@ -53,13 +54,13 @@ impl ServiceManager {
     }
 
     /// Says that the process goes on, as long as it does, which means that its tasks get their turn and its state can be read.
-    pub(super) async fn keep_alive(&self, node: &Node) -> std::convert::Infallible {
+    pub(super) async fn keep_alive(&self, member: Arc<dyn ViewSource>) -> std::convert::Infallible {
         let Some(interval) = self.watchdog else {
             return std::future::pending().await;
         };
         loop {
             // Asked for its view, a member in which somebody holds a lock for ever does not come back here.
-            let _ = node.view();
+            let _ = member.view();
             self.say("WATCHDOG=1");
             tokio::time::sleep(interval / 3).await;
         }

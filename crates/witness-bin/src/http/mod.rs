@@ -18,11 +18,49 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::{Config, PasswordSource};
+use crate::node::{Node, NodeError};
 use crate::openmetrics;
 use crate::status::{Question, ViewSource, answer};
 
 pub use metrics::{FlushMetrics, registry};
 pub use orders::{OrderDesk, OrderTaker};
+
+/// Serves a member where its configuration says, until it closes.
+///
+/// # Errors
+/// When nobody can listen there, or the token that orders need cannot be read.
+pub async fn serve_member(
+    config: &Config,
+    node: &Node,
+    flushes: &FlushMetrics,
+) -> Result<(), NodeError> {
+    let Some(address) = &config.http_listen else {
+        return Ok(());
+    };
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.map_err(|source| NodeError::Listen {
+        key: "http.listen",
+        address: address.clone(),
+        source,
+    })?;
+    let token = config.http_token.as_ref();
+    let token = token.map(PasswordSource::read).transpose();
+    let token = token.map_err(|source| NodeError::PasswordFile {
+        key: "http.token_file",
+        source,
+    })?;
+    let registry = registry(node.view(), flushes);
+    let orders = OrderDesk::new(node.commands(), token);
+    let endpoints = Endpoints::new(node.view(), registry, orders);
+    let end = node.end();
+    tokio::spawn(async move {
+        if let Err(error) = endpoints.serve(listener, end).await {
+            tracing::error!(%error, "HTTP is not served any more");
+        }
+    });
+    Ok(())
+}
 
 /// What the endpoints are served from.
 #[derive(Clone)]

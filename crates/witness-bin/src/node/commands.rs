@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use consensus::{Member, Party, PromotionPhase, PromotionProgress, RepairPlan};
-use futures::future::BoxFuture;
 use raft_types::{MemberId, MemberKind, MemberRecord, OpId};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -26,14 +25,13 @@ use super::ring_handle::{RingHandle, RotateError};
 use crate::admin::{
     CommandEvent, CommandResult, OperatorCommand, PurgeReport, PurgeWish, Refusal, RefusalKind,
 };
-use crate::http::OrderTaker;
 use crate::status::{MemberView, ViewSource};
 
 /// Events that wait for an operator who does not read; later phases are not told to such a one.
 const WAITING_EVENTS: usize = 64;
 
 /// See the module.
-pub(crate) struct CommandService {
+pub struct CommandService {
     member_state: Arc<MemberState>,
     tls: Option<TlsMaterial>,
     transport: TransportConfig,
@@ -57,6 +55,29 @@ impl CommandService {
         }
     }
 
+    /// Carries a command out, also when nobody waits for its end any more; nobody hears what happens meanwhile. `caller` is for the
+    /// record.
+    ///
+    /// # Errors
+    /// The refusal; its kind says how things stand.
+    pub async fn carry_out(
+        &self,
+        caller: &'static str,
+        command: OperatorCommand,
+    ) -> Result<CommandResult, Refusal> {
+        let (events, _) = mpsc::channel(1);
+        let work = self.work(CommandProgress(events));
+        let stop = self.stop.clone();
+        let carried_out = tokio::spawn(async move {
+            tokio::select! {
+                outcome = work.record(caller, command) => outcome,
+                () = stop.cancelled() => Err(unknown("the member stops")),
+            }
+        });
+        let outcome = carried_out.await;
+        outcome.unwrap_or_else(|error| Err(unknown(&error.to_string())))
+    }
+
     fn work(&self, events: CommandProgress) -> Work {
         Work {
             member_state: self.member_state.clone(),
@@ -64,28 +85,6 @@ impl CommandService {
             transport: self.transport,
             events,
         }
-    }
-}
-
-impl OrderTaker for CommandService {
-    fn order(
-        &self,
-        command: OperatorCommand,
-    ) -> BoxFuture<'static, Result<CommandResult, Refusal>> {
-        // Nobody hears what happens meanwhile.
-        let (events, _) = mpsc::channel(1);
-        let work = self.work(CommandProgress(events));
-        let stop = self.stop.clone();
-        let carried_out = tokio::spawn(async move {
-            tokio::select! {
-                outcome = work.record("over HTTP", command) => outcome,
-                () = stop.cancelled() => Err(unknown("the member stops")),
-            }
-        });
-        Box::pin(async move {
-            let outcome = carried_out.await;
-            outcome.unwrap_or_else(|error| Err(unknown(&error.to_string())))
-        })
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Joining<'a> {
     pub(crate) book: &'a IdentityBook,
     pub(crate) tls: Option<&'a TlsMaterial>,
     pub(crate) transport: TransportConfig,
-    pub(crate) flushes: &'a Arc<dyn StoreObserver>,
+    pub(crate) flushes: Option<&'a Arc<dyn StoreObserver>>,
     pub(crate) bootstrap: bool,
 }
 
@@ -158,7 +158,7 @@ impl Joining<'_> {
             self.config.clone(),
             ring,
             &self.book.origin(),
-            self.flushes.clone(),
+            self.flushes.cloned(),
         )
         .await
     }

@@ -20,7 +20,7 @@ pub(crate) async fn open_log(
     config: Arc<Config>,
     ring: RingId,
     origin: &LogOrigin,
-    flushes: Arc<dyn StoreObserver>,
+    flushes: Option<Arc<dyn StoreObserver>>,
 ) -> Result<BinlogStore, NodeError> {
     let origin = origin_gtids(&config, origin)?;
     let opening = move || open(&config, ring, origin, flushes);
@@ -48,7 +48,7 @@ fn open(
     config: &Config,
     ring: RingId,
     origin: GtidSet,
-    flushes: Arc<dyn StoreObserver>,
+    flushes: Option<Arc<dyn StoreObserver>>,
 ) -> Result<BinlogStore, NodeError> {
     let meta_dir = config.data_dir.join("meta");
     let meta = SledMeta::open(&meta_dir).map_err(|source| NodeError::Meta {
@@ -69,7 +69,7 @@ fn open(
     Ok(store)
 }
 
-fn options(config: &Config, ring: RingId, flushes: Arc<dyn StoreObserver>) -> StoreOptions {
+fn options(config: &Config, ring: RingId, flushes: Option<Arc<dyn StoreObserver>>) -> StoreOptions {
     let log = &config.log;
     StoreOptions {
         durability: match log.durability {
@@ -81,7 +81,7 @@ fn options(config: &Config, ring: RingId, flushes: Arc<dyn StoreObserver>) -> St
         queue_bytes: log.queue_bytes,
         disk_limit_bytes: log.disk_limit_bytes,
         disk_reserve_bytes: log.disk_reserve_bytes,
-        observer: Some(flushes),
+        observer: flushes,
         progress: Some(progress()),
         ..StoreOptions::new(&config.data_dir, ring)
     }

@@ -30,10 +30,11 @@ mod running;
 mod scrubbing;
 mod status_view;
 
+pub use commands::CommandService;
 pub use directory_lock::{DirectoryLock, LockError};
 pub use error::NodeError;
 pub use identity::{Claim, IdentityFileError, IdentityRecord, open_identity};
 pub use mysql::{GUARD, GUARDS, GuardCommand};
 pub(crate) use mysql::{connect_options, guarded_server};
 pub use ring_handle::{RingHandle, RotateError, Rotated};
-pub use running::Node;
+pub use running::{Node, Surroundings};

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use crate::admin::CommandEvent;
 
 /// Tells the operator, who may not read or may have left.
-pub(super) struct CommandProgress(pub(super) mpsc::Sender<Bytes>);
+pub(crate) struct CommandProgress(pub(super) mpsc::Sender<Bytes>);
 
 impl CommandProgress {
     pub(super) fn tell(&self, event: &CommandEvent) {

@@ -36,10 +36,19 @@ use super::returning::come_back;
 use super::ring_handle::RingHandle;
 use super::rotation::keep_files_within;
 use super::scrubbing::scrub;
-use crate::config::{Config, PasswordSource};
+use crate::config::Config;
 use crate::hooks;
-use crate::http::{Endpoints, FlushMetrics, OrderDesk, registry};
-use crate::status::{MemberView, TravelView, ViewSource};
+use crate::status::{TravelView, ViewSource};
+
+/// What the program gives its member.
+#[derive(Default)]
+pub struct Surroundings {
+    /// Hears how long flushes take.
+    pub flushes: Option<Arc<dyn StoreObserver>>,
+    /// How a guard is started, which keeps readers off the mysqld of a database member when this process hangs or ends badly;
+    /// none where this process is not one member.
+    pub guard: Option<GuardCommand>,
+}
 
 /// A member's process.
 ///
@@ -56,14 +65,13 @@ pub struct Node {
     tls: Option<TlsMaterial>,
     transport: TransportConfig,
     timers: Timers,
-    flushes: FlushMetrics,
+    with: Surroundings,
+    commands: Arc<CommandService>,
     server: Mutex<Option<RunningServer>>,
-    /// Ends HTTP and everything that looks after the member.
+    /// Ends everything that looks after the member.
     stop: CancellationToken,
     tasks: Mutex<JoinSet<()>>,
     ring: Mutex<Option<RingHandle>>,
-    /// How the guard of a database member is started; none where this process is not one member.
-    guard: Option<GuardCommand>,
     /// Last, so that the directory is free only when everything else is gone.
     _lock: DirectoryLock,
 }
@@ -73,7 +81,7 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError`]; the data directory is then free again.
-    pub async fn launch(config: Config) -> Result<Self, NodeError> {
+    pub async fn launch(config: Config, with: Surroundings) -> Result<Self, NodeError> {
         let data_dir = &config.data_dir;
         std::fs::create_dir_all(data_dir).map_err(|source| NodeError::DataDir {
             path: data_dir.clone(),
@@ -102,7 +110,7 @@ impl Node {
         local.take_commands(commands.clone());
         let listener = listen("member.listen", &config.listen).await?;
         let server = serve(listener, local.clone(), tls.as_ref(), &transport)?;
-        let node = Self {
+        Ok(Self {
             config,
             book,
             member_state,
@@ -110,23 +118,14 @@ impl Node {
             tls,
             transport,
             timers,
-            flushes: FlushMetrics::default(),
+            with,
+            commands,
             server: Mutex::new(Some(server)),
             stop,
             tasks: Mutex::new(JoinSet::new()),
             ring: Mutex::new(None),
-            guard: None,
             _lock: lock,
-        };
-        node.serve_http(commands).await?;
-        Ok(node)
-    }
-
-    /// Has a guard started beside it, which keeps readers off its mysqld when this process hangs or ends badly.
-    #[must_use]
-    pub fn guarded_by(mut self, guard: GuardCommand) -> Self {
-        self.guard = Some(guard);
-        self
+        })
     }
 
     /// Comes to the ring and takes part in it; waits for that as long as it takes.
@@ -140,7 +139,7 @@ impl Node {
             book: &self.book,
             tls: self.tls.as_ref(),
             transport: self.transport,
-            flushes: &(Arc::new(self.flushes.clone()) as Arc<dyn StoreObserver>),
+            flushes: self.with.flushes.as_ref(),
             bootstrap,
         };
         let joined = joining.join().await.inspect_err(|error| self.note(error))?;
@@ -283,7 +282,7 @@ impl Node {
         let given = Given {
             native,
             origin,
-            guard: self.guard.clone(),
+            guard: self.with.guard.clone(),
         };
         let steering = Steering::begin(config, settings, connect, requirements, given, ring_of);
         let steering = steering.map_err(|source| NodeError::DataDir {
@@ -310,8 +309,18 @@ impl Node {
     }
 
     /// What the member says of itself.
-    pub fn view(&self) -> MemberView {
-        self.member_state.view()
+    pub fn view(&self) -> Arc<dyn ViewSource> {
+        self.member_state.clone()
+    }
+
+    /// Who carries out what operators order.
+    pub fn commands(&self) -> Arc<CommandService> {
+        self.commands.clone()
+    }
+
+    /// Cancelled when the member closes: until then it may be served to others.
+    pub fn end(&self) -> CancellationToken {
+        self.stop.clone()
     }
 
     /// Its configuration.
@@ -408,31 +417,6 @@ impl Node {
         if let Some(steering) = self.member_state.steering() {
             steering.end(child).await;
         }
-    }
-
-    async fn serve_http(&self, orders: Arc<CommandService>) -> Result<(), NodeError> {
-        let Some(address) = &self.config.http_listen else {
-            return Ok(());
-        };
-        let listener = listen("http.listen", address).await?;
-        let token = self.config.http_token.as_ref();
-        let token = token.map(PasswordSource::read).transpose();
-        let token = token.map_err(|source| NodeError::PasswordFile {
-            key: "http.token_file",
-            source,
-        })?;
-        let endpoints = Endpoints::new(
-            self.member_state.clone(),
-            registry(self.member_state.clone(), &self.flushes),
-            OrderDesk::new(orders, token),
-        );
-        let stop = self.stop.clone();
-        self.spawn(async move {
-            if let Err(error) = endpoints.serve(listener, stop).await {
-                tracing::error!(%error, "HTTP is not served any more");
-            }
-        });
-        Ok(())
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

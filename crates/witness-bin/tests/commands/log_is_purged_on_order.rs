@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::program::{Scratch, witness};
 use testkit::wait::eventually;
 use witness_bin::config::{Sources, read};
-use witness_bin::node::Node;
+use witness_bin::node::{Node, Surroundings};
 
 #[test]
 fn closed_files_go_and_the_last_one_stays() {
@@ -30,7 +30,9 @@ members = [{{ id = 1, name = "only", region = "here", kind = "witness", address 
     let config = read(&sources).0.expect("a configuration");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let node = runtime.block_on(async {
-        let node = Node::launch(config).await.expect("a member");
+        let node = Node::launch(config, Surroundings::default())
+            .await
+            .expect("a member");
         let ring = node.join(true).await.expect("its ring");
         let until = Instant::now() + Duration::from_secs(20);
         while ring.member.leadership_now().serving_term().is_none() {

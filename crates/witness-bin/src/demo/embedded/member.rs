@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use crate::config::Config;
-use crate::node::{Node, NodeError, RingHandle};
+use crate::node::{Node, NodeError, RingHandle, Surroundings};
 use crate::status::MemberView;
 use crate::terminal::{Exit, Failure};
 
@@ -57,7 +57,7 @@ impl EmbeddedMember {
     /// What it says of itself; none while it does not run.
     pub(crate) fn view(&self) -> Option<MemberView> {
         let node = self.lock().as_ref().map(|alive| alive.node.clone());
-        node.map(|node| node.view())
+        node.map(|node| node.view().view())
     }
 
     /// Starts it; it comes to its ring by itself.
@@ -68,7 +68,9 @@ impl EmbeddedMember {
             .thread_name(self.name())
             .enable_all()
             .build()?;
-        let launched = runtime.spawn(Node::launch(self.config.clone())).await;
+        let launched = runtime
+            .spawn(Node::launch(self.config.clone(), Surroundings::default()))
+            .await;
         let node = match launched {
             Ok(Ok(node)) => Arc::new(node),
             Ok(Err(error)) => return Err(self.failure(&error)),
