@@ -17,7 +17,7 @@ use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
-use witness_bin::config::{Config, Sources, read};
+use witness_bin::config::{Config, Settings, Sources, read};
 use witness_bin::node::{Node, Surroundings};
 
 use account::Account;
@@ -78,7 +78,10 @@ fn load(options: &Run) -> Result<Config> {
     });
     let config = config.ok_or_else(|| anyhow!("{problems}"))?;
     Ok(Config {
-        mysql: None,
+        member: Settings {
+            mysql: None,
+            ..config.member
+        },
         ..config
     })
 }
@@ -99,7 +102,7 @@ async fn run(config: Config, options: &Run) -> Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut quiet = signal(SignalKind::user_defined1())?;
     let account = Account::open(&options.acknowledged)?;
-    let node = Node::launch(config, Surroundings::default()).await?;
+    let node = Node::launch(config.member, Surroundings::default()).await?;
     let ring = tokio::select! {
         ring = node.join(options.bootstrap) => ring?,
         _ = end.recv() => return Ok(node.stop().await?),

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
             let verdict = match (&config, problems.error_count()) {
                 (Some(config), _) => format!(
                     "{name} is valid: member {} `{}` of ring `{}`\n",
-                    config.own.id, config.own.name, config.ring_name
+                    config.member.own.id, config.member.own.name, config.member.ring_name
                 ),
                 (None, errors) => format!("{name} has {}\n", counted(errors)),
             };

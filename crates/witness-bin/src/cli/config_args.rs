@@ -8,7 +8,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::config::key::flag_of;
 use crate::config::keys::{KEYS, MEMBERS, former_of};
-use crate::config::{Config, Problems, Sources, read};
+use crate::config::{Config, Problems, Settings, Sources, read};
 use crate::terminal::{Exit, Failure};
 
 /// Where the file is looked for when nobody names one.
@@ -109,7 +109,7 @@ impl ConfigArgs {
                 "name a data directory, a directory of binlog files, or one such file",
             ));
         }
-        Ok(self.load()?.0.data_dir)
+        Ok(self.member()?.data_dir)
     }
 
     /// The three sources as they are now.
@@ -122,6 +122,14 @@ impl ConfigArgs {
             environment: environment(),
             flags: self.flags.clone(),
         })
+    }
+
+    /// What the configuration tells its member.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn member(&self) -> Result<Settings, Failure> {
+        Ok(self.load()?.0.member)
     }
 
     /// Reads and checks the configuration.

@@ -29,14 +29,15 @@ pub(crate) struct GuardArgs {
 pub(crate) fn run(args: &GuardArgs) -> Result<(), Failure> {
     let (config, _) = args.config.load()?;
     start_log(&config.logging)?;
-    let Some(settings) = &config.mysql else {
+    let member = &config.member;
+    let Some(settings) = &member.mysql else {
         return Ok(());
     };
-    let (connect, server) = guarded_server(&config, settings)?;
+    let (connect, server) = guarded_server(member, settings)?;
     let options = GuardOptions {
-        member_dir: config.data_dir.clone(),
+        member_dir: member.data_dir.clone(),
         connect,
-        limit: config.raft.lease + settings.fence_after,
+        limit: member.raft.lease + settings.fence_after,
         server,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &ReprovisionArgs, format: Format) -> Result<(), Failure>
     let session = Session::open(&args.config)?;
     let own = match &args.member {
         Some(_) => None,
-        None => Some(args.config.load()?.0.own.id.to_string()),
+        None => Some(args.config.member()?.own.id.to_string()),
     };
     block_on(async {
         let (report, directory) = session.ring().await?;

@@ -46,18 +46,18 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             flushes: Some(Arc::new(flushes.clone())),
             guard: guard(args),
         };
-        let node = Node::launch(config.clone(), with)
+        let node = Node::launch(config.member.clone(), with)
             .await
             .map_err(|error| failure(&error))?;
         serve_member(&config, &node, &flushes)
             .await
             .map_err(|error| failure(&error))?;
         tracing::info!(
-            member = %node.config().own.id,
-            name = node.config().own.name,
-            ring = node.config().ring_name,
-            listen = node.config().listen,
-            data_dir = %node.config().data_dir.display(),
+            member = %config.member.own.id,
+            name = config.member.own.name,
+            ring = config.member.ring_name,
+            listen = config.member.listen,
+            data_dir = %config.member.data_dir.display(),
             "started"
         );
         manager.ready();

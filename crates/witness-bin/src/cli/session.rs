@@ -75,8 +75,8 @@ impl Session {
     /// # Errors
     /// Exit 2 when it is wrong.
     pub(super) fn open(args: &ConfigArgs) -> Result<Self, Failure> {
-        let (config, _) = args.load()?;
-        let asker = Asker::new(&config)
+        let settings = args.member()?;
+        let asker = Asker::new(&settings)
             .map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))?;
         Ok(Self {
             operator: Operator::new(asker),

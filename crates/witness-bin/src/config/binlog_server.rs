@@ -2,28 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::password_source::PasswordSource;
 use super::problem::Problems;
+use super::settings::{BinlogServerSettings, PasswordSource};
 use super::values::Values;
-
-/// `[binlog_server]`, where it listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BinlogServerSettings {
-    /// Where it listens.
-    pub listen: String,
-    /// The account's name.
-    pub user: String,
-    /// Where its password comes from.
-    pub password: PasswordSource,
-    /// The certificate and its key; `None` without TLS.
-    pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Whether a login without TLS is refused.
-    pub require_tls: bool,
-    /// Connections at a time.
-    pub max_connections: usize,
-    /// Memory for what waits for one consumer.
-    pub queue_bytes: usize,
-}
 
 /// The inner `None` is a member without a binlog server.
 pub(super) fn build(values: &Values) -> Option<Option<BinlogServerSettings>> {

@@ -3,22 +3,8 @@
 use std::path::PathBuf;
 
 use super::problem::Problems;
+use super::settings::ExternalMysqld;
 use super::values::Values;
-
-/// A mysqld that something else owns, such as systemd.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExternalMysqld {
-    /// The command that starts it.
-    pub start: Vec<String>,
-    /// The command that asks it to stop.
-    pub stop: Vec<String>,
-    /// The command that kills it.
-    pub kill: Vec<String>,
-    /// Its option `log_bin`.
-    pub log_bin: String,
-    /// Its pid file, where it is known.
-    pub pid_file: Option<PathBuf>,
-}
 
 const COMMANDS: [&str; 3] = [
     "mysql.start_command",

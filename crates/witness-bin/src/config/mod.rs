@@ -4,13 +4,12 @@
 //! that it finds: syntax and unknown keys, single values, rules between them, files.
 
 mod binlog_server;
+mod build;
 mod document;
 mod example;
 mod external_mysqld;
 mod files;
-mod hooks;
 mod layers;
-mod password_source;
 mod problem;
 mod quorum_rules;
 mod regions;
@@ -23,20 +22,38 @@ mod values;
 pub mod key;
 pub mod keys;
 
-pub use binlog_server::BinlogServerSettings;
 pub use example::{example, reference};
-pub use external_mysqld::ExternalMysqld;
-pub use hooks::HookSettings;
 pub use layers::Sources;
-pub use password_source::PasswordSource;
 pub use problem::{Place, Problem, Problems, Severity};
-pub use regions::RegionsSettings;
 pub use settings::{
-    Config, Durability, LogSettings, LoggingSettings, MemberEntry, MysqlMode, MysqlSettings,
-    MysqlTls, RaftSettings, TlsSettings,
+    BinlogServerSettings, Durability, ExternalMysqld, HookSettings, LogSettings, MemberEntry,
+    MysqlMode, MysqlSettings, MysqlTls, PasswordSource, RaftSettings, RegionsSettings, Settings,
+    TlsSettings,
 };
 pub use suggest::nearest;
 pub(crate) use typed::{bytes_of, duration_of};
+
+/// A whole configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// What the member is told.
+    pub member: Settings,
+    /// Where HTTP is served; `None` for nowhere.
+    pub http_listen: Option<String>,
+    /// What orders over HTTP have to bring; `None`: nobody orders anything.
+    pub http_token: Option<PasswordSource>,
+    /// The process's own log.
+    pub logging: LoggingSettings,
+}
+
+/// `[logging]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoggingSettings {
+    /// Whether lines are JSON objects.
+    pub json: bool,
+    /// The filter.
+    pub level: String,
+}
 
 /// Reads a configuration. The findings come back in both cases: warnings do not prevent a start.
 pub fn read(sources: &Sources) -> (Option<Config>, Problems) {
@@ -50,7 +67,7 @@ pub fn read(sources: &Sources) -> (Option<Config>, Problems) {
     let config = if problems.any_error() {
         None
     } else {
-        settings::build(&values, &members)
+        build::build(&values, &members)
     };
     (config, problems)
 }

@@ -6,20 +6,12 @@ use proxy::{ProxyMode, ProxyOptions, check_edges};
 use transport::Compression;
 
 use super::problem::Problems;
+use super::settings::RegionsSettings;
 use super::suggest::{listed, nearest};
 use super::values::Values;
 
 const PROXY: &str = "regions.proxy";
 const EDGE: &str = "members.proxy_from";
-
-/// `[regions]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RegionsSettings {
-    /// By which ways the leader sends.
-    pub proxy: ProxyOptions,
-    /// How payloads are compressed; `None`: not at all.
-    pub compression: Option<Compression>,
-}
 
 pub(super) fn build(values: &Values, members: &[Values]) -> Option<RegionsSettings> {
     let mode = match values.text(PROXY)?.as_str() {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::binlog_server;
+use super::build::own_socket;
 use super::external_mysqld;
 use super::problem::Problems;
 use super::quorum_rules;
 use super::regions;
-use super::settings::own_socket;
 use super::values::Values;
 
 /// What the operating system takes as the path of a unix socket, in bytes.

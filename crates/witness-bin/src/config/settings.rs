@@ -1,26 +1,21 @@
-//! The configuration as the rest of the program reads it: everything present, checked and typed.
+//! What a running member is told by whoever starts it: everything present, checked and typed. How it is read is not its business.
 
-use std::collections::BTreeSet;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use binlog_store::VerifyAtStart;
-use consensus::quorum::{QuorumPolicy, RingRules};
+use consensus::quorum::RingRules;
 use mysqld_controller::events::EventsWanted;
 use mysqld_controller::gate::GateOptions;
+use proxy::ProxyOptions;
 use raft_types::{MemberId, MemberKind, Region};
+use transport::{Compression, TlsError, TlsFiles, TlsMaterial};
 use uuid::Uuid;
 
-use super::binlog_server::{self, BinlogServerSettings};
-use super::external_mysqld::{self, ExternalMysqld};
-use super::hooks::{self, HookSettings};
-use super::password_source::PasswordSource;
-use super::regions::{self, RegionsSettings};
-use super::values::Values;
-
-/// A member's whole configuration.
+/// One member's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
+pub struct Settings {
     /// The directory of this member.
     pub data_dir: PathBuf,
     /// The ring's name, for people and metrics.
@@ -45,14 +40,8 @@ pub struct Config {
     pub mysql: Option<MysqlSettings>,
     /// The binlog server; `None` without.
     pub binlog_server: Option<BinlogServerSettings>,
-    /// Where HTTP is served; `None` for nowhere.
-    pub http_listen: Option<String>,
-    /// What orders over HTTP have to bring; `None`: nobody orders anything.
-    pub http_token: Option<PasswordSource>,
     /// Commands that are run when the primary changes.
     pub hooks: HookSettings,
-    /// The process's own log.
-    pub logging: LoggingSettings,
 }
 
 /// One entry of `[[members]]`.
@@ -151,6 +140,21 @@ pub struct TlsSettings {
     pub peer_name: Option<String>,
 }
 
+impl TlsSettings {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// When one of them cannot be used.
+    pub fn load(&self) -> Result<TlsMaterial, TlsError> {
+        TlsMaterial::load(&TlsFiles {
+            certificate: self.certificate_file.clone(),
+            key: self.key_file.clone(),
+            authority: self.ca_file.clone(),
+            peer_name: self.peer_name.clone(),
+        })
+    }
+}
+
 /// `[mysql]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MysqlSettings {
@@ -239,217 +243,101 @@ pub enum MysqlTls {
     VerifyIdentity,
 }
 
-/// `[logging]`.
+/// A mysqld that something else owns, such as systemd.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoggingSettings {
-    /// Whether lines are JSON objects.
-    pub json: bool,
-    /// The filter.
-    pub level: String,
+pub struct ExternalMysqld {
+    /// The command that starts it.
+    pub start: Vec<String>,
+    /// The command that asks it to stop.
+    pub stop: Vec<String>,
+    /// The command that kills it.
+    pub kill: Vec<String>,
+    /// Its option `log_bin`.
+    pub log_bin: String,
+    /// Its pid file, where it is known.
+    pub pid_file: Option<PathBuf>,
 }
 
-/// Builds the configuration from values that passed every check; `None` when one is missing, which
-/// the checks have reported.
-pub(crate) fn build(values: &Values, member_values: &[Values]) -> Option<Config> {
-    let members = member_values
-        .iter()
-        .map(member)
-        .collect::<Option<Vec<_>>>()?;
-    let id = MemberId(values.number("member.id")?);
-    let own = members.iter().find(|member| member.id == id)?.clone();
-    let listen = match values.text("member.listen")? {
-        listen if listen.is_empty() => own.address.clone(),
-        listen => listen,
-    };
-    Some(Config {
-        data_dir: values.text("data_dir")?.into(),
-        ring_name: values.text("ring.name")?,
-        listen,
-        log: LogSettings {
-            durability: match values.text("log.durability")?.as_str() {
-                "os" => Durability::Os,
-                _ => Durability::Fsync,
-            },
-            max_file_bytes: values.number("log.max_file_bytes")?,
-            cache_bytes: values.number("log.cache_bytes")?,
-            queue_bytes: values.number("log.queue_bytes")?,
-            verify: match values.text("log.verify_at_start")?.as_str() {
-                "all" => VerifyAtStart::All,
-                "recent" => VerifyAtStart::Recent,
-                _ => VerifyAtStart::New,
-            },
-            scrub_rate: values
-                .number("log.scrub_rate")
-                .map(|rate| Some(rate).filter(|rate| *rate != 0))?,
-            disk_limit_bytes: values
-                .number("log.disk_limit_bytes")
-                .map(|limit| Some(limit).filter(|limit| *limit != 0))?,
-            disk_reserve_bytes: values.number("log.disk_reserve_bytes")?,
-            keep_for: values
-                .duration("log.keep_for")
-                .map(|age| Some(age).filter(|age| !age.is_zero()))?,
-            keep_bytes: values
-                .number("log.keep_bytes")
-                .map(|bytes| Some(bytes).filter(|bytes| *bytes != 0))?,
-            absent_after: values.duration("log.absent_after")?,
-        },
-        raft: raft(values)?,
-        rules: rules(values)?,
-        regions: regions::build(values, member_values)?,
-        tls: tls(values)?,
-        mysql: match own.kind {
-            MemberKind::Database => Some(mysql(values)?),
-            MemberKind::Witness => None,
-        },
-        binlog_server: binlog_server::build(values)?,
-        http_listen: non_empty(values.text("http.listen")?),
-        http_token: non_empty(values.text("http.token_file")?)
-            .map(|file| PasswordSource::File(file.into())),
-        hooks: hooks::build(values)?,
-        logging: LoggingSettings {
-            json: values.text("logging.format")? == "json",
-            level: values.text("logging.level")?,
-        },
-        own,
-        members,
-    })
+/// `[binlog_server]`, where it listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BinlogServerSettings {
+    /// Where it listens.
+    pub listen: String,
+    /// The account's name.
+    pub user: String,
+    /// Where its password comes from.
+    pub password: PasswordSource,
+    /// The certificate and its key; `None` without TLS.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Whether a login without TLS is refused.
+    pub require_tls: bool,
+    /// Connections at a time.
+    pub max_connections: usize,
+    /// Memory for what waits for one consumer.
+    pub queue_bytes: usize,
 }
 
-/// One member of the list.
-pub(crate) fn member(values: &Values) -> Option<MemberEntry> {
-    Some(MemberEntry {
-        id: MemberId(values.number("members.id")?),
-        name: values.text("members.name")?,
-        region: Region(values.text("members.region")?),
-        kind: match values.text("members.kind")?.as_str() {
-            "database" => MemberKind::Database,
-            _ => MemberKind::Witness,
-        },
-        votes: values.bool("members.votes")?,
-        priority: u32::try_from(values.number("members.priority")?).ok()?,
-        address: values.text("members.address")?,
-    })
+/// `[regions]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionsSettings {
+    /// By which ways the leader sends.
+    pub proxy: ProxyOptions,
+    /// How payloads are compressed; `None`: not at all.
+    pub compression: Option<Compression>,
 }
 
-fn raft(values: &Values) -> Option<RaftSettings> {
-    let heartbeat = values.duration("raft.heartbeat")?;
-    let lease = values.duration("raft.lease")?;
-    Some(RaftSettings {
-        heartbeat,
-        lease: if lease.is_zero() {
-            RaftSettings::usual_lease(heartbeat)
-        } else {
-            lease
-        },
-        proposals_bytes: u32::try_from(values.number("raft.proposals_bytes")?).ok()?,
-    })
+/// `[hooks]`; an empty command is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookSettings {
+    /// Run when the mysqld beside this member has become the primary.
+    pub on_primary: Vec<String>,
+    /// Run when it is not the primary any more.
+    pub on_demoted: Vec<String>,
+    /// Run by every member when the primary is beside another member than before.
+    pub on_primary_changed: Vec<String>,
+    /// How long a command may take.
+    pub timeout: Duration,
 }
 
-fn rules(values: &Values) -> Option<RingRules> {
-    let regions = |key| Some(values.list(key)?.into_iter().map(Region));
-    Some(RingRules {
-        policy: match values.text("quorum.policy")?.as_str() {
-            "majority" => QuorumPolicy::Majority,
-            "regions" => {
-                let regions: BTreeSet<Region> = regions("quorum.regions")?.collect();
-                match usize::try_from(values.number("quorum.required_regions")?).ok()? {
-                    required if required > 0 && required < regions.len() => {
-                        QuorumPolicy::SomeRegions { required, regions }
-                    }
-                    _ => QuorumPolicy::Regions(regions),
-                }
-            }
-            _ => QuorumPolicy::SingleRegionDynamic,
-        },
-        region_preference: regions("quorum.region_preference")?.collect(),
-        ..RingRules::default()
-    })
-}
-
-fn tls(values: &Values) -> Option<Option<TlsSettings>> {
-    let certificate = values.text("tls.certificate_file")?;
-    if certificate.is_empty() {
-        return Some(None);
+impl HookSettings {
+    /// Whether there is any command.
+    pub fn any(&self) -> bool {
+        [&self.on_primary, &self.on_demoted, &self.on_primary_changed]
+            .iter()
+            .any(|command| !command.is_empty())
     }
-    Some(Some(TlsSettings {
-        certificate_file: certificate.into(),
-        key_file: values.text("tls.key_file")?.into(),
-        ca_file: values.text("tls.ca_file")?.into(),
-        peer_name: non_empty(values.text("tls.peer_name")?),
-    }))
 }
 
-fn mysql(values: &Values) -> Option<MysqlSettings> {
-    let text = |path| values.text(path);
-    let path = |path| text(path).map(|text| non_empty(text).map(PathBuf::from));
-    Some(MysqlSettings {
-        mode: match text("mysql.mode")?.as_str() {
-            "attach" => MysqlMode::Attach,
-            "external" => MysqlMode::External,
-            _ => MysqlMode::Child,
-        },
-        host: text("mysql.host")?,
-        port: u16::try_from(values.number("mysql.port")?).ok()?,
-        socket: path("mysql.socket")?.or_else(|| own_socket(values)),
-        user: text("mysql.user")?,
-        password: match path("mysql.password_file")? {
-            Some(file) => PasswordSource::File(file),
-            None => PasswordSource::Given(text("mysql.password")?),
-        },
-        tls: match text("mysql.tls")?.as_str() {
-            "disabled" => MysqlTls::Disabled,
-            "required" => MysqlTls::Required,
-            "verify_ca" => MysqlTls::VerifyCa,
-            "verify_identity" => MysqlTls::VerifyIdentity,
-            _ => MysqlTls::Preferred,
-        },
-        tls_ca_file: path("mysql.tls_ca_file")?,
-        tls_certificate: path("mysql.tls_certificate_file")?.zip(path("mysql.tls_key_file")?),
-        public_key_file: path("mysql.public_key_file")?,
-        mysqld: values.list("mysql.mysqld")?,
-        datadir: path("mysql.datadir")?,
-        extra_args: values.list("mysql.extra_args")?,
-        external: external_mysqld::build(values)?,
-        initialize: values.bool("mysql.initialize")?,
-        server_id: u32::try_from(values.number("mysql.server_id")?)
-            .ok()
-            .filter(|id| *id != 0),
-        server_uuid: values.uuid("mysql.server_uuid")?,
-        manage_settings: values.bool("mysql.manage_settings")?,
-        accept_unproven: values.bool("mysql.accept_unproven")?,
-        demote_after: values
-            .duration("mysql.demote_after")
-            .map(|patience| Some(patience).filter(|patience| !patience.is_zero()))?,
-        fence_after: values.duration("mysql.fence_after")?,
-        kill_statements_after: values
-            .duration("mysql.kill_statements_after")
-            .map(|patience| Some(patience).filter(|patience| !patience.is_zero()))?,
-        native: text("mysql.apply")? == "native",
-        events: match text("mysql.event_scheduler")?.as_str() {
-            "on" => EventsWanted::Yes,
-            "off" => EventsWanted::No,
-            _ => EventsWanted::AsMysqld,
-        },
-        apply_workers: match (
-            text("mysql.apply")?.as_str(),
-            values.bool("mysql.manage_settings")?,
-        ) {
-            // Applying needs semi-sync off, and leading needs it on.
-            ("off", _) | (_, false) => None,
-            _ => Some(usize::try_from(values.number("mysql.apply_workers")?).ok()?),
-        },
-    })
+/// Where a password comes from. Never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub enum PasswordSource {
+    /// It stands in the configuration or the environment.
+    Given(String),
+    /// The first line of a file, read when the member starts.
+    File(PathBuf),
 }
 
-/// Where a mysqld that is the member's child listens when nobody says another place.
-pub(crate) fn own_socket(values: &Values) -> Option<PathBuf> {
-    let child = values.text("mysql.mode")? == "child";
-    let data_dir = PathBuf::from(values.text("data_dir")?);
-    child
-        .then(|| std::path::absolute(data_dir.join("mysqld.sock")).ok())
-        .flatten()
+impl fmt::Debug for PasswordSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Given(_) => f.write_str("Given(…)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
 }
 
-fn non_empty(text: String) -> Option<String> {
-    Some(text).filter(|text| !text.is_empty())
+impl PasswordSource {
+    /// The password as it is now.
+    ///
+    /// # Errors
+    /// When the password file cannot be read.
+    pub fn read(&self) -> std::io::Result<String> {
+        match self {
+            Self::Given(password) => Ok(password.clone()),
+            Self::File(path) => {
+                let text = std::fs::read_to_string(path)?;
+                Ok(text.lines().next().unwrap_or_default().to_owned())
+            }
+        }
+    }
 }

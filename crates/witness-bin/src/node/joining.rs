@@ -13,7 +13,7 @@ use transport::{TlsMaterial, TransportConfig, found_ring};
 use super::error::NodeError;
 use super::log_opening::open_log;
 use super::member_state::{FoundOrder, MemberState};
-use crate::config::{Config, MemberEntry};
+use crate::config::{MemberEntry, Settings};
 
 /// How often a waiting member looks whether it was taken into a ring.
 const LOOK: Duration = Duration::from_millis(50);
@@ -32,7 +32,7 @@ pub(crate) struct Joined {
 
 /// What joining needs.
 pub(crate) struct Joining<'a> {
-    pub(crate) config: &'a Arc<Config>,
+    pub(crate) config: &'a Arc<Settings>,
     pub(crate) member_state: &'a MemberState,
     pub(crate) book: &'a IdentityBook,
     pub(crate) tls: Option<&'a TlsMaterial>,
@@ -165,7 +165,7 @@ impl Joining<'_> {
 }
 
 /// The first membership, before the data directories are known.
-fn configured_members(config: &Config) -> BTreeMap<MemberId, MemberRecord> {
+fn configured_members(config: &Settings) -> BTreeMap<MemberId, MemberRecord> {
     config
         .members
         .iter()

@@ -10,14 +10,14 @@ use consensus::LogOrigin;
 use raft_types::RingId;
 
 use super::error::NodeError;
-use crate::config::{Config, Durability};
+use crate::config::{Durability, Settings};
 
 /// Opens the log of a ring. Reads and verifies as much of it as is configured.
 ///
 /// # Errors
 /// When it cannot be opened, or must not be: see [`binlog_store::OpenError`].
 pub(crate) async fn open_log(
-    config: Arc<Config>,
+    config: Arc<Settings>,
     ring: RingId,
     origin: &LogOrigin,
     flushes: Option<Arc<dyn StoreObserver>>,
@@ -37,7 +37,7 @@ pub(crate) async fn open_log(
 ///
 /// # Errors
 /// When they are no GTID set.
-pub(super) fn origin_gtids(config: &Config, origin: &LogOrigin) -> Result<GtidSet, NodeError> {
+pub(super) fn origin_gtids(config: &Settings, origin: &LogOrigin) -> Result<GtidSet, NodeError> {
     origin.gtids().parse().map_err(|error| NodeError::Origin {
         path: config.data_dir.join("identity"),
         reason: format!("{error}"),
@@ -45,7 +45,7 @@ pub(super) fn origin_gtids(config: &Config, origin: &LogOrigin) -> Result<GtidSe
 }
 
 fn open(
-    config: &Config,
+    config: &Settings,
     ring: RingId,
     origin: GtidSet,
     flushes: Option<Arc<dyn StoreObserver>>,
@@ -69,7 +69,11 @@ fn open(
     Ok(store)
 }
 
-fn options(config: &Config, ring: RingId, flushes: Option<Arc<dyn StoreObserver>>) -> StoreOptions {
+fn options(
+    config: &Settings,
+    ring: RingId,
+    flushes: Option<Arc<dyn StoreObserver>>,
+) -> StoreOptions {
     let log = &config.log;
     StoreOptions {
         durability: match log.durability {

@@ -15,7 +15,7 @@ use super::observer::Observer;
 use super::provisioning::Provisioner;
 use super::ring_handle::now_in_seconds;
 use super::status_view::StatusView;
-use crate::config::Config;
+use crate::config::Settings;
 use crate::hooks::HookFigures;
 use crate::status::{
     ActivityView, ConsumerView, LogView, MemberView, MysqlView, ScrubView, TravelView, ViewSource,
@@ -40,7 +40,7 @@ pub(crate) type TravelSource = Box<dyn Fn() -> TravelView + Send + Sync>;
 
 /// See the module.
 pub(crate) struct MemberState {
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Arc<Settings>,
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) observer: Observer,
     started: Instant,
@@ -60,7 +60,7 @@ pub(crate) struct MemberState {
 }
 
 impl MemberState {
-    pub(crate) fn new(config: Arc<Config>, book: Arc<IdentityBook>) -> Self {
+    pub(crate) fn new(config: Arc<Settings>, book: Arc<IdentityBook>) -> Self {
         let (founding, founding_orders) = mpsc::channel(1);
         Self {
             config,

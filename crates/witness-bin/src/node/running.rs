@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use transport::{
-    GrpcNetworkFactory, LocalMember, RunningServer, TlsFiles, TlsMaterial, TransportConfig, serve,
+    GrpcNetworkFactory, LocalMember, RunningServer, TlsMaterial, TransportConfig, serve,
 };
 
 use super::automatic_demotion::DemotionTask;
@@ -36,7 +36,7 @@ use super::returning::come_back;
 use super::ring_handle::RingHandle;
 use super::rotation::keep_files_within;
 use super::scrubbing::scrub;
-use crate::config::Config;
+use crate::config::{Settings, TlsSettings};
 use crate::hooks;
 use crate::status::{TravelView, ViewSource};
 
@@ -58,7 +58,7 @@ pub struct Surroundings {
 ///                                                           └─► failed: why
 /// ```
 pub struct Node {
-    config: Arc<Config>,
+    config: Arc<Settings>,
     book: Arc<IdentityBook>,
     member_state: Arc<MemberState>,
     local: Arc<LocalMember>,
@@ -81,7 +81,7 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError`]; the data directory is then free again.
-    pub async fn launch(config: Config, with: Surroundings) -> Result<Self, NodeError> {
+    pub async fn launch(config: Settings, with: Surroundings) -> Result<Self, NodeError> {
         let data_dir = &config.data_dir;
         std::fs::create_dir_all(data_dir).map_err(|source| NodeError::DataDir {
             path: data_dir.clone(),
@@ -94,7 +94,7 @@ impl Node {
             member_name: config.own.name.clone(),
         };
         let book = Arc::new(open_identity(data_dir, &claim)?);
-        let tls = load_tls(&config)?;
+        let tls = config.tls.as_ref().map(TlsSettings::load).transpose()?;
         let timers = Timers {
             heartbeat: config.raft.heartbeat,
             lease: config.raft.lease,
@@ -323,11 +323,6 @@ impl Node {
         self.stop.clone()
     }
 
-    /// Its configuration.
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
     /// Waits until the member, which takes part in its ring, cannot go on.
     pub async fn failed(&self) -> NodeError {
         let ring = self.lock_ring().clone();
@@ -456,19 +451,6 @@ async fn listen(key: &'static str, address: &str) -> Result<TcpListener, NodeErr
             address: address.to_owned(),
             source,
         })
-}
-
-fn load_tls(config: &Config) -> Result<Option<TlsMaterial>, NodeError> {
-    let Some(tls) = &config.tls else {
-        return Ok(None);
-    };
-    let files = TlsFiles {
-        certificate: tls.certificate_file.clone(),
-        key: tls.key_file.clone(),
-        authority: tls.ca_file.clone(),
-        peer_name: tls.peer_name.clone(),
-    };
-    Ok(Some(TlsMaterial::load(&files)?))
 }
 
 fn applied_floor(log: &LogHandle) -> AppliedFloor {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use consensus::{Identity, Leadership, MemberStatus, Standing};
 use raft_types::{MemberId, UnixSeconds};
 
-use crate::config::{Config, MemberEntry};
+use crate::config::{MemberEntry, Settings};
 use crate::status::{
     ActivityView, ConsumerView, HooksView, LogView, MemberName, MemberView, MysqlView, PauseView,
     PeerView, QuorumView, RingName, Role, RosterView, TravelView,
@@ -13,7 +13,7 @@ use crate::status::{
 
 /// What the parts of a member say at one moment.
 pub(crate) struct StatusView<'a> {
-    pub(crate) config: &'a Config,
+    pub(crate) config: &'a Settings,
     pub(crate) identity: Identity,
     pub(crate) uptime: Duration,
     /// None before the member takes part.

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use consensus::Timers;
-use transport::{AdminClient, AdminError, TlsError, TlsFiles, TlsMaterial, TransportConfig};
+use transport::{AdminClient, AdminError, TlsError, TlsMaterial, TransportConfig};
 
 use super::asked::{Asked, latest};
 use super::ring_report::RingReport;
 use super::view::MemberView;
-use crate::config::{Config, MemberEntry};
+use crate::config::{MemberEntry, Settings, TlsSettings};
 
 /// How long a member may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -26,22 +26,11 @@ impl Asker {
     ///
     /// # Errors
     /// When the files for TLS cannot be used.
-    pub fn new(config: &Config) -> Result<Self, TlsError> {
-        let tls = match &config.tls {
-            None => None,
-            Some(tls) => {
-                let files = TlsFiles {
-                    certificate: tls.certificate_file.clone(),
-                    key: tls.key_file.clone(),
-                    authority: tls.ca_file.clone(),
-                    peer_name: tls.peer_name.clone(),
-                };
-                Some(TlsMaterial::load(&files)?)
-            }
-        };
+    pub fn new(settings: &Settings) -> Result<Self, TlsError> {
+        let tls = settings.tls.as_ref().map(TlsSettings::load).transpose()?;
         Ok(Self {
-            ring: config.ring_name.clone(),
-            members: config.members.clone(),
+            ring: settings.ring_name.clone(),
+            members: settings.members.clone(),
             tls,
             transport: TransportConfig {
                 connect_deadline: PATIENCE,

@@ -34,7 +34,7 @@ fn the_higher_source_wins_key_by_key() {
     ];
     let flags = [("data_dir", "from-flag")];
     let (config, problems) = read(&sources(&environment, &flags));
-    let config = config.unwrap_or_else(|| panic!("{problems}"));
+    let config = config.unwrap_or_else(|| panic!("{problems}")).member;
     assert_eq!(config.data_dir.to_str(), Some("from-flag"));
     assert_eq!(config.ring_name, "from-env");
     assert_eq!(config.raft.heartbeat.as_millis(), 100, "from the file");
@@ -75,7 +75,7 @@ fn a_renamed_key_works_by_its_former_name_and_says_so() {
         ),
     ] {
         let (config, problems) = read_with(mysql, environment);
-        let config = config.unwrap_or_else(|| panic!("{problems}"));
+        let config = config.unwrap_or_else(|| panic!("{problems}")).member;
         let after = config.mysql.expect("a database member").demote_after;
         assert_eq!(after, Some(std::time::Duration::from_secs(7)), "{mysql}");
         let text = problems.to_string();
@@ -107,7 +107,7 @@ fn lists_and_members_come_from_the_environment_too() {
         ("WITNESS_MYSQL_PASSWORD", "very secret"),
     ];
     let (config, problems) = read(&sources(&environment, &[]));
-    let config = config.unwrap_or_else(|| panic!("{problems}"));
+    let config = config.unwrap_or_else(|| panic!("{problems}")).member;
     assert_eq!(config.own.id.0, 7);
     let shown = format!("{config:?}");
     assert!(!shown.contains("very secret"), "{shown}");

@@ -30,7 +30,7 @@ members = [{{ id = 1, name = "only", region = "here", kind = "witness", address 
     let config = read(&sources).0.expect("a configuration");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let node = runtime.block_on(async {
-        let node = Node::launch(config, Surroundings::default())
+        let node = Node::launch(config.member, Surroundings::default())
             .await
             .expect("a member");
         let ring = node.join(true).await.expect("its ring");

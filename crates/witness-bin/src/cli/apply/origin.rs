@@ -92,7 +92,7 @@ impl OriginArgs {
 }
 
 fn client(config: &ConfigArgs, name: &str) -> Result<transport::AdminClient, Failure> {
-    let (config, _) = config.load()?;
+    let config = config.member()?;
     let asker = Asker::new(&config).map_err(|error| Failure::error(error.to_string()))?;
     let names = config.members.iter().map(|member| member.name.as_str());
     let Some(member) = config.members.iter().find(|member| member.name == name) else {

@@ -76,7 +76,7 @@ impl<S: Display> Course<'_, S> {
         work: &mut impl Work<S>,
     ) -> Result<(), Failure> {
         let undertaking = self.undertaking;
-        let data_dir = &undertaking.config.data_dir;
+        let data_dir = &undertaking.settings.data_dir;
         let mut journal = Journal::open(data_dir, undertaking.name)?;
         self.show()?;
         let steps = self.planned.as_ref().map(Vec::as_slice).unwrap_or_default();

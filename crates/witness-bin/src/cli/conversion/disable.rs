@@ -50,9 +50,9 @@ const NAME: &str = "disable-raft";
 /// # Errors
 /// Exit 4 when something stands in the way, 3 when a member does not answer, 5 when a step is not done in time.
 pub(crate) fn run(args: &DisableArgs, format: Format) -> Result<(), Failure> {
-    let (config, _) = args.config.load()?;
+    let settings = args.config.member()?;
     let source = args.source.as_deref().map(host_and_port).transpose()?;
-    let undertaking = Undertaking::new(NAME, config, &args.stock, args.timeout, format)?;
+    let undertaking = Undertaking::new(NAME, settings, &args.stock, args.timeout, format)?;
     block_on(async {
         let everybody = undertaking.everybody().await?;
         let course = Course {
@@ -79,8 +79,8 @@ fn scene(undertaking: &Undertaking, everybody: &Everybody) -> DetachScene {
     };
     let others = everybody.others.iter();
     DetachScene {
-        primary: server(&undertaking.config.own.name, &Ok(everybody.own.clone())),
-        leads: everybody.report.leader == Some(undertaking.config.own.id),
+        primary: server(&undertaking.settings.own.name, &Ok(everybody.own.clone())),
+        leads: everybody.report.leader == Some(undertaking.settings.own.id),
         others: others
             .map(|(place, answer)| server(&place.name, answer))
             .collect(),
@@ -101,7 +101,7 @@ impl Work<DetachStep> for Detaching<'_> {
     fn question(&self) -> String {
         format!(
             "Give plain replication back to the servers of ring `{}`? Nobody takes over any more when the primary fails.",
-            self.undertaking.config.ring_name
+            self.undertaking.settings.ring_name
         )
     }
 
@@ -127,7 +127,7 @@ impl Work<DetachStep> for Detaching<'_> {
         format!(
             "\nThe mysqld of `{}` is a plain primary. {noticed}\nThe members leave all servers alone; stop them when you \
              like. Their data directories stay.\n",
-            self.undertaking.config.own.name
+            self.undertaking.settings.own.name
         )
     }
 }

@@ -46,13 +46,13 @@ const NAME: &str = "enable-raft";
 /// # Errors
 /// Exit 4 when something stands in the way, 3 when a member does not answer, 5 when a step is not done in time.
 pub(crate) fn run(args: &EnableArgs, format: Format) -> Result<(), Failure> {
-    let (config, _) = args.config.load()?;
+    let settings = args.config.member()?;
     let binlog_server = args
         .binlog_server
         .as_deref()
         .map(host_and_port)
         .transpose()?;
-    let undertaking = Undertaking::new(NAME, config, &args.stock, args.timeout, format)?;
+    let undertaking = Undertaking::new(NAME, settings, &args.stock, args.timeout, format)?;
     block_on(async {
         let everybody = undertaking.everybody().await?;
         let scene = scene(&undertaking, &everybody, binlog_server);
@@ -86,14 +86,14 @@ fn scene(
     let own = &everybody.own;
     let origin = own.ring.and_then(|_| own.origin.parse::<GtidSet>().ok());
     EnableScene {
-        primary: server(&undertaking.config.own.name, &Ok(own.clone())),
+        primary: server(&undertaking.settings.own.name, &Ok(own.clone())),
         others: others
             .map(|(place, answer)| server(&place.name, answer))
             .collect(),
         stock: everybody.stock.clone(),
-        binlog_server: binlog_server.filter(|_| undertaking.config.binlog_server.is_some()),
+        binlog_server: binlog_server.filter(|_| undertaking.settings.binlog_server.is_some()),
         origin,
-        leads: everybody.report.leader == Some(undertaking.config.own.id),
+        leads: everybody.report.leader == Some(undertaking.settings.own.id),
     }
 }
 
@@ -109,7 +109,7 @@ fn plan(
         .report
         .members
         .iter()
-        .filter(|member| member.id != undertaking.config.own.id)
+        .filter(|member| member.id != undertaking.settings.own.id)
         .filter_map(|member| {
             let ring = member.view.as_ref()?.ring.id?;
             (Some(ring) != own && own.is_some()).then(|| {
@@ -163,12 +163,12 @@ impl Work<EnableStep> for Enabling<'_> {
     fn question(&self) -> String {
         format!(
             "Make ring `{}` over these servers? Clients cannot write for a moment.",
-            self.undertaking.config.ring_name
+            self.undertaking.settings.ring_name
         )
     }
 
     async fn carry_out(&mut self, step: &EnableStep) -> Result<(), Failure> {
-        let own = self.undertaking.config.own.name.clone();
+        let own = self.undertaking.settings.own.name.clone();
         match step {
             EnableStep::HandsOff(name) => self.order(name, MysqldOrder::HandsOff).await,
             EnableStep::Found => self.found().await,
@@ -187,10 +187,10 @@ impl Work<EnableStep> for Enabling<'_> {
     }
 
     fn end(&self, noticed: &str) -> String {
-        let config = &self.undertaking.config;
+        let settings = &self.undertaking.settings;
         format!(
             "\nRing `{}` has the primary, beside `{}`. {noticed}\n",
-            config.ring_name, config.own.name
+            settings.ring_name, settings.own.name
         )
     }
 }
@@ -217,7 +217,7 @@ impl Enabling<'_> {
 
     async fn lead(&self) -> Result<(), Failure> {
         let undertaking = self.undertaking;
-        let own = undertaking.config.own.id;
+        let own = undertaking.settings.own.id;
         loop {
             let report = undertaking.operator.ring().await;
             match report.leader {
@@ -304,7 +304,7 @@ impl Enabling<'_> {
         let undertaking = self.undertaking;
         let stock = undertaking.stock.iter();
         let stock = stock.clone().find(|stock| stock.address == address);
-        let server = undertaking.config.binlog_server.as_ref();
+        let server = undertaking.settings.binlog_server.as_ref();
         let (Some(stock), Some(server), Some((host, port))) =
             (stock, server, &self.scene.binlog_server)
         else {

@@ -13,7 +13,7 @@ use crate::admin::{
     CommandResult, Directory, MysqldAnswer, MysqldOrder, Operator, OperatorCommand, Place,
 };
 use crate::cli::session::another_answer;
-use crate::config::{Config, MysqlSettings};
+use crate::config::{MysqlSettings, Settings};
 use crate::node::connect_options;
 use crate::status::{Asker, MemberView, RingReport};
 use crate::terminal::{Exit, Failure, Format};
@@ -27,7 +27,7 @@ const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(super) struct Undertaking {
-    pub(super) config: Config,
+    pub(super) settings: Settings,
     pub(super) connect: ConnectOptions,
     pub(super) stock: Vec<Stock>,
     pub(super) operator: Operator,
@@ -53,19 +53,19 @@ impl Undertaking {
     /// Exit 2 when it is a witness, or something given cannot be read.
     pub(super) fn new(
         name: &'static str,
-        config: Config,
+        settings: Settings,
         stock: &StockArgs,
         timeout: Duration,
         format: Format,
     ) -> Result<Self, Failure> {
-        let settings = config.mysql.as_ref().ok_or_else(|| witness(&config))?;
-        let connect = account(settings)?;
-        let asker = Asker::new(&config)
+        let mysql = settings.mysql.as_ref().ok_or_else(|| witness(&settings))?;
+        let connect = account(mysql)?;
+        let asker = Asker::new(&settings)
             .map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))?;
         Ok(Self {
             stock: stock.read(&connect)?,
             connect,
-            config,
+            settings,
             operator: Operator::new(asker),
             until: Instant::now() + timeout,
             format,
@@ -91,7 +91,7 @@ impl Undertaking {
                 ),
             ));
         }
-        let own_id = self.config.own.id;
+        let own_id = self.settings.own.id;
         let databases = directory
             .places()
             .filter(|place| place.kind == MemberKind::Database && place.id != own_id);
@@ -120,7 +120,7 @@ impl Undertaking {
     /// # Errors
     /// Never for a configuration that was read.
     pub(super) fn own_place<'d>(&self, directory: &'d Directory) -> Result<&'d Place, Failure> {
-        directory.get(self.config.own.id).ok_or_else(|| {
+        directory.get(self.settings.own.id).ok_or_else(|| {
             Failure::error("the member of this configuration is not in its own list of members")
         })
     }
@@ -311,10 +311,10 @@ pub(super) fn look_of(answer: MysqldAnswer) -> Result<ServerLook, String> {
     answer.look.ok_or(unseen)
 }
 
-fn witness(config: &Config) -> Failure {
+fn witness(settings: &Settings) -> Failure {
     Failure::new(
         Exit::Usage,
-        format!("`{}` is a witness", config.own.name),
+        format!("`{}` is a witness", settings.own.name),
         "run this with the configuration of the database member beside the primary, on its host",
     )
 }

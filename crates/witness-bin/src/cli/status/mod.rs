@@ -36,9 +36,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// # Errors
 /// Exit 3 without a quorum, 2 for a wrong configuration.
 pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
-    let (config, _) = args.config.load()?;
+    let settings = args.config.member()?;
     let asker =
-        Asker::new(&config).map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))?;
+        Asker::new(&settings).map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

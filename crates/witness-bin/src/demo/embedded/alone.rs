@@ -35,7 +35,7 @@ fn member(data_dir: &Path) -> EmbeddedMember {
         ..Sources::default()
     };
     let (config, problems) = read(&sources);
-    EmbeddedMember::new(config.unwrap_or_else(|| panic!("{problems}")))
+    EmbeddedMember::new(config.unwrap_or_else(|| panic!("{problems}")).member)
 }
 
 /// Writes transfers and answers with the acknowledged GTIDs.

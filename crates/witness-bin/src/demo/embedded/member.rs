@@ -9,7 +9,7 @@ use binlog_store::SledMeta;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
-use crate::config::Config;
+use crate::config::Settings;
 use crate::node::{Node, NodeError, RingHandle, Surroundings};
 use crate::status::MemberView;
 use crate::terminal::{Exit, Failure};
@@ -21,7 +21,7 @@ const WORKER_THREADS: usize = 2;
 
 /// See the module.
 pub(crate) struct EmbeddedMember {
-    config: Config,
+    settings: Settings,
     alive: Mutex<Option<Alive>>,
     ring: watch::Sender<Option<RingHandle>>,
 }
@@ -33,20 +33,20 @@ struct Alive {
 
 impl EmbeddedMember {
     /// A member that does not run yet.
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         Self {
-            config,
+            settings,
             alive: Mutex::new(None),
             ring: watch::Sender::new(None),
         }
     }
 
     pub(crate) fn name(&self) -> &str {
-        &self.config.own.name
+        &self.settings.own.name
     }
 
     pub(crate) fn data_dir(&self) -> PathBuf {
-        self.config.data_dir.clone()
+        self.settings.data_dir.clone()
     }
 
     /// The member's ring while it takes part in it.
@@ -69,7 +69,7 @@ impl EmbeddedMember {
             .enable_all()
             .build()?;
         let launched = runtime
-            .spawn(Node::launch(self.config.clone(), Surroundings::default()))
+            .spawn(Node::launch(self.settings.clone(), Surroundings::default()))
             .await;
         let node = match launched {
             Ok(Ok(node)) => Arc::new(node),
@@ -121,7 +121,7 @@ impl EmbeddedMember {
     /// The writer thread of a crashed member finishes the write that it is in; until then the hard
     /// state beside the log is locked.
     async fn wait_until_released(&self) -> Result<(), Failure> {
-        let meta = self.config.data_dir.join("meta");
+        let meta = self.settings.data_dir.join("meta");
         let until = Instant::now() + RELEASE_PATIENCE;
         while meta.is_dir() {
             match SledMeta::open(&meta) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::config::{Config, Sources, read};
+use crate::config::{Settings, Sources, read};
 use crate::demo::agreement;
 use crate::demo::frame::Frame;
 use crate::demo::ports::free_addresses;
@@ -152,7 +152,11 @@ impl Stage {
     }
 }
 
-fn configure(own: usize, addresses: &[SocketAddr; 3], data_dir: &Path) -> Result<Config, Failure> {
+fn configure(
+    own: usize,
+    addresses: &[SocketAddr; 3],
+    data_dir: &Path,
+) -> Result<Settings, Failure> {
     let member = |at: usize| {
         let kind = if at == DATABASE {
             "database"
@@ -183,8 +187,8 @@ fn configure(own: usize, addresses: &[SocketAddr; 3], data_dir: &Path) -> Result
     };
     let (config, problems) = read(&sources);
     let config = config.ok_or_else(|| Failure::error(problems.to_string()))?;
-    Ok(Config {
+    Ok(Settings {
         mysql: None,
-        ..config
+        ..config.member
     })
 }

@@ -77,7 +77,8 @@ impl Stage {
         };
         let (config, problems) = read(&sources);
         let config = config.ok_or_else(|| Failure::error(problems.to_string()))?;
-        let asker = Asker::new(&config).map_err(|error| Failure::error(error.to_string()))?;
+        let asker =
+            Asker::new(&config.member).map_err(|error| Failure::error(error.to_string()))?;
         let board = Arc::new(Scoreboard::new());
         Ok(Self {
             members,

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use super::error::NodeError;
 use super::mysql::usual_server_id;
 use super::ring_handle::RingHandle;
-use crate::config::{BinlogServerSettings, Config};
+use crate::config::{BinlogServerSettings, Settings};
 use crate::status::ConsumerView;
 
 use orders::Orders;
@@ -32,7 +32,7 @@ pub(super) struct Ready {
 /// # Errors
 /// When the password or the certificate cannot be read.
 pub(super) fn prepare(
-    config: &Config,
+    config: &Settings,
     settings: &BinlogServerSettings,
     listener: TcpListener,
     ring: &RingHandle,
@@ -46,7 +46,7 @@ pub(super) fn prepare(
 }
 
 fn options(
-    config: &Config,
+    config: &Settings,
     settings: &BinlogServerSettings,
     incarnation: Incarnation,
 ) -> Result<ServerOptions, NodeError> {

@@ -5,7 +5,7 @@ use binlog_server::{LogCommands, PurgeTo};
 use mysql_link::ConnectOptions;
 
 use crate::admin::{PurgeReport, PurgeWish};
-use crate::config::{Config, LogSettings, MysqlSettings};
+use crate::config::{LogSettings, MysqlSettings, Settings};
 use crate::node::mysql::connect_options;
 use crate::node::purge_order;
 use crate::node::ring_handle::{RingHandle, RotateError, Rotated};
@@ -18,7 +18,7 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    pub(super) fn new(config: &Config, ring: RingHandle) -> Self {
+    pub(super) fn new(config: &Settings, ring: RingHandle) -> Self {
         Self {
             ring,
             log: config.log,

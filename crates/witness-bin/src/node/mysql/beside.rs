@@ -32,7 +32,7 @@ use super::guard_line::{GuardCommand, GuardLine};
 use super::primary_health::{PrimaryHealth, primary_health};
 use super::unasked_stop::UnaskedStop;
 use super::writer::{LogRoom, PrimaryWriter};
-use crate::config::{Config, MysqlMode, MysqlSettings};
+use crate::config::{MysqlMode, MysqlSettings, Settings};
 use crate::node::copied_mysqld::CopiedMysqld;
 use crate::node::provisioning::{Provisioner, hold_at_start};
 use crate::node::ring_handle::RingHandle;
@@ -133,7 +133,7 @@ impl Running {
 impl Beside {
     /// Begins to look after the mysqld, which applies by its own threads from `native`, if that is there.
     pub(crate) fn start(
-        config: &Config,
+        config: &Settings,
         settings: &MysqlSettings,
         connect: ConnectOptions,
         requirements: Requirements,

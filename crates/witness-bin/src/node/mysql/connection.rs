@@ -13,7 +13,7 @@ use mysqld_controller::supervisor::{ExternalCommands, ServerCommand, SupervisorO
 use raft_types::{Incarnation, MemberId};
 use uuid::Uuid;
 
-use crate::config::{Config, MysqlMode, MysqlSettings, MysqlTls};
+use crate::config::{MysqlMode, MysqlSettings, MysqlTls, Settings};
 
 /// Options for connecting; reads the password file.
 ///
@@ -73,7 +73,7 @@ pub(crate) fn requirements(
 /// # Errors
 /// When the password file cannot be read.
 pub(crate) fn guarded_server(
-    config: &Config,
+    config: &Settings,
     settings: &MysqlSettings,
 ) -> io::Result<(ConnectOptions, Option<SupervisorOptions>)> {
     let connect = connect_options(settings)?;
@@ -85,7 +85,7 @@ pub(crate) fn guarded_server(
 
 /// How mysqld is run when the member starts it, itself or through commands.
 pub(crate) fn supervisor_options(
-    config: &Config,
+    config: &Settings,
     settings: &MysqlSettings,
     account: &ConnectOptions,
     requirements: &Requirements,
@@ -128,7 +128,7 @@ pub(crate) fn supervisor_options(
 ///
 /// # Errors
 /// When the password file of the binlog server cannot be read.
-pub(crate) fn native_source(config: &Config) -> io::Result<Option<ReplicationSource>> {
+pub(crate) fn native_source(config: &Settings) -> io::Result<Option<ReplicationSource>> {
     let wanted = config.mysql.as_ref().is_some_and(|mysql| mysql.native);
     let Some(server) = config.binlog_server.as_ref().filter(|_| wanted) else {
         return Ok(None);

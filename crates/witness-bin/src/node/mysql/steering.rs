@@ -27,7 +27,7 @@ use super::connection::supervisor_options;
 use super::guard_line::GuardCommand;
 use super::primary_health::PrimaryHealth;
 use super::writer::PrimaryWriter;
-use crate::config::{Config, MysqlSettings};
+use crate::config::{MysqlSettings, Settings};
 use crate::node::hands_off::HandsOff;
 use crate::node::provisioning::Provisioner;
 use crate::node::ring_handle::RingHandle;
@@ -40,7 +40,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// See the module.
 pub(crate) struct Steering {
-    config: Arc<Config>,
+    config: Arc<Settings>,
     settings: MysqlSettings,
     connect: ConnectOptions,
     requirements: Requirements,
@@ -76,7 +76,7 @@ impl Steering {
     /// # Errors
     /// When the note cannot be looked for, or what mysqld's events were configured to cannot be read.
     pub(crate) fn begin(
-        config: &Arc<Config>,
+        config: &Arc<Settings>,
         settings: &MysqlSettings,
         connect: ConnectOptions,
         requirements: Requirements,
