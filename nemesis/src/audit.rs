@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use testkit::mysqlbinlog::mysqlbinlog;
 use testkit::mysqld::MysqlClient;
+use testkit::mysqld::client::mysqlbinlog;
 use testkit::wait::{Patience, try_eventually};
 
 use crate::ledger::{Contents, Ledger};

@@ -12,10 +12,10 @@ use mysql_link::{ConnectOptions, Connection, Endpoint};
 use serde::Deserialize;
 use serde_json::Value;
 use testkit::bounded_run::{self, Finished};
-use testkit::loop_disk::LoopDisk;
 use testkit::mysql_tree::MysqlTree;
+use testkit::real_disks::LoopDisk;
+use testkit::real_disks::SmallDisk;
 use testkit::ring::{ChildServer, FarMember, FarRing, FarRingOptions, http_get_within};
-use testkit::small_disk::SmallDisk;
 use testkit::wait::{eventually, try_eventually};
 
 use crate::Mutation;

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, ensure};
-use testkit::mysqlbinlog::verified_sql;
 use testkit::mysqld::Mysqld;
+use testkit::mysqld::client::verified_sql;
 use testkit::ring::LogFiles;
 
 use crate::written_rows::WrittenRows;

@@ -205,7 +205,7 @@ pub(crate) fn program(build: Build, name: &str) -> PathBuf {
 }
 
 fn build(build: Build) -> Result<PathBuf> {
-    let status = testkit::cargo::cargo()
+    let status = testkit::bounded_run::cargo()
         .args(["build", "--quiet", "--package", "simulator", "--profile"])
         .arg(build.name())
         .stdin(Stdio::null())

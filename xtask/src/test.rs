@@ -336,7 +336,7 @@ fn heard(command: &mut Command) -> Result<(ExitStatus, String)> {
 }
 
 fn cargo(arguments: &[&str]) -> Command {
-    let mut command = testkit::cargo::cargo();
+    let mut command = testkit::bounded_run::cargo();
     command.args(arguments).stdin(Stdio::null());
     command
 }

@@ -4,19 +4,17 @@
 
 pub mod canonical;
 pub mod checksum;
+mod cursor;
+mod decode_error;
 pub mod event;
+mod event_type;
 pub mod events;
 pub mod framing;
 pub mod gtid;
 pub mod row_image;
 pub mod synthesis;
 
-mod cursor;
-mod decode_error;
-mod event_type;
-mod varlen;
-
-pub use decode_error::DecodeError;
+pub use crate::decode_error::DecodeError;
 
 /// What every binlog file begins with.
 pub const MAGIC: [u8; 4] = [0xfe, b'b', b'i', b'n'];

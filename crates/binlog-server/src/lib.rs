@@ -9,16 +9,16 @@ mod answers;
 mod committed_log;
 mod consumers;
 mod dump;
-mod log_commands;
 mod options;
 mod server;
 mod session;
 mod statement;
-mod tls;
 
-pub use committed_log::{CommittedLog, FileNumber, KeptFile, LogFile, Position, ReadError};
-pub use consumers::{ConsumerView, Consumers, DumpKind};
-pub use log_commands::{LogCommands, PurgeTo};
-pub use options::{Account, OptionsError, ServerCertificate, ServerIdentity, ServerOptions};
-pub use server::{BinlogServer, ServerError};
-pub use tls::TlsError;
+pub use crate::committed_log::{
+    CommittedLog, FileNumber, KeptFile, LogCommands, LogFile, Position, PurgeTo, ReadError,
+};
+pub use crate::consumers::{ConsumerView, Consumers, DumpKind};
+pub use crate::options::{
+    Account, OptionsError, ServerCertificate, ServerIdentity, ServerOptions, TlsError,
+};
+pub use crate::server::{BinlogServer, ServerError};

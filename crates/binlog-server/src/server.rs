@@ -14,12 +14,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::answers::{ErrorAnswer, code};
-use crate::committed_log::CommittedLog;
+use crate::committed_log::{CommittedLog, LogCommands};
 use crate::consumers::Consumers;
-use crate::log_commands::LogCommands;
-use crate::options::{OptionsError, ServerOptions};
+use crate::options::{OptionsError, ServerOptions, TlsError, acceptor};
 use crate::session::{Client, Ended};
-use crate::tls::{TlsError, acceptor};
 
 /// How long a connection that is one too many may take to hear so.
 const REFUSAL_LIMIT: Duration = Duration::from_millis(200);

@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use raft_types::LogRoom;
 
-use crate::disk_budget::DiskBudget;
 use crate::file_system::FileSystem;
 use crate::stats::Counters;
 
@@ -149,5 +148,184 @@ impl DiskSpace {
     fn lock(&self) -> MutexGuard<'_, DiskBudget> {
         // Numbers, each whole at every moment.
         self.budget.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// How much the log may still write. Pure: whoever writes tells what it wrote, and asks the file
+// system for the free space when it is told to.
+//
+// ```text
+//   used by the log │ transactions │            reserve             │
+//                   │              │ what was proposed │ the ring's │
+//                   └ left ────────┤   before it ended │ own entries│
+//                   └ left_in_all ─┴───────────────────┤            │
+// ```
+//
+// Nothing that the engine gives to the log is refused here: an entry cannot be skipped, and a log that refuses one
+// stops its member. So it is the proposers that stop at `left`, with what they have under way still fitting into the
+// reserve, and the streams of entries that wait at `left_in_all`. What a new leader writes before it can lead (its blank
+// entry), memberships and rotations take the rest: a ring whose disks are full together elects, rotates and
+// purges, and so comes back.
+
+/// After this many bytes the free space is looked at again, because others write to the disk, too.
+const LOOK_EVERY_BYTES: u64 = 16 << 20;
+
+/// The part of the reserve that transactions never take is a quarter, at most this: more than the ring's own entries
+/// take in years without one transaction.
+const OWN_ENTRIES_BYTES: u64 = 16 << 20;
+
+/// The limits of a log and what is known of the disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DiskBudget {
+    limit: Option<u64>,
+    reserve: u64,
+    alarm_percent: u8,
+    log_bytes: u64,
+    free: u64,
+    written_since_look: u64,
+}
+
+impl DiskBudget {
+    pub(crate) fn new(
+        limit: Option<u64>,
+        reserve: u64,
+        alarm_percent: u8,
+        log_bytes: u64,
+        free: u64,
+    ) -> Self {
+        Self {
+            limit,
+            reserve,
+            alarm_percent,
+            log_bytes,
+            free,
+            written_since_look: 0,
+        }
+    }
+
+    /// Bytes that may still be proposed.
+    pub(crate) fn left(&self) -> u64 {
+        let by_limit = self
+            .limit
+            .map_or(u64::MAX, |limit| limit.saturating_sub(self.log_bytes));
+        by_limit.min(self.free_now().saturating_sub(self.reserve))
+    }
+
+    /// Bytes of transactions that may still be written, the reserve among them. The limit is one on what is proposed:
+    /// what others proposed may go beyond it by as much as the reserve.
+    pub(crate) fn left_in_all(&self) -> u64 {
+        let by_limit = self.limit.map_or(u64::MAX, |limit| {
+            limit
+                .saturating_add(self.reserve)
+                .saturating_sub(self.log_bytes)
+        });
+        let own_entries = (self.reserve / 4).min(OWN_ENTRIES_BYTES);
+        by_limit.min(self.free_now()).saturating_sub(own_entries)
+    }
+
+    /// Whether to look at the free space before writing this many bytes.
+    pub(crate) fn wants_look(&self, needed: u64) -> bool {
+        self.written_since_look + needed >= LOOK_EVERY_BYTES || needed > self.left()
+    }
+
+    /// What the file system said just now.
+    pub(crate) fn looked(&mut self, free: u64) {
+        self.free = free;
+        self.written_since_look = 0;
+    }
+
+    pub(crate) fn wrote(&mut self, bytes: u64) {
+        self.log_bytes += bytes;
+        self.written_since_look += bytes;
+    }
+
+    pub(crate) fn removed(&mut self, bytes: u64) {
+        self.log_bytes = self.log_bytes.saturating_sub(bytes);
+    }
+
+    /// Whether the alarm percentage of the limit, or of the space around the reserve, is used up.
+    pub(crate) fn alarm(&self) -> bool {
+        let used = |used: u64, of: u64| {
+            u128::from(used) * 100 >= u128::from(of) * u128::from(self.alarm_percent)
+        };
+        let limit = self.limit.is_some_and(|limit| used(self.log_bytes, limit));
+        // The space is what the log has and what it could still get.
+        let space = (self.log_bytes + self.free_now()).saturating_sub(self.reserve);
+        limit || used(self.log_bytes, space)
+    }
+
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.log_bytes
+    }
+
+    pub(crate) fn free_now(&self) -> u64 {
+        self.free.saturating_sub(self.written_since_look)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tighter_bound_counts() {
+        let mut budget = DiskBudget::new(Some(1_000), 100, 90, 200, 700);
+        assert_eq!(budget.left(), 600);
+        budget.wrote(500);
+        assert_eq!(
+            (budget.left(), budget.log_bytes(), budget.free_now()),
+            (100, 700, 200)
+        );
+        budget.looked(5_000);
+        assert_eq!(budget.left(), 300);
+        budget.removed(400);
+        assert_eq!(budget.left(), 700);
+    }
+
+    #[test]
+    fn what_was_proposed_fits_the_reserve_and_leaves_the_rings_own_part() {
+        // Limit, reserve, used, free: left, left in all.
+        for (limit, reserve, used, free, left, in_all) in [
+            (None, 0, 500, 300, 300, 300),
+            (None, 100, 500, 300, 200, 275),
+            (None, 100, 500, 100, 0, 75),
+            (None, 100, 500, 20, 0, 0),
+            (Some(600), 100, 500, 1_000, 100, 175),
+            (Some(600), 100, 600, 1_000, 0, 75),
+            (Some(600), 100, 690, 1_000, 0, 0),
+            (Some(600), 0, 600, 1_000, 0, 0),
+            (Some(600), 100, 600, 50, 0, 25),
+            (None, 1 << 30, 0, 1 << 30, 0, (1 << 30) - (16 << 20)),
+        ] {
+            let budget = DiskBudget::new(limit, reserve, 90, used, free);
+            assert_eq!(
+                (budget.left(), budget.left_in_all()),
+                (left, in_all),
+                "{budget:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn alarm_comes_before_the_end() {
+        let mut budget = DiskBudget::new(Some(1_000), 0, 90, 899, 1 << 40);
+        assert!(!budget.alarm());
+        budget.wrote(1);
+        assert!(budget.alarm() && budget.left() == 100);
+        let mut budget = DiskBudget::new(None, 100, 90, 0, 1_100);
+        budget.wrote(899);
+        assert!(!budget.alarm());
+        budget.wrote(1);
+        assert!(budget.alarm() && budget.left() == 100);
+    }
+
+    #[test]
+    fn the_disk_is_looked_at_before_refusing_and_now_and_then() {
+        let mut budget = DiskBudget::new(None, 0, 90, 0, 1 << 40);
+        assert!(!budget.wants_look(1_000));
+        budget.wrote(LOOK_EVERY_BYTES);
+        assert!(budget.wants_look(0));
+        budget.looked(10);
+        assert!(!budget.wants_look(10) && budget.wants_look(11));
     }
 }

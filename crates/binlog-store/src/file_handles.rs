@@ -1,9 +1,12 @@
 //! Read handles of log files, a bounded number of them open at a time.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::error::StoreError;
 use crate::file_system::{FileSystem, StorageFile};
 use crate::format::FileNumber;
 
@@ -48,5 +51,121 @@ impl FileHandles {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|(open, _)| *open != number);
+    }
+}
+
+// Reads of the log's files that failed while somebody was to be sent what is in them: the alarm about them, until they succeed.
+
+/// A file that could not be read when it was last tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadFault {
+    /// The file.
+    pub file: FileNumber,
+    /// The first entry that was wanted of it; none where all of it was read back.
+    pub index: Option<u64>,
+    /// What is wrong, in words.
+    pub why: String,
+}
+
+impl ReadFault {
+    pub(crate) fn new(file: FileNumber, index: u64, error: &StoreError) -> Self {
+        // What is said of a log whose writer failed is not so of one that cannot be read.
+        let why = match error {
+            StoreError::Corrupt(corruption) => corruption.to_string(),
+            StoreError::Io { doing, message, .. } => format!("{doing} failed: {message}"),
+            other => other.to_string(),
+        };
+        Self {
+            file,
+            index: Some(index),
+            why,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct ReadFaults {
+    failed: AtomicU64,
+    now: Mutex<BTreeMap<FileNumber, ReadFault>>,
+}
+
+impl ReadFaults {
+    /// A read failed.
+    pub(crate) fn failed(&self, fault: ReadFault) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        let before = self.lock().insert(fault.file, fault.clone());
+        if before.is_none_or(|before| before.why != fault.why) {
+            tracing::error!(
+                file = %fault.file.name(),
+                entry = fault.index,
+                why = fault.why,
+                "a file of the log is damaged or cannot be read: look at this machine's disk. A member that lacks its entries \
+                 waits, nobody else does; the file is replaced by another member's as soon as one has it"
+            );
+        }
+    }
+
+    /// Entries of a file from this one on could be read.
+    pub(crate) fn succeeded(&self, file: FileNumber, index: u64) {
+        let mut now = self.lock();
+        // The same read as the one that failed: one from elsewhere need not come to what is damaged.
+        if now
+            .get(&file)
+            .is_some_and(|fault| fault.index == Some(index))
+        {
+            now.remove(&file);
+            tracing::info!(file = %file.name(), "what could not be read of the log can be read again");
+        }
+    }
+
+    /// A file has gone, or all of it reads well.
+    pub(crate) fn forget(&self, file: FileNumber) {
+        if self.lock().remove(&file).is_some() {
+            tracing::info!(file = %file.name(), "what could not be read of the log is there again, or was purged");
+        }
+    }
+
+    pub(crate) fn has(&self, file: FileNumber) -> bool {
+        self.lock().contains_key(&file)
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// What cannot be read now.
+    pub(crate) fn now(&self) -> Vec<ReadFault> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<FileNumber, ReadFault>> {
+        // Its entries are replaced as a whole.
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_stays_until_what_failed_can_be_read() {
+        let faults = ReadFaults::default();
+        let file = FileNumber::FIRST;
+        let error = StoreError::io("reading", &io::Error::other("no"));
+        let fault = ReadFault::new(file, 7, &error);
+        assert_eq!(fault.why, "reading failed: no");
+        faults.failed(fault.clone());
+        faults.failed(fault.clone());
+        faults.succeeded(file, 8);
+        assert_eq!((faults.count(), faults.now()), (2, vec![fault.clone()]));
+        faults.succeeded(file, 7);
+        assert_eq!(faults.now(), []);
+        faults.failed(fault);
+        faults.forget(file);
+        assert_eq!((faults.count(), faults.now()), (3, vec![]));
     }
 }

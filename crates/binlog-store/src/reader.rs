@@ -6,14 +6,15 @@ use std::ops::{Bound, RangeBounds, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use futures::stream;
+use futures::stream::{Stream, StreamExt, TryStreamExt};
 use openraft::{OptionalSend, RaftLogReader};
 use raft_types::{Entry, LogId, OpId, TypeConfig, Vote};
 
 use crate::error::StoreError;
+use crate::file_handles::ReadFault;
 use crate::log::{DiskRead, Point, Points, ReadHint, ReadPlan};
 use crate::options::WriterMode;
-use crate::read_faults::ReadFault;
 use crate::scan::{Depth, EntryScanner, Window};
 use crate::shared::Shared;
 use crate::writer::{entry_offset, scan_failure};

@@ -1,6 +1,6 @@
 //! What the store, its handles and its readers share, and the way to the writer.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use raft_types::{OpId, RingId, StoredMembership};
@@ -8,13 +8,12 @@ use tokio::sync::watch;
 
 use crate::disk_space::DiskSpace;
 use crate::error::StoreError;
-use crate::file_handles::FileHandles;
+use crate::file_handles::{FileHandles, ReadFaults};
 use crate::log::SharedView;
 use crate::options::{Durability, WriterMode};
-use crate::read_faults::ReadFaults;
 use crate::scrub::Scrub;
 use crate::stats::Counters;
-use crate::writer::{Command, CommandQueue, LogWriter};
+use crate::writer::{Command, CommandQueue, LogWriter, lock};
 
 /// The most that an append writes in the caller's thread.
 const IN_PLACE_BYTES: u64 = 256 << 10;
@@ -119,11 +118,4 @@ impl Shared {
         drop(writer);
         self.queue.release(bytes);
     }
-}
-
-/// Locks the writer.
-pub(crate) fn lock(writer: &Mutex<LogWriter>) -> MutexGuard<'_, LogWriter> {
-    writer
-        .lock()
-        .expect("no thread panics while it holds the writer")
 }

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
+use openraft::errors::Fatal;
 use openraft::metrics::{RaftDataMetrics, RaftServerMetrics};
 use openraft::{Instant as _, ServerState};
 use raft_types::{MemberId, OpId, StoredMembership, TypeConfig};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::lease::leadership::Term;
 use crate::state_machine::CommittedLog;
@@ -100,9 +103,97 @@ pub(crate) fn progress(raft: &Engine) -> ProgressSnapshot {
     }
 }
 
+// Why a member's engine stopped, with what to do about it.
+
+/// The engine has stopped, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// The log storage failed. What it acknowledged is durable, nothing after it is known to be.
+    #[error("the log storage failed: {reason}; mend the disk, then start the member again")]
+    Storage {
+        /// The storage's words.
+        reason: String,
+    },
+    /// A broken invariant in the engine.
+    #[error("the consensus engine panicked; keep the member's log output and start it again")]
+    Panicked,
+    /// The ring holds another entry as committed than this member does.
+    #[error(
+        "entry {ours} is committed here, and the ring's leader has {theirs} in its place: the quorum was repaired without this member; start it again, and it cuts its log back to where it agrees with the ring"
+    )]
+    Contradicted {
+        /// The entry here.
+        ours: OpId,
+        /// The ring's.
+        theirs: OpId,
+    },
+    /// The member was shut down.
+    #[error("the member was shut down")]
+    Stopped,
+}
+
+impl From<Fatal<TypeConfig>> for Fault {
+    fn from(fatal: Fatal<TypeConfig>) -> Self {
+        match fatal {
+            Fatal::StorageError(error) => Self::Storage {
+                reason: error.to_string(),
+            },
+            Fatal::Panicked => Self::Panicked,
+            Fatal::Stopped => Self::Stopped,
+        }
+    }
+}
+
+// What every client that stands in front of another one passes on as it is: votes, transfers of the leadership, and how long to
+// wait after a failure. A macro, because the engine has a trait for each.
+
+/// Implements these calls by a client's field `inner`: `passes_on_votes!([N: ReportingNetwork] Client<N>)`.
+#[macro_export]
+macro_rules! passes_on_votes {
+    ([$($generics:tt)+] $client:ty) => {
+        impl<$($generics)+> openraft::network::NetVote<raft_types::TypeConfig> for $client {
+            async fn vote(
+                &mut self,
+                request: openraft::raft::VoteRequest<raft_types::TypeConfig>,
+                option: openraft::network::RPCOption,
+            ) -> $crate::log_probe::RpcResult<openraft::raft::VoteResponse<raft_types::TypeConfig>> {
+                self.inner.vote(request, option).await
+            }
+
+            async fn pre_vote(
+                &mut self,
+                request: openraft::raft::VoteRequest<raft_types::TypeConfig>,
+                option: openraft::network::RPCOption,
+            ) -> $crate::log_probe::RpcResult<openraft::raft::VoteResponse<raft_types::TypeConfig>> {
+                self.inner.pre_vote(request, option).await
+            }
+        }
+
+        impl<$($generics)+> openraft::network::NetTransferLeader<raft_types::TypeConfig> for $client {
+            async fn transfer_leader(
+                &mut self,
+                request: openraft::raft::TransferLeaderRequest<raft_types::TypeConfig>,
+                option: openraft::network::RPCOption,
+            ) -> $crate::log_probe::RpcResult<
+                openraft::raft::TransferLeaderResponse<raft_types::TypeConfig>,
+            > {
+                self.inner.transfer_leader(request, option).await
+            }
+        }
+
+        impl<$($generics)+> openraft::network::NetBackoff<raft_types::TypeConfig> for $client {
+            fn backoff(&self) -> Option<openraft::network::Backoff> {
+                self.inner.backoff()
+            }
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
-    use raft_types::{LogId, Membership};
+    use raft_types::LogId;
+    use raft_types::Membership;
 
     use super::*;
 

@@ -5,16 +5,14 @@
 //! calls, the founding of a ring. Voters change only as the log says; `change_membership` of the engine
 //! is never called, because it lacks the barrier that keeps two leaders from committing apart.
 
-mod bootstrap;
-mod calls;
+pub(crate) mod bootstrap;
+pub(crate) mod calls;
 mod election;
 mod engine;
-mod fault;
 mod lease;
 pub mod log_probe;
 mod log_room;
-mod member;
-mod passing_on;
+pub(crate) mod member;
 mod proposal;
 mod purge_floor;
 pub mod quorum;
@@ -24,39 +22,42 @@ mod ring_view;
 mod state_machine;
 mod transfer;
 
-pub use bootstrap::identity::{Identity, IdentityBook, IdentityError, IdentityFile, RingState};
-pub use bootstrap::log_origin::LogOrigin;
-pub use bootstrap::plan::{BootstrapPlan, BootstrapRefusal, Introduction, plan_bootstrap};
-pub use calls::admission::{AdmissionRefusal, Envelope, Party, admit};
-pub use calls::inbound::{AppendAnswers, Inbound, InstallRefusal};
-pub use calls::questions::{Answer, CallError, FileBytes, MemberCalls, Question};
-pub use election::doubted_tail::LogEnd;
-pub use election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
-pub use fault::Fault;
-pub use lease::leadership::{Leadership, NotServing, Term};
-pub use log_room::rooms::NoRoom;
-pub use member::config::{Bounds, ConfigError, MemberConfig, Timers};
-pub use member::explain::{Explanation, Prospects, explain};
-pub use member::status::MemberStatus;
-pub use member::{BootstrapError, Member, PurgeError, StartError};
-pub use proposal::{Outcome, ProposalTicket, ProposeError, Refusal, Unknown};
-pub use purge_floor::{NeededBy, PurgeFloor, RegionWatermark, purge_floor, region_watermarks};
-pub use reconfiguration::leader_tasks::LeaderTask;
-pub use reconfiguration::members::RosterError;
-pub use reconfiguration::membership_step::MoveError;
-pub use reconfiguration::pause::{PauseError, PauseWish};
-pub use reconfiguration::pinned_primary::RingPause;
-pub use reconfiguration::promotion::{
+pub use crate::bootstrap::identity::{
+    Identity, IdentityBook, IdentityError, IdentityFile, LogOrigin, RingState,
+};
+pub use crate::bootstrap::{BootstrapPlan, BootstrapRefusal, Introduction, plan_bootstrap};
+pub use crate::calls::admission::{AdmissionRefusal, Envelope, Party, admit};
+pub use crate::calls::inbound::{AppendAnswers, Inbound, InstallRefusal};
+pub use crate::calls::{
+    Answer, CallError, DatabaseState, FileBytes, LogEnd, MemberCalls, Question,
+};
+pub use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
+pub use crate::engine::Fault;
+pub use crate::lease::leadership::{Leadership, NotServing, Term};
+pub use crate::log_room::rooms::NoRoom;
+pub use crate::member::config::{Bounds, ConfigError, MemberConfig, Timers};
+pub use crate::member::explain::{Explanation, MemberStatus, Prospects, explain};
+pub use crate::member::{BootstrapError, Member, PurgeError, StartError};
+pub use crate::proposal::{Outcome, ProposalTicket, ProposeError, Refusal, Unknown};
+pub use crate::purge_floor::{
+    NeededBy, PurgeFloor, RegionWatermark, purge_floor, region_watermarks,
+};
+pub use crate::reconfiguration::leader_tasks::LeaderTask;
+pub use crate::reconfiguration::members::RosterError;
+pub use crate::reconfiguration::membership_step::MoveError;
+pub use crate::reconfiguration::pause::{PauseError, PauseWish};
+pub use crate::reconfiguration::pinned_primary::RingPause;
+pub use crate::reconfiguration::promotion::{
     Promoted, PromotionError, PromotionPhase, PromotionProgress, PromotionRefusal,
 };
-pub use reconfiguration::updates::{Amendment, RecordWish, RulesWish};
-pub use repair::plan::{
+pub use crate::reconfiguration::updates::{Amendment, RecordWish, RulesWish};
+pub use crate::repair::plan::{
     MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, accept as accept_repair, plan_repair,
 };
-pub use repair::rejoin::{Agreement, Recollection, Rejoin};
-pub use repair::returning::Returning;
-pub use ring_view::{RingView, Standing};
-pub use state_machine::{AppliedFloor, CommittedLog, MarkBuilder};
-pub use transfer::fitness::{Database, DatabaseState, SOON_THERE};
-pub use transfer::leadership_transfer::{TransferError, TransferOutcome, TransferRefusal};
-pub use transfer::writer::Writer;
+pub use crate::repair::rejoin::{Agreement, Recollection, Rejoin};
+pub use crate::repair::returning::Returning;
+pub use crate::ring_view::{RingView, Standing};
+pub use crate::state_machine::{AppliedFloor, CommittedLog, MarkBuilder};
+pub use crate::transfer::fitness::SOON_THERE;
+pub use crate::transfer::leadership_transfer::{TransferError, TransferOutcome, TransferRefusal};
+pub use crate::transfer::mysqld::{Database, Writer};

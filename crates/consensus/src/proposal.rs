@@ -1,15 +1,14 @@
 //! Proposals: an entry on its way, the ticket that says what became of it, and the bound on how much
 //! may be under way. The commit reaches the ticket and the commit mark from inside the engine's loop.
 
+use openraft::errors::{ClientWriteError, ForwardReason, ForwardToLeader};
+use openraft::raft::ClientWriteResult;
 use raft_types::{MemberId, OpId, ProposalListener, TypeConfig};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
-use openraft::errors::{ClientWriteError, ForwardReason, ForwardToLeader};
-use openraft::raft::ClientWriteResult;
-
-use crate::fault::Fault;
+use crate::engine::Fault;
 use crate::lease::leadership::{Leadership, Term};
 use crate::log_room::rooms::{NoRoom, UnderWay};
 use crate::state_machine::CommitMark;

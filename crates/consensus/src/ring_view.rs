@@ -107,7 +107,8 @@ impl RingView {
 pub(crate) mod tests {
     //! Rings for the tables of every decision that looks at one.
 
-    use raft_types::{MemberKind, Region};
+    use raft_types::MemberKind;
+    use raft_types::Region;
 
     use super::*;
 

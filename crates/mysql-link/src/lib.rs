@@ -5,29 +5,22 @@
 //! Nothing here waits without a bound, and no length from the network is trusted.
 
 pub mod client;
-mod endpoint;
 mod error;
-mod not_followed;
-mod proven;
 pub mod replication;
-mod server_version;
 pub mod tls;
+mod versions;
 pub mod wire;
 
-pub use client::{
-    ConnectOptions, Connection, PublicKeySource, QueryResult, Ran, Row, Secret, Statements,
-    Timeouts, literal,
+pub use crate::client::{
+    ConnectOptions, Connection, Endpoint, EndpointParseError, PublicKeySource, QueryResult, Ran,
+    Row, Secret, Statements, Timeouts, literal,
 };
-pub use endpoint::{Endpoint, EndpointParseError};
-pub use error::{LinkError, ProtocolError, ServerError, Step, server_code};
-
-pub use not_followed::not_followed;
-pub use proven::{
-    CRASH_SAFE_XA, GTIDS_IN_INNODB, Mechanism, PROVEN, Product, Proof, Standing, cannot_apply,
-    foreign, product, standing,
-};
-pub use replication::{
+pub use crate::error::{LinkError, ProtocolError, ServerError, Step, not_followed, server_code};
+pub use crate::replication::{
     Acker, DumpError, DumpEvent, DumpOptions, DumpRefusal, EventReader, ReplicationStream,
 };
-pub use server_version::{ServerVersion, may_take_over};
-pub use tls::{ClientCertificate, TlsConfigError, TlsMode, TlsOptions};
+pub use crate::tls::{ClientCertificate, TlsConfigError, TlsMode, TlsOptions};
+pub use crate::versions::{
+    CRASH_SAFE_XA, GTIDS_IN_INNODB, Mechanism, PROVEN, Product, Proof, ServerVersion, Standing,
+    cannot_apply, foreign, may_take_over, product, standing,
+};

@@ -11,25 +11,20 @@
 //! [`Proxying`] is the leader's end, in front of its network; [`Relay`] is the proxy's. Which route is chosen is pure ([`routes`]),
 //! from what the [`RouteTable`] knows by the results of real traffic. Votes, heartbeats and transfers are never proxied.
 
-mod calls;
-mod commit_news;
 mod health;
 mod leader;
-mod patience;
 mod policy;
+mod proxy_op;
 mod reconstitution;
 mod relay;
-mod request;
 mod route_table;
 pub mod routes;
-mod session;
-mod traffic;
 
-pub use calls::{LineBroken, ProxyAnswers, ProxyCalls, ProxyService};
-pub use health::Failure;
-pub use leader::{Proxying, ProxyingClient};
-pub use policy::{EdgesError, ProxyMode, ProxyOptions, check_edges};
-pub use relay::{Records, Relay};
-pub use request::{ProxyAnswer, ProxyRequest};
-pub use route_table::{RouteTable, RouteView};
-pub use traffic::{Counted, Relayed, Sent, Traffic};
+pub use crate::health::Failure;
+pub use crate::leader::{Proxying, ProxyingClient};
+pub use crate::policy::{EdgesError, ProxyMode, ProxyOptions, check_edges};
+pub use crate::proxy_op::{
+    LineBroken, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest, ProxyService,
+};
+pub use crate::relay::{Records, Relay};
+pub use crate::route_table::{Counted, Relayed, RouteTable, RouteView, Sent, Traffic};

@@ -12,7 +12,7 @@ use raft_types::{Entry, LogId, OpId, OwnLog};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::request::{ProxyAnswer, ProxyRequest, payload_bytes};
+use crate::proxy_op::{ProxyAnswer, ProxyRequest, payload_bytes};
 use crate::route_table::RouteTable;
 
 /// How far a session is.

@@ -13,9 +13,8 @@ use openraft::network::{RPCOption, RaftNetworkFactory};
 use raft_types::{MemberId, MemberRecord, OwnLog, TypeConfig};
 use tokio::sync::mpsc;
 
-use crate::calls::{ProxyAnswers, ProxyCalls, ProxyService};
+use crate::proxy_op::{ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest, ProxyService};
 use crate::reconstitution::{Reconstitution, SharedProgress, ended, lock};
-use crate::request::{ProxyAnswer, ProxyRequest};
 use crate::route_table::RouteTable;
 
 /// Answers that wait for the leader's line.

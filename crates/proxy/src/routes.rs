@@ -1,5 +1,8 @@
 //! By which route a member gets its entries. Pure: what the leader knows of the members in, a route out.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -233,8 +236,3 @@ fn why_unfit(member: &Candidate) -> String {
     let unfit = member.unfit.clone();
     unfit.unwrap_or_else(|| "it has not answered this leader yet".to_owned())
 }
-
-#[cfg(test)]
-mod properties;
-#[cfg(test)]
-mod tests;

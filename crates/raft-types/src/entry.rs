@@ -3,7 +3,14 @@
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
+use openraft::RaftTypeConfig;
+use openraft::entry::RaftPayload;
+use openraft::raft::responder::Responder;
+use openraft::type_config::alias::LogIdOf;
 use serde::{Deserialize, Serialize};
+
+use crate::ids::{MemberId, OpId};
+use crate::member_record::MemberRecord;
 
 /// The application's part of an entry. Cloning is cheap: payloads are shared bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,6 +176,258 @@ pub struct Rotate {
     pub timestamp: u32,
 }
 
+// What an entry carries, as the engine handles it. The engine's own type holds a membership as values alone, so that
+// every member would write it in its own words; this one keeps the bytes in which it was proposed.
+
+/// What an entry of the log carries.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum EntryPayload {
+    /// Nothing: what a new leader commits first.
+    Blank,
+    /// A transaction or a rotation.
+    Normal(AppEntry),
+    /// Another definition of the ring.
+    Membership(MembershipPayload),
+}
+
+/// A membership and the bytes that stand for it in every log. They are made once, by the member that proposes it; all
+/// others keep them as they came, so that members of two versions have the same log, and what only the newer one
+/// understands is not lost on the way through the older.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct MembershipPayload {
+    membership: Membership,
+    json: Bytes,
+}
+
+impl MembershipPayload {
+    /// Takes a membership in at its origin and makes its bytes. Everywhere else they are read.
+    ///
+    /// # Panics
+    /// Never: it is written to memory, and all of its keys are numbers or text.
+    pub fn seal(membership: Membership) -> Self {
+        let json = serde_json::to_vec(&membership)
+            .expect("numbers, text and maps with such keys can be written as JSON");
+        Self {
+            membership,
+            json: json.into(),
+        }
+    }
+
+    /// Takes the bytes of a membership in that came from a peer or from the disk.
+    ///
+    /// # Errors
+    /// When they are not those of a membership.
+    pub fn read(json: Bytes) -> serde_json::Result<Self> {
+        let membership = serde_json::from_slice(&json)?;
+        Ok(Self { membership, json })
+    }
+
+    /// What the bytes say, as far as this version understands them.
+    pub fn membership(&self) -> &Membership {
+        &self.membership
+    }
+
+    /// The bytes, as they were proposed.
+    pub fn json(&self) -> &Bytes {
+        &self.json
+    }
+}
+
+/// Two are the same entry's when their bytes are the same.
+impl PartialEq for MembershipPayload {
+    fn eq(&self, other: &Self) -> bool {
+        self.json == other.json
+    }
+}
+
+impl Eq for MembershipPayload {}
+
+impl fmt::Debug for MembershipPayload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.membership.fmt(f)
+    }
+}
+
+impl TryFrom<String> for MembershipPayload {
+    type Error = serde_json::Error;
+
+    fn try_from(json: String) -> serde_json::Result<Self> {
+        Self::read(json.into())
+    }
+}
+
+impl From<MembershipPayload> for String {
+    fn from(payload: MembershipPayload) -> Self {
+        Self::from_utf8_lossy(&payload.json).into_owned()
+    }
+}
+
+impl EntryPayload {
+    /// The membership, where it is one.
+    pub fn as_membership(&self) -> Option<&Membership> {
+        match self {
+            Self::Membership(payload) => Some(&payload.membership),
+            Self::Blank | Self::Normal(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for EntryPayload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blank => f.write_str("blank"),
+            Self::Normal(entry) => write!(f, "normal:{entry}"),
+            Self::Membership(payload) => write!(f, "membership:{}", payload.membership),
+        }
+    }
+}
+
+impl RaftPayload for EntryPayload {
+    type D = AppEntry;
+    type NodeId = MemberId;
+    type Node = MemberRecord;
+
+    fn blank() -> Self {
+        Self::Blank
+    }
+
+    fn with_normal(self, entry: AppEntry) -> Self {
+        Self::Normal(entry)
+    }
+
+    /// The engine calls this where a membership is proposed, and nowhere else.
+    fn with_membership(self, membership: Membership) -> Self {
+        Self::Membership(MembershipPayload::seal(membership))
+    }
+
+    fn get_membership(&self) -> Option<Membership> {
+        self.as_membership().cloned()
+    }
+}
+
+// How the engine tells what became of a proposed entry. openraft fixes the type of this answer in
+// its type configuration, so it stands here; who listens is decided where proposals are made.
+// The listener hears of the commit at once, not only after the state machine has applied it.
+
+/// Hears what became of one proposal. Called inside the engine's own loop: it must neither block
+/// nor panic. When it is dropped without a call, the engine has stopped.
+pub trait ProposalListener<T>: Send {
+    /// The entry is committed under this op id. Called at most once, before [`Self::completed`].
+    fn committed(&mut self, op_id: OpId);
+
+    /// The engine is done with the proposal: it was applied, refused or discarded.
+    fn completed(self: Box<Self>, result: T);
+}
+
+/// The engine's handle on a [`ProposalListener`].
+pub struct ProposalResponder<T>(Box<dyn ProposalListener<T>>);
+
+impl<T> ProposalResponder<T> {
+    /// A responder that tells `listener`.
+    pub fn new(listener: impl ProposalListener<T> + 'static) -> Self {
+        Self(Box::new(listener))
+    }
+}
+
+impl<T> fmt::Debug for ProposalResponder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProposalResponder")
+    }
+}
+
+impl<C, T> Responder<C, T> for ProposalResponder<T>
+where
+    C: RaftTypeConfig,
+    T: Send + 'static,
+    LogIdOf<C>: Into<OpId>,
+{
+    fn on_commit(&mut self, log_id: LogIdOf<C>) {
+        self.0.committed(log_id.into());
+    }
+
+    fn on_complete(self, result: T) {
+        self.0.completed(result);
+    }
+}
+
+// How openraft is parameterised. Log ids are `(term, index)`: the standard leader id allows one
+// leader per term.
+
+/// The ring's openraft type configuration. Written out, because openraft's macro for it cannot
+/// name a responder.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TypeConfig {}
+
+impl openraft::RaftTypeConfig for TypeConfig {
+    type D = AppEntry;
+    type R = ();
+    type NodeId = MemberId;
+    type Node = MemberRecord;
+    type Term = u64;
+    type LeaderId = openraft::impls::leader_id_std::LeaderId<u64, MemberId>;
+    type Vote = openraft::impls::Vote<Self::LeaderId>;
+    type Payload = EntryPayload;
+    type Entry =
+        openraft::Entry<<Self::LeaderId as openraft::vote::RaftLeaderId>::Committed, Self::Payload>;
+    type Responder<T>
+        = ProposalResponder<T>
+    where
+        T: openraft::OptionalSend + 'static;
+    type Batch<T>
+        = openraft::impls::InlineBatch<T>
+    where
+        T: openraft::OptionalSend + 'static;
+    type AsyncRuntime = openraft::TokioRuntime;
+    type ErrorSource = openraft::impls::BoxedErrorSource;
+}
+
+/// A log id, `(term, index)` in openraft's clothes; see [`crate::OpId`].
+pub type LogId = openraft::type_config::alias::LogIdOf<TypeConfig>;
+/// The part of a log id that names the leader: its term.
+pub type CommittedLeaderId = openraft::type_config::alias::CommittedLeaderIdOf<TypeConfig>;
+/// A vote as it is stored and sent.
+pub type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
+/// One entry of the log.
+pub type Entry = openraft::type_config::alias::EntryOf<TypeConfig>;
+/// The voter sets and the member records.
+pub type Membership = openraft::Membership<MemberId, MemberRecord>;
+/// A membership and the log id of the entry that made it.
+pub type StoredMembership = openraft::type_config::alias::StoredMembershipOf<TypeConfig>;
+
+impl From<LogId> for OpId {
+    fn from(log_id: LogId) -> Self {
+        Self::new(log_id.leader_id.term, log_id.index)
+    }
+}
+
+impl From<OpId> for LogId {
+    fn from(op_id: OpId) -> Self {
+        Self {
+            leader_id: CommittedLeaderId::new(op_id.term),
+            index: op_id.index,
+        }
+    }
+}
+
+// The bounds that more than one crate must agree on.
+
+/// The largest transaction that the ring takes, in bytes of its canonical payload. The primary gets
+/// it as `max_binlog_cache_size`, so that a larger one fails there instead of hanging. MySQL caps a
+/// single event at 1 GiB, and positions in a binlog file are 32 bits wide.
+pub const MAX_TRANSACTION_BYTES: u64 = 1 << 30;
+
+/// The largest gRPC message between members; larger entries travel in pieces of this size. Small
+/// enough that a piece never delays a heartbeat on a shared link for long.
+pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
+
+/// How many bytes of entries may be on their way to one member before the sender waits for
+/// answers. The engine itself pipelines without a bound.
+pub const REPLICATION_WINDOW_BYTES: usize = 16 << 20;
+
+const _: () = assert!(MAX_MESSAGE_BYTES <= REPLICATION_WINDOW_BYTES);
+const _: () = assert!(MAX_TRANSACTION_BYTES <= u32::MAX as u64 / 2);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,5 +451,42 @@ mod tests {
         assembly.push(b"deF");
         let error = assembly.finish().expect_err("the checksum must not match");
         assert_eq!(error.expected, whole.crc32c());
+    }
+}
+
+#[cfg(test)]
+mod payload_tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_keeps_its_bytes() {
+        let json = r#"{ "nodes": {}, "later": [1.50], "configs": [] }"#;
+        let read = MembershipPayload::read(json.into()).unwrap();
+        assert_eq!(read.json(), json);
+        assert_eq!(read.membership(), &Membership::default());
+        let carried = serde_json::to_string(&EntryPayload::Membership(read.clone())).unwrap();
+        let back: EntryPayload = serde_json::from_str(&carried).unwrap();
+        assert_eq!(back, EntryPayload::Membership(read.clone()));
+        assert_ne!(read, MembershipPayload::seal(Membership::default()));
+        assert!(MembershipPayload::read("[]".into()).is_err());
+    }
+
+    #[test]
+    fn the_engine_gets_what_it_gave() {
+        let membership = Membership::new_with_defaults(vec![[MemberId(1)].into()], []);
+        let payload = EntryPayload::membership(membership.clone());
+        assert_eq!(payload.get_membership(), Some(membership));
+        assert_eq!(EntryPayload::blank().get_membership(), None);
+    }
+}
+
+#[cfg(test)]
+mod type_config_tests {
+    use super::*;
+
+    #[test]
+    fn log_id_round_trips() {
+        let op_id = OpId::new(3, 9);
+        assert_eq!(OpId::from(LogId::from(op_id)), op_id);
     }
 }

@@ -4,24 +4,18 @@
 //! then lost, kept or torn, as a seed decides. Single calls can fail, the disk can be full, can lie
 //! about syncing, and can rot.
 
+mod file_system;
+mod state;
+
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard};
 
 use binlog_store::{FileSystem, MetaStore};
 
-mod file_system;
-mod hard_state;
-mod inode;
-mod power;
-mod state;
-
-pub use power::Survival;
-pub use state::{CallFault, DiskCall};
-
-use file_system::FaultyFs;
-use hard_state::FaultyMeta;
-use inode::Inode;
-use state::{DiskState, SharedState};
+use crate::disk::file_system::FaultyFs;
+pub use crate::disk::state::{CallFault, DiskCall, Survival};
+use crate::disk::state::{DiskState, Inode, SharedState};
 
 /// A disk; clones are the same disk.
 #[derive(Clone, Default)]
@@ -129,7 +123,7 @@ impl FaultyDisk {
     /// Faults and the cut are forgotten, handles from before are dead.
     pub fn power_cycle(&self, survival: Survival) {
         let mut state = self.state();
-        power::lose_power(&mut state, survival);
+        state::lose_power(&mut state, survival);
         state.boot += 1;
         state.cut_after = None;
         state.faults.clear();
@@ -220,5 +214,81 @@ impl FaultyDisk {
         state.meta.clear();
         state.durable_meta.clear();
         state.pending_meta.clear();
+    }
+}
+
+// The disk's hard state, as it is until the next restart.
+
+pub(super) struct FaultyMeta {
+    disk: SharedState,
+    boot: u64,
+}
+
+impl FaultyMeta {
+    fn new(disk: SharedState) -> Self {
+        let boot = disk.lock().boot;
+        Self { disk, boot }
+    }
+
+    fn call<T>(
+        &self,
+        what: impl FnOnce() -> String,
+        effect: impl FnOnce(&mut DiskState) -> T,
+    ) -> io::Result<T> {
+        let mut state = self.disk.lock();
+        match state.admit(self.boot, what)? {
+            Some(fault) => Err(fault.error()),
+            None => Ok(effect(&mut state)),
+        }
+    }
+}
+
+impl MetaStore for FaultyMeta {
+    fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>> {
+        self.call(
+            || format!("meta get {key}"),
+            |state| state.meta.get(key).cloned(),
+        )
+    }
+
+    /// No call of its own: what is counted is what a power cut may come behind.
+    fn reserve(&self) -> io::Result<()> {
+        let state = self.disk.lock();
+        match state.refuses_hard_state {
+            true => Err(CallFault::NoSpace.error()),
+            false => Ok(()),
+        }
+    }
+
+    fn put(&self, key: &str, value: &[u8]) -> io::Result<()> {
+        self.call(
+            || format!("meta put {key}"),
+            |state| {
+                state.meta.insert(key.to_owned(), value.to_vec());
+                state
+                    .pending_meta
+                    .push((key.to_owned(), Some(value.to_vec())));
+            },
+        )
+    }
+
+    fn remove(&self, key: &str) -> io::Result<()> {
+        self.call(
+            || format!("meta remove {key}"),
+            |state| {
+                state.meta.remove(key);
+                state.pending_meta.push((key.to_owned(), None));
+            },
+        )
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.call(
+            || "meta flush".to_owned(),
+            |state| {
+                state.pending_meta.clear();
+                state.durable_meta = state.meta.clone();
+            },
+        )
     }
 }

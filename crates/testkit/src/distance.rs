@@ -7,30 +7,23 @@
 //! needs no traffic shaping.
 
 mod address_plan;
-mod delay_line;
-mod ip;
 mod links;
 mod namespace;
-mod needs;
-mod packet;
 mod router;
-mod wire;
 
+use std::fs::OpenOptions;
 use std::net::Ipv4Addr;
+use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Result;
 
-use address_plan::AddressPlan;
-use namespace::Namespace;
-use router::Router;
-use wire::Wire;
-
-pub use delay_line::DelayLine;
-pub use links::{Link, Links, Place, Traffic};
-pub use needs::{Lacking, check_needs};
+use crate::distance::address_plan::AddressPlan;
+pub use crate::distance::links::{DelayLine, Link, Links, Place, Traffic};
+use crate::distance::namespace::{Namespace, Wire};
+use crate::distance::router::Router;
 
 /// See the module. Processes inside it should end before it is dropped: they would be left without a network.
 #[derive(Debug)]
@@ -119,5 +112,74 @@ impl Drop for DistanceNetwork {
     fn drop(&mut self) {
         // The wires first: a namespace goes when its last device and process are gone.
         drop(self.router.take());
+    }
+}
+
+// What the machine must have for a distance network, and what to do where it has not.
+
+/// What is missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lacking {
+    /// The user is not root.
+    Root,
+    /// The program `ip` cannot be run.
+    Ip(String),
+    /// `/dev/net/tun` cannot be opened.
+    Tun(String),
+}
+
+impl std::fmt::Display for Lacking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the network with distance cannot be made: ")?;
+        match self {
+            Self::Root => f.write_str(
+                "network namespaces and TUN devices take root; run the same command as root",
+            ),
+            Self::Ip(why) => {
+                write!(f, "`ip` does not run ({why}); install the package iproute2")
+            }
+            Self::Tun(why) => write!(
+                f,
+                "/dev/net/tun does not open ({why}); load the module (`modprobe tun`), or start the container with \
+                 `--device /dev/net/tun --cap-add NET_ADMIN --cap-add SYS_ADMIN`"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Lacking {}
+
+/// Whether a distance network can be made here.
+///
+/// # Errors
+/// The first thing that is missing.
+pub fn check_needs() -> Result<(), Lacking> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Lacking::Root);
+    }
+    let ip = Command::new("ip").arg("-Version").output();
+    ip.map_err(|error| Lacking::Ip(error.to_string()))?;
+    let tun = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun");
+    tun.map_err(|error| Lacking::Tun(error.to_string()))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_says_what_to_do() {
+        let why = || "no such file".to_owned();
+        for (lacking, advice) in [
+            (Lacking::Root, "as root"),
+            (Lacking::Ip(why()), "install the package iproute2"),
+            (Lacking::Tun(why()), "modprobe tun"),
+        ] {
+            assert!(lacking.to_string().contains(advice), "{lacking}");
+        }
     }
 }

@@ -5,25 +5,20 @@
 //! members in one process is behind `network`.
 
 pub mod bounded_run;
-pub mod cargo;
-#[cfg(feature = "storage")]
 pub mod disk;
 pub mod distance;
 pub mod figures;
 pub mod haproxy;
 #[cfg(feature = "storage")]
 pub mod log_entries;
-pub mod loop_disk;
-mod mounts;
 pub mod mysql_tree;
-pub mod mysqlbinlog;
 pub mod mysqld;
 #[cfg(feature = "network")]
 pub mod network;
 mod owner;
 pub mod ports;
+pub mod real_disks;
 pub mod ring;
-pub mod small_disk;
 pub mod statistics;
 pub mod sysbench;
 pub mod wait;

@@ -4,10 +4,7 @@
 //! Members are numbered from 0 here; member 0 is the database member. Dropping the ring kills the processes that it
 //! started and no other.
 
-mod binary;
-mod child_server;
 mod far_ring;
-mod http;
 mod log_files;
 mod member_process;
 mod options;
@@ -20,19 +17,20 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use crate::bounded_run::{self, Finished};
+use crate::bounded_run;
+use crate::bounded_run::Finished;
 use crate::ports::free_addresses;
-use crate::wait::{Patience, eventually, try_eventually};
-use member_process::MemberProcess;
-
-pub use binary::{
-    BUILT_VARIABLE, Profile, embedded_member, nemesis_binary, primary_clients, witness_binary,
+pub use crate::ring::far_ring::{FarMember, FarRing, FarRingOptions};
+pub use crate::ring::log_files::{
+    FirstDifference, HttpAnswer, LogFiles, http_get, http_get_within, http_order, http_post,
 };
-pub use child_server::ChildServer;
-pub use far_ring::{FarMember, FarRing, FarRingOptions};
-pub use http::{HttpAnswer, http_get, http_get_within, http_order, http_post};
-pub use log_files::{FirstDifference, LogFiles};
-pub use options::{BINLOG_PASSWORD, BINLOG_USER, Beside, RingOptions};
+use crate::ring::member_process::MemberProcess;
+pub use crate::ring::member_process::{
+    BUILT_VARIABLE, ChildServer, Profile, embedded_member, nemesis_binary, primary_clients,
+    witness_binary,
+};
+pub use crate::ring::options::{BINLOG_PASSWORD, BINLOG_USER, Beside, RingOptions};
+use crate::wait::{Patience, eventually, try_eventually};
 
 /// How long a ring may take to its first commit on a loaded machine.
 const READY_LIMIT: Duration = Duration::from_secs(60);

@@ -7,25 +7,23 @@
 //! [`found_ring`] makes a ring; [`AdminClient`] asks a member about itself and
 //! gives it an operator's commands.
 
+mod bootstrap;
 mod client;
 mod compression;
+mod config;
 mod envelope;
-mod founding;
 mod local_member;
 mod schema;
 mod server;
-mod tls;
 mod together;
-mod transport_config;
 mod wire;
 
-pub use client::{
+pub use crate::bootstrap::{FoundingError, found_ring};
+pub use crate::client::{
     AddressError, AdminClient, AdminError, CommandEvents, GrpcNetworkFactory, LinkBytes, LogPieces,
     PeerClient, PeerTrouble,
 };
-pub use compression::{Compression, CompressionFigures};
-pub use founding::{FoundingError, found_ring};
-pub use local_member::{CommandSource, LocalMember, LogPiece, LogSource, StatusSource};
-pub use server::{RunningServer, ServeError, serve};
-pub use tls::{TlsError, TlsFiles, TlsMaterial};
-pub use transport_config::TransportConfig;
+pub use crate::compression::{Compression, CompressionFigures};
+pub use crate::config::{TlsError, TlsFiles, TlsMaterial, TransportConfig};
+pub use crate::local_member::{CommandSource, LocalMember, LogPiece, LogSource, StatusSource};
+pub use crate::server::{RunningServer, ServeError, serve};

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use testkit::loop_disk::LoopDisk;
+use testkit::real_disks::LoopDisk;
 use testkit::ring::RingOptions;
 use witness_tests::{ClientWriters, Replicaset, client_session};
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use testkit::mysql_tree::MysqlTree;
-use testkit::mysqlbinlog::verified_sql;
+use testkit::mysqld::client::verified_sql;
 use testkit::ports::free_addresses;
 use testkit::ring::{ProcessRing, Profile, witness_binary};
 use testkit::wait::{Patience, eventually};

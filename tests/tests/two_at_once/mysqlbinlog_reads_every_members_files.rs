@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use testkit::mysql_tree::MysqlTree;
-use testkit::mysqlbinlog::verified_sql;
+use testkit::mysqld::client::verified_sql;
 use testkit::mysqld::{Mysqld, MysqldOptions};
 use testkit::ring::{ProcessRing, Profile, RingOptions, witness_binary};
 use testkit::sysbench::Sysbench;

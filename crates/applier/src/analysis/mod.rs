@@ -7,10 +7,8 @@
 
 mod clock;
 mod groups;
-mod last_uses;
-mod logged_shape;
 mod report;
 mod writesets;
 
-pub use groups::{GroupSize, Groups};
-pub use report::{Analysis, Chain, Report};
+pub use crate::analysis::groups::{GroupSize, Groups};
+pub use crate::analysis::report::{Analysis, Chain, Report};

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use binlog_format::framing::FramedTransaction;
 use serde::Serialize;
 
-use super::clock::ClockedLog;
-use super::groups::Groups;
-use super::logged_shape::{PrimaryKey, shape_of};
-use super::writesets::Writesets;
+use crate::analysis::clock::ClockedLog;
+use crate::analysis::groups::Groups;
+use crate::analysis::writesets::{PrimaryKey, Writesets, shape_of};
 use crate::decode::{DecodeCause, DecodeFailure, Decoder};
 use crate::schema::{TableName, TableShape};
 use crate::transaction::{Body, Transaction};

@@ -7,10 +7,8 @@ use binlog_format::event::{EventFlags, EventType, RawEvent};
 use binlog_format::events::{GtidEvent, TransactionPayload};
 use binlog_format::framing::FramedTransaction;
 
-use super::barrier::BarrierParts;
-use super::failure::{DecodeCause, DecodeFailure, misplaced};
-use super::parsed::{Content, Head, Parsed};
-use super::row_changes::RowParts;
+use crate::decode::failure::{DecodeCause, DecodeFailure, misplaced};
+use crate::decode::parsed::{BarrierParts, Content, Head, Parsed, RowParts};
 
 /// Bytes that the notes of a transaction's rows and keys take at most, so that places among them fit into 32 bits.
 const MAX_KEY_BYTES: u64 = 8 << 30;

@@ -5,13 +5,11 @@
 //! FramedTransaction ─► Decoder::parse ─► Parsed ─(the target's tables)─► Parsed::finish ─► Transaction
 //! ```
 
-mod barrier;
 mod decoder;
 mod failure;
 mod parsed;
-mod row_changes;
 mod schema_change;
 
-pub use decoder::Decoder;
-pub use failure::{DecodeCause, DecodeFailure};
-pub use parsed::{LoggedTable, Parsed};
+pub use crate::decode::decoder::Decoder;
+pub use crate::decode::failure::{DecodeCause, DecodeFailure};
+pub use crate::decode::parsed::{LoggedTable, Parsed};

@@ -3,18 +3,21 @@
 use std::mem::size_of;
 use std::sync::Arc;
 
-use binlog_format::event::EventRef;
-use binlog_format::events::{CommitTimestamp, Rows, ServerVersion, TableId, TableMap};
+use binlog_format::event::{EventRef, EventType, HEADER_LEN, RawEvent};
+use binlog_format::events::{
+    CommitTimestamp, Query, Rows, ServerVersion, StatementKind, TableId, TableMap, XaPrepare,
+};
 use binlog_format::gtid::Gtid;
 use binlog_format::row_image::{Columns, RowReader};
 use bytes::Bytes;
 
-use super::failure::{DecodeCause, DecodeFailure};
+use crate::decode::failure::{DecodeCause, DecodeFailure, misplaced};
+use crate::decode::schema_change::schema_change;
 use crate::keys::{KeyAccess, RowKeys, TableKeys};
 use crate::schema::{TableName, TableShape};
 use crate::transaction::{
     Barrier, BarrierEnd, Body, MappedTable, RowChanges, RowWrite, RowsEvent, SchemaChange, Seq,
-    Step, Transaction,
+    Statement, Step, Transaction,
 };
 
 /// A transaction that is read. [`Self::finish`] needs the shapes of [`Self::tables`].
@@ -265,5 +268,283 @@ impl RowsPart {
             rows: first..changes.rows.len() as u32,
         });
         Ok(true)
+    }
+}
+
+// Transactions that are changes of rows and nothing else.
+
+/// The parts of a row transaction, as far as they are read.
+#[derive(Debug)]
+pub(super) struct RowParts {
+    /// Everything that was read, for the case that it turns out to be none.
+    events: Vec<RawEvent>,
+    parts: Parts,
+    has_ended: bool,
+}
+
+impl RowParts {
+    /// Begins with BEGIN; nothing else begins a row transaction.
+    pub(super) fn begin(event: &RawEvent) -> Result<Option<Self>, DecodeCause> {
+        if kind(event)? != Some(StatementKind::Begin) {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            events: vec![event.clone()],
+            parts: Parts::default(),
+            has_ended: false,
+        }))
+    }
+
+    /// Takes the next event; false when it makes the transaction a barrier.
+    pub(super) fn take(&mut self, event: &RawEvent) -> Result<bool, DecodeCause> {
+        if self.has_ended {
+            return Err(misplaced(event));
+        }
+        match event.event_type() {
+            EventType::TableMap => self.table_map(event)?,
+            EventType::Xid => self.has_ended = true,
+            EventType::WriteRowsV1
+            | EventType::UpdateRowsV1
+            | EventType::DeleteRowsV1
+            | EventType::WriteRows
+            | EventType::UpdateRows
+            | EventType::DeleteRows
+            | EventType::PartialUpdateRows => self.rows(event)?,
+            EventType::Query if kind(event)? == Some(StatementKind::Commit) => {
+                self.has_ended = true;
+            }
+            _ => return Ok(false),
+        }
+        self.events.push(event.clone());
+        Ok(true)
+    }
+
+    /// The same events as the beginning of a barrier.
+    pub(super) fn into_barrier(self) -> Result<BarrierParts, DecodeCause> {
+        let mut events = self.events.into_iter();
+        events.try_fold(BarrierParts::default(), BarrierParts::take)
+    }
+
+    /// The parts, when its end has come.
+    pub(super) fn finish(self) -> Result<Parts, DecodeCause> {
+        if self.has_ended {
+            Ok(self.parts)
+        } else {
+            Err(DecodeCause::Misplaced {
+                event_type: EventType::Gtid,
+            })
+        }
+    }
+
+    fn table_map(&mut self, event: &RawEvent) -> Result<(), DecodeCause> {
+        let map = TableMap::decode(event.canonical())?;
+        // A table comes with a map for each statement.
+        let known = self
+            .parts
+            .tables
+            .iter()
+            .find(|table| table.id == map.table_id);
+        if let Some(known) = known {
+            return match is_same_table(&known.map, event.bytes(), &map)? {
+                true => Ok(()),
+                false => Err(DecodeCause::DoubleTable(map.table_id)),
+            };
+        }
+        let text = |bytes: &[u8]| std::str::from_utf8(bytes).map(Box::from);
+        let (Ok(schema), Ok(table)) = (text(&map.schema), text(&map.table)) else {
+            return Err(DecodeCause::TableName);
+        };
+        self.parts.tables.push(LoggedTable {
+            id: map.table_id,
+            name: TableName { schema, table },
+            map: event.bytes().clone(),
+        });
+        Ok(())
+    }
+
+    fn rows(&mut self, event: &RawEvent) -> Result<(), DecodeCause> {
+        let rows = Rows::decode(event.canonical())?;
+        let table = self.table(rows.table_id)?;
+        // The images are the event's end.
+        let images_at = (event.bytes().len() - rows.images.len()) as u32;
+        self.parts.events.push(RowsPart {
+            event: event.bytes().clone(),
+            images_at,
+            table,
+            ends_statement: rows.flags & Rows::END_OF_STATEMENT != 0,
+        });
+        Ok(())
+    }
+
+    fn table(&self, id: TableId) -> Result<u32, DecodeCause> {
+        let place = self.parts.tables.iter().position(|table| table.id == id);
+        let place = place.and_then(|place| u32::try_from(place).ok());
+        place.ok_or(DecodeCause::UnknownTable(id))
+    }
+}
+
+fn kind(event: &RawEvent) -> Result<Option<StatementKind>, DecodeCause> {
+    if event.event_type() != EventType::Query {
+        return Ok(None);
+    }
+    let statement = Query::decode(event.canonical())?.statement;
+    Ok(Some(StatementKind::of(&statement)))
+}
+
+/// Whether a table map names the table of an earlier one. Flags and optional metadata depend on variables that may change within
+/// a transaction.
+fn is_same_table(known: &[u8], event: &[u8], map: &TableMap<'_>) -> Result<bool, DecodeCause> {
+    // What follows the header is nearly always the same; headers differ in their time.
+    if known.get(HEADER_LEN..) == event.get(HEADER_LEN..) {
+        return Ok(true);
+    }
+    let known = TableMap::decode(EventRef::new(known)?)?;
+    Ok(known.schema == map.schema
+        && known.table == map.table
+        && known.column_types == map.column_types
+        && known.metadata == map.metadata)
+}
+
+// Transactions that are not just changes of rows.
+
+/// The parts of a barrier, as far as they are read.
+#[derive(Debug, Default)]
+pub(super) struct BarrierParts {
+    /// Whether BEGIN or XA START came.
+    has_begun: bool,
+    steps: Vec<Step>,
+    /// Table maps and rows events of a statement whose end has not come.
+    rows: Vec<Bytes>,
+    /// For the next statement.
+    variables: Vec<Bytes>,
+    changes: SchemaChange,
+    end: Option<BarrierEnd>,
+}
+
+impl BarrierParts {
+    /// Takes the next event.
+    pub(super) fn take(mut self, event: RawEvent) -> Result<Self, DecodeCause> {
+        if self.end.is_some() {
+            return Err(misplaced(&event));
+        }
+        match event.event_type() {
+            EventType::Query => self.statement(event)?,
+            EventType::IntVar | EventType::Rand | EventType::UserVar => {
+                self.variables.push(event.into_bytes());
+            }
+            EventType::TableMap if self.has_begun => self.rows.push(event.into_bytes()),
+            EventType::Xid if self.has_begun => self.end = Some(BarrierEnd::Commit),
+            EventType::XaPrepare if self.has_begun => {
+                self.end = Some(BarrierEnd::Xa(second_phase(&XaPrepare::decode(
+                    event.canonical(),
+                )?)));
+            }
+            _ if self.has_begun => {
+                let rows = Rows::decode(event.canonical()).map_err(|_| misplaced(&event))?;
+                let ends = rows.flags & Rows::END_OF_STATEMENT != 0;
+                self.rows.push(event.into_bytes());
+                if ends {
+                    self.end_rows();
+                }
+            }
+            _ => return Err(misplaced(&event)),
+        }
+        Ok(self)
+    }
+
+    fn statement(&mut self, event: RawEvent) -> Result<(), DecodeCause> {
+        let Query {
+            statement, schema, ..
+        } = Query::decode(event.canonical())?;
+        match StatementKind::of(&statement) {
+            StatementKind::Begin if !self.has_begun => self.has_begun = true,
+            StatementKind::XaStart if !self.has_begun => {
+                self.has_begun = true;
+                self.push_statement(event);
+            }
+            StatementKind::Begin | StatementKind::XaStart => return Err(misplaced(&event)),
+            StatementKind::Commit if self.has_begun => self.end = Some(BarrierEnd::Commit),
+            StatementKind::Rollback if self.has_begun => self.end = Some(BarrierEnd::Rollback),
+            StatementKind::XaRollback if self.has_begun => {
+                let text = String::from_utf8_lossy(&statement).into_owned();
+                self.end = Some(BarrierEnd::Xa(text));
+            }
+            _ => {
+                let change = schema_change(&statement, &schema);
+                self.changes = std::mem::take(&mut self.changes).and(change);
+                if !self.has_begun {
+                    self.end = Some(BarrierEnd::ByItself);
+                }
+                self.push_statement(event);
+            }
+        }
+        Ok(())
+    }
+
+    fn push_statement(&mut self, event: RawEvent) {
+        self.end_rows();
+        self.steps.push(Step::Statement(Statement {
+            query: event.into_bytes(),
+            variables: std::mem::take(&mut self.variables),
+        }));
+    }
+
+    fn end_rows(&mut self) {
+        if !self.rows.is_empty() {
+            self.steps.push(Step::Rows(std::mem::take(&mut self.rows)));
+        }
+    }
+
+    /// The barrier, when its end has come.
+    pub(super) fn finish(mut self) -> Result<Barrier, DecodeCause> {
+        self.end_rows();
+        let end = self.end.ok_or(DecodeCause::Misplaced {
+            event_type: EventType::Gtid,
+        })?;
+        Ok(Barrier {
+            steps: self.steps,
+            end,
+            changes: self.changes,
+        })
+    }
+}
+
+/// The statement that the server makes of an XA_PREPARE event.
+fn second_phase(prepare: &XaPrepare<'_>) -> String {
+    let hex = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    let (global, branch) = (hex(&prepare.global_id), hex(&prepare.branch));
+    let id = format!("X'{global}',X'{branch}',{}", prepare.format_id);
+    match prepare.one_phase {
+        true => format!("XA COMMIT {id} ONE PHASE"),
+        false => format!("XA PREPARE {id}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_phase_names_the_transaction_as_the_first_did() {
+        let prepare = XaPrepare {
+            one_phase: false,
+            format_id: 1,
+            global_id: b"1a"[..].into(),
+            branch: Default::default(),
+        };
+        assert_eq!(second_phase(&prepare), "XA PREPARE X'3161',X'',1");
+        let one_phase = XaPrepare {
+            one_phase: true,
+            ..prepare
+        };
+        assert_eq!(
+            second_phase(&one_phase),
+            "XA COMMIT X'3161',X'',1 ONE PHASE"
+        );
     }
 }

@@ -1,14 +1,13 @@
 //! Keys of row writes: what two writes have in common when their order matters.
 
 mod fold;
-mod hash;
 mod row_keys;
-mod table_keys;
 
-pub use fold::Fold;
-pub use hash::KeyHash;
-pub use row_keys::RowKeys;
-pub use table_keys::{KeyColumnMissing, TableKeys};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+pub use crate::keys::fold::Fold;
+pub use crate::keys::row_keys::{KeyColumnMissing, RowKeys, TableKeys};
+use crate::schema::TableName;
 
 /// How a write uses a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,4 +26,58 @@ pub struct KeyAccess {
     pub key: KeyHash,
     /// How it is used.
     pub access: Access,
+}
+
+// Hashes of keys. XXH3 with 64 bits: its values are fixed by its specification, so that they are the same in every version
+// and on every machine, and it is among the fastest for inputs of this size (one to a few dozen bytes, one pass).
+
+/// See the module. Two values that the database takes for equal have the same;
+/// two others may have, which only costs parallelism.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyHash(pub u64);
+
+impl KeyHash {
+    /// The key that stands for a whole table.
+    pub fn of_table(table: &TableName) -> Self {
+        Self(hash_names([&*table.schema, &*table.table]))
+    }
+}
+
+/// What all values of a key have in common in their hashes: the table and the key's columns, in the key's order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct KeySeed(u64);
+
+impl KeySeed {
+    /// The seed of a key of `table` over these columns with these prefixes.
+    pub(super) fn new<'a>(
+        table: &TableName,
+        columns: impl Iterator<Item = (&'a str, Option<u32>)>,
+    ) -> Self {
+        let mut bytes = KeyHash::of_table(table).0.to_le_bytes().to_vec();
+        for (name, prefix) in columns {
+            bytes.extend_from_slice(&hash_names([name]).to_le_bytes());
+            bytes.extend_from_slice(&prefix.unwrap_or_default().to_le_bytes());
+        }
+        Self(xxh3_64(&bytes))
+    }
+
+    /// The hash of one value, given as the folds of its parts with their lengths.
+    pub(super) fn hash(self, value: &[u8]) -> KeyHash {
+        KeyHash(xxh3_64_with_seed(value, self.0))
+    }
+}
+
+/// Names that differ in case only hash alike: whether they mean the same table is a setting of the server, and a foreign key
+/// may spell a column as it likes.
+fn hash_names<const N: usize>(names: [&str; N]) -> u64 {
+    let mut bytes = Vec::new();
+    for name in names {
+        for character in name.chars().flat_map(char::to_lowercase) {
+            let mut buffer = [0; 4];
+            bytes.extend_from_slice(character.encode_utf8(&mut buffer).as_bytes());
+        }
+        // No name holds a zero.
+        bytes.push(0);
+    }
+    xxh3_64(&bytes)
 }

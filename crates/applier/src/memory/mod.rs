@@ -9,7 +9,6 @@
 //! or one that locks rows until the commit, as MySQL does. The first kind keeps what is committed behind its current prefix
 //! as long as a session is open, and loses it with the last one.
 
-mod commits;
 mod crash;
 mod row;
 mod session;
@@ -17,23 +16,21 @@ mod table;
 mod versions;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 
 use crate::backend::{Backend, BackendError, Finished, SessionId};
+pub use crate::memory::crash::CrashPoint;
+use crate::memory::crash::Crashes;
+pub use crate::memory::row::Row;
+pub use crate::memory::session::MemorySession;
+use crate::memory::table::Table;
+use crate::memory::versions::{Commits, Versions};
 use crate::schema::{TableName, TableShape};
-
-use commits::Commits;
-use crash::Crashes;
-use table::Table;
-use versions::Versions;
-
-pub use crash::CrashPoint;
-pub use row::Row;
-pub use session::MemorySession;
 
 /// What kind of database it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

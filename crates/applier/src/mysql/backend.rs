@@ -5,18 +5,13 @@ use std::sync::Arc;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{Connection, LinkError, QueryResult, ServerVersion, server_code};
 
-use super::account::{Grants, grant_statement};
-use super::blockers::{blockers_query, read_blockers};
-use super::open_sessions::OpenSessions;
-use super::options::MysqlOptions;
-use super::outcome::{backend_error, code};
-use super::packet_room::PacketRoom;
-use super::preparation::settings;
-use super::session::MysqlSession;
-use super::snapshot::{MOST_WAITING, WaitingReaders};
-use super::table_shape::ShapeQuery;
-use super::turn_row::{MAKE, RIGHTS, TABLE, TurnRow};
 use crate::backend::{Backend, BackendError, Finished, SessionId};
+use crate::mysql::options::{Grants, MysqlOptions, OpenSessions, grant_statement};
+use crate::mysql::outcome::{backend_error, blockers_query, code, read_blockers};
+use crate::mysql::preparation::{MOST_WAITING, PacketRoom, WaitingReaders, settings};
+use crate::mysql::session::MysqlSession;
+use crate::mysql::table_shape::ShapeQuery;
+use crate::mysql::turn_row::{MAKE, RIGHTS, TABLE, TurnRow};
 use crate::schema::{TableName, TableShape};
 
 /// A MySQL as a target of transactions.

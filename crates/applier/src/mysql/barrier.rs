@@ -9,16 +9,15 @@ use binlog_format::events::{IntVar, Query, Rand, SessionContext, StatementKind, 
 use bytes::Bytes;
 use mysql_link::{LinkError, Ran, ServerError, not_followed};
 
-use super::outcome::{Failing, code, failing, link_error, refused_by_us, write_error};
-use super::preparation::{FOR_STATEMENTS, again};
-use super::row_run::statement_runs;
-use super::script::append_begin;
-use super::session::MysqlSession;
-use super::statement_context::{
-    before_all, context_statement, int_var_statement, rand_statement, use_statement,
-};
-use super::user_variable::append_user_variable;
 use crate::backend::WriteError;
+use crate::mysql::outcome::{Failing, code, failing, link_error, refused_by_us, write_error};
+use crate::mysql::preparation::{FOR_STATEMENTS, again};
+use crate::mysql::row_run::statement_runs;
+use crate::mysql::session::{MysqlSession, append_begin};
+use crate::mysql::statement_context::{
+    append_user_variable, before_all, context_statement, int_var_statement, rand_statement,
+    use_statement,
+};
 use crate::transaction::{Barrier, BarrierEnd, Statement, Step, Transaction};
 
 impl MysqlSession {

@@ -5,10 +5,9 @@ use std::ops::Range;
 
 use mysql_link::{Ran, ServerError, server_code};
 
-use super::outcome::{Failing, code, failing, refused, write_error};
-use super::script::Mark;
-use super::session::{FLUSH_AT, MysqlSession};
 use crate::backend::WriteError;
+use crate::mysql::outcome::{Failing, code, failing, refused, write_error};
+use crate::mysql::session::{FLUSH_AT, Mark, MysqlSession};
 use crate::schema::TableName;
 use crate::transaction::{Body, RowChanges, Transaction};
 

@@ -8,29 +8,18 @@
 //! All of it goes as statements of one packet, because the server stops at the first that fails: a COMMIT in a packet of its
 //! own would commit what a failed BINLOG left (`docs/mysqld-facts.md`).
 
-mod account;
 mod backend;
 mod barrier;
-mod binlog_statement;
-mod blockers;
 mod culprit;
-mod decimal;
-
-mod open_sessions;
 mod options;
 mod outcome;
-mod packet_room;
 mod preparation;
-mod quoting;
 mod row_run;
-mod script;
 mod session;
-mod snapshot;
 mod statement_context;
 mod table_shape;
 mod turn_row;
-mod user_variable;
 
-pub use backend::MysqlBackend;
-pub use options::MysqlOptions;
-pub use session::MysqlSession;
+pub use crate::mysql::backend::MysqlBackend;
+pub use crate::mysql::options::MysqlOptions;
+pub use crate::mysql::session::MysqlSession;

@@ -1,13 +1,17 @@
 //! How a MySQL is applied to.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mysql_link::ConnectOptions;
+use mysql_link::{ConnectOptions, literal};
+
+use crate::backend::SessionId;
 
 /// How a MySQL is applied to.
 #[derive(Debug, Clone)]
 pub struct MysqlOptions {
-    /// Where it is, and as whom to connect; see the rights in [`MysqlBackend::connect`](super::MysqlBackend::connect).
+    /// Where it is, and as whom to connect; see the rights in [`MysqlBackend::connect`](crate::mysql::MysqlBackend::connect).
     pub connect: ConnectOptions,
     /// Whether transactions go into the target's binlog. Without it they go there empty, with their GTIDs alone, where the
     /// target writes a binlog at all: such files must not be served to a replica.
@@ -39,5 +43,124 @@ impl MysqlOptions {
     /// The lock wait as the server takes it: at least a second.
     pub(super) fn lock_wait_seconds(&self) -> u64 {
         self.lock_wait.as_secs().max(1)
+    }
+}
+
+// What an account may, from the lines of SHOW GRANTS. Pure.
+
+/// Privileges on everything or on something, without telling which.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Grants {
+    held: Vec<String>,
+}
+
+impl Grants {
+    /// Reads the lines of SHOW GRANTS.
+    pub(super) fn parse<'a>(lines: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut held = Vec::new();
+        for line in lines {
+            let list = line
+                .strip_prefix("GRANT ")
+                .and_then(|rest| rest.split_once(" ON "));
+            if let Some((list, _)) = list {
+                held.extend(list.split(',').map(|word| word.trim().to_uppercase()));
+            }
+        }
+        Self { held }
+    }
+
+    /// Which of some privileges it has nowhere.
+    pub(super) fn lacks<'a>(&self, wanted: &[&'a str]) -> Vec<&'a str> {
+        let all = ["ALL PRIVILEGES", "ALL"].iter().any(|all| self.has(all));
+        let missing = wanted.iter().filter(|one| !all && !self.has(one));
+        missing.copied().collect()
+    }
+
+    fn has(&self, privilege: &str) -> bool {
+        self.held.iter().any(|held| held == privilege)
+    }
+}
+
+/// The statement that gives an account what it lacks. `account` is as CURRENT_USER() says it: user@host.
+pub(super) fn grant_statement(privileges: &[&str], account: &str) -> String {
+    let (user, host) = account.rsplit_once('@').unwrap_or((account, "%"));
+    let (user, host) = (literal(user), literal(host));
+    format!("GRANT {} ON *.* TO {user}@{host}", privileges.join(", "))
+}
+
+// Which sessions of this program are open on the target.
+
+/// The numbers of the sessions that are open, and of how many sessions each is: a target that was started again gives numbers
+/// which sessions have that were lost with it, and those are not all dropped yet.
+#[derive(Debug, Default)]
+pub(super) struct OpenSessions {
+    ids: Mutex<BTreeMap<SessionId, usize>>,
+}
+
+impl OpenSessions {
+    pub(super) fn add(&self, id: SessionId) {
+        *self.lock().entry(id).or_default() += 1;
+    }
+
+    pub(super) fn remove(&self, id: SessionId) {
+        let mut ids = self.lock();
+        match ids.get_mut(&id) {
+            Some(sessions) if *sessions > 1 => *sessions -= 1,
+            _ => drop(ids.remove(&id)),
+        }
+    }
+
+    /// All of them but one.
+    pub(super) fn but(&self, one: SessionId) -> Vec<SessionId> {
+        let ids = self.lock();
+        ids.keys().copied().filter(|id| *id != one).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, usize>> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lacking_is_told_as_a_statement() {
+        let grants = Grants::parse([
+            "GRANT SELECT, INSERT ON *.* TO `w`@`%`",
+            "GRANT CONNECTION_ADMIN,REPLICATION_APPLIER ON *.* TO `w`@`%`",
+            "GRANT UPDATE ON `app`.* TO `w`@`%`",
+            "GRANT `role`@`%` TO `w`@`%`",
+        ]);
+        let lacking = grants.lacks(&["INSERT", "UPDATE", "DELETE", "CONNECTION_ADMIN"]);
+        assert_eq!(lacking, ["DELETE"]);
+        assert_eq!(
+            grant_statement(&lacking, "o'w@%"),
+            "GRANT DELETE ON *.* TO 'o''w'@'%'"
+        );
+        let root = Grants::parse(["GRANT ALL PRIVILEGES ON *.* TO `root`@`localhost`"]);
+        assert!(root.lacks(&["DELETE", "CONNECTION_ADMIN"]).is_empty());
+    }
+}
+
+#[cfg(test)]
+mod open_sessions_tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_given_again_stays_open_when_the_lost_session_is_dropped() {
+        let open = OpenSessions::default();
+        let (first, second) = (SessionId(12), SessionId(13));
+        open.add(first);
+        open.add(second);
+        // The target was started again: another worker's new session has the first one's number.
+        open.add(first);
+        open.remove(first);
+        assert_eq!(open.but(second), [first]);
+        open.remove(first);
+        assert!(open.but(second).is_empty());
+        open.remove(first);
+        assert_eq!(open.but(first), [second]);
     }
 }

@@ -1,9 +1,13 @@
 //! What a session is told before it applies anything, and again after a barrier has changed it. Pure.
 
-use mysql_link::ServerVersion;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use super::binlog_statement::format_description;
-use super::options::MysqlOptions;
+use mysql_link::{ConnectOptions, Connection, LinkError, ServerError, ServerVersion, server_code};
+use tokio::sync::oneshot;
+
+use crate::mysql::options::MysqlOptions;
+use crate::mysql::row_run::format_description;
 
 /// A statement, and the right that an account lacks which may not run it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,9 +127,142 @@ pub(super) fn again(version: ServerVersion, connection: u32) -> Vec<String> {
 /// The assignments that a barrier's statements need besides what their events say.
 pub(super) const FOR_STATEMENTS: &str = "SET NAMES utf8mb4,transaction_isolation='REPEATABLE-READ'";
 
+// Packets for rows that are larger than the target's `max_allowed_packet`.
+//
+// A row of n bytes is a `BINLOG` statement of 4/3 n, so that what fitted into a packet on the source may not fit into one
+// here. A session's limit is the server's at the moment in which it connects, and cannot be changed afterwards. So the
+// server's is raised for the moment of one connection and put back. That is safe: the setting bounds what a client may
+// send and decides nothing about data, and a client that connects in that moment may send more than others. If the applier
+// is killed in it, the raised value stays until the target is restarted or set back.
+
+/// The largest `max_allowed_packet` that a server has.
+pub(super) const LARGEST: usize = 1 << 30;
+
+/// Whether new sessions are opened with more room, and one opening at a time.
+#[derive(Debug, Default)]
+pub(super) struct PacketRoom {
+    asked: AtomicBool,
+    opening: tokio::sync::Mutex<()>,
+}
+
+impl PacketRoom {
+    /// Sessions that are opened from now on get more room.
+    pub(super) fn ask(&self) {
+        self.asked.store(true, Ordering::Release);
+    }
+
+    /// Whether it was asked for.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// Opens a connection with the largest packets that the server has; with its ordinary ones if the account may not set
+    /// them, which is said.
+    ///
+    /// # Errors
+    /// When there is no connection.
+    pub(super) async fn open(&self, connect: &ConnectOptions) -> Result<Connection, LinkError> {
+        let _one = self.opening.lock().await;
+        let mut first = Connection::open(connect).await?;
+        let answer = first.query("SELECT @@GLOBAL.max_allowed_packet").await?;
+        let before = answer.first().and_then(|row| row.text_at(0));
+        let before: usize = before.and_then(|text| text.parse().ok()).unwrap_or(LARGEST);
+        if before >= LARGEST {
+            return Connection::open(connect).await;
+        }
+        match first.execute(set_statement(LARGEST)).await {
+            Ok(_) => {}
+            Err(LinkError::Server(error)) => {
+                tracing::warn!(
+                    %error,
+                    "a row needs a larger packet than the target takes: GRANT SYSTEM_VARIABLES_ADMIN lets the applier \
+                     raise max_allowed_packet for the moment in which it connects"
+                );
+                return Ok(first);
+            }
+            Err(error) => return Err(error),
+        }
+        let opened = Connection::open(connect).await;
+        let mut back = first.execute(set_statement(before)).await;
+        if back.is_err()
+            && let Ok(mut again) = Connection::open(connect).await
+        {
+            back = again.execute(set_statement(before)).await;
+        }
+        if let Err(error) = back {
+            tracing::warn!(%error, "max_allowed_packet of the target stays raised; it was {before}");
+        }
+        opened
+    }
+}
+
+/// What is said of a row for which there is no packet.
+pub(super) fn no_packet(length: usize) -> ServerError {
+    ServerError {
+        code: server_code::PACKET_TOO_LARGE,
+        sqlstate: "08S01".to_owned(),
+        message: format!(
+            "A row takes a statement of {length} bytes, and no packet is larger than {LARGEST}. mysqld's own replica threads \
+             can apply it (mysql.apply = \"native\" for the member beside it), or a copy of another server's data brings it"
+        ),
+    }
+}
+
+fn set_statement(bytes: usize) -> String {
+    format!("SET GLOBAL max_allowed_packet = {bytes}")
+}
+
+// Readers that wait for a prefix of the log.
+
+/// How many readers may wait for the next prefix point.
+pub(super) const MOST_WAITING: usize = 256;
+
+/// What a reader is given.
+pub(super) type Given = Result<Connection, LinkError>;
+
+/// Connections whose snapshot is to be taken at the next prefix point.
+#[derive(Debug, Default)]
+pub(super) struct WaitingReaders {
+    waiting: Mutex<Vec<(Connection, oneshot::Sender<Given>)>>,
+}
+
+impl WaitingReaders {
+    /// Lets a connection wait; `None` when too many do.
+    pub(super) fn add(&self, connection: Connection) -> Option<oneshot::Receiver<Given>> {
+        let (sender, receiver) = oneshot::channel();
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() >= MOST_WAITING {
+            // Those whose reader has gone make room.
+            waiting.retain(|(_, reader)| !reader.is_closed());
+        }
+        if waiting.len() >= MOST_WAITING {
+            return None;
+        }
+        waiting.push((connection, sender));
+        Some(receiver)
+    }
+
+    /// Takes all snapshots, at the same time, and hands them out.
+    pub(super) async fn take_snapshots(&self) {
+        let waiting =
+            std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        let snapshots = waiting
+            .into_iter()
+            .map(|(mut connection, reader)| async move {
+                let began = connection
+                    .execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+                    .await;
+                // A reader that has gone needs nothing.
+                let _ = reader.send(began.map(|_| connection));
+            });
+        futures::future::join_all(snapshots).await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use mysql_link::{ConnectOptions, Endpoint};
+    use mysql_link::ConnectOptions;
+    use mysql_link::Endpoint;
 
     use super::*;
 

@@ -4,9 +4,9 @@
 use std::fmt::Write;
 
 use binlog_format::event::{EventFlags, EventHeader};
-use binlog_format::events::{IntVar, IntVarKind, Query, Rand, SessionContext};
-
-use super::quoting::{append_hex, append_name};
+use binlog_format::events::{
+    IntVar, IntVarKind, Query, Rand, SessionContext, UserVar, UserVarType, UserVarValue,
+};
 
 /// The collation that text literals and tables had by default before 8.0 gave it a name of its own: utf8mb4_general_ci.
 const OLD_DEFAULT_COLLATION: u16 = 45;
@@ -140,10 +140,162 @@ impl Assignments {
     }
 }
 
+// The literal of a user variable that a statement of the log needs. Pure.
+
+/// Appends the statement that sets it; `None` when its value cannot be read. `collation` is the name of a text's collation
+/// with that of its character set.
+pub(super) fn append_user_variable(
+    variable: &UserVar<'_>,
+    collation: Option<(&str, &str)>,
+    out: &mut Vec<u8>,
+) -> Option<()> {
+    out.extend_from_slice(b"SET @");
+    append_name(&variable.name, out);
+    out.extend_from_slice(b":=");
+    match &variable.value {
+        None => out.extend_from_slice(b"NULL"),
+        Some(value) => append_value(value, collation, out)?,
+    }
+    Some(())
+}
+
+fn append_value(
+    value: &UserVarValue<'_>,
+    collation: Option<(&str, &str)>,
+    out: &mut Vec<u8>,
+) -> Option<()> {
+    let bytes = value.bytes.as_ref();
+    match value.value_type {
+        UserVarType::String => {
+            let (character_set, collation) = collation?;
+            out.extend_from_slice(format!("_{character_set} ").as_bytes());
+            append_hex(bytes, out);
+            out.extend_from_slice(format!(" COLLATE {collation}").as_bytes());
+        }
+        UserVarType::Real => {
+            let number = f64::from_le_bytes(bytes.try_into().ok()?);
+            if !number.is_finite() {
+                return None;
+            }
+            // With an exponent, or the server takes it for a DECIMAL.
+            out.extend_from_slice(format!("{number:e}").as_bytes());
+        }
+        UserVarType::Int => {
+            let number = i64::from_le_bytes(bytes.try_into().ok()?);
+            let text = if value.unsigned {
+                // As a literal it would have a sign unless it needs all bits.
+                format!("CAST({} AS UNSIGNED)", number as u64)
+            } else {
+                number.to_string()
+            };
+            out.extend_from_slice(text.as_bytes());
+        }
+        UserVarType::Decimal => {
+            let [precision, scale, digits @ ..] = bytes else {
+                return None;
+            };
+            let text = decimal_text(usize::from(*precision), usize::from(*scale), digits)?;
+            out.extend_from_slice(text.as_bytes());
+            if *scale == 0 {
+                out.push(b'.');
+            }
+        }
+    }
+    Some(())
+}
+
+// DECIMAL as binlogs have it, as text. Pure.
+//
+// Digits stand in groups of nine, four bytes each, big-endian; what does not fill a group, at the outer ends of both
+// parts, takes fewer bytes. The highest bit is turned around, and all bits are in a negative number.
+
+/// Bytes that so many digits of a group take.
+const BYTES: [usize; 10] = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4];
+const GROUP: usize = 9;
+
+/// The text of a value of `precision` digits, `scale` of them behind the point; `None` when the bytes are no such value.
+pub(super) fn decimal_text(precision: usize, scale: usize, bytes: &[u8]) -> Option<String> {
+    let whole = precision.checked_sub(scale)?;
+    if precision > 65 || precision == 0 {
+        return None;
+    }
+    let negative = bytes.first()? & 0x80 == 0;
+    let flip = if negative { 0xff } else { 0 };
+    let mut plain: Vec<u8> = bytes.iter().map(|byte| byte ^ flip).collect();
+    *plain.first_mut()? ^= 0x80;
+
+    let groups_of = |digits: usize| std::iter::repeat_n(GROUP, digits / GROUP);
+    let whole_groups = std::iter::once(whole % GROUP).chain(groups_of(whole));
+    let scale_groups = groups_of(scale).chain(std::iter::once(scale % GROUP));
+    let mut rest = plain.as_slice();
+    let mut take = |digits: usize, out: &mut String| -> Option<()> {
+        let (group, behind) = rest.split_at_checked(*BYTES.get(digits)?)?;
+        rest = behind;
+        let number = group
+            .iter()
+            .fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
+        if digits > 0 {
+            write!(out, "{number:0digits$}").ok()?;
+        }
+        Some(())
+    };
+    let (mut before, mut behind) = (String::new(), String::new());
+    whole_groups
+        .into_iter()
+        .try_for_each(|digits| take(digits, &mut before))?;
+    scale_groups
+        .into_iter()
+        .try_for_each(|digits| take(digits, &mut behind))?;
+    if !rest.is_empty() || before.len() != whole || behind.len() != scale {
+        return None;
+    }
+    let before = match before.trim_start_matches('0') {
+        "" => "0",
+        trimmed => trimmed,
+    };
+    let sign = if negative { "-" } else { "" };
+    let point = if scale > 0 { "." } else { "" };
+    Some(format!("{sign}{before}{point}{behind}"))
+}
+
+// Names and texts inside of statements, whatever characters they have. Pure.
+
+/// Appends a name between backquotes.
+pub(super) fn append_name(name: &[u8], out: &mut Vec<u8>) {
+    out.push(b'`');
+    for byte in name {
+        out.push(*byte);
+        if *byte == b'`' {
+            out.push(b'`');
+        }
+    }
+    out.push(b'`');
+}
+
+/// Appends bytes as a hexadecimal literal, which no `sql_mode` reads otherwise.
+pub(super) fn append_hex(bytes: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.extend_from_slice(b"X'");
+    for byte in bytes {
+        out.push(DIGITS[usize::from(byte >> 4)]);
+        out.push(DIGITS[usize::from(byte & 15)]);
+    }
+    out.push(b'\'');
+}
+
+/// A text as a literal.
+pub(super) fn text_literal(text: &str) -> String {
+    let mut out = b"_utf8mb4 ".to_vec();
+    append_hex(text.as_bytes(), &mut out);
+    String::from_utf8(out).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use binlog_format::event::EventType;
-    use binlog_format::events::{AutoIncrement, CharacterSets, SessionOptions};
+    use binlog_format::events::AutoIncrement;
+    use binlog_format::events::CharacterSets;
+    use binlog_format::events::SessionOptions;
 
     use super::*;
 
@@ -258,5 +410,104 @@ mod tests {
             second_seed: 2,
         };
         assert_eq!(text(rand_statement(&rand)), "SET rand_seed1=1,rand_seed2=2");
+    }
+}
+
+#[cfg(test)]
+mod user_variable_tests {
+    use super::*;
+
+    fn set(name: &str, value: Option<(UserVarType, &[u8], bool)>) -> Option<String> {
+        let variable = UserVar {
+            name: name.as_bytes().into(),
+            value: value.map(|(value_type, bytes, unsigned)| UserVarValue {
+                value_type,
+                collation: 8,
+                bytes: bytes.into(),
+                unsigned,
+            }),
+        };
+        let mut out = Vec::new();
+        append_user_variable(&variable, Some(("latin1", "latin1_swedish_ci")), &mut out)?;
+        String::from_utf8(out).ok()
+    }
+
+    #[test]
+    fn every_type_has_its_literal() {
+        use UserVarType::Decimal;
+        use UserVarType::Int;
+        use UserVarType::Real;
+        use UserVarType::String;
+        for (value, expected) in [
+            (None, "NULL"),
+            (
+                Some((String, &b"a'\\"[..], false)),
+                "_latin1 X'61275c' COLLATE latin1_swedish_ci",
+            ),
+            (
+                Some((String, b"", false)),
+                "_latin1 X'' COLLATE latin1_swedish_ci",
+            ),
+            (Some((Real, &1.5_f64.to_le_bytes(), false)), "1.5e0"),
+            (Some((Real, &(-1e300_f64).to_le_bytes(), false)), "-1e300"),
+            (Some((Int, &(-3_i64).to_le_bytes(), false)), "-3"),
+            (
+                Some((Int, &u64::MAX.to_le_bytes(), true)),
+                "CAST(18446744073709551615 AS UNSIGNED)",
+            ),
+            (Some((Decimal, &[2, 2, 0x85], false)), "0.05"),
+            (Some((Decimal, &[1, 0, 0x87], false)), "7."),
+        ] {
+            assert_eq!(set("v", value).unwrap(), format!("SET @`v`:={expected}"));
+        }
+        assert_eq!(set("a`b", None).unwrap(), "SET @`a``b`:=NULL");
+        assert_eq!(set("v", Some((Int, &[1], false))), None);
+        assert_eq!(set("v", Some((Real, &f64::NAN.to_le_bytes(), false))), None);
+        assert_eq!(set("v", Some((Decimal, &[1], false))), None);
+    }
+}
+
+#[cfg(test)]
+mod decimal_tests {
+    use super::*;
+
+    #[test]
+    fn the_documented_examples_and_their_negatives() {
+        // 1234567890.1234 as DECIMAL(14,4).
+        let bytes = [0x81, 0x0d, 0xfb, 0x38, 0xd2, 0x04, 0xd2];
+        assert_eq!(decimal_text(14, 4, &bytes).unwrap(), "1234567890.1234");
+        let negative = bytes.map(|byte| byte ^ 0xff);
+        assert_eq!(decimal_text(14, 4, &negative).unwrap(), "-1234567890.1234");
+        assert_eq!(decimal_text(1, 0, &[0x87]).unwrap(), "7");
+        assert_eq!(decimal_text(2, 2, &[0x80 | 5]).unwrap(), "0.05");
+        assert_eq!(decimal_text(9, 0, &[0x80, 0, 0, 0]).unwrap(), "0");
+    }
+
+    #[test]
+    fn what_is_no_decimal_is_told() {
+        for (precision, scale, bytes) in [
+            (2, 3, &[0x80][..]),
+            (1, 0, &[]),
+            (1, 0, &[0x80, 0]),
+            (0, 0, &[0x80]),
+            (66, 0, &[0x80; 30]),
+            // More than nine digits in a group.
+            (9, 0, &[0xff, 0xff, 0xff, 0xff]),
+        ] {
+            assert_eq!(decimal_text(precision, scale, bytes), None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod quoting_tests {
+    use super::*;
+
+    #[test]
+    fn no_character_ends_a_name_or_a_text() {
+        let mut name = Vec::new();
+        append_name("a`;é".as_bytes(), &mut name);
+        assert_eq!(name, "`a``;é`".as_bytes());
+        assert_eq!(text_literal("'\\"), "_utf8mb4 X'275c'");
     }
 }

@@ -7,8 +7,8 @@
 
 use mysql_link::Row;
 
-use super::quoting::text_literal;
 use crate::keys::Fold;
+use crate::mysql::statement_context::text_literal;
 use crate::schema::{ColumnShape, KeyPart, KeyShape, ParentShape, TableName, TableShape};
 
 /// Tables of one schema that are asked for with one query.

@@ -11,15 +11,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, SessionId};
-use crate::run::control::Control;
-use crate::run::error::ApplyError;
-use crate::run::feed::Feed;
-use crate::run::options::Options;
+use crate::run::error::{ApplyError, reach};
+use crate::run::options::{Control, Options};
 use crate::run::plan::{Order, Plan, WorkerId};
 use crate::run::progress::{Progress, StageName};
-use crate::run::reach::reach;
-use crate::run::reader::{Item, Reader};
-use crate::run::window::{Place, Window};
+use crate::run::reader::{Feed, Item, Place, Reader, Window};
 use crate::run::worker::{Event, Worker};
 use crate::run::{Ended, Steering};
 use crate::transaction::{Seq, Transaction};

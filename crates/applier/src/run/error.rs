@@ -1,10 +1,14 @@
 //! Why a run ended before its log did.
 
+use std::future::Future;
+use std::time::Duration;
+
 use binlog_format::gtid::Gtid;
 use thiserror::Error;
 
 use crate::backend::{BackendError, Refusal};
 use crate::decode::DecodeFailure;
+use crate::persistence::Persistence;
 use crate::run::options::OptionsError;
 use crate::source::SourceError;
 
@@ -66,4 +70,22 @@ impl ApplyError {
             },
         }
     }
+}
+
+// Asking a database that may be away for a while.
+
+/// Asks until there is an answer, for at most `within`.
+pub(super) async fn reach<T, F, A>(within: Duration, ask: F) -> Result<T, ApplyError>
+where
+    F: FnMut() -> A,
+    A: Future<Output = Result<T, BackendError>>,
+{
+    let persistence = Persistence {
+        within,
+        first_pause: Duration::from_millis(50),
+        longest_pause: Duration::from_secs(2),
+    };
+    let may_pass = |error: &BackendError| !matches!(error, BackendError::Refused(_));
+    let answer = persistence.ask("the database is away", may_pass, ask).await;
+    answer.map_err(|error| ApplyError::of_backend(error, within))
 }

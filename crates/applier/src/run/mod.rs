@@ -9,17 +9,13 @@
 //! The reader stops while the window is full, and at every barrier until it is committed, since tables may look different
 //! behind it. The driver asks the plan what to do next; workers do it and report.
 
-mod control;
 mod driver;
 mod error;
-mod feed;
 mod options;
 pub mod plan;
 mod progress;
-mod reach;
 mod reader;
 mod shapes;
-mod window;
 mod worker;
 
 use std::sync::Arc;
@@ -28,15 +24,14 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::Backend;
+pub use crate::run::error::ApplyError;
+pub use crate::run::options::{
+    BatchSize, CommitOrder, Control, MAX_WORKERS, Options, OptionsError, WindowSize,
+};
+pub use crate::run::progress::{Passed, Progress, StageName};
+use crate::run::reader::DecodedSource;
+pub use crate::run::reader::Feed;
 use crate::source::Source;
-
-use feed::DecodedSource;
-
-pub use control::Control;
-pub use error::ApplyError;
-pub use feed::Feed;
-pub use options::{BatchSize, CommitOrder, MAX_WORKERS, Options, OptionsError, WindowSize};
-pub use progress::{Passed, Progress, StageName};
 
 /// What goes into and comes out of a run while it goes on.
 #[derive(Debug, Clone)]

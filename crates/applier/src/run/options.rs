@@ -132,6 +132,80 @@ impl Options {
     }
 }
 
+// What an operator may change while a run goes on.
+
+/// Pause and rate. Sent through a `tokio::sync::watch`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Control {
+    /// Nothing new begins; what is begun is finished.
+    pub paused: bool,
+    /// So many transactions begin in a second, at most.
+    pub max_transactions_per_second: Option<f64>,
+}
+
+/// Timers are not exact: what they lose up to this long ago is made up for.
+const CATCH_UP: Duration = Duration::from_millis(50);
+
+/// How many transactions may begin by now. Pure: moments are time since the run began.
+#[derive(Debug)]
+pub(super) struct Pace {
+    per_second: Option<f64>,
+    /// Transactions that may begin, as of `at`.
+    allowance: f64,
+    at: Duration,
+}
+
+impl Pace {
+    pub(super) fn new() -> Self {
+        Self {
+            per_second: None,
+            allowance: 0.0,
+            at: Duration::ZERO,
+        }
+    }
+
+    /// Another rate, from now on. A rate that is no positive number stops everything.
+    pub(super) fn set(&mut self, per_second: Option<f64>, now: Duration) {
+        self.earn(now);
+        self.per_second = per_second.map(|rate| if rate > 0.0 { rate } else { 0.0 });
+    }
+
+    /// How many may begin at once.
+    pub(super) fn allowed(&mut self, now: Duration) -> usize {
+        self.earn(now);
+        match self.per_second {
+            None => usize::MAX,
+            Some(_) => self.allowance.max(0.0) as usize,
+        }
+    }
+
+    /// So many begin.
+    pub(super) fn begin(&mut self, transactions: usize) {
+        if self.per_second.is_some() {
+            self.allowance -= transactions as f64;
+        }
+    }
+
+    /// When the next one may begin.
+    pub(super) fn next(&self) -> Option<Duration> {
+        let rate = self.per_second.filter(|rate| *rate > 0.0)?;
+        let missing = (1.0 - self.allowance).max(0.0) / rate;
+        // A little later rather than a little too early.
+        let wait = Duration::try_from_secs_f64(missing).unwrap_or(Duration::MAX);
+        self.at
+            .checked_add(wait)?
+            .checked_add(Duration::from_nanos(1))
+    }
+
+    fn earn(&mut self, now: Duration) {
+        let gone = now.saturating_sub(self.at).as_secs_f64();
+        self.at = now;
+        let rate = self.per_second.unwrap_or_default();
+        let most = (rate * CATCH_UP.as_secs_f64()).max(1.0);
+        self.allowance = (self.allowance + gone * rate).min(most);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,5 +238,55 @@ mod tests {
                 .to_string()
                 .contains("snapshot")
         );
+    }
+}
+
+#[cfg(test)]
+mod control_tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_kept_whatever_the_steps() {
+        for step_ms in [1, 7, 30] {
+            let mut pace = Pace::new();
+            pace.set(Some(200.0), Duration::ZERO);
+            let mut begun = 0;
+            for now in (0..10_000).step_by(step_ms).map(Duration::from_millis) {
+                let allowed = pace.allowed(now);
+                pace.begin(allowed);
+                begun += allowed;
+            }
+            assert!(
+                (1990..=2001).contains(&begun),
+                "{begun} in steps of {step_ms} ms"
+            );
+        }
+    }
+
+    #[test]
+    fn a_long_pause_is_not_made_up_for() {
+        let mut pace = Pace::new();
+        pace.set(Some(100.0), Duration::ZERO);
+        assert_eq!(pace.allowed(Duration::from_secs(100)), 5);
+        pace.set(None, Duration::from_secs(100));
+        assert_eq!(pace.allowed(Duration::from_secs(100)), usize::MAX);
+        pace.set(Some(f64::NAN), Duration::from_secs(100));
+        pace.begin(6);
+        assert_eq!(pace.allowed(Duration::from_secs(900)), 0);
+        assert_eq!(pace.next(), None);
+    }
+
+    #[test]
+    fn the_next_one_may_begin_when_it_says() {
+        let mut pace = Pace::new();
+        pace.set(Some(3.0), Duration::ZERO);
+        let mut now = Duration::ZERO;
+        for _ in 0..10 {
+            assert_eq!(pace.allowed(now), 0);
+            now = pace.next().unwrap();
+            assert_eq!(pace.allowed(now), 1);
+            pace.begin(1);
+        }
+        assert!((3.3..3.4).contains(&now.as_secs_f64()), "{now:?}");
     }
 }

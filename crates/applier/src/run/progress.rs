@@ -1,7 +1,8 @@
 //! How far a run has come: counters that everybody may read at any time, and the lag that follows from them.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -212,7 +213,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use binlog_format::gtid::{Gno, SourceId, Tag};
+    use binlog_format::gtid::Gno;
+    use binlog_format::gtid::SourceId;
+    use binlog_format::gtid::Tag;
 
     use super::*;
     use crate::transaction::RowChanges;

@@ -8,18 +8,23 @@
 //! barriers run alone and in the log's order (`scheduler`), so that the last one's commit is that of all. Rows behind the barrier
 //! that is being asked about are not handed over before the answer, so that no answer is of behind a later barrier either.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::run::error::ApplyError;
-use crate::run::feed::Feed;
+use crate::backend::Backend;
+use crate::decode::{Decoder, Parsed};
+use crate::run::error::{ApplyError, reach};
+use crate::run::options::WindowSize;
 use crate::run::progress::{Progress, StageName, rows_of};
-use crate::run::window::{Place, Window};
-use crate::transaction::{Body, Seq, Transaction};
+use crate::run::shapes::Shapes;
+use crate::schema::{TableName, TableShape};
+use crate::source::Source;
+use crate::transaction::{Body, SchemaChange, Seq, Transaction};
 
 /// A feed that gives nothing for so long is asked whether it has anything.
 const IDLE: Duration = Duration::from_millis(100);
@@ -130,5 +135,227 @@ impl<F: Feed> Reader<F> {
             self.barrier = Some(committed);
         }
         true
+    }
+}
+
+// Transactions as the run takes them in: decoded, without those that the target has.
+
+/// Where a run gets its transactions from.
+pub trait Feed: Send {
+    /// Waits for the next transaction that is not in `seen`; false at the end. A call that is dropped loses nothing.
+    ///
+    /// # Errors
+    /// Nothing more comes then; everything before is applied all the same.
+    fn wait(&mut self, seen: &GtidSet) -> impl Future<Output = Result<bool, ApplyError>> + Send;
+
+    /// Whether the target has to be asked about tables before what was waited for can be read.
+    fn has_to_ask(&self) -> bool;
+
+    /// What was waited for. The target is asked for what has to be known, so that every barrier before it must be committed
+    /// when [`Self::has_to_ask`]. Not to be dropped: a question that is asked anew whenever it takes long is never answered.
+    ///
+    /// # Errors
+    /// As for [`Self::wait`].
+    fn take(&mut self) -> impl Future<Output = Result<Option<Transaction>, ApplyError>> + Send;
+
+    /// Tables look different behind the transaction that was taken last.
+    fn schema_changed(&mut self, change: &SchemaChange);
+
+    /// Whether nothing more is there to be read at the moment.
+    fn is_drained(&self) -> bool;
+}
+
+/// A source with a decoder, and the target's tables as far as they were asked for.
+pub(super) struct DecodedSource<S, B> {
+    source: S,
+    backend: Arc<B>,
+    decoder: Decoder,
+    shapes: Shapes,
+    /// Parsed, and waiting for its tables.
+    parsed: Option<Parsed>,
+    reopen_for: Duration,
+    progress: Arc<Progress>,
+}
+
+impl<S: Source, B: Backend> DecodedSource<S, B> {
+    pub(super) fn new(
+        source: S,
+        backend: Arc<B>,
+        max_transaction_bytes: usize,
+        reopen_for: Duration,
+        progress: Arc<Progress>,
+    ) -> Self {
+        Self {
+            source,
+            backend,
+            decoder: Decoder::new(max_transaction_bytes as u64),
+            shapes: Shapes::default(),
+            parsed: None,
+            reopen_for,
+            progress,
+        }
+    }
+
+    /// What to ask the target for before the next transaction can be read.
+    fn missing(&self) -> Vec<TableName> {
+        let wanted = self.parsed.iter().flat_map(Parsed::tables);
+        self.shapes.missing(wanted)
+    }
+
+    /// Asks for the tables that are not known, with one question.
+    async fn look_up(&mut self) -> Result<(), ApplyError> {
+        let missing = self.missing();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let shapes = reach(self.reopen_for, || self.backend.tables(&missing)).await?;
+        // Decoding says it when there is none.
+        for (name, shape) in missing.into_iter().zip(shapes) {
+            let keyless = |shape: &TableShape| shape.primary_key.is_none();
+            if shape.as_ref().is_some_and(keyless) && self.progress.note_without_primary_key(&name)
+            {
+                tracing::warn!(
+                    table = %name,
+                    "a table without a primary key: its writes are applied one after the other"
+                );
+            }
+            self.shapes.put(name, shape);
+        }
+        Ok(())
+    }
+}
+
+impl<S: Source, B: Backend> Feed for DecodedSource<S, B> {
+    async fn wait(&mut self, seen: &GtidSet) -> Result<bool, ApplyError> {
+        while self.parsed.is_none() {
+            let Some(framed) = self.source.next().await? else {
+                return Ok(false);
+            };
+            if seen.contains(&framed.gtid) {
+                self.progress.skip();
+            } else {
+                let parsed = long_work::run(framed.payload.len(), || self.decoder.parse(&framed));
+                self.parsed = Some(parsed?);
+            }
+        }
+        Ok(true)
+    }
+
+    fn has_to_ask(&self) -> bool {
+        !self.missing().is_empty()
+    }
+
+    async fn take(&mut self) -> Result<Option<Transaction>, ApplyError> {
+        self.look_up().await?;
+        let Some(parsed) = self.parsed.take() else {
+            return Ok(None);
+        };
+        let bytes = parsed.bytes();
+        let transaction = long_work::run(bytes, || parsed.finish(|name| self.shapes.get(name)))?;
+        Ok(Some(transaction))
+    }
+
+    fn schema_changed(&mut self, change: &SchemaChange) {
+        self.shapes.forget(change);
+    }
+
+    fn is_drained(&self) -> bool {
+        self.source.is_drained() && self.parsed.is_none()
+    }
+}
+
+// The bound on what is in memory: rows and bytes of transactions that are decoded and not committed.
+
+/// Bytes are counted in units of this many.
+const UNIT: usize = 1024;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Window {
+    rows: Bound,
+    units: Bound,
+}
+
+/// A transaction's part of the window; dropped, it is free again.
+#[derive(Debug)]
+pub(super) struct Place {
+    _rows: OwnedSemaphorePermit,
+    _units: OwnedSemaphorePermit,
+}
+
+#[derive(Debug)]
+struct Bound {
+    free: Arc<Semaphore>,
+    size: u32,
+}
+
+impl Bound {
+    fn new(size: usize) -> Self {
+        let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize);
+        let size = size.clamp(1, most);
+        Self {
+            free: Arc::new(Semaphore::new(size)),
+            size: size as u32,
+        }
+    }
+
+    /// What is larger than all of it takes all of it.
+    fn part(&self, wanted: usize) -> u32 {
+        u32::try_from(wanted)
+            .unwrap_or(u32::MAX)
+            .clamp(1, self.size)
+    }
+
+    async fn take(&self, part: u32) -> Result<OwnedSemaphorePermit, AcquireError> {
+        Arc::clone(&self.free).acquire_many_owned(part).await
+    }
+}
+
+impl Window {
+    pub(super) fn new(size: WindowSize) -> Self {
+        Self {
+            rows: Bound::new(size.rows),
+            units: Bound::new(size.bytes.div_ceil(UNIT)),
+        }
+    }
+
+    /// Whether a transaction of this size would have to wait.
+    pub(super) fn is_full_for(&self, rows: usize, bytes: usize) -> bool {
+        self.rows.free.available_permits() < self.rows.part(rows) as usize
+            || self.units.free.available_permits() < self.units.part(bytes.div_ceil(UNIT)) as usize
+    }
+
+    /// Waits until there is room for a transaction; one that is larger than the window waits until it is empty. The
+    /// semaphores are never closed, so that there is no error in fact.
+    pub(super) async fn enter(&self, rows: usize, bytes: usize) -> Result<Place, AcquireError> {
+        Ok(Place {
+            _rows: self.rows.take(self.rows.part(rows)).await?,
+            _units: self
+                .units
+                .take(self.units.part(bytes.div_ceil(UNIT)))
+                .await?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_larger_than_the_window_passes_alone() {
+        let window = Window::new(WindowSize {
+            rows: 10,
+            bytes: 4096,
+        });
+        let small = window.enter(3, 100).await.unwrap();
+        assert!(window.is_full_for(1000, 10) && window.is_full_for(8, 10));
+        assert!(window.is_full_for(1, 4000) && !window.is_full_for(7, 3000));
+        drop(small);
+        assert!(!window.is_full_for(1000, 1 << 40));
+        let huge = window.enter(1000, 1 << 40).await.unwrap();
+        assert!(window.is_full_for(0, 0));
+        drop(huge);
+        assert!(!window.is_full_for(10, 4096));
     }
 }

@@ -6,9 +6,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::backend::{Backend, BackendError, Session, SessionId, Then, WriteError};
-use crate::run::error::ApplyError;
+use crate::run::error::{ApplyError, reach};
 use crate::run::plan::{Failure, Order, Report, WorkerId};
-use crate::run::reach::reach;
 use crate::transaction::{Seq, Transaction};
 
 /// What the driver hears.

@@ -1,25 +1,23 @@
 //! Where the log comes from: transactions in the log's order.
 
 mod dump;
-mod event_file;
 mod files;
-mod payload;
-mod until;
-mod versions;
-
-pub use dump::DumpSource;
-pub use files::{FileSource, ReadBytes};
-pub use payload::framed;
-pub use until::{Until, UntilSource};
-pub use versions::VersionSource;
 
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use binlog_format::framing::FramedTransaction;
+use binlog_format::canonical::CanonicalEvents;
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::events::GtidEvent;
+use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
+use binlog_format::gtid::GtidSet;
+use bytes::Bytes;
+use mysql_link::{ServerVersion, cannot_apply};
 use thiserror::Error;
 
 use crate::persistence::Persistence;
+pub use crate::source::dump::DumpSource;
+pub use crate::source::files::{FileSource, ReadBytes};
 
 /// A log that is read from front to back.
 pub trait Source: Send {
@@ -54,4 +52,190 @@ pub enum SourceError {
     /// It is damaged, or cannot be applied from: the words say what to do.
     #[error("{0}")]
     Refused(String),
+}
+
+// A log that is read up to a point only.
+
+/// Where to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Until {
+    /// When all of these are applied; those between them in the log are applied, too.
+    Gtids(GtidSet),
+    /// Before the first transaction that was committed after this time (the log's timestamps).
+    Time(SystemTime),
+}
+
+/// Ends a source early.
+#[derive(Debug)]
+pub struct UntilSource<S> {
+    source: S,
+    until: Option<Until>,
+    /// Of [`Until::Gtids`]: what has not come yet.
+    missing: GtidSet,
+    ended: bool,
+}
+
+impl<S> UntilSource<S> {
+    /// Reads `source` up to `until`, for a target that has the transactions of `executed`; without it, to the end.
+    pub fn new(source: S, until: Option<Until>, executed: &GtidSet) -> Self {
+        let missing = match &until {
+            Some(Until::Gtids(wanted)) => wanted.difference(executed),
+            _ => GtidSet::new(),
+        };
+        let ended = matches!(until, Some(Until::Gtids(_))) && missing.is_empty();
+        Self {
+            source,
+            until,
+            missing,
+            ended,
+        }
+    }
+
+    /// The source itself.
+    pub fn inner(&self) -> &S {
+        &self.source
+    }
+
+    /// Of a set of GTIDs to end at, those that did not come.
+    pub fn missing(&self) -> &GtidSet {
+        &self.missing
+    }
+}
+
+/// When a transaction was committed, as far as its log says.
+fn committed_at(transaction: &FramedTransaction) -> SystemTime {
+    let precise = transaction.immediate_commit.map(|at| at.0);
+    let micros = precise.unwrap_or(u64::from(transaction.timestamp) * 1_000_000);
+    SystemTime::UNIX_EPOCH + std::time::Duration::from_micros(micros)
+}
+
+impl<S: Source> Source for UntilSource<S> {
+    async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let Some(transaction) = self.source.next().await? else {
+            self.ended = true;
+            if self.missing.is_empty() {
+                return Ok(None);
+            }
+            return Err(SourceError::Refused(format!(
+                "the log ends before it has {}; give a log that has them, or end earlier",
+                self.missing
+            )));
+        };
+        match &self.until {
+            Some(Until::Time(end)) if committed_at(&transaction) > *end => {
+                self.ended = true;
+                return Ok(None);
+            }
+            Some(Until::Gtids(_)) => {
+                self.missing.remove(&transaction.gtid);
+                self.ended = self.missing.is_empty();
+            }
+            _ => {}
+        }
+        Ok(Some(transaction))
+    }
+
+    fn is_drained(&self) -> bool {
+        self.ended || self.source.is_drained()
+    }
+}
+
+// A log that a target can understand: read from, until a newer server than the target has written to it.
+
+/// Refuses a log at the first transaction that a newer server than the target has written, which is at its start unless the
+/// source was upgraded in between: what such a server writes for every transaction may be what an older one does not know.
+#[derive(Debug)]
+pub struct VersionSource<S> {
+    source: S,
+    target: ServerVersion,
+    /// The last version that was found to be right, so that each is judged once.
+    fits: Option<u32>,
+}
+
+impl<S> VersionSource<S> {
+    /// Reads `source` for a target of this version.
+    pub fn new(source: S, target: ServerVersion) -> Self {
+        Self {
+            source,
+            target,
+            fits: None,
+        }
+    }
+
+    fn judge(&mut self, transaction: &FramedTransaction) -> Result<(), SourceError> {
+        let Some(written_by) = written_by(transaction) else {
+            return Ok(());
+        };
+        if self.fits == Some(written_by) {
+            return Ok(());
+        }
+        match cannot_apply(ServerVersion::from_number(written_by), self.target) {
+            Some(why) => Err(SourceError::Refused(format!(
+                "{why}; transaction {} is the first such one. Upgrade the target first",
+                transaction.gtid
+            ))),
+            None => {
+                self.fits = Some(written_by);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The version of the server where a transaction originated, as far as its log says: from 8.0.14 on.
+fn written_by(transaction: &FramedTransaction) -> Option<u32> {
+    let mut events = CanonicalEvents::new(transaction.payload.clone());
+    let first = events.next()?.ok()?;
+    let gtid = GtidEvent::decode(first.canonical()).ok()?;
+    let version = gtid.original_version.or(gtid.immediate_version)?;
+    Some(version.0)
+}
+
+impl<S: Source> Source for VersionSource<S> {
+    async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
+        let next = self.source.next().await?;
+        if let Some(transaction) = &next {
+            self.judge(transaction)?;
+        }
+        Ok(next)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.source.is_drained()
+    }
+}
+
+// A transaction as a member's log keeps it: the events of one payload, without checksums.
+
+/// The transaction of a member's canonical payload.
+///
+/// # Errors
+/// [`SourceError::Refused`] when it has no meaning, or is larger than the bound.
+pub fn framed(
+    payload: Bytes,
+    max_transaction_bytes: u64,
+) -> Result<FramedTransaction, SourceError> {
+    // It is copied.
+    long_work::run(payload.len(), || frame(payload, max_transaction_bytes))
+}
+
+fn frame(payload: Bytes, max_transaction_bytes: u64) -> Result<FramedTransaction, SourceError> {
+    let no_meaning = |error: &dyn std::fmt::Display| {
+        SourceError::Refused(format!(
+            "the member's log has a transaction without a meaning: {error}"
+        ))
+    };
+    let mut framer = TransactionFramer::new(ChecksumAlgorithm::None, max_transaction_bytes);
+    let mut last = None;
+    for event in CanonicalEvents::new(payload) {
+        let event = event.map_err(|error| no_meaning(&error))?;
+        last = framer.push(&event).map_err(|error| no_meaning(&error))?;
+    }
+    match last {
+        Some(StreamItem::Transaction(transaction)) => Ok(transaction),
+        _ => Err(no_meaning(&"it has no end")),
+    }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use testkit::mysql_tree::MysqlTree;
-use testkit::mysqlbinlog::mysqlbinlog;
+use testkit::mysqld::client::mysqlbinlog;
 use testkit::mysqld::{Mysqld, MysqldOptions};
 
 use crate::dump::Request;

@@ -1,38 +1,140 @@
 //! Typed views of the events that something acts on. Each decodes from an event without checksum and
 //! encodes to the canonical form; whatever has no view here stays bytes.
 
-mod body;
-mod format_description;
+mod file_events;
 mod gtid_event;
-mod heartbeat;
-mod ignorable;
-mod previous_gtids;
 mod query;
-mod rotate;
 mod rows;
-mod rows_query;
-mod session_context;
 mod statement_variables;
-mod summary;
-mod table_map;
-mod transaction_payload;
-mod xid;
+mod transaction;
 
-pub use body::{EncodeEvent, EventOrigin};
-pub use format_description::FormatDescription;
-pub use gtid_event::{CommitTimestamp, GtidEvent, GtidForm, LogicalClock, ServerVersion};
-pub use heartbeat::Heartbeat;
-pub use ignorable::Ignorable;
-pub use previous_gtids::PreviousGtids;
-pub use query::{Query, StatementKind};
-pub use rotate::Rotate;
-pub use rows::{Rows, RowsChange};
-pub use rows_query::RowsQuery;
-pub use session_context::{
-    AutoIncrement, CharacterSets, Invoker, SessionContext, SessionOptions, UpdatedSchemas,
+use crate::decode_error::DecodeError;
+use crate::event::{EventFlags, EventHeader, EventRef, HEADER_LEN};
+use crate::event_type::EventType;
+pub use crate::events::file_events::{
+    FormatDescription, Heartbeat, Ignorable, PreviousGtids, Rotate,
 };
-pub use statement_variables::{IntVar, IntVarKind, Rand, UserVar, UserVarType, UserVarValue};
-pub use summary::summary;
-pub use table_map::{TableId, TableMap};
-pub use transaction_payload::{Compression, TransactionPayload};
-pub use xid::{XaPrepare, Xid};
+pub use crate::events::gtid_event::{
+    CommitTimestamp, GtidEvent, GtidForm, LogicalClock, ServerVersion,
+};
+pub use crate::events::query::{
+    AutoIncrement, CharacterSets, Invoker, Query, SessionContext, SessionOptions, StatementKind,
+    UpdatedSchemas,
+};
+pub use crate::events::rows::{Rows, RowsChange, RowsQuery, TableId, TableMap};
+pub use crate::events::statement_variables::{
+    IntVar, IntVarKind, Rand, UserVar, UserVarType, UserVarValue,
+};
+pub use crate::events::transaction::{Compression, TransactionPayload, XaPrepare, Xid};
+
+// How a typed view becomes a canonical event.
+
+/// The part of an event's header that its body does not decide.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EventOrigin {
+    /// Seconds since the epoch.
+    pub timestamp: u32,
+    /// The server that made the event.
+    pub server_id: u32,
+    /// Flag bits.
+    pub flags: EventFlags,
+}
+
+impl From<&EventHeader> for EventOrigin {
+    fn from(header: &EventHeader) -> Self {
+        Self {
+            timestamp: header.timestamp,
+            server_id: header.server_id,
+            flags: header.flags,
+        }
+    }
+}
+
+/// A typed view that can be written.
+pub trait EncodeEvent {
+    /// The type that stands in the header.
+    fn event_type(&self) -> EventType;
+
+    /// Appends what follows the header.
+    fn encode_body(&self, out: &mut Vec<u8>);
+
+    /// Appends the whole event in canonical form.
+    fn encode_into(&self, origin: EventOrigin, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + HEADER_LEN, 0);
+        self.encode_body(out);
+        let header = EventHeader {
+            timestamp: origin.timestamp,
+            event_type: self.event_type(),
+            server_id: origin.server_id,
+            // Bodies are slices in memory of at most MAX_EVENT_BYTES; what is larger fails at its first reader.
+            event_size: u32::try_from(out.len() - start).unwrap_or(u32::MAX),
+            log_pos: 0,
+            flags: origin.flags,
+        };
+        if let Some(place) = out.get_mut(start..start + HEADER_LEN) {
+            place.copy_from_slice(&header.encode());
+        }
+    }
+
+    /// The whole event in canonical form.
+    fn encode(&self, origin: EventOrigin) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode_into(origin, &mut out);
+        out
+    }
+}
+
+// What an event says in one line, for people: the last column of SHOW BINLOG EVENTS.
+
+/// The line for an event without its checksum; empty for types that are not looked into, and for an event that cannot be
+/// read, which is judged elsewhere.
+#[must_use]
+pub fn summary(event: EventRef<'_>) -> String {
+    said(event).unwrap_or_default()
+}
+
+fn said(event: EventRef<'_>) -> Result<String, DecodeError> {
+    let flags = event.header().flags;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(match event.event_type() {
+        EventType::FormatDescription => {
+            let description = FormatDescription::decode(event)?;
+            format!(
+                "Server ver: {}, Binlog ver: 4",
+                text(&description.server_version)
+            )
+        }
+        EventType::PreviousGtids => PreviousGtids::decode(event)?.gtids.to_string(),
+        EventType::Rotate => {
+            let rotate = Rotate::decode(event)?;
+            format!("{};pos={}", text(&rotate.next_file), rotate.position)
+        }
+        EventType::Gtid | EventType::GtidTagged => {
+            let gtid = GtidEvent::decode(event)?.gtid;
+            format!("SET @@SESSION.GTID_NEXT= '{gtid}'")
+        }
+        EventType::Query => {
+            let query = Query::decode(event)?;
+            // CREATE DATABASE names a schema that a reader must not change to before.
+            let bare = query.schema.is_empty() || flags.contains(EventFlags::SUPPRESS_USE);
+            let statement = text(&query.statement);
+            match bare {
+                true => statement,
+                false => format!("use `{}`; {statement}", text(&query.schema)),
+            }
+        }
+        EventType::Xid => format!("COMMIT /* xid={} */", Xid::decode(event)?.xid),
+        EventType::RowsQuery => text(&RowsQuery::decode(event)?.statement),
+        EventType::TableMap => {
+            let map = TableMap::decode(event)?;
+            format!(
+                "table_id: {} ({}.{})",
+                map.table_id.0,
+                text(&map.schema),
+                text(&map.table)
+            )
+        }
+        _ => String::new(),
+    })
+}

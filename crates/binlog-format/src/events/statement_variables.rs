@@ -6,7 +6,7 @@ use crate::cursor::Cursor;
 use crate::decode_error::DecodeError;
 use crate::event::EventRef;
 use crate::event_type::EventType;
-use crate::events::body::EncodeEvent;
+use crate::events::EncodeEvent;
 
 /// What the number of an INTVAR event is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,13 +3,512 @@
 //! and keeps memory within the configured bound.
 
 mod boundary;
-mod error;
-mod framer;
-mod item;
-mod position;
 
-pub use boundary::TransactionEnd;
-pub use error::FramingError;
-pub use framer::TransactionFramer;
-pub use item::{FramedTransaction, StreamItem};
-pub use position::SourcePosition;
+use std::fmt;
+
+use bytes::{Bytes, BytesMut};
+use thiserror::Error;
+
+use crate::canonical::append_canonical;
+use crate::checksum::{CHECKSUM_LEN, ChecksumAlgorithm};
+use crate::decode_error::DecodeError;
+use crate::event::{EventFlags, EventHeader, EventRef, RawEvent};
+use crate::event_type::EventType;
+use crate::events::{
+    CommitTimestamp, FormatDescription, GtidEvent, Heartbeat, LogicalClock, PreviousGtids, Rotate,
+};
+pub use crate::framing::boundary::TransactionEnd;
+use crate::framing::boundary::{Place, Step, role, step};
+use crate::gtid::{Gtid, GtidSet};
+
+// Cuts a dump stream into transactions.
+
+/// Memory taken at once for a transaction that announces to be at least as large; it grows on as
+/// events arrive.
+const FIRST_RESERVATION: u64 = 64 << 10;
+
+/// Takes the events of a dump stream in order and gives its transactions.
+///
+/// After an error it refuses everything until [`Self::reset`], so that no transaction can be taken
+/// for the successor of one that was not taken.
+#[derive(Debug)]
+pub struct TransactionFramer {
+    max_transaction_bytes: u64,
+    /// As the last format description announced it; before the first, as the replica asked for it.
+    checksum: ChecksumAlgorithm,
+    position: SourcePosition,
+    open: Option<OpenTransaction>,
+    failed: bool,
+}
+
+/// A transaction whose end has not come yet. Its payload is that of `framed`, still growing.
+#[derive(Debug)]
+struct OpenTransaction {
+    place: Place,
+    framed: FramedTransaction,
+    payload: BytesMut,
+    announced_length: Option<u64>,
+    /// Bytes of its events as they came.
+    received: u64,
+}
+
+impl TransactionFramer {
+    /// A framer for a new stream. `checksum` is what the replica announced to the source as
+    /// `@source_binlog_checksum`: it holds for the rotate event that comes before the first format
+    /// description. `max_transaction_bytes` bounds the canonical payload of one transaction, and
+    /// with it the memory held here.
+    pub fn new(checksum: ChecksumAlgorithm, max_transaction_bytes: u64) -> Self {
+        Self {
+            max_transaction_bytes,
+            checksum,
+            position: SourcePosition::default(),
+            open: None,
+            failed: false,
+        }
+    }
+
+    /// Forgets the open transaction and everything else of the stream, for one that begins anew.
+    pub fn reset(&mut self, checksum: ChecksumAlgorithm) {
+        *self = Self::new(checksum, self.max_transaction_bytes);
+    }
+
+    /// Whether a transaction has begun and not ended.
+    pub fn in_transaction(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// The position on the source behind the last event.
+    pub fn position(&self) -> &SourcePosition {
+        &self.position
+    }
+
+    /// Takes the next event; `None` when it is a part of a transaction that goes on.
+    ///
+    /// # Errors
+    /// When the event is damaged or cannot stand where it does, or the transaction is too large. The
+    /// framer must be reset then.
+    pub fn push(&mut self, event: &RawEvent) -> Result<Option<StreamItem>, FramingError> {
+        if self.failed {
+            return Err(FramingError::NeedsReset);
+        }
+        let result = self.take(event);
+        if result.is_err() {
+            self.failed = true;
+            self.open = None;
+        }
+        result
+    }
+
+    fn take(&mut self, event: &RawEvent) -> Result<Option<StreamItem>, FramingError> {
+        // A format description has a CRC32 whatever it says of the others.
+        let checksum = match event.event_type() {
+            EventType::FormatDescription => ChecksumAlgorithm::Crc32,
+            _ => self.checksum,
+        };
+        let verified = event.verified(checksum)?;
+        match event.event_type() {
+            EventType::Heartbeat | EventType::HeartbeatV2 => self.heartbeat(verified).map(Some),
+            EventType::FormatDescription
+            | EventType::Rotate
+            | EventType::PreviousGtids
+            | EventType::Stop => {
+                self.refuse_inside(event.event_type())?;
+                self.between_transactions(verified).map(Some)
+            }
+            EventType::Incident => Err(FramingError::Incident),
+            EventType::AnonymousGtid => Err(FramingError::AnonymousTransaction),
+            EventType::Gtid | EventType::GtidTagged => {
+                self.refuse_inside(event.event_type())?;
+                self.advance(event.header());
+                self.begin(verified)?;
+                self.append(event, verified, Place::Begun)?;
+                Ok(None)
+            }
+            event_type if self.open.is_none() => {
+                if event.header().flags.contains(EventFlags::IGNORABLE)
+                    || event_type == EventType::Ignorable
+                {
+                    self.advance(event.header());
+                    Ok(Some(StreamItem::Ignored(event_type)))
+                } else {
+                    Err(FramingError::OutsideTransaction { event_type })
+                }
+            }
+            _ => {
+                self.advance(event.header());
+                self.go_on(event, verified)
+            }
+        }
+    }
+
+    fn refuse_inside(&self, event_type: EventType) -> Result<(), FramingError> {
+        match &self.open {
+            Some(open) => Err(FramingError::Interrupted {
+                gtid: open.framed.gtid,
+                event_type,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Follows the position of an event, unless the source made it up.
+    fn advance(&mut self, header: &EventHeader) {
+        if !is_made_up(header) {
+            self.position.advance_to_low_bits(header.log_pos);
+        }
+    }
+
+    fn heartbeat(&mut self, event: EventRef<'_>) -> Result<StreamItem, FramingError> {
+        let heartbeat = Heartbeat::decode(event)?;
+        if heartbeat.version_2 {
+            self.position.offset = heartbeat.position;
+        } else if event.header().log_pos != 0 {
+            self.position.advance_to_low_bits(event.header().log_pos);
+        }
+        if self.position.file != *heartbeat.file {
+            self.position.file = Bytes::copy_from_slice(&heartbeat.file);
+        }
+        Ok(StreamItem::Heartbeat(self.position.clone()))
+    }
+
+    fn between_transactions(&mut self, event: EventRef<'_>) -> Result<StreamItem, FramingError> {
+        self.advance(event.header());
+        Ok(match event.event_type() {
+            EventType::FormatDescription => {
+                let description = FormatDescription::decode(event)?;
+                self.checksum = description.checksum;
+                StreamItem::FormatDescription {
+                    canonical: FormatDescription::canonical_event(event)?.into(),
+                    server_version: String::from_utf8_lossy(&description.server_version)
+                        .into_owned(),
+                    checksum: description.checksum,
+                }
+            }
+            EventType::Rotate => {
+                let rotate = Rotate::decode(event)?;
+                self.position = SourcePosition {
+                    file: Bytes::copy_from_slice(&rotate.next_file),
+                    offset: rotate.position,
+                };
+                StreamItem::Rotate {
+                    to: self.position.clone(),
+                    artificial: is_made_up(event.header()),
+                }
+            }
+            EventType::PreviousGtids => {
+                StreamItem::PreviousGtids(PreviousGtids::decode(event)?.gtids)
+            }
+            event_type => StreamItem::Ignored(event_type),
+        })
+    }
+
+    fn begin(&mut self, event: EventRef<'_>) -> Result<(), FramingError> {
+        let gtid_event = GtidEvent::decode(event)?;
+        let announced_length = gtid_event.transaction_length.filter(|length| *length > 0);
+        let limit = self.max_transaction_bytes;
+        // The announced length counts checksums, which are a fraction of it; a transaction just above
+        // the limit is found when its events come.
+        if let Some(size) = announced_length
+            .map(|length| length / 2)
+            .filter(|size| *size > limit)
+        {
+            return Err(FramingError::TransactionTooLarge {
+                gtid: gtid_event.gtid,
+                size,
+                limit,
+            });
+        }
+        let reserved = announced_length
+            .unwrap_or(0)
+            .min(FIRST_RESERVATION)
+            .min(limit);
+        self.open = Some(OpenTransaction {
+            place: Place::Begun,
+            framed: FramedTransaction {
+                gtid: gtid_event.gtid,
+                payload: Bytes::new(),
+                event_count: 0,
+                end_position: SourcePosition::default(),
+                end: TransactionEnd::Statement,
+                server_id: event.header().server_id,
+                timestamp: event.header().timestamp,
+                immediate_commit: gtid_event.immediate_commit,
+                original_commit: gtid_event.original_commit,
+                clock: gtid_event.clock,
+            },
+            payload: BytesMut::with_capacity(reserved as usize),
+            announced_length,
+            received: 0,
+        });
+        Ok(())
+    }
+
+    fn go_on(
+        &mut self,
+        event: &RawEvent,
+        verified: EventRef<'_>,
+    ) -> Result<Option<StreamItem>, FramingError> {
+        let Some(open) = &self.open else {
+            return Err(FramingError::OutsideTransaction {
+                event_type: event.event_type(),
+            });
+        };
+        match step(open.place, role(verified)?) {
+            Step::GoOn(place) => {
+                self.append(event, verified, place)?;
+                Ok(None)
+            }
+            Step::Finish(end) => {
+                self.append(event, verified, open.place)?;
+                self.finish(end)
+            }
+            Step::Refuse => Err(FramingError::Misplaced {
+                gtid: open.framed.gtid,
+                event_type: event.event_type(),
+            }),
+        }
+    }
+
+    fn append(
+        &mut self,
+        event: &RawEvent,
+        verified: EventRef<'_>,
+        place: Place,
+    ) -> Result<(), FramingError> {
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
+        let size = (open.payload.len() + verified.bytes().len()) as u64;
+        if size > self.max_transaction_bytes {
+            return Err(FramingError::TransactionTooLarge {
+                gtid: open.framed.gtid,
+                size,
+                limit: self.max_transaction_bytes,
+            });
+        }
+        append_canonical(verified, &mut open.payload);
+        open.place = place;
+        open.framed.event_count += 1;
+        open.received += event.bytes().len() as u64;
+        Ok(())
+    }
+
+    fn finish(&mut self, end: TransactionEnd) -> Result<Option<StreamItem>, FramingError> {
+        let Some(open) = self.open.take() else {
+            return Ok(None);
+        };
+        open.check_length()?;
+        let mut framed = open.framed;
+        framed.payload = open.payload.freeze();
+        framed.end = end;
+        framed.end_position = self.position.clone();
+        Ok(Some(StreamItem::Transaction(framed)))
+    }
+}
+
+/// Whether an event stands in no file: it has the flag, or no position.
+fn is_made_up(header: &EventHeader) -> bool {
+    header.log_pos == 0 || header.flags.contains(EventFlags::ARTIFICIAL)
+}
+
+impl OpenTransaction {
+    /// The announced length is that in the source's file, with a checksum on every event or on none;
+    /// the stream may have dropped them on the way.
+    fn check_length(&self) -> Result<(), FramingError> {
+        let bare = self.payload.len() as u64;
+        let with_checksums = bare + u64::from(self.framed.event_count) * CHECKSUM_LEN as u64;
+        match self.announced_length {
+            Some(announced) if announced != bare && announced != with_checksums => {
+                Err(FramingError::LengthMismatch {
+                    gtid: self.framed.gtid,
+                    announced,
+                    received: self.received,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+// What a stream of events consists of.
+
+/// One transaction of the source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FramedTransaction {
+    /// Its identifier.
+    pub gtid: Gtid,
+    /// Its events in canonical form.
+    pub payload: Bytes,
+    /// How many events these are.
+    pub event_count: u32,
+    /// The position behind its last event on the source.
+    pub end_position: SourcePosition,
+    /// How it ended.
+    pub end: TransactionEnd,
+    /// The server in its GTID event's header.
+    pub server_id: u32,
+    /// Seconds since the epoch in its GTID event's header.
+    pub timestamp: u32,
+    /// When the source committed it; from 8.0 on.
+    pub immediate_commit: Option<CommitTimestamp>,
+    /// When the server on which it originated committed it, if that is another time.
+    pub original_commit: Option<CommitTimestamp>,
+    /// The source's view of what may be applied in parallel.
+    pub clock: LogicalClock,
+}
+
+/// What the framer makes of one or several events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StreamItem {
+    /// A whole transaction.
+    Transaction(FramedTransaction),
+    /// How the events that follow are written.
+    FormatDescription {
+        /// The canonical event: what a file of the ring would begin with.
+        canonical: Bytes,
+        /// The source's version.
+        server_version: String,
+        /// How the source protects its events.
+        checksum: ChecksumAlgorithm,
+    },
+    /// The stream goes on in another file, or begins.
+    Rotate {
+        /// Where.
+        to: SourcePosition,
+        /// Whether the source made the event up for its replica; a real one ends a file.
+        artificial: bool,
+    },
+    /// The source has nothing to send.
+    Heartbeat(SourcePosition),
+    /// The GTIDs of all files before this one.
+    PreviousGtids(GtidSet),
+    /// An event between transactions that means nothing to a replica.
+    Ignored(EventType),
+}
+
+// Positions on the source. Event headers hold their low 32 bits only; the rest is followed here.
+
+/// A place in the source's log: what a semi-sync acknowledgement names.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct SourcePosition {
+    /// The file's name without a directory; empty before the stream has named one.
+    pub file: Bytes,
+    /// The offset in it.
+    pub offset: u64,
+}
+
+impl fmt::Display for SourcePosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file.escape_ascii(), self.offset)
+    }
+}
+
+impl SourcePosition {
+    /// Moves on to the next offset that has these low bits: a stream only goes forward in a file,
+    /// and by less than 4 GiB from one event to the next.
+    pub(super) fn advance_to_low_bits(&mut self, log_pos: u32) {
+        let step = log_pos.wrapping_sub(self.offset as u32);
+        self.offset = self.offset.saturating_add(u64::from(step));
+    }
+}
+
+// Why a stream cannot be framed.
+
+/// Why a stream of events does not consist of transactions that can be taken.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum FramingError {
+    /// A transaction without a GTID.
+    #[error(
+        "the source sends transactions without a GTID: set gtid_mode=ON (and enforce_gtid_consistency=ON) on it"
+    )]
+    AnonymousTransaction,
+    /// More than the configured limit.
+    #[error(
+        "transaction {gtid} has at least {size} bytes, more than max_transaction_bytes ({limit}): raise that limit on \
+         all members, and keep the primary's max_binlog_cache_size below it"
+    )]
+    TransactionTooLarge {
+        /// The transaction.
+        gtid: Gtid,
+        /// Bytes of its canonical payload that are known of.
+        size: u64,
+        /// `max_transaction_bytes`.
+        limit: u64,
+    },
+    /// An event that belongs into a transaction came between two of them.
+    #[error(
+        "a {event_type} event came outside of a transaction: the stream lacks events; reconnect by GTID set"
+    )]
+    OutsideTransaction {
+        /// The event's type.
+        event_type: EventType,
+    },
+    /// An event came that cannot stand at this place of a transaction.
+    #[error(
+        "a {event_type} event cannot stand at its place in transaction {gtid}: reconnect by GTID set"
+    )]
+    Misplaced {
+        /// The transaction.
+        gtid: Gtid,
+        /// The event's type.
+        event_type: EventType,
+    },
+    /// The file or the stream ended within a transaction.
+    #[error(
+        "transaction {gtid} was cut off by a {event_type} event: the source lost its end, or the stream was \
+         restarted; reconnect by GTID set"
+    )]
+    Interrupted {
+        /// The transaction.
+        gtid: Gtid,
+        /// The type of the event that came in its place.
+        event_type: EventType,
+    },
+    /// The transaction has another length than its GTID event says.
+    #[error(
+        "transaction {gtid} came with {received} bytes, but its GTID event announces {announced}: the stream lacks \
+         events, or was cut at the wrong place"
+    )]
+    LengthMismatch {
+        /// The transaction.
+        gtid: Gtid,
+        /// What the GTID event says, in bytes.
+        announced: u64,
+        /// Bytes that came.
+        received: u64,
+    },
+    /// The source reports that its binlog lacks events.
+    #[error(
+        "the source's binlog has an incident (lost events): rebuild the ring's members from a copy of the source"
+    )]
+    Incident,
+    /// An event is damaged.
+    #[error("an event of the stream cannot be read: {0}")]
+    Decode(#[from] DecodeError),
+    /// An earlier event was refused.
+    #[error("the stream failed before: reset the framer and reconnect by GTID set")]
+    NeedsReset,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_go_on_beyond_four_gibibytes() {
+        let mut position = SourcePosition {
+            file: Bytes::from_static(b"b"),
+            offset: 4,
+        };
+        for (log_pos, offset) in [
+            (158, 158),
+            (u32::MAX, 0xffff_ffff),
+            (10, 0x1_0000_000a),
+            (10, 0x1_0000_000a),
+            (9, 0x2_0000_0009),
+        ] {
+            position.advance_to_low_bits(log_pos);
+            assert_eq!(position.offset, offset);
+        }
+    }
+}

@@ -1,18 +1,183 @@
 //! Global transaction identifiers and sets of them, with the tags of MySQL 8.3 and later. Sets have
 //! one order (source bytes, then tag) and merged intervals, so equal sets have equal encodings.
 
-mod binary;
-mod identifier;
-mod interval;
+mod forms;
 mod set;
-mod source_id;
-mod tag;
-mod text;
 
-pub use binary::GtidSetFormat;
-pub use identifier::{Gno, Gtid};
-pub use interval::Interval;
-pub use set::GtidSet;
-pub use source_id::SourceId;
-pub use tag::Tag;
-pub use text::ParseGtidError;
+use std::fmt;
+
+use uuid::Uuid;
+
+use crate::decode_error::DecodeError;
+pub use crate::gtid::forms::{GtidSetFormat, ParseGtidError};
+pub use crate::gtid::set::{GtidSet, Interval};
+
+// One GTID: source, tag, number.
+
+/// The number of a transaction within its source and tag, from 1 to 2^63 - 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Gno(u64);
+
+impl Gno {
+    /// The first number.
+    pub const MIN: Self = Self(1);
+    /// The last number.
+    pub const MAX: Self = Self(i64::MAX as u64 - 1);
+
+    /// The number, when it is in range.
+    pub const fn new(number: u64) -> Option<Self> {
+        if number >= Self::MIN.0 && number <= Self::MAX.0 {
+            Some(Self(number))
+        } else {
+            None
+        }
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The number of a field that holds it as a signed integer.
+    pub(crate) fn from_signed(number: i64) -> Result<Self, DecodeError> {
+        u64::try_from(number)
+            .ok()
+            .and_then(Self::new)
+            .ok_or(DecodeError::invalid(
+                "GTID number",
+                "outside of 1 to 2^63 - 2",
+            ))
+    }
+}
+
+impl fmt::Display for Gno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A global transaction identifier. Shown as `source:number` or `source:tag:number`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Gtid {
+    /// Where the transaction originated.
+    pub source: SourceId,
+    /// Its tag, [`Tag::NONE`] when it has none.
+    pub tag: Tag,
+    /// Its number within source and tag.
+    pub gno: Gno,
+}
+
+impl fmt::Display for Gtid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.tag.is_none() {
+            write!(f, "{}:{}", self.source, self.gno)
+        } else {
+            write!(f, "{}:{}:{}", self.source, self.tag, self.gno)
+        }
+    }
+}
+
+// The server on which a transaction originated.
+
+/// A server's UUID, or a UUID that an operator chose for assigned GTIDs. Ordered by its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId(pub Uuid);
+
+impl SourceId {
+    /// Bytes in the binary form.
+    pub const LEN: usize = 16;
+
+    /// The source of the binary form.
+    pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+        Self(Uuid::from_bytes(bytes))
+    }
+
+    /// The binary form.
+    pub const fn as_bytes(&self) -> &[u8; Self::LEN] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Display for SourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_hyphenated().fmt(f)
+    }
+}
+
+// Tags: an optional name between a GTID's source and its number.
+
+/// Up to 32 letters, digits and underscores that do not begin with a digit; kept in lower case. The
+/// empty tag is that of an untagged GTID and sorts first.
+// The unused bytes are zero, so that comparing the arrays compares the names.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag {
+    bytes: [u8; Self::MAX_LEN],
+    len: u8,
+}
+
+impl Tag {
+    /// The longest tag.
+    pub const MAX_LEN: usize = 32;
+
+    /// The empty tag of untagged GTIDs.
+    pub const NONE: Self = Self {
+        bytes: [0; Self::MAX_LEN],
+        len: 0,
+    };
+
+    /// The tag of a name, upper case letters lowered.
+    ///
+    /// # Errors
+    /// When the name is too long or has a character that tags may not have. An empty name is the empty tag.
+    pub fn new(name: &[u8]) -> Result<Self, DecodeError> {
+        let mut tag = Self::NONE;
+        let Some(room) = tag.bytes.get_mut(..name.len()) else {
+            return Err(DecodeError::invalid(
+                "GTID tag",
+                "longer than 32 characters",
+            ));
+        };
+        for (at, (to, from)) in room.iter_mut().zip(name).enumerate() {
+            *to = match from {
+                b'a'..=b'z' | b'_' => *from,
+                b'A'..=b'Z' => from.to_ascii_lowercase(),
+                b'0'..=b'9' if at > 0 => *from,
+                _ => {
+                    return Err(DecodeError::invalid(
+                        "GTID tag",
+                        "a tag has letters, digits and underscores, and does not begin with a digit",
+                    ));
+                }
+            };
+        }
+        tag.len = u8::try_from(name.len()).unwrap_or_default();
+        Ok(tag)
+    }
+
+    /// Whether this is the tag of untagged GTIDs.
+    pub const fn is_none(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The name's bytes, all of them ASCII.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(self.as_bytes()).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tag({:?})", self.as_str())
+    }
+}

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use crate::gtid::interval::IntervalSet;
-use crate::gtid::{Gtid, Interval, SourceId, Tag};
+use crate::gtid::{Gno, Gtid, SourceId, Tag};
 
 /// A set of GTIDs, kept as intervals. Its order is MySQL's: source bytes, then tag, then number.
 // Invariant: no source and tag has an empty interval set, so derived equality is set equality.
@@ -156,4 +155,213 @@ impl Extend<Gtid> for GtidSet {
             self.add(gtid);
         }
     }
+}
+
+// Sets of numbers as sorted intervals: the part of a GTID set that belongs to one source and tag.
+// Appending at the end is constant time, everything else a binary search and a move.
+
+/// Numbers from `first` to `last`, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Interval {
+    first: Gno,
+    last: Gno,
+}
+
+impl Interval {
+    /// The interval, when `first` is not behind `last`.
+    pub fn new(first: Gno, last: Gno) -> Option<Self> {
+        (first <= last).then_some(Self { first, last })
+    }
+
+    /// Its first number.
+    pub const fn first(&self) -> Gno {
+        self.first
+    }
+
+    /// Its last number.
+    pub const fn last(&self) -> Gno {
+        self.last
+    }
+
+    /// How many numbers it has.
+    pub const fn count(&self) -> u64 {
+        self.last.get() - self.first.get() + 1
+    }
+
+    /// Its numbers in order.
+    pub fn iter(&self) -> impl Iterator<Item = Gno> + use<> {
+        (self.first.get()..=self.last.get()).filter_map(Gno::new)
+    }
+}
+
+impl From<Gno> for Interval {
+    fn from(gno: Gno) -> Self {
+        Self {
+            first: gno,
+            last: gno,
+        }
+    }
+}
+
+/// Sorted intervals with at least one missing number between neighbours:
+///
+/// ```text
+/// [1-5]  [7-7]  [10-12]        5 + 1 < 7,  7 + 1 < 10
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct IntervalSet {
+    intervals: Vec<Interval>,
+}
+
+impl IntervalSet {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.intervals.is_empty()
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Interval] {
+        &self.intervals
+    }
+
+    pub(crate) fn contains(&self, gno: Gno) -> bool {
+        self.covers(Interval::from(gno))
+    }
+
+    fn covers(&self, wanted: Interval) -> bool {
+        let at = self
+            .intervals
+            .partition_point(|interval| interval.last < wanted.first);
+        self.intervals
+            .get(at)
+            .is_some_and(|found| found.first <= wanted.first && wanted.last <= found.last)
+    }
+
+    pub(crate) fn contains_set(&self, other: &Self) -> bool {
+        other
+            .intervals
+            .iter()
+            .all(|interval| self.covers(*interval))
+    }
+
+    /// Adds an interval, merging it with those that it touches. Says whether anything was new.
+    pub(crate) fn add(&mut self, added: Interval) -> bool {
+        // Numbers are at most 2^63 - 2: one more never overflows.
+        let touched_from = self
+            .intervals
+            .partition_point(|it| it.last.get() + 1 < added.first.get());
+        let touched_to = self
+            .intervals
+            .partition_point(|it| it.first.get() <= added.last.get() + 1);
+        let Some(touched) = self
+            .intervals
+            .get(touched_from..touched_to)
+            .filter(|them| !them.is_empty())
+        else {
+            self.intervals.insert(touched_from, added);
+            return true;
+        };
+        let (first, last) = (touched[0], touched[touched.len() - 1]);
+        let merged = Interval {
+            first: first.first.min(added.first),
+            last: last.last.max(added.last),
+        };
+        if touched.len() == 1 && merged == first {
+            return false;
+        }
+        self.intervals.splice(touched_from..touched_to, [merged]);
+        true
+    }
+
+    /// Takes an interval out. Says whether anything of it was there.
+    pub(crate) fn remove(&mut self, removed: Interval) -> bool {
+        let hit_from = self.intervals.partition_point(|it| it.last < removed.first);
+        let hit_to = self
+            .intervals
+            .partition_point(|it| it.first <= removed.last);
+        let Some(hit) = self
+            .intervals
+            .get(hit_from..hit_to)
+            .filter(|them| !them.is_empty())
+        else {
+            return false;
+        };
+        let before = below(hit[0], removed.first);
+        let behind = above(hit[hit.len() - 1], removed.last);
+        self.intervals
+            .splice(hit_from..hit_to, before.into_iter().chain(behind));
+        true
+    }
+
+    pub(crate) fn union_with(&mut self, other: &Self) {
+        if self.intervals.is_empty() {
+            self.intervals.clone_from(&other.intervals);
+            return;
+        }
+        let mut merged: Vec<Interval> =
+            Vec::with_capacity(self.intervals.len().max(other.intervals.len()));
+        let (mut left, mut right) = (
+            self.intervals.iter().peekable(),
+            other.intervals.iter().peekable(),
+        );
+        loop {
+            let next = match (left.peek(), right.peek()) {
+                (Some(a), Some(b)) if b.first < a.first => right.next(),
+                (Some(_), _) => left.next(),
+                (None, _) => right.next(),
+            };
+            let Some(next) = next else { break };
+            match merged.last_mut() {
+                Some(last) if next.first.get() <= last.last.get() + 1 => {
+                    last.last = last.last.max(next.last)
+                }
+                _ => merged.push(*next),
+            }
+        }
+        self.intervals = merged;
+    }
+
+    pub(crate) fn difference(&self, other: &Self) -> Self {
+        let mut kept = Vec::new();
+        let mut cuts = other.intervals.as_slice();
+        for interval in &self.intervals {
+            // Cuts that end before this interval cut none of the later ones either.
+            let passed = cuts.partition_point(|cut| cut.last < interval.first);
+            cuts = cuts.get(passed..).unwrap_or_default();
+            let mut rest = Some(*interval);
+            for cut in cuts {
+                let Some(current) = rest.filter(|current| cut.first <= current.last) else {
+                    break;
+                };
+                kept.extend(below(current, cut.first));
+                rest = above(current, cut.last);
+            }
+            kept.extend(rest);
+        }
+        Self { intervals: kept }
+    }
+
+    pub(crate) fn intersection(&self, other: &Self) -> Self {
+        let mut shared = Vec::new();
+        let (mut left, mut right) = (self.intervals.as_slice(), other.intervals.as_slice());
+        while let (Some((a, left_rest)), Some((b, right_rest))) =
+            (left.split_first(), right.split_first())
+        {
+            shared.extend(Interval::new(a.first.max(b.first), a.last.min(b.last)));
+            if a.last <= b.last {
+                left = left_rest;
+            } else {
+                right = right_rest;
+            }
+        }
+        Self { intervals: shared }
+    }
+}
+
+/// The part of an interval before `gno`.
+fn below(interval: Interval, gno: Gno) -> Option<Interval> {
+    Interval::new(interval.first, Gno::new(gno.get() - 1)?.min(interval.last))
+}
+
+/// The part of an interval behind `gno`.
+fn above(interval: Interval, gno: Gno) -> Option<Interval> {
+    Interval::new(Gno::new(gno.get() + 1)?.max(interval.first), interval.last)
 }

@@ -1,9 +1,364 @@
-//! The columns of a table map.
+//! A column's type as table maps write it: a type byte, and up to four bytes of metadata that decide where its values end.
 
 use crate::cursor::Cursor;
 use crate::decode_error::DecodeError;
 use crate::events::TableMap;
-use crate::row_image::column_type::ColumnType;
+
+/// A column's type, with what it takes to find the end of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ColumnType {
+    /// TINYINT, BOOL: 1 byte, as all whole numbers in little-endian order.
+    TinyInt,
+    /// SMALLINT: 2 bytes.
+    SmallInt,
+    /// MEDIUMINT: 3 bytes.
+    MediumInt,
+    /// INT: 4 bytes.
+    Int,
+    /// BIGINT: 8 bytes.
+    BigInt,
+    /// FLOAT: 4 bytes, little-endian.
+    Float,
+    /// DOUBLE: 8 bytes, little-endian.
+    Double,
+    /// DECIMAL: nine digits in 4 bytes, big-endian, the sign in the first bit.
+    Decimal {
+        /// All digits.
+        precision: u8,
+        /// Digits behind the point.
+        scale: u8,
+    },
+    /// BIT: big-endian, in as few bytes as it takes.
+    Bit {
+        /// Bits of a value.
+        bits: u16,
+    },
+    /// YEAR: 1 byte.
+    Year,
+    /// DATE: 3 bytes.
+    Date,
+    /// TIME as servers before 5.6 stored it: 3 bytes.
+    OldTime,
+    /// DATETIME as servers before 5.6 stored it: 8 bytes.
+    OldDateTime,
+    /// TIMESTAMP as servers before 5.6 stored it: 4 bytes.
+    OldTimestamp,
+    /// TIME: 3 bytes and the fraction, big-endian.
+    Time {
+        /// Digits of the fraction of a second, at most 6.
+        decimals: u8,
+    },
+    /// DATETIME: 5 bytes and the fraction, big-endian.
+    DateTime {
+        /// Digits of the fraction of a second, at most 6.
+        decimals: u8,
+    },
+    /// TIMESTAMP: 4 bytes and the fraction, big-endian.
+    Timestamp {
+        /// Digits of the fraction of a second, at most 6.
+        decimals: u8,
+    },
+    /// VARCHAR, VARBINARY.
+    VarChar {
+        /// The longest value in bytes.
+        max_bytes: u16,
+    },
+    /// CHAR, BINARY; spaces (zeros) at the end are not written.
+    Char {
+        /// The longest value in bytes.
+        max_bytes: u16,
+    },
+    /// ENUM: the member's number.
+    Enum {
+        /// Bytes of a value: 1 or 2.
+        bytes: u8,
+    },
+    /// SET: a bit for each member.
+    Set {
+        /// Bytes of a value: at most 8.
+        bytes: u8,
+    },
+    /// TINYTEXT to LONGTEXT, TINYBLOB to LONGBLOB.
+    Blob {
+        /// Bytes of a value's length: 1 to 4.
+        length_bytes: u8,
+    },
+    /// JSON in MySQL's binary form.
+    Json {
+        /// Bytes of a value's length: 1 to 4.
+        length_bytes: u8,
+    },
+    /// GEOMETRY and its kinds: the number of the reference system, then WKB.
+    Geometry {
+        /// Bytes of a value's length: 1 to 4.
+        length_bytes: u8,
+    },
+    /// VECTOR (9.0 and later): floats.
+    Vector {
+        /// Bytes of a value's length: 1 to 4.
+        length_bytes: u8,
+    },
+    /// The hidden column behind a multi-valued index: JSON in binary form.
+    TypedArray,
+}
+
+mod code {
+    pub(super) const TINY: u8 = 1;
+    pub(super) const SHORT: u8 = 2;
+    pub(super) const LONG: u8 = 3;
+    pub(super) const FLOAT: u8 = 4;
+    pub(super) const DOUBLE: u8 = 5;
+    pub(super) const TIMESTAMP: u8 = 7;
+    pub(super) const LONGLONG: u8 = 8;
+    pub(super) const INT24: u8 = 9;
+    pub(super) const DATE: u8 = 10;
+    pub(super) const TIME: u8 = 11;
+    pub(super) const DATETIME: u8 = 12;
+    pub(super) const YEAR: u8 = 13;
+    pub(super) const NEWDATE: u8 = 14;
+    pub(super) const VARCHAR: u8 = 15;
+    pub(super) const BIT: u8 = 16;
+    pub(super) const TIMESTAMP2: u8 = 17;
+    pub(super) const DATETIME2: u8 = 18;
+    pub(super) const TIME2: u8 = 19;
+    pub(super) const TYPED_ARRAY: u8 = 20;
+    pub(super) const VECTOR: u8 = 242;
+    pub(super) const JSON: u8 = 245;
+    pub(super) const NEWDECIMAL: u8 = 246;
+    pub(super) const ENUM: u8 = 247;
+    pub(super) const SET: u8 = 248;
+    pub(super) const TINY_BLOB: u8 = 249;
+    pub(super) const MEDIUM_BLOB: u8 = 250;
+    pub(super) const LONG_BLOB: u8 = 251;
+    pub(super) const BLOB: u8 = 252;
+    pub(super) const STRING: u8 = 254;
+    pub(super) const GEOMETRY: u8 = 255;
+}
+
+/// The most digits of a DECIMAL, and the most behind its point.
+const MAX_PRECISION: u8 = 65;
+const MAX_SCALE: u8 = 30;
+
+impl ColumnType {
+    /// The type of a type byte, its metadata taken from the front of `metadata`.
+    pub(super) fn read(type_byte: u8, metadata: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        const FIELD: &str = "column metadata";
+        Ok(match type_byte {
+            code::TINY => Self::TinyInt,
+            code::SHORT => Self::SmallInt,
+            code::INT24 => Self::MediumInt,
+            code::LONG => Self::Int,
+            code::LONGLONG => Self::BigInt,
+            code::FLOAT => metadata.u8(FIELD).map(|_| Self::Float)?,
+            code::DOUBLE => metadata.u8(FIELD).map(|_| Self::Double)?,
+            code::NEWDECIMAL => decimal(metadata.array(FIELD)?)?,
+            code::BIT => bit(metadata.array(FIELD)?)?,
+            code::YEAR => Self::Year,
+            code::DATE | code::NEWDATE => Self::Date,
+            code::TIME => Self::OldTime,
+            code::DATETIME => Self::OldDateTime,
+            code::TIMESTAMP => Self::OldTimestamp,
+            code::TIME2 => Self::Time {
+                decimals: decimals(metadata.u8(FIELD)?)?,
+            },
+            code::DATETIME2 => Self::DateTime {
+                decimals: decimals(metadata.u8(FIELD)?)?,
+            },
+            code::TIMESTAMP2 => Self::Timestamp {
+                decimals: decimals(metadata.u8(FIELD)?)?,
+            },
+            code::VARCHAR => Self::VarChar {
+                max_bytes: metadata.u16(FIELD)?,
+            },
+            code::STRING | code::ENUM | code::SET => char_enum_or_set(metadata.array(FIELD)?)?,
+            code::TINY_BLOB | code::MEDIUM_BLOB | code::LONG_BLOB | code::BLOB => Self::Blob {
+                length_bytes: length_bytes(metadata.u8(FIELD)?)?,
+            },
+            code::JSON => Self::Json {
+                length_bytes: length_bytes(metadata.u8(FIELD)?)?,
+            },
+            code::GEOMETRY => Self::Geometry {
+                length_bytes: length_bytes(metadata.u8(FIELD)?)?,
+            },
+            code::VECTOR => Self::Vector {
+                length_bytes: length_bytes(metadata.u8(FIELD)?)?,
+            },
+            code::TYPED_ARRAY => {
+                skip_element_type(metadata)?;
+                Self::TypedArray
+            }
+            _ => {
+                return Err(DecodeError::invalid(
+                    "column type",
+                    "no type that MySQL 5.7 to 9.x writes; the log is of a later version, or damaged",
+                ));
+            }
+        })
+    }
+
+    /// The next value of this type, without its length.
+    pub(super) fn take<'a>(self, images: &mut Cursor<'a>) -> Result<&'a [u8], DecodeError> {
+        const FIELD: &str = "a row's value";
+        let length = match self.length() {
+            Length::Fixed(bytes) => u64::from(bytes),
+            Length::Counted(width) => images.uint("a value's length", usize::from(width))?,
+        };
+        let remaining = images.remaining() as u64;
+        if length > remaining {
+            return Err(DecodeError::Truncated {
+                field: FIELD,
+                needed: length,
+                remaining,
+            });
+        }
+        images.bytes(FIELD, length as usize)
+    }
+
+    fn length(self) -> Length {
+        Length::Fixed(match self {
+            Self::TinyInt | Self::Year => 1,
+            Self::SmallInt => 2,
+            Self::MediumInt | Self::Date | Self::OldTime => 3,
+            Self::Int | Self::Float | Self::OldTimestamp => 4,
+            Self::BigInt | Self::Double | Self::OldDateTime => 8,
+            Self::Decimal { precision, scale } => {
+                decimal_bytes(precision.saturating_sub(scale)) + decimal_bytes(scale)
+            }
+            Self::Bit { bits } => bits.div_ceil(8),
+            Self::Time { decimals } => 3 + u16::from(decimals.div_ceil(2)),
+            Self::DateTime { decimals } => 5 + u16::from(decimals.div_ceil(2)),
+            Self::Timestamp { decimals } => 4 + u16::from(decimals.div_ceil(2)),
+            Self::Enum { bytes } | Self::Set { bytes } => u16::from(bytes),
+            Self::VarChar { max_bytes } | Self::Char { max_bytes } => {
+                return Length::Counted(if max_bytes > 255 { 2 } else { 1 });
+            }
+            Self::Blob { length_bytes }
+            | Self::Json { length_bytes }
+            | Self::Geometry { length_bytes }
+            | Self::Vector { length_bytes } => return Length::Counted(length_bytes),
+            Self::TypedArray => return Length::Counted(4),
+        })
+    }
+
+    /// Whether a table map says of it if it has a sign.
+    pub(super) const fn is_number(self) -> bool {
+        matches!(
+            self,
+            Self::TinyInt
+                | Self::SmallInt
+                | Self::MediumInt
+                | Self::Int
+                | Self::BigInt
+                | Self::Float
+                | Self::Double
+                | Self::Decimal { .. }
+                | Self::Year
+        )
+    }
+
+    /// Whether a table map says its character set among those of texts. A vector has that of binary strings there.
+    pub(super) const fn is_text(self) -> bool {
+        matches!(
+            self,
+            Self::VarChar { .. } | Self::Char { .. } | Self::Blob { .. } | Self::Vector { .. }
+        )
+    }
+
+    /// Whether a table map says its character set among those of ENUM and SET columns.
+    pub(super) const fn is_enum_or_set(self) -> bool {
+        matches!(self, Self::Enum { .. } | Self::Set { .. })
+    }
+}
+
+/// How long values are.
+enum Length {
+    /// All of them so many bytes.
+    Fixed(u16),
+    /// Their length is in front of them, in so many bytes.
+    Counted(u8),
+}
+
+/// Bytes of so many digits on one side of the point: nine in four bytes, fewer in as few as it takes.
+fn decimal_bytes(digits: u8) -> u16 {
+    const REST: [u16; 9] = [0, 1, 1, 2, 2, 3, 3, 4, 4];
+    let rest = REST.get(usize::from(digits % 9)).copied();
+    u16::from(digits / 9) * 4 + rest.unwrap_or_default()
+}
+
+fn decimal([precision, scale]: [u8; 2]) -> Result<ColumnType, DecodeError> {
+    if precision > MAX_PRECISION || scale > MAX_SCALE || scale > precision {
+        return Err(DecodeError::invalid(
+            "column metadata",
+            "a DECIMAL with more than 65 digits, 30 behind the point, or more there than at all",
+        ));
+    }
+    Ok(ColumnType::Decimal { precision, scale })
+}
+
+fn bit([odd_bits, whole_bytes]: [u8; 2]) -> Result<ColumnType, DecodeError> {
+    if odd_bits > 7 || whole_bytes > 8 {
+        return Err(DecodeError::invalid(
+            "column metadata",
+            "a BIT with more than 64 bits",
+        ));
+    }
+    Ok(ColumnType::Bit {
+        bits: u16::from(whole_bytes) * 8 + u16::from(odd_bits),
+    })
+}
+
+fn decimals(decimals: u8) -> Result<u8, DecodeError> {
+    if decimals > 6 {
+        return Err(DecodeError::invalid(
+            "column metadata",
+            "a time with more than 6 digits of a second's fraction",
+        ));
+    }
+    Ok(decimals)
+}
+
+fn length_bytes(length_bytes: u8) -> Result<u8, DecodeError> {
+    match length_bytes {
+        1..=4 => Ok(length_bytes),
+        _ => Err(DecodeError::invalid(
+            "column metadata",
+            "a BLOB whose length has neither 1, 2, 3 nor 4 bytes",
+        )),
+    }
+}
+
+/// CHAR, ENUM and SET share a type byte; the first byte of their metadata is the real one. For a CHAR of more than 255
+/// bytes, two of its bits hold the bits 8 and 9 of the length, turned around.
+fn char_enum_or_set([real_type, length]: [u8; 2]) -> Result<ColumnType, DecodeError> {
+    const HIGH_LENGTH: u8 = 0x30;
+    match (real_type, length) {
+        (code::ENUM, bytes @ 1..=2) => return Ok(ColumnType::Enum { bytes }),
+        (code::SET, bytes @ 1..=8) => return Ok(ColumnType::Set { bytes }),
+        _ => {}
+    }
+    if real_type | HIGH_LENGTH != code::STRING {
+        return Err(DecodeError::invalid(
+            "column metadata",
+            "neither a CHAR, an ENUM nor a SET",
+        ));
+    }
+    let high = u16::from(!real_type & HIGH_LENGTH) << 4;
+    Ok(ColumnType::Char {
+        max_bytes: high | u16::from(length),
+    })
+}
+
+/// The element's type of a typed array, with that type's metadata; lengths of texts have three bytes here.
+fn skip_element_type(metadata: &mut Cursor<'_>) -> Result<(), DecodeError> {
+    const FIELD: &str = "column metadata";
+    match metadata.u8(FIELD)? {
+        code::VARCHAR => metadata.bytes(FIELD, 3).map(|_| ()),
+        code::TYPED_ARRAY => Err(DecodeError::invalid(FIELD, "an array of arrays")),
+        other => ColumnType::read(other, metadata).map(|_| ()),
+    }
+}
+
+// The columns of a table map.
 
 /// The types of a table's columns, in order. Serves all rows events that mean the same table map.
 #[derive(Debug, Clone, PartialEq, Eq)]

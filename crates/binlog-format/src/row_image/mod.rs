@@ -2,14 +2,229 @@
 //! images of a rows event come apart ([`RowReader`]). Values stay the bytes that the server wrote, without their lengths.
 //! What `binlog_row_metadata` adds to a table map is [`TableMetadata`].
 
-mod column_type;
 mod columns;
-mod row_reader;
 mod table_metadata;
-mod value;
 
-pub use column_type::ColumnType;
-pub use columns::Columns;
-pub use row_reader::{Row, RowReader};
-pub use table_metadata::{CollationId, MetadataKeyPart, TableMetadata};
-pub use value::{Image, Value};
+use std::ops::Range;
+
+use crate::cursor::Cursor;
+use crate::decode_error::DecodeError;
+use crate::events::{Rows, RowsChange};
+pub use crate::row_image::columns::{ColumnType, Columns};
+pub use crate::row_image::table_metadata::{CollationId, MetadataKeyPart, TableMetadata};
+
+// Takes a rows event apart into rows.
+//
+// ```text
+// image:       a bit for each column in it that is NULL; the other values in order
+// row:         the image; in updates the image before, then the one after
+// with diffs:  length-encoded options in front of an image after; if they have bit 0, a bit for each JSON column of the
+//              table, set for a difference
+// ```
+
+/// Option bit of an image after that has differences of JSON values.
+const HAS_JSON_DIFFS: u64 = 1;
+
+/// Reads the rows of an event, one after the other, into memory that it uses again for each.
+#[derive(Debug, Clone)]
+pub struct RowReader<'a> {
+    columns: &'a Columns,
+    change: RowsChange,
+    present: &'a [u8],
+    present_after: &'a [u8],
+    images: Cursor<'a>,
+    len: usize,
+    ended: bool,
+    /// Of the row that was read last; which of them are used is the change's matter.
+    first: Image<'a>,
+    second: Image<'a>,
+}
+
+/// One row of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row<'r, 'a> {
+    /// The bytes of its images within [`Rows::images`].
+    pub range: Range<usize>,
+    /// The row as it was; `None` for an inserted one.
+    pub before: Option<&'r Image<'a>>,
+    /// The row as it became; `None` for a deleted one.
+    pub after: Option<&'r Image<'a>>,
+}
+
+impl<'a> RowReader<'a> {
+    /// A reader of the rows of `rows`, whose table map gave `columns`.
+    ///
+    /// # Errors
+    /// When the event has another number of columns.
+    pub fn new(rows: &'a Rows<'_>, columns: &'a Columns) -> Result<Self, DecodeError> {
+        if rows.column_count != columns.len() as u64 {
+            return Err(DecodeError::invalid(
+                "rows event",
+                "it has another number of columns than its table map",
+            ));
+        }
+        Ok(Self {
+            columns,
+            change: rows.change,
+            present: &rows.columns,
+            present_after: &rows.columns_after,
+            images: Cursor::new(&rows.images),
+            len: rows.images.len(),
+            ended: false,
+            first: Image::default(),
+            second: Image::default(),
+        })
+    }
+
+    /// The next row; `None` behind the last one, and after an error. An event without any bytes of images whose images
+    /// have no columns either is one row (an INSERT of nothing but defaults under `binlog_row_image=MINIMAL`).
+    ///
+    /// # Errors
+    /// When the images do not fit the columns.
+    pub fn next_row(&mut self) -> Result<Option<Row<'_, 'a>>, DecodeError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let start = self.len - self.images.remaining();
+        if self.images.is_empty() && (start > 0 || self.has_columns()) {
+            self.ended = true;
+            return Ok(None);
+        }
+        if let Err(error) = self.read() {
+            self.ended = true;
+            return Err(error);
+        }
+        let range = start..self.len - self.images.remaining();
+        if range.is_empty() {
+            self.ended = true;
+            if !self.images.is_empty() {
+                return Err(DecodeError::invalid(
+                    "rows event",
+                    "its images have no columns, but bytes",
+                ));
+            }
+        }
+        let (before, after) = match self.change {
+            RowsChange::Write => (None, Some(&self.first)),
+            RowsChange::Delete => (Some(&self.first), None),
+            RowsChange::Update | RowsChange::PartialUpdate => {
+                (Some(&self.first), Some(&self.second))
+            }
+        };
+        Ok(Some(Row {
+            range,
+            before,
+            after,
+        }))
+    }
+
+    fn has_columns(&self) -> bool {
+        (0..self.columns.len()).any(|at| bit(self.present, at) || bit(self.present_after, at))
+    }
+
+    fn read(&mut self) -> Result<(), DecodeError> {
+        self.first
+            .read(self.columns, self.present, &[], &mut self.images)?;
+        if self.change.has_two_images() {
+            let diffs = match self.change {
+                RowsChange::PartialUpdate => self.json_diff_bits()?,
+                _ => &[],
+            };
+            self.second
+                .read(self.columns, self.present_after, diffs, &mut self.images)?;
+        }
+        Ok(())
+    }
+
+    fn json_diff_bits(&mut self) -> Result<&'a [u8], DecodeError> {
+        let options = self.images.length_encoded("an image's options")?;
+        if options & !HAS_JSON_DIFFS != 0 {
+            return Err(DecodeError::invalid(
+                "an image's options",
+                "an option of a later MySQL version",
+            ));
+        }
+        if options & HAS_JSON_DIFFS == 0 {
+            return Ok(&[]);
+        }
+        let bytes = self.columns.json_count().div_ceil(8);
+        self.images.bytes("an image's JSON bits", bytes)
+    }
+}
+
+// One image of a row, column by column.
+
+/// What an image says of a column.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Value<'a> {
+    /// Nothing: the column is not in the image.
+    #[default]
+    Absent,
+    /// It is NULL.
+    Null,
+    /// Its value as the server writes it for the column's type, without a length.
+    Bytes(&'a [u8]),
+    /// What changes in a JSON value; an image after an update only.
+    JsonDiff(&'a [u8]),
+}
+
+/// One image of a row: a value for each column of the table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Image<'a> {
+    values: Vec<Value<'a>>,
+}
+
+impl<'a> Image<'a> {
+    /// What it says of a column, counted from 0; [`Value::Absent`] for one that the table has not.
+    pub fn value(&self, column: usize) -> Value<'a> {
+        self.values.get(column).copied().unwrap_or_default()
+    }
+
+    /// What it says of all columns, in order.
+    pub fn values(&self) -> &[Value<'a>] {
+        &self.values
+    }
+
+    /// Reads the next image into this one. `present` has a bit for each column that it holds; `diffs` one for each JSON
+    /// column of the table that is a difference in it, and is empty otherwise.
+    pub(super) fn read(
+        &mut self,
+        columns: &Columns,
+        present: &[u8],
+        diffs: &[u8],
+        images: &mut Cursor<'a>,
+    ) -> Result<(), DecodeError> {
+        self.values.clear();
+        self.values.reserve_exact(columns.len());
+        let count = (0..columns.len()).filter(|at| bit(present, *at)).count();
+        let nulls = images.bytes("a row's NULL bits", count.div_ceil(8))?;
+        let (mut nth, mut nth_json) = (0, 0);
+        for (at, column) in columns.iter().enumerate() {
+            let mut is_diff = false;
+            if matches!(column, ColumnType::Json { .. }) {
+                is_diff = bit(diffs, nth_json);
+                nth_json += 1;
+            }
+            let value = if !bit(present, at) {
+                Value::Absent
+            } else {
+                nth += 1;
+                if bit(nulls, nth - 1) {
+                    Value::Null
+                } else if is_diff {
+                    Value::JsonDiff(column.take(images)?)
+                } else {
+                    Value::Bytes(column.take(images)?)
+                }
+            };
+            self.values.push(value);
+        }
+        Ok(())
+    }
+}
+
+/// A bit, counted from the lowest of the first byte; false beyond the end.
+pub(super) fn bit(bits: &[u8], at: usize) -> bool {
+    bits.get(at / 8)
+        .is_some_and(|byte| byte >> (at % 8) & 1 == 1)
+}

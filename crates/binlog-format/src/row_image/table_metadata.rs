@@ -3,8 +3,7 @@
 use crate::cursor::Cursor;
 use crate::decode_error::DecodeError;
 use crate::events::TableMap;
-use crate::row_image::column_type::ColumnType;
-use crate::row_image::columns::Columns;
+use crate::row_image::columns::{ColumnType, Columns};
 
 mod field {
     pub(super) const SIGNEDNESS: u8 = 1;

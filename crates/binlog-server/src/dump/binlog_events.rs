@@ -4,9 +4,9 @@ use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventHeader, EventRef, EventType, HEADER_LEN};
 use binlog_format::events::{Ignorable, summary};
 
-use super::beginning::FIRST_EVENT;
 use crate::answers::{ColumnKind, ErrorAnswer, Outgoing, ResultSet, Value, code};
 use crate::committed_log::{CommittedLog, LogFile, Position, ReadError};
+use crate::dump::request::FIRST_EVENT;
 use crate::session::{Client, Ended};
 use crate::statement::EventRange;
 

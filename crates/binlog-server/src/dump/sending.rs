@@ -8,13 +8,12 @@ use binlog_format::event::{EventHeader, HEADER_LEN};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::beginning::{self, FIRST_EVENT};
-use super::feed::{self, Feed, Rule};
-use super::made_up;
-use super::request::{Request, Wanted};
 use crate::answers::{ErrorAnswer, EventPackets, code, eof_packet};
 use crate::committed_log::{CommittedLog, KeptFile, Position, ReadError};
 use crate::consumers::{Attached, Attaching, DumpKind};
+use crate::dump::feed::{Feed, Rule};
+use crate::dump::request::{FIRST_EVENT, Request, Wanted};
+use crate::dump::{feed, request};
 use crate::session::{Client, Ended};
 
 /// How much of the log is read at a time.
@@ -106,7 +105,7 @@ impl feed::Surroundings for Around<'_> {
     }
 
     fn heartbeat(&self, offset: u64) -> Vec<u8> {
-        made_up::heartbeat(self.version_2, self.name, offset, self.server_id)
+        feed::heartbeat(self.version_2, self.name, offset, self.server_id)
     }
 }
 
@@ -128,7 +127,7 @@ async fn begin<'a, 'c>(
     );
     let registered_as = registered.map(|own| own.server_id).filter(|id| *id != 0);
     let patience = shared.options.catch_up_limit;
-    let found = beginning::find(&*shared.log, request.wanted, registered_as, patience);
+    let found = request::find(&*shared.log, request.wanted, registered_as, patience);
     let found = tokio::select! {
         found = found => found?,
         () = attached.replaced.cancelled() => return Err(replaced().into()),
@@ -190,7 +189,7 @@ impl Dump<'_, '_> {
     /// Sends a file from where the dump is to its end.
     async fn send_file(&mut self) -> Result<(), Stop> {
         self.name = self.log().name_of(self.at.file);
-        let rotate = made_up::rotate(&self.name, self.at.offset, self.server_id(), self.checksum);
+        let rotate = feed::rotate(&self.name, self.at.offset, self.server_id(), self.checksum);
         self.out.event(&rotate);
         let behind_description = self.send_description().await?;
         let begin = self.at.offset.max(behind_description);
@@ -262,7 +261,7 @@ impl Dump<'_, '_> {
         };
         let by_place = matches!(self.rule, Rule::All { .. });
         if by_place && self.at.offset > FIRST_EVENT {
-            self.out.event(&made_up::out_of_place(stored));
+            self.out.event(&feed::out_of_place(stored));
         } else {
             self.out.event(stored);
         }
@@ -336,7 +335,7 @@ impl Dump<'_, '_> {
 
     fn beat(&mut self, offset: u64) {
         let (version_2, server_id) = (self.heartbeat_v2, self.server_id());
-        let event = made_up::heartbeat(version_2, &self.name, offset, server_id);
+        let event = feed::heartbeat(version_2, &self.name, offset, server_id);
         self.out.event(&event);
     }
 

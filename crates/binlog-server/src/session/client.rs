@@ -10,11 +10,11 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::login::{LoggedIn, log_in};
-use super::user_variables::UserVariables;
 use crate::answers::{ErrorAnswer, Outgoing, code, eof_packet, ok_packet};
 use crate::dump;
 use crate::server::Shared;
+use crate::session::login::{LoggedIn, log_in};
+use crate::session::values::UserVariables;
 
 /// A dump request holds a GTID set, of which each interval takes sixteen bytes; a million of them fit.
 const MAX_COMMAND: usize = 16 << 20;

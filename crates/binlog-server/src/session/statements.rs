@@ -5,10 +5,10 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
-use super::client::{Client, Ended};
-use super::values::Surroundings;
 use crate::answers::{ErrorAnswer, Outgoing, ResultSet, Value, code, ok_packet};
-use crate::log_commands::PurgeTo;
+use crate::committed_log::PurgeTo;
+use crate::session::client::{Client, Ended};
+use crate::session::values::Surroundings;
 use crate::statement::{Column, Expression, Names, Other, Statement};
 
 const TIME: &[BorrowedFormatItem<'_>] =

@@ -5,9 +5,8 @@ mod expression;
 mod parser;
 mod tokens;
 
-pub(crate) use expression::Expression;
-
-use tokens::tokens;
+pub(crate) use crate::statement::expression::Expression;
+use crate::statement::tokens::tokens;
 
 /// The longest statement that is looked into. Those of clients are short; `GTID_SUBTRACT` of two large sets is not.
 pub(crate) const MAX_STATEMENT_BYTES: usize = 4 << 20;
@@ -96,8 +95,9 @@ impl Statement {
 mod tests {
     use proptest::prelude::*;
 
-    use super::expression::{Scope, VariableName};
     use super::*;
+    use crate::statement::expression::Scope;
+    use crate::statement::expression::VariableName;
 
     fn recognise(text: &str) -> Statement {
         Statement::recognise(text.as_bytes())

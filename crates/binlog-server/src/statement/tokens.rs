@@ -209,7 +209,13 @@ mod tests {
 
     #[test]
     fn tokens_of_every_kind() {
-        use TokenKind::{Name, Number, Symbol, System, Text, User, Word};
+        use TokenKind::Name;
+        use TokenKind::Number;
+        use TokenKind::Symbol;
+        use TokenKind::System;
+        use TokenKind::Text;
+        use TokenKind::User;
+        use TokenKind::Word;
         assert_eq!(
             kinds("SELECT @A, @@Global.`x`, 'it''s \\'n\\n', `b``c`, 1.5 := /*!80000 y */ -- end"),
             [

@@ -2,30 +2,23 @@
 //! member may be running and writing meanwhile; the unfinished end of its last file is then normal.
 
 mod cursor;
-mod diff;
-mod find;
-mod follow;
-mod listing;
 mod verify;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use raft_types::Entry;
+use binlog_format::gtid::GtidSet;
+use raft_types::{Entry, OpId};
 
-use crate::disk_file_system::DiskFileSystem;
-use crate::file_system::{FileSystem, StorageFile};
-use crate::format::{FileHeader, FileNumber};
+pub use crate::directory::cursor::{EntryCursor, EntryRecord, Followed, Follower, Sought};
+pub use crate::directory::verify::{FileDifference, Side, VerifyReport};
+use crate::file_system::{DiskFileSystem, FileSystem, StorageFile};
+use crate::format::{FileHeader, FileNumber, MarkerKind};
 use crate::options::log_dir;
-use crate::scan::{Corruption, EntryScanner, ScanError, Window, scan_header};
-
-pub use cursor::{EntryCursor, EntryRecord};
-pub use diff::{FileDifference, Side};
-pub use find::Sought;
-pub use follow::{Followed, Follower};
-pub use listing::FileListing;
-pub use verify::VerifyReport;
+use crate::scan::{
+    Corruption, Depth, EntryScanner, Fault, ScanError, ScannedContent, Window, scan_header,
+};
 
 /// Why a log cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -224,6 +217,91 @@ impl LogDirectory {
                 corruption: Corruption { file, fault },
             },
             ScanError::Io { source, .. } => self.io(format!("reading {file}"))(source),
+        }
+    }
+}
+
+// What each file holds.
+
+/// A file of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileListing {
+    /// The file.
+    pub file: FileNumber,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its first entry.
+    pub first: Option<OpId>,
+    /// Its last entry.
+    pub last: Option<OpId>,
+    /// How many entries it has.
+    pub entries: u64,
+    /// Seconds since the epoch of the first and the last entry that has a time.
+    pub times: Option<(u32, u32)>,
+    /// All GTIDs of the files before it.
+    pub previous_gtids: GtidSet,
+    /// The GTIDs of its own transactions.
+    pub gtids: GtidSet,
+    /// Whether it ends with a rotate entry.
+    pub closed: bool,
+    /// What ends the list of its entries early: an unfinished write at the end of the last file, or damage.
+    pub fault: Option<Fault>,
+}
+
+impl LogDirectory {
+    /// Lists the files with what their markers and GTID events say; payloads are not verified. A file
+    /// that is purged meanwhile is left out.
+    ///
+    /// # Errors
+    /// When a file cannot be read or has no header. Damage behind the header is in the listing.
+    pub fn files(&self) -> Result<Vec<FileListing>, DirectoryError> {
+        let mut listings = Vec::new();
+        for number in self.numbers()? {
+            match self.list_file(number) {
+                Ok(listing) => listings.push(listing),
+                Err(DirectoryError::Purged(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(listings)
+    }
+
+    fn list_file(&self, number: FileNumber) -> Result<FileListing, DirectoryError> {
+        let open = self.open_file(number)?;
+        let mut listing = FileListing {
+            file: number,
+            size: open.size,
+            first: None,
+            last: None,
+            entries: 0,
+            times: None,
+            previous_gtids: open.header.previous_gtids.clone(),
+            gtids: GtidSet::new(),
+            closed: false,
+            fault: None,
+        };
+        let mut scanner = open.scanner();
+        loop {
+            let entry = match scanner.next(Depth::FirstEvent) {
+                Ok(Some(entry)) => entry,
+                Ok(None) => return Ok(listing),
+                Err(ScanError::Fault(fault)) => {
+                    listing.fault = Some(fault);
+                    return Ok(listing);
+                }
+                Err(error) => return Err(self.scan_error(number, error)),
+            };
+            listing.first.get_or_insert(entry.op_id);
+            listing.last = Some(entry.op_id);
+            listing.entries += 1;
+            listing.closed = entry.marker.kind == MarkerKind::Rotate;
+            if entry.timestamp != 0 {
+                let first = listing.times.map_or(entry.timestamp, |(first, _)| first);
+                listing.times = Some((first, entry.timestamp));
+            }
+            if let ScannedContent::Transaction { gtid: Some(gtid) } = entry.content {
+                listing.gtids.add(gtid);
+            }
         }
     }
 }

@@ -16,12 +16,11 @@ use binlog_format::event::{EventFlags, EventRef};
 use binlog_format::events::{EncodeEvent, EventOrigin, PreviousGtids};
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
-use raft_types::{MembershipPayload, OpId, RingId, StoredMembership};
+use raft_types::{LogId, MembershipPayload, OpId, RingId, Rotate, StoredMembership};
 use uuid::Uuid;
 
-use super::file_name::FileNumber;
-use super::logged_membership::LoggedMembership;
-use super::marker::{Marker, MarkerKind, encode_marker};
+use crate::format::file_name::FileNumber;
+use crate::format::marker::{Marker, MarkerKind, encode_marker};
 
 /// Bytes of the marker's payload where no membership is in effect.
 const BODY_MIN: usize = 24;
@@ -181,6 +180,52 @@ fn decode_membership(bytes: &[u8]) -> Result<LoggedMembership, String> {
         format!("the membership in the file header's marker is not readable: {error}")
     })?;
     Ok(LoggedMembership { op_id, payload })
+}
+
+// Where one file ends and the next begins: the next one's header must follow from the log.
+
+/// The log up to the end of a file.
+pub(crate) struct FileEnd<'a> {
+    pub(crate) last: Option<OpId>,
+    pub(crate) gtids: &'a GtidSet,
+    pub(crate) membership: Option<&'a LoggedMembership>,
+    /// The rotate entry that ends the file.
+    pub(crate) rotate: &'a Rotate,
+}
+
+/// The part of the next file's header that does not follow from the log before it.
+pub(crate) fn wrong_part(end: &FileEnd<'_>, next: &FileHeader) -> Option<&'static str> {
+    if next.before != end.last {
+        Some("entry before the file")
+    } else if next.previous_gtids != *end.gtids {
+        Some("previous GTIDs")
+    } else if next.format_description != with_timestamp(&end.rotate.format_description, 0)
+        || next.timestamp != end.rotate.timestamp
+    {
+        Some("format description and time")
+    } else if next.membership.as_ref() != end.membership {
+        Some("membership")
+    } else {
+        None
+    }
+}
+
+// A membership as the log holds it: the entry's op id, its bytes, and what they say.
+
+/// A membership entry. Cloning is cheap but for the membership itself, which is small.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LoggedMembership {
+    pub(crate) op_id: OpId,
+    /// The bytes in the file are copied on as they are, so that every member writes the same.
+    pub(crate) payload: MembershipPayload,
+}
+
+impl LoggedMembership {
+    /// As the engine takes it.
+    pub(crate) fn stored(&self) -> StoredMembership {
+        let membership = self.payload.membership().clone();
+        StoredMembership::new(Some(LogId::from(self.op_id)), membership)
+    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use binlog_format::gtid::Gtid;
 use bytes::Bytes;
 use raft_types::{AppEntry, Entry, EntryPayload, OpId, PayloadChecksumError, Rotate};
 
-use super::logged_membership::LoggedMembership;
-use super::marker::{MAX_MARKER_EVENT_BYTES, Marker, MarkerKind};
+use crate::format::file_header::LoggedMembership;
+use crate::format::marker::{MAX_MARKER_EVENT_BYTES, Marker, MarkerKind};
 
 /// What an entry takes in memory beside its payload, roughly.
 const ENTRY_OVERHEAD_BYTES: u64 = 192;
@@ -254,7 +254,8 @@ fn check_format_description(event: &[u8]) -> Result<u32, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use raft_types::{LogId, TransactionPayload};
+    use raft_types::LogId;
+    use raft_types::TransactionPayload;
 
     fn entry(payload: EntryPayload) -> Entry {
         Entry {

@@ -2,16 +2,267 @@
 //! GTIDs. The writer and the readers share one [`LogView`] under one short lock.
 
 mod file_index;
-mod memberships;
 mod recent;
-mod term_runs;
-mod view;
-mod written_tail;
 
-pub(crate) use file_index::{FileIndex, LogFile, Place, Point, Points};
-pub(crate) use memberships::Memberships;
-pub(crate) use recent::RecentEntries;
-pub(crate) use term_runs::TermRuns;
-pub(crate) use view::{DiskRead, LogView, ReadHint, ReadPlan, SharedView};
-pub use written_tail::LogPlace;
-pub(crate) use written_tail::WrittenTail;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use binlog_format::gtid::GtidSet;
+use raft_types::{DoubtedTail, Entry, OpId, StoredMembership, Vote};
+
+use crate::error::StoreError;
+use crate::format::{FileHeader, FileNumber, InvalidEntry, PreparedContent, PreparedEntry};
+use crate::hard_state::PurgeFloor;
+pub use crate::log::file_index::LogPlace;
+pub(crate) use crate::log::file_index::{FileIndex, LogFile, Place, Point, Points, WrittenTail};
+pub(crate) use crate::log::recent::{Memberships, RecentEntries, TermRuns};
+
+// The state that writer and readers share. Every method is short and does no input or output.
+
+/// The log as it is known in memory.
+pub(crate) struct LogView {
+    /// The last purged entry.
+    pub(crate) floor: Option<PurgeFloor>,
+    /// The vote that is stored.
+    pub(crate) vote: Option<Vote>,
+    /// The highest committed entry that the engine told of.
+    pub(crate) committed: Option<OpId>,
+    /// The last entry that is durable.
+    pub(crate) durable: Option<OpId>,
+    pub(crate) recent: RecentEntries,
+    pub(crate) files: FileIndex,
+    pub(crate) memberships: Memberships,
+    pub(crate) terms: TermRuns,
+    /// All GTIDs of the log, of the newest entries and of purged ones, too.
+    pub(crate) gtids: GtidSet,
+    /// Where in the files the committed part ends.
+    pub(crate) tail: WrittenTail,
+    /// Counts truncations: what was read from a file before one may be gone.
+    pub(crate) generation: u64,
+    /// Why the store does nothing more.
+    pub(crate) failure: Option<StoreError>,
+    /// The lowest index that each purge hold needs.
+    pub(crate) holds: BTreeMap<u64, u64>,
+    /// Bytes were cut off that may have been acknowledged, and that is not settled yet.
+    pub(crate) doubt: Option<DoubtedTail>,
+}
+
+/// How entries can be read.
+pub(crate) enum ReadPlan {
+    /// From memory; empty when the log has nothing of the range.
+    Entries(Vec<Entry>),
+    /// From a file.
+    Disk(DiskRead),
+}
+
+/// Entries to be read from one file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DiskRead {
+    pub(crate) place: Place,
+    pub(crate) start: u64,
+    /// The first index that is not wanted.
+    pub(crate) end: u64,
+    pub(crate) budget: u64,
+    /// The generation for which the plan holds.
+    pub(crate) generation: u64,
+}
+
+/// Where a reader's last disk read ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadHint {
+    pub(crate) file: FileNumber,
+    pub(crate) next: Point,
+    pub(crate) generation: u64,
+}
+
+impl LogView {
+    /// The first and the last entry that are there.
+    pub(crate) fn bounds(&self) -> Option<(OpId, OpId)> {
+        self.terms.bounds()
+    }
+
+    /// The purge floor's op id.
+    pub(crate) fn floor_op_id(&self) -> Option<OpId> {
+        self.floor.as_ref().map(|floor| floor.op_id)
+    }
+
+    /// The last entry, or the purge floor where there is none.
+    pub(crate) fn last(&self) -> Option<OpId> {
+        self.bounds().map(|(_, last)| last).or(self.floor_op_id())
+    }
+
+    /// Checks that an entry may follow the last one. A log that never had an entry takes any index.
+    pub(crate) fn check_next(&self, last: Option<OpId>, op_id: OpId) -> Result<(), InvalidEntry> {
+        match last.or(self.last()) {
+            Some(last) if op_id.index != last.index + 1 || op_id.term < last.term => {
+                Err(InvalidEntry::NotNext { op_id, last })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes an entry in behind the last one; from here on every reader sees it.
+    pub(crate) fn append(&mut self, entry: Entry, prepared: &PreparedEntry) {
+        self.terms.push(prepared.op_id);
+        if let PreparedContent::Membership(logged) = &prepared.content {
+            self.memberships.push(logged.clone());
+        }
+        if let Some(gtid) = prepared.gtid() {
+            self.gtids.add(gtid);
+        }
+        self.tail.append(prepared.op_id.index, prepared.gtid());
+        self.recent.push(entry, prepared.memory);
+    }
+
+    /// The files that are not purged, oldest first. A hold may keep purged ones for whoever reads them.
+    pub(crate) fn unpurged_files(&self) -> impl DoubleEndedIterator<Item = &LogFile> {
+        let floor = self.floor_op_id().map(|floor| floor.index);
+        let purged = move |file: &&LogFile| {
+            let before = file.header.before.map(|before| before.index);
+            floor.is_some() && before < floor
+        };
+        self.files.files().filter(move |file| !purged(file))
+    }
+
+    /// The end of what is committed, as far as the engine's word or `mark` says, and written here.
+    pub(crate) fn committed_end(&mut self, mark: Option<OpId>) -> LogPlace {
+        if let Some(committed) = mark.max(self.committed) {
+            self.tail.settle(committed.index);
+        }
+        let settled = self.tail.settled().map(|(_, place)| place);
+        // Behind a rotate entry the log goes on with the next file's header.
+        let next = self.files.files().find(|file| match settled {
+            Some(place) => {
+                file.number() >= place.file
+                    && (file.number() > place.file || file.end > place.offset || !file.closed)
+            }
+            None => true,
+        });
+        match (settled, next) {
+            (Some(place), Some(next)) if next.number() == place.file => place,
+            (_, Some(next)) => LogPlace {
+                file: next.number(),
+                offset: next.header.end,
+            },
+            (settled, None) => settled.unwrap_or(LogPlace {
+                file: crate::format::FileNumber::FIRST,
+                offset: 0,
+            }),
+        }
+    }
+
+    /// The GTIDs of what [`Self::committed_end`] covers.
+    pub(crate) fn committed_gtids(&mut self, mark: Option<OpId>) -> GtidSet {
+        self.committed_end(mark);
+        let mut gtids = self.gtids.clone();
+        for gtid in self.tail.unsettled() {
+            gtids.remove(gtid);
+        }
+        gtids
+    }
+
+    /// Drops the entries with an index of `from` or more from all but the files.
+    pub(crate) fn truncate(&mut self, from: u64) {
+        self.generation += 1;
+        self.terms.truncate(from);
+        self.memberships.truncate(from);
+        self.recent.truncate(from);
+        self.tail.truncate(from);
+        if self.durable.is_some_and(|durable| durable.index >= from) {
+            self.durable = self.last();
+        }
+    }
+
+    /// Drops the entries up to the floor from all but the files.
+    pub(crate) fn purge(&mut self, floor: PurgeFloor) {
+        let index = floor.op_id.index;
+        self.terms.purge(index);
+        self.memberships.purge(index);
+        self.recent.purge(index);
+        self.tail.settle(index);
+        self.tail.purge(index);
+        if self.durable.is_none_or(|durable| durable.index < index) {
+            self.durable = Some(floor.op_id);
+        }
+        self.floor = Some(floor);
+    }
+
+    /// Drops everything, and begins behind the floor with a file of this header.
+    pub(crate) fn begin_at(&mut self, header: Arc<FileHeader>, floor: PurgeFloor) {
+        self.generation += 1;
+        self.terms.truncate(0);
+        self.recent.truncate(0);
+        self.memberships = Memberships::default();
+        if let Some(membership) = &header.membership {
+            self.memberships.push(membership.clone());
+        }
+        self.gtids = header.previous_gtids.clone();
+        self.tail = WrittenTail::default();
+        self.durable = Some(floor.op_id);
+        self.committed = self.committed.max(Some(floor.op_id));
+        self.floor = Some(floor);
+        self.files = FileIndex::default();
+        self.files.push(LogFile::begin(header));
+    }
+
+    /// How to read the entries from `start` to before `end`, or the first of them that fit into `budget`.
+    pub(crate) fn plan_read(
+        &self,
+        start: u64,
+        end: u64,
+        budget: u64,
+        hint: Option<ReadHint>,
+    ) -> Result<ReadPlan, StoreError> {
+        let nothing = Ok(ReadPlan::Entries(Vec::new()));
+        let Some((first, last)) = self.bounds() else {
+            return nothing;
+        };
+        let (start, end) = (start.max(first.index), end.min(last.index + 1));
+        if start >= end {
+            return nothing;
+        }
+        let in_memory = self.recent.first_index();
+        if in_memory.is_some_and(|oldest| oldest <= start) {
+            return Ok(ReadPlan::Entries(self.recent.range(start, end, budget)));
+        }
+        let Some(mut place) = self.files.locate(start) else {
+            let error = std::io::Error::other(format!("no file has entry {start}"));
+            return Err(StoreError::io("reading the log", &error));
+        };
+        if let Some(hint) = hint
+            && hint.generation == self.generation
+            && hint.file == place.file
+            && hint.next.index == start
+        {
+            place.point = hint.next;
+        }
+        let end = in_memory.map_or(end, |oldest| end.min(oldest));
+        Ok(ReadPlan::Disk(DiskRead {
+            place,
+            start,
+            end,
+            budget,
+            generation: self.generation,
+        }))
+    }
+
+    /// The membership in effect at the highest committed entry.
+    pub(crate) fn committed_membership(&self) -> StoredMembership {
+        self.memberships.stored_at(self.committed)
+    }
+}
+
+/// A [`LogView`] that several threads use.
+pub(crate) struct SharedView(Mutex<LogView>);
+
+impl SharedView {
+    pub(crate) fn new(view: LogView) -> Self {
+        Self(Mutex::new(view))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LogView> {
+        self.0
+            .lock()
+            .expect("no thread panics while it holds the log's lock")
+    }
+}

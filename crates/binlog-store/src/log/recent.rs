@@ -3,7 +3,9 @@
 
 use std::collections::VecDeque;
 
-use raft_types::Entry;
+use raft_types::{Entry, OpId, StoredMembership, TermRun};
+
+use crate::format::LoggedMembership;
 
 struct Cached {
     entry: Entry,
@@ -104,10 +106,136 @@ impl RecentEntries {
     }
 }
 
+// Which terms the log's entries have: one run for each term, a few numbers for the whole log. Log
+// ids are answered from it without reading any entry.
+
+/// The runs in order, without a gap between them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TermRuns {
+    runs: Vec<TermRun>,
+}
+
+impl TermRuns {
+    /// Adds the entry behind the last one.
+    pub(crate) fn push(&mut self, op_id: OpId) {
+        self.extend(op_id.term, op_id.index, op_id.index);
+    }
+
+    /// Adds entries of one term behind the last one.
+    pub(crate) fn extend(&mut self, term: u64, first: u64, last: u64) {
+        match self.runs.last_mut() {
+            Some(run) if run.term == term => run.last = last,
+            _ => self.runs.push(TermRun { term, first, last }),
+        }
+    }
+
+    /// Drops the entries with an index of `from` or more.
+    pub(crate) fn truncate(&mut self, from: u64) {
+        self.runs.retain(|run| run.first < from);
+        if let Some(run) = self.runs.last_mut() {
+            run.last = run.last.min(from.saturating_sub(1));
+        }
+    }
+
+    /// Drops the entries up to `index`.
+    pub(crate) fn purge(&mut self, index: u64) {
+        self.runs.retain(|run| run.last > index);
+        if let Some(run) = self.runs.first_mut() {
+            run.first = run.first.max(index + 1);
+        }
+    }
+
+    /// The first and the last entry.
+    pub(crate) fn bounds(&self) -> Option<(OpId, OpId)> {
+        let (first, last) = (self.runs.first()?, self.runs.last()?);
+        Some((
+            OpId::new(first.term, first.first),
+            OpId::new(last.term, last.last),
+        ))
+    }
+
+    /// The op id of the entry at an index.
+    pub(crate) fn op_id(&self, index: u64) -> Option<OpId> {
+        let at = self.runs.partition_point(|run| run.last < index);
+        let run = self.runs.get(at).filter(|run| run.first <= index)?;
+        Some(OpId::new(run.term, index))
+    }
+
+    /// The newest runs up to the entry at `last`, `count` of them at most, oldest first.
+    pub(crate) fn newest_upto(&self, last: u64, count: usize) -> Vec<TermRun> {
+        let upto = self.runs.partition_point(|run| run.first <= last);
+        let mut newest = self.runs[upto.saturating_sub(count)..upto].to_vec();
+        if let Some(run) = newest.last_mut() {
+            run.last = run.last.min(last);
+        }
+        newest
+    }
+
+    /// The last op id of each term among the entries from `first` to `last`.
+    pub(crate) fn last_of_each_term(&self, first: u64, last: u64) -> Vec<OpId> {
+        let inside = self
+            .runs
+            .iter()
+            .filter(|run| run.last >= first && run.first <= last);
+        inside
+            .map(|run| OpId::new(run.term, run.last.min(last)))
+            .collect()
+    }
+}
+
+// The memberships of the log: few, so all since the purge floor are kept.
+
+/// Memberships in log order; the first one may be of before the first entry that is still there.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Memberships {
+    logged: Vec<LoggedMembership>,
+}
+
+impl Memberships {
+    pub(crate) fn push(&mut self, membership: LoggedMembership) {
+        self.logged.push(membership);
+    }
+
+    pub(crate) fn last(&self) -> Option<&LoggedMembership> {
+        self.logged.last()
+    }
+
+    /// The last one up to an index.
+    pub(crate) fn at(&self, index: u64) -> Option<&LoggedMembership> {
+        self.logged
+            .iter()
+            .rev()
+            .find(|logged| logged.op_id.index <= index)
+    }
+
+    /// The one in effect at an entry, as the engine takes it; the default one before all.
+    pub(crate) fn stored_at(&self, op_id: Option<OpId>) -> StoredMembership {
+        let logged = op_id.and_then(|op_id| self.at(op_id.index));
+        logged.map(LoggedMembership::stored).unwrap_or_default()
+    }
+
+    /// Drops those with an index of `from` or more.
+    pub(crate) fn truncate(&mut self, from: u64) {
+        self.logged.retain(|logged| logged.op_id.index < from);
+    }
+
+    /// Drops those up to `index` but for the last of them, which is in effect there.
+    pub(crate) fn purge(&mut self, index: u64) {
+        let up_to = self
+            .logged
+            .iter()
+            .filter(|logged| logged.op_id.index <= index)
+            .count();
+        self.logged.drain(..up_to.saturating_sub(1));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use raft_types::{EntryPayload, LogId, OpId};
+    use raft_types::EntryPayload;
+    use raft_types::LogId;
+    use raft_types::OpId;
 
     fn filled(limit: u64) -> RecentEntries {
         let mut recent = RecentEntries::new(limit);
@@ -154,5 +282,90 @@ mod tests {
         assert_eq!(indexes(&recent.range(0, 99, u64::MAX)), [12, 13, 14]);
         recent.truncate(0);
         assert_eq!((recent.first_index(), recent.bytes()), (None, 0));
+    }
+}
+
+#[cfg(test)]
+mod term_runs_tests {
+    use super::*;
+
+    fn runs() -> TermRuns {
+        let mut runs = TermRuns::default();
+        for (term, index) in [(1, 5), (1, 6), (2, 7), (4, 8), (4, 9), (4, 10)] {
+            runs.push(OpId::new(term, index));
+        }
+        runs
+    }
+
+    #[test]
+    fn op_ids_are_found() {
+        let runs = runs();
+        assert_eq!(runs.runs.len(), 3);
+        assert_eq!(runs.bounds(), Some((OpId::new(1, 5), OpId::new(4, 10))));
+        assert_eq!(runs.op_id(6), Some(OpId::new(1, 6)));
+        assert_eq!(runs.op_id(9), Some(OpId::new(4, 9)));
+        assert_eq!((runs.op_id(4), runs.op_id(11)), (None, None));
+        assert_eq!(
+            runs.last_of_each_term(6, 9),
+            [OpId::new(1, 6), OpId::new(2, 7), OpId::new(4, 9)]
+        );
+    }
+
+    #[test]
+    fn the_newest_runs_end_where_they_should() {
+        let ends = |last, count| -> Vec<_> {
+            let newest = runs().newest_upto(last, count);
+            newest.iter().map(|run| (run.first, run.last)).collect()
+        };
+        assert_eq!(ends(10, 16), [(5, 6), (7, 7), (8, 10)]);
+        assert_eq!(ends(9, 2), [(7, 7), (8, 9)]);
+        assert_eq!(ends(7, 1), [(7, 7)]);
+        assert_eq!(ends(5, 1), [(5, 5)]);
+        assert_eq!(ends(4, 16), []);
+        assert_eq!(ends(10, 0), []);
+    }
+
+    #[test]
+    fn both_ends_can_be_cut() {
+        let mut cut = runs();
+        cut.truncate(9);
+        cut.purge(5);
+        assert_eq!(cut.bounds(), Some((OpId::new(1, 6), OpId::new(4, 8))));
+        cut.purge(6);
+        assert_eq!(cut.bounds(), Some((OpId::new(2, 7), OpId::new(4, 8))));
+        cut.truncate(7);
+        assert_eq!(cut.bounds(), None);
+    }
+}
+
+#[cfg(test)]
+mod memberships_tests {
+    use super::*;
+    use raft_types::Membership;
+    use raft_types::MembershipPayload;
+
+    #[test]
+    fn the_one_in_effect_is_found() {
+        let mut memberships = Memberships::default();
+        for index in [3, 7, 9] {
+            memberships.push(LoggedMembership {
+                op_id: OpId::new(1, index),
+                payload: MembershipPayload::seal(Membership::default()),
+            });
+        }
+        let index_at = |memberships: &Memberships, index| {
+            memberships.at(index).map(|logged| logged.op_id.index)
+        };
+        assert_eq!(
+            (index_at(&memberships, 2), index_at(&memberships, 8)),
+            (None, Some(7))
+        );
+        memberships.purge(8);
+        assert_eq!(
+            (index_at(&memberships, 6), index_at(&memberships, 8)),
+            (None, Some(7))
+        );
+        memberships.truncate(9);
+        assert_eq!(memberships.last().map(|logged| logged.op_id.index), Some(7));
     }
 }

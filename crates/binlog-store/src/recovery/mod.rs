@@ -2,14 +2,548 @@
 //! changed (`survey`, `log_scan`), then a table decides (`recovery_cases`, `index_cases`), then the
 //! decision is carried out (`repair`), each step such that a crash in it is one of the table's cases.
 
-mod index_cases;
 mod log_scan;
-mod open;
 mod recovery_cases;
 mod repair;
-mod report;
 mod survey;
 
-pub use index_cases::{INDEX_CASES, IndexCase, IndexState};
-pub use recovery_cases::{MetaState, RECOVERY_CASES, RecoveryCase, TailState, Verdict, judge};
-pub use report::{RecoveryReport, TailCut};
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use raft_types::{DoubtedTail, OpId};
+
+use crate::disk_space::{DiskBudget, DiskSpace};
+use crate::error::{OpenError, StoreError};
+use crate::file_handles::FileHandles;
+use crate::file_system::FileSystem;
+use crate::format::FileNumber;
+use crate::handle::LogHandle;
+use crate::hard_state::{DurableMark, HardState, LogStage, SavedState};
+use crate::log::{LogFile, LogView, RecentEntries, SharedView};
+use crate::meta_store::MetaStore;
+use crate::options::{Durability, StoreOptions, WriterMode};
+use crate::recovery::log_scan::{ScannedLog, scan_log};
+pub use crate::recovery::recovery_cases::{
+    INDEX_CASES, IndexCase, IndexState, MetaState, RECOVERY_CASES, RecoveryCase, TailState,
+    Verdict, judge,
+};
+use crate::recovery::repair::Repair;
+use crate::recovery::survey::{Survey, corrupt, survey, wrong_header};
+use crate::scrub::Scrub;
+use crate::shared::Shared;
+use crate::stats::Counters;
+use crate::store::BinlogStore;
+use crate::writer::{
+    CommandQueue, LogWriter, Purger, Waiting, WaitingFileSystem, WaitingMeta, WriterState, serve,
+};
+
+// Opens a log: survey, scan, judge, repair; then the writer and the shared view are set up.
+
+/// A log is made, or begun behind a floor, at most this often before it must be usable.
+const ROUNDS: usize = 4;
+
+impl BinlogStore {
+    /// Opens the log in a data directory, or makes one. Blocks; reads the log as far as
+    /// [`StoreOptions::verify_at_start`] says, cuts off a torn tail, and completes what a crash
+    /// interrupted. When it returns, everything that the log shows is durable.
+    ///
+    /// # Errors
+    /// [`OpenError`] names the file and offset of damage, or what is missing, and says what to do.
+    /// Nothing is changed on the disk then.
+    pub fn open(
+        options: StoreOptions,
+        fs: Arc<dyn FileSystem>,
+        meta: Arc<dyn MetaStore>,
+    ) -> Result<(Self, RecoveryReport), OpenError> {
+        options.validate()?;
+        let hard = HardState::new(meta);
+        let recovered = recover(&options, &*fs, &hard)?;
+        let report = recovered.report.clone();
+        let handle = start(&options, fs, hard, recovered)?;
+        Ok((Self::new(handle), report))
+    }
+}
+
+struct Recovered {
+    saved: SavedState,
+    log: ScannedLog,
+    report: RecoveryReport,
+}
+
+fn recover(
+    options: &StoreOptions,
+    fs: &dyn FileSystem,
+    hard: &HardState,
+) -> Result<Recovered, OpenError> {
+    let dir = options.log_dir();
+    let repair = Repair {
+        fs,
+        dir: &dir,
+        data_dir: &options.data_dir,
+        hard,
+        ring: options.ring,
+        origin: &options.origin,
+    };
+    let mut cases = Vec::new();
+    for _ in 0..ROUNDS {
+        let survey = survey(fs, &dir, hard, options.ring)?;
+        let log = scan_log(
+            &dir,
+            &survey,
+            options.verify_at_start,
+            options.progress.as_ref(),
+        )?;
+        let meta = meta_state(&survey.saved, &log);
+        let case = judge(log.tail, meta);
+        cases.push(case.name);
+        match (case.verdict, &survey.saved.floor) {
+            (Verdict::StartOver, _) => repair.start_over(survey.saved.start)?,
+            (Verdict::CreateLog, _) => repair.create_log()?,
+            (Verdict::BeginBehindFloor, Some(floor)) => repair.begin_behind_floor(&log, floor)?,
+            (
+                Verdict::Open | Verdict::CutTail | Verdict::CutDoubtedTail | Verdict::MakeNextFile,
+                _,
+            ) => {
+                // Without syncing, the file's length says nothing about what was acknowledged.
+                let verdict = match (case.verdict, meta, options.durability) {
+                    (Verdict::CutTail, MetaState::Creating, _) => Verdict::CutTail,
+                    (Verdict::CutTail, _, Durability::Os) => Verdict::CutDoubtedTail,
+                    (verdict, ..) => verdict,
+                };
+                return finish(&repair, survey, log, verdict, cases);
+            }
+            (verdict, _) => return Err(refusal(verdict, &dir, &survey.saved, &log)),
+        }
+    }
+    let error = std::io::Error::other("the log is not usable after it was made");
+    Err(OpenError::io("opening the log")(error))
+}
+
+/// Compares the hard state with the complete entries that are there.
+fn meta_state(saved: &SavedState, log: &ScannedLog) -> MetaState {
+    let entries = log.terms.bounds();
+    if saved.start.is_some() {
+        return MetaState::StartingOver;
+    }
+    match saved.log.map(|record| record.stage) {
+        None => return MetaState::Missing,
+        Some(LogStage::Creating) if entries.is_some() => return MetaState::Missing,
+        Some(LogStage::Creating) => return MetaState::Creating,
+        Some(LogStage::InUse) => {}
+    }
+    let floor = saved.floor.as_ref().map(|floor| floor.op_id);
+    let end = log.end();
+    let behind =
+        |known: Option<OpId>, end: Option<OpId>| known.map(|id| id.index) > end.map(|id| id.index);
+    let end_or_floor = if behind(floor, end) { floor } else { end };
+    let vote_term = saved.vote.map_or(0, |vote| vote.leader_id.term);
+    let last_term = end_or_floor.map_or(0, |last| last.term);
+    let differs = |id: OpId| log.terms.op_id(id.index).is_some_and(|found| found != id);
+
+    if vote_term < last_term {
+        MetaState::VoteOlder
+    } else if behind(saved.committed, end_or_floor) {
+        MetaState::CommittedBeyondEnd
+    } else if saved.committed.is_some_and(differs) {
+        MetaState::CommittedDiffers
+    } else if behind(saved.durable.map(|mark| mark.op_id), end_or_floor)
+        || saved.durable.is_some_and(|mark| differs(mark.op_id))
+    {
+        MetaState::DurableBeyondEnd
+    } else if behind(floor, end) {
+        MetaState::FloorBeyondEnd
+    } else if floor
+        .is_some_and(|floor| entries.is_some_and(|(first, _)| first.index <= floor.index))
+    {
+        MetaState::FloorInside
+    } else if vote_term > last_term {
+        MetaState::VoteNewer
+    } else {
+        MetaState::Agrees
+    }
+}
+
+fn refusal(verdict: Verdict, dir: &Path, saved: &SavedState, log: &ScannedLog) -> OpenError {
+    let end = log.end();
+    match verdict {
+        Verdict::RefuseLogMissing => OpenError::LogMissing {
+            dir: dir.to_path_buf(),
+        },
+        Verdict::RefuseVoteOlder => OpenError::VoteOlderThanLog {
+            last: end.unwrap_or_default(),
+            vote_term: saved.vote.map_or(0, |vote| vote.leader_id.term),
+        },
+        Verdict::RefuseEntriesMissing => {
+            let (known, what) = match (saved.committed, saved.durable) {
+                (Some(committed), _) if Some(committed.index) > end.map(|end| end.index) => {
+                    (committed, "committed")
+                }
+                (_, mark) => (mark.map(|mark| mark.op_id).unwrap_or_default(), "durable"),
+            };
+            OpenError::EntriesMissing { known, what, end }
+        }
+        Verdict::RefuseCommittedDiffers => {
+            let committed = saved.committed.unwrap_or_default();
+            OpenError::CommittedDiffers {
+                committed,
+                found: log.terms.op_id(committed.index).unwrap_or_default(),
+            }
+        }
+        Verdict::RefuseDamage => match &log.tail_fault {
+            Some((file, fault)) => corrupt(dir, *file, fault.clone()),
+            None => {
+                let file = log
+                    .files
+                    .current()
+                    .map_or(crate::format::FileNumber::FIRST, LogFile::number);
+                corrupt(dir, file, wrong_header("place in the log"))
+            }
+        },
+        _ => OpenError::MetaMissing {
+            dir: dir.to_path_buf(),
+        },
+    }
+}
+
+/// Carries out the last repairs, which leave the scanned log as it is but for a new last file.
+fn finish(
+    repair: &Repair<'_>,
+    survey: Survey,
+    mut log: ScannedLog,
+    verdict: Verdict,
+    cases: Vec<&'static str>,
+) -> Result<Recovered, OpenError> {
+    let mut saved = survey.saved;
+    let doubt = DoubtedTail {
+        term: saved.vote.map_or(0, |vote| vote.leader_id.term),
+    };
+    let mut cut = None;
+    if let Some(last) = log.files.current() {
+        let (number, end) = (last.number(), last.end);
+        let size = survey
+            .files
+            .iter()
+            .find(|file| file.number == number)
+            .map_or(end, |file| file.size);
+        let doubted = verdict == Verdict::CutDoubtedTail;
+        if doubted {
+            repair.note_doubt(&doubt)?;
+            saved.doubt = Some(doubt);
+        }
+        if doubted || verdict == Verdict::CutTail {
+            cut = Some(TailCut {
+                file: number,
+                offset: end,
+                bytes: size.saturating_sub(end),
+                doubted,
+            });
+        }
+        let known = saved
+            .durable
+            .filter(|mark| mark.file == number && mark.end <= end);
+        repair.settle_tail(number, known.map_or(0, |mark| mark.end), end)?;
+        // What is there counts as durable from now on, a membership whose acknowledgement the stop came before with it.
+        let newest = log.memberships.last().map(|membership| membership.op_id);
+        let unmarked = newest.map(|id| id.index) > saved.durable.map(|mark| mark.op_id.index);
+        if let Some(op_id) = last.last.filter(|_| unmarked) {
+            let mark = DurableMark {
+                op_id,
+                file: number,
+                end,
+            };
+            repair.note_durable(mark)?;
+            saved.durable = Some(mark);
+        }
+    }
+    let made_file = if verdict == Verdict::MakeNextFile {
+        let next = log.files.current().map(|file| file.number().next());
+        let half_made = survey.files.iter().find(|file| Some(file.number) == next);
+        let bytes = half_made.map_or(0, |file| file.size);
+        let (number, doubted) = repair.make_next_file(&mut log, bytes, &doubt)?;
+        if doubted {
+            saved.doubt = Some(doubt);
+            cut = Some(TailCut {
+                file: number,
+                offset: 0,
+                bytes,
+                doubted,
+            });
+        }
+        Some(number)
+    } else {
+        None
+    };
+
+    let index = survey.index.case();
+    let rewrite = index.rewrite.unwrap_or_default() || made_file.is_some();
+    repair.tidy_directory(
+        &log,
+        rewrite,
+        &survey.leftovers,
+        survey.has_temporary_index,
+        &survey.unfinished,
+    )?;
+    if saved.scrub.verified != log.verified {
+        saved.scrub.verified = log.verified;
+        repair.note_verified(&saved.scrub)?;
+    }
+    repair.note_in_use(
+        saved
+            .log
+            .is_some_and(|record| record.stage == LogStage::InUse),
+    )?;
+
+    let floor = saved.floor.as_ref().map(|floor| floor.op_id);
+    let mut served = log.terms.clone();
+    if let Some(floor) = floor {
+        served.purge(floor.index);
+    }
+    let report = RecoveryReport {
+        cases,
+        index_case: index.name,
+        files: log.files.files().count(),
+        bounds: served.bounds(),
+        floor,
+        verified_entries: log.verified_entries,
+        verified_bytes: log.verified_bytes,
+        cut,
+        made_file,
+        doubted: saved.doubt.is_some(),
+        removed_files: survey.leftovers,
+    };
+    Ok(Recovered { saved, log, report })
+}
+
+/// Sets the open log up in memory and starts its writer.
+fn start(
+    options: &StoreOptions,
+    fs: Arc<dyn FileSystem>,
+    hard: HardState,
+    recovered: Recovered,
+) -> Result<LogHandle, OpenError> {
+    let dir = options.log_dir();
+    let Recovered { saved, log, .. } = recovered;
+    let Some(current) = log.files.current().cloned() else {
+        let error = std::io::Error::other("the log has no file");
+        return Err(OpenError::io("opening the log")(error));
+    };
+    let file = fs
+        .open(&dir.join(current.number().name()))
+        .map_err(OpenError::io(format!("opening {}", current.number())))?;
+    let free = fs
+        .free_space(&dir)
+        .map_err(OpenError::io("asking for the free space of the log's disk"))?;
+
+    let counters = Arc::new(Counters::default());
+    let budget = DiskBudget::new(
+        options.disk_limit_bytes,
+        options.disk_reserve_bytes,
+        options.disk_alarm_percent,
+        log.files.bytes(),
+        free,
+    );
+    let space = DiskSpace::new(fs.clone(), dir.clone(), budget, counters.clone());
+    let space = Arc::new(space);
+    let mut state = WriterState {
+        file,
+        header: current.header.clone(),
+        end: current.end,
+        last: current.last_or_before(),
+        gtids: log.gtids.clone(),
+        space: space.clone(),
+        saved_committed: saved.committed,
+        saved_mark: saved.durable,
+    };
+    // Only committed entries are purged, and the stored committed op id is a hint that may be older: without this the
+    // engine would be told to go on before the first entry that there is.
+    let floor = saved.floor.as_ref().map(|floor| floor.op_id);
+    let committed = later(saved.committed, floor);
+    let mut view = LogView {
+        floor: None,
+        vote: saved.vote,
+        committed,
+        durable: log.terms.bounds().map(|(_, last)| last),
+        recent: RecentEntries::new(options.cache_bytes),
+        files: log.files,
+        memberships: log.memberships,
+        terms: log.terms,
+        gtids: log.gtids,
+        tail: log.written,
+        generation: 0,
+        failure: None,
+        holds: Default::default(),
+        doubt: saved.doubt,
+    };
+    if let Some(floor) = saved.floor {
+        view.purge(floor);
+    }
+    let at_open = (view.committed, view.committed_membership());
+
+    let view = Arc::new(SharedView::new(view));
+    let scrub = Scrub::new(fs.clone(), dir.clone(), hard.clone(), saved.scrub);
+    let handles = Arc::new(FileHandles::new(fs.clone(), dir));
+    let queue = Arc::new(CommandQueue::new(options.queue_bytes));
+    let purger = Purger::new(
+        fs.clone(),
+        options.log_dir(),
+        hard.clone(),
+        view.clone(),
+        handles.clone(),
+        space.clone(),
+    );
+    // Only a writer with a thread of its own can wait for a disk that has no room.
+    let waiting = (options.writer == WriterMode::Thread)
+        .then(|| Waiting::new(queue.clone(), space.clone(), purger.clone()));
+    let (fs, hard) = match &waiting {
+        None => (fs, hard),
+        Some(waiting) => {
+            let fs = WaitingFileSystem::new(fs, waiting.clone());
+            state.file = fs.wrap(
+                &options.log_dir().join(state.header.number.name()),
+                state.file,
+            );
+            let hard = hard.through(|meta| Arc::new(WaitingMeta::new(meta, waiting.clone())));
+            (Arc::new(fs) as Arc<dyn FileSystem>, hard)
+        }
+    };
+    let mut writer = LogWriter::new(
+        fs,
+        hard,
+        view.clone(),
+        handles.clone(),
+        counters.clone(),
+        purger,
+        waiting,
+        options,
+        state,
+    );
+    // A purge may have been interrupted between its floor and its files.
+    writer.catch_up();
+
+    let writer = Arc::new(Mutex::new(writer));
+    let thread = match options.writer {
+        WriterMode::Inline | WriterMode::Stepped => None,
+        WriterMode::Thread => {
+            let (writer, queue) = (writer.clone(), queue.clone());
+            let thread = std::thread::Builder::new().name("binlog-writer".to_owned());
+            let thread = thread.spawn(move || serve(&writer, &queue));
+            Some(thread.map_err(OpenError::io("starting the log's writer"))?)
+        }
+    };
+    let behind = view.lock().last().map_or(0, |last| last.index + 1);
+    let shared = Shared {
+        view,
+        handles,
+        counters,
+        space,
+        read_faults: Arc::default(),
+        scrub,
+        queue,
+        writer_mode: options.writer,
+        durability: options.durability,
+        read_batch_bytes: options.read_batch_bytes,
+        writer,
+        thread: Mutex::new(thread),
+        at_open: Mutex::new(at_open),
+        ring: options.ring,
+        appended: tokio::sync::watch::Sender::new(behind),
+    };
+    let handle = LogHandle {
+        shared: Arc::new(shared),
+    };
+    match handle.failure() {
+        None => Ok(handle),
+        Some(failure) => Err(open_failure(failure)),
+    }
+}
+
+/// The writer failed before it was asked for anything.
+fn open_failure(failure: StoreError) -> OpenError {
+    OpenError::io("finishing a purge")(failure.into())
+}
+
+/// Of two positions in one log the later one.
+fn later(one: Option<OpId>, other: Option<OpId>) -> Option<OpId> {
+    [one, other]
+        .into_iter()
+        .flatten()
+        .max_by_key(|op_id| op_id.index)
+}
+
+// What opening a log found and did.
+
+/// A torn tail that was cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TailCut {
+    /// The file.
+    pub file: FileNumber,
+    /// Where it ends now.
+    pub offset: u64,
+    /// Bytes that were cut off.
+    pub bytes: u64,
+    /// Whether something of them may have been acknowledged.
+    pub doubted: bool,
+}
+
+/// What opening a log found and did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// The rows of the recovery table that were met, in order; the last one ends with an open log.
+    pub cases: Vec<&'static str>,
+    /// The row of the index table.
+    pub index_case: &'static str,
+    /// Files of the log.
+    pub files: usize,
+    /// The first and the last entry.
+    pub bounds: Option<(OpId, OpId)>,
+    /// The purge floor.
+    pub floor: Option<OpId>,
+    /// Entries that were read and verified.
+    pub verified_entries: u64,
+    /// Bytes that were read and verified.
+    pub verified_bytes: u64,
+    /// The tail that was cut off.
+    pub cut: Option<TailCut>,
+    /// The file that was made.
+    pub made_file: Option<FileNumber>,
+    /// Bytes were cut off, now or at an earlier start, that may have been acknowledged, and that is not settled yet.
+    pub doubted: bool,
+    /// Files that were left over from a purge and are gone now.
+    pub removed_files: Vec<FileNumber>,
+}
+
+impl fmt::Display for RecoveryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}; ", self.cases.join(", then "), self.index_case)?;
+        match self.bounds {
+            Some((first, last)) => write!(f, "entries {first} to {last} in {} files", self.files)?,
+            None => write!(f, "no entries, {} files", self.files)?,
+        }
+        write!(
+            f,
+            "; verified {} entries, {} bytes",
+            self.verified_entries, self.verified_bytes
+        )?;
+        if let Some(cut) = self.cut {
+            write!(
+                f,
+                "; cut {} bytes off {} at {}",
+                cut.bytes, cut.file, cut.offset
+            )?;
+            if cut.doubted {
+                f.write_str(", which may have been acknowledged")?;
+            }
+        }
+        if self.doubted && self.cut.is_none() {
+            f.write_str("; an earlier start cut bytes off which may have been acknowledged")?;
+        }
+        if let Some(file) = self.made_file {
+            write!(f, "; made {file}")?;
+        }
+        for file in &self.removed_files {
+            write!(f, "; removed {file}")?;
+        }
+        Ok(())
+    }
+}

@@ -14,10 +14,9 @@ use crate::file_system::{FileSystem, StorageFile};
 use crate::format::{FileNumber, HeaderSource, INDEX_TEMPORARY_NAME, encode_file_header};
 use crate::hard_state::{DurableMark, HardState, LogRecord, LogStage, PurgeFloor, ScrubRecord};
 use crate::log::LogFile;
+use crate::recovery::log_scan::ScannedLog;
 use crate::scan::scan_noted_start;
 use crate::writer::{NewFile, begin_file, start_over, write_index};
-
-use super::log_scan::ScannedLog;
 
 /// Bytes that are read and written at once when a tail is made durable.
 const COPY_BYTES: usize = 1 << 20;

@@ -7,15 +7,14 @@ use std::sync::Arc;
 use raft_types::{OpId, RingId};
 
 use crate::error::OpenError;
-use crate::file_repair::UNFINISHED;
 use crate::file_system::{FileSystem, StorageFile};
 use crate::format::{
     FileHeader, FileNumber, INDEX_NAME, INDEX_TEMPORARY_NAME, IndexDamage, parse_index,
 };
 use crate::hard_state::{HardState, LogStage, SavedState};
+use crate::recovery::recovery_cases::{IndexState, index_state};
 use crate::scan::{Corruption, Fault, FaultKind, ScanError, Window, find_entry_after, scan_header};
-
-use super::index_cases::{IndexState, index_state};
+use crate::scrub::UNFINISHED;
 
 /// The largest index that is read: a hundred thousand files.
 const MAX_INDEX_BYTES: u64 = 4 << 20;

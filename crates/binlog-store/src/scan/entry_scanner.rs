@@ -1,6 +1,8 @@
 //! The entries of one file, one after the other.
 
-use binlog_format::event::{EventHeader, EventRef, EventType};
+use std::sync::Arc;
+
+use binlog_format::event::{EventHeader, EventRef, EventType, HEADER_LEN};
 use binlog_format::events::{Ignorable, Rotate as RotateEvent};
 use binlog_format::gtid::Gtid;
 use bytes::{Bytes, BytesMut};
@@ -9,14 +11,13 @@ use raft_types::{
     TransactionPayload,
 };
 
+use crate::file_system::StorageFile;
 use crate::format::{
-    FileNumber, LoggedMembership, MAX_MARKER_EVENT_BYTES, Marker, MarkerKind, RotateBody,
-    transaction_gtid,
+    FileNumber, LoggedMembership, MARKER_MAGIC, MAX_MARKER_EVENT_BYTES, Marker, MarkerKind,
+    RotateBody, transaction_gtid,
 };
-
-use super::event_reader::{event_header, fault, read_event, whole_event};
-use super::fault::{FaultKind, ScanError};
-use super::window::Window;
+use crate::scan::event_reader::{Window, event_header, fault, read_event, whole_event};
+use crate::scan::{FaultKind, ScanError};
 
 /// The largest GTID event that is looked into; real ones have less than a kilobyte.
 const MAX_FIRST_EVENT_BYTES: usize = 1 << 20;
@@ -363,5 +364,46 @@ impl EntryScanner {
         EventRef::new(&event)
             .and_then(transaction_gtid)
             .map_err(|error| fault(offset, FaultKind::Event(error)))
+    }
+}
+
+// Looks for entries where the order of events is lost.
+
+/// The first complete, valid entry that begins behind `offset`, wherever it may be: what tells a torn
+/// tail from damage in the middle. `end` is the file's.
+pub(crate) fn find_entry_after(
+    file: &Arc<dyn StorageFile>,
+    end: u64,
+    number: FileNumber,
+    offset: u64,
+) -> Result<Option<Scanned>, ScanError> {
+    let mut search = Window::new(file, end, Window::SCAN_BYTES);
+    let mut from = offset + 1;
+    while let Some(candidate) = next_magic(&mut search, from)? {
+        let window = Window::new(file, end, Window::LOOKUP_BYTES);
+        match EntryScanner::new(window, number, candidate, None).next(Depth::Full) {
+            Ok(Some(entry)) => return Ok(Some(entry)),
+            Err(ScanError::Io { offset, source }) => return Err(ScanError::Io { offset, source }),
+            Ok(None) | Err(ScanError::Fault(_)) => from = candidate + 1,
+        }
+    }
+    Ok(None)
+}
+
+/// Where the next event may begin whose body begins as a marker's.
+fn next_magic(window: &mut Window, from: u64) -> Result<Option<u64>, ScanError> {
+    let mut at = from + HEADER_LEN as u64;
+    loop {
+        let bytes = window.bytes(at, Window::LOOKUP_BYTES)?;
+        if bytes.len() < MARKER_MAGIC.len() {
+            return Ok(None);
+        }
+        if let Some(hit) = bytes
+            .windows(MARKER_MAGIC.len())
+            .position(|four| four == MARKER_MAGIC)
+        {
+            return Ok(Some(at + hit as u64 - HEADER_LEN as u64));
+        }
+        at += (bytes.len() - MARKER_MAGIC.len() + 1) as u64;
     }
 }

@@ -13,10 +13,8 @@ use crate::format::{
     FileHeader, FileHeaderBody, FileNumber, MAX_MARKER_EVENT_BYTES, Marker, MarkerKind,
     with_timestamp,
 };
-
-use super::event_reader::{event_header, fault, whole_event};
-use super::fault::{FaultKind, ScanError};
-use super::window::Window;
+use crate::scan::event_reader::{Window, event_header, fault, whole_event};
+use crate::scan::{FaultKind, ScanError};
 
 /// The largest PREVIOUS_GTIDS event that is read; a set of millions of intervals fits.
 const MAX_GTIDS_EVENT_BYTES: usize = 64 << 20;

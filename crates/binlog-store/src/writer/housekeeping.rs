@@ -1,18 +1,41 @@
-//! What the writer does when nothing waits for it: removing purged files and storing hints.
+//! The writer's thread, and what it does when nothing waits for it: it forgets entries, removes purged files and stores
+//! hints.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use raft_types::OpId;
 
 use crate::error::StoreError;
 use crate::hard_state::DurableMark;
 use crate::options::Durability;
+use crate::writer::log_writer::{LogWriter, lock};
+use crate::writer::queue::{CommandQueue, Taken};
 
-use crate::shared::lock;
+impl LogWriter {
+    /// Forgets the entries up to `upto`. Where that is beyond the log's end, the log begins anew
+    /// behind it, as after a snapshot.
+    pub(super) fn purge(&mut self, upto: OpId) -> Result<(), StoreError> {
+        let Some(beyond_end) = self.purger.forget(&self.hard, upto)? else {
+            return Ok(());
+        };
+        if beyond_end {
+            self.begin_behind(upto)?;
+        }
+        self.purger.drop_files()
+    }
 
-use super::log_writer::LogWriter;
-use super::queue::{CommandQueue, Taken};
+    /// Begins a new file behind an entry that the log does not have; the files before it then go.
+    fn begin_behind(&mut self, floor: OpId) -> Result<(), StoreError> {
+        self.state.last = Some(floor);
+        let (description, timestamp): (Bytes, u32) = (
+            self.state.header.format_description.clone(),
+            self.state.header.timestamp,
+        );
+        self.begin_next(Some(floor), &description, timestamp)
+    }
+}
 
 /// Hints are stored at most this often while the writer is idle now and then.
 const HINTS_EVERY: Duration = Duration::from_secs(1);
@@ -31,7 +54,7 @@ pub(crate) fn serve(writer: &Mutex<LogWriter>, queue: &CommandQueue) {
         let patience = lock(writer).patience();
         match queue.take(patience) {
             Taken::Commands(commands) => {
-                let bytes = commands.iter().map(super::Command::memory).sum();
+                let bytes = commands.iter().map(crate::writer::Command::memory).sum();
                 let mut writer = lock(writer);
                 writer.run(commands);
                 queue.release(bytes);

@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use raft_types::OpId;
 
 use crate::disk_space::DiskSpace;
@@ -14,11 +13,8 @@ use crate::file_system::FileSystem;
 use crate::format::FileNumber;
 use crate::hard_state::{HardState, PurgeFloor};
 use crate::log::{LogFile, SharedView};
-
-use super::command::{Command, Done};
-use super::log_writer::LogWriter;
-use super::queue::CommandQueue;
-use super::rotation::write_index;
+use crate::writer::new_file::write_index;
+use crate::writer::queue::CommandQueue;
 
 /// How many of the oldest files nobody needs: wholly at or below the floor, and below every hold.
 /// The last file always stays.
@@ -35,31 +31,6 @@ fn count_removable<'a>(
             || lowest_hold.is_some_and(|hold| last.is_some_and(|last| last.index >= hold))
     };
     files.take_while(|file| !needed(file)).count()
-}
-
-/// Takes out the purges that may come before everything else that waits: of entries that are durable, and in front of whatever
-/// takes entries back. They touch nothing that is still to be written, and nothing that is touches them.
-pub(super) fn take_purges(commands: &mut Vec<Command>, durable: Option<OpId>) -> Vec<(OpId, Done)> {
-    let (mut taken, mut stay) = (Vec::new(), Vec::with_capacity(commands.len()));
-    let mut takes_back = false;
-    for command in commands.drain(..) {
-        match command {
-            Command::Purge { upto, done }
-                if !takes_back && durable.is_some_and(|durable| upto.index <= durable.index) =>
-            {
-                taken.push((upto, done));
-            }
-            other => {
-                takes_back |= matches!(
-                    other,
-                    Command::Truncate { .. } | Command::CutBack { .. } | Command::Begin { .. }
-                );
-                stay.push(other);
-            }
-        }
-    }
-    *commands = stay;
-    taken
 }
 
 /// What is still to be done about files that the log no longer has.
@@ -127,7 +98,7 @@ impl Purger {
     }
 
     /// Stores that the entries up to `upto` are forgotten; whether that is behind the log's end. `None` where it is so already.
-    fn forget(&self, hard: &HardState, upto: OpId) -> Result<Option<bool>, StoreError> {
+    pub(super) fn forget(&self, hard: &HardState, upto: OpId) -> Result<Option<bool>, StoreError> {
         let (floor, beyond_end) = {
             let view = self.view.lock();
             if view.floor_op_id() >= Some(upto) {
@@ -224,35 +195,12 @@ impl Purger {
     }
 }
 
-impl LogWriter {
-    /// Forgets the entries up to `upto`. Where that is beyond the log's end, the log begins anew
-    /// behind it, as after a snapshot.
-    pub(super) fn purge(&mut self, upto: OpId) -> Result<(), StoreError> {
-        let Some(beyond_end) = self.purger.forget(&self.hard, upto)? else {
-            return Ok(());
-        };
-        if beyond_end {
-            self.begin_behind(upto)?;
-        }
-        self.purger.drop_files()
-    }
-
-    /// Begins a new file behind an entry that the log does not have; the files before it then go.
-    fn begin_behind(&mut self, floor: OpId) -> Result<(), StoreError> {
-        self.state.last = Some(floor);
-        let (description, timestamp): (Bytes, u32) = (
-            self.state.header.format_description.clone(),
-            self.state.header.timestamp,
-        );
-        self.begin_next(Some(floor), &description, timestamp)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    use crate::format::{HeaderSource, encode_file_header};
+    use crate::format::HeaderSource;
+    use crate::format::encode_file_header;
     use binlog_format::events::FormatDescription;
     use binlog_format::gtid::GtidSet;
     use raft_types::RingId;
@@ -302,36 +250,5 @@ mod tests {
                 "floor {floor}, hold {hold:?}"
             );
         }
-    }
-
-    #[test]
-    fn purges_of_what_is_durable_go_first_but_never_before_what_takes_entries_back() {
-        let purge = |index: u64| Command::Purge {
-            upto: OpId::new(1, index),
-            done: tokio::sync::oneshot::channel().0,
-        };
-        let vote = || Command::Vote {
-            vote: raft_types::Vote::new(7, raft_types::MemberId(1)),
-            done: tokio::sync::oneshot::channel().0,
-        };
-        let truncate = || Command::Truncate {
-            keep: None,
-            done: tokio::sync::oneshot::channel().0,
-        };
-        let taken = |durable: Option<u64>, mut commands: Vec<Command>| {
-            let durable = durable.map(|index| OpId::new(1, index));
-            let taken = take_purges(&mut commands, durable);
-            let indexes: Vec<u64> = taken.iter().map(|(upto, _)| upto.index).collect();
-            (indexes, commands.len())
-        };
-        assert_eq!(taken(None, vec![purge(3)]), (vec![], 1));
-        assert_eq!(
-            taken(Some(5), vec![vote(), purge(3), vote(), purge(5), purge(6)]),
-            (vec![3, 5], 3)
-        );
-        assert_eq!(
-            taken(Some(5), vec![purge(2), truncate(), purge(3)]),
-            (vec![2], 2)
-        );
     }
 }

@@ -5,13 +5,14 @@ use std::pin::pin;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use raft_types::OpId;
-use tokio::sync::Notify;
+use openraft::storage::IOFlushed;
+use raft_types::{OpId, TypeConfig, Vote};
+use tokio::sync::{Notify, oneshot};
 
+use crate::cut_tail::CutTail;
 use crate::error::StoreError;
-
-use super::command::{Command, Done};
-use super::purging::take_purges;
+use crate::format::PreparedEntry;
+use crate::scan::ReceivedStart;
 
 #[derive(Default)]
 struct QueueState {
@@ -221,5 +222,120 @@ impl CommandQueue {
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.lock();
         state.commands.is_empty() && !state.busy
+    }
+}
+
+// What the writer is asked for.
+
+/// Told when a command is done and durable.
+pub(crate) type Done = oneshot::Sender<Result<(), StoreError>>;
+
+/// Up to where a log is cut back, why, and when.
+#[derive(Debug, Clone)]
+pub(crate) struct CuttingBack {
+    /// The last entry that stays.
+    pub(crate) to: Option<OpId>,
+    pub(crate) reason: String,
+    /// Seconds since the epoch.
+    pub(crate) at: u64,
+}
+
+pub(crate) enum Command {
+    /// Write entries; the callback is told when they are durable.
+    Append {
+        entries: Vec<PreparedEntry>,
+        callback: IOFlushed<TypeConfig>,
+    },
+    /// Store a vote.
+    Vote { vote: Vote, done: Done },
+    /// Drop the entries behind `keep`, all of them for `None`.
+    Truncate { keep: Option<OpId>, done: Done },
+    /// Forget the entries up to `upto`.
+    Purge { upto: OpId, done: Done },
+    /// Forget the doubt about the tail if the log ends at `from` or behind it.
+    SettleTail {
+        from: OpId,
+        done: oneshot::Sender<Result<bool, StoreError>>,
+    },
+    /// Cut the log back below what is committed.
+    CutBack {
+        cut: CuttingBack,
+        done: oneshot::Sender<Result<Option<CutTail>, StoreError>>,
+    },
+    /// Begin with a later file.
+    Begin {
+        start: Box<ReceivedStart>,
+        done: Done,
+    },
+}
+
+impl Command {
+    /// Bytes of memory that the command holds, roughly.
+    pub(crate) fn memory(&self) -> u64 {
+        match self {
+            Self::Append { entries, .. } => entries.iter().map(|entry| entry.memory).sum(),
+            _ => 0,
+        }
+    }
+}
+
+/// Takes out the purges that may come before everything else that waits: of entries that are durable, and in front of whatever
+/// takes entries back. They touch nothing that is still to be written, and nothing that is touches them.
+pub(super) fn take_purges(commands: &mut Vec<Command>, durable: Option<OpId>) -> Vec<(OpId, Done)> {
+    let (mut taken, mut stay) = (Vec::new(), Vec::with_capacity(commands.len()));
+    let mut takes_back = false;
+    for command in commands.drain(..) {
+        match command {
+            Command::Purge { upto, done }
+                if !takes_back && durable.is_some_and(|durable| upto.index <= durable.index) =>
+            {
+                taken.push((upto, done));
+            }
+            other => {
+                takes_back |= matches!(
+                    other,
+                    Command::Truncate { .. } | Command::CutBack { .. } | Command::Begin { .. }
+                );
+                stay.push(other);
+            }
+        }
+    }
+    *commands = stay;
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn purges_of_what_is_durable_go_first_but_never_before_what_takes_entries_back() {
+        let purge = |index: u64| Command::Purge {
+            upto: OpId::new(1, index),
+            done: tokio::sync::oneshot::channel().0,
+        };
+        let vote = || Command::Vote {
+            vote: raft_types::Vote::new(7, raft_types::MemberId(1)),
+            done: tokio::sync::oneshot::channel().0,
+        };
+        let truncate = || Command::Truncate {
+            keep: None,
+            done: tokio::sync::oneshot::channel().0,
+        };
+        let taken = |durable: Option<u64>, mut commands: Vec<Command>| {
+            let durable = durable.map(|index| OpId::new(1, index));
+            let taken = take_purges(&mut commands, durable);
+            let indexes: Vec<u64> = taken.iter().map(|(upto, _)| upto.index).collect();
+            (indexes, commands.len())
+        };
+        assert_eq!(taken(None, vec![purge(3)]), (vec![], 1));
+        assert_eq!(
+            taken(Some(5), vec![vote(), purge(3), vote(), purge(5), purge(6)]),
+            (vec![3, 5], 3)
+        );
+        assert_eq!(
+            taken(Some(5), vec![purge(2), truncate(), purge(3)]),
+            (vec![2], 2)
+        );
     }
 }

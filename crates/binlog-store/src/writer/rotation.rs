@@ -3,58 +3,17 @@
 //! the rotate entry without its file, the file half made, the file not in the index.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use raft_types::{OpId, Rotate};
 
 use crate::error::StoreError;
-use crate::file_system::{FileSystem, StorageFile};
-use crate::format::{
-    FileHeader, FileNumber, HeaderSource, INDEX_NAME, INDEX_TEMPORARY_NAME, encode_file_header,
-    render_index,
-};
+use crate::format::{FileNumber, HeaderSource};
 use crate::log::LogFile;
 use crate::options::Durability;
-
-use super::log_writer::LogWriter;
-
-/// A file that has just been begun.
-pub(crate) struct NewFile {
-    pub(crate) file: Arc<dyn StorageFile>,
-    pub(crate) header: Arc<FileHeader>,
-}
-
-/// Creates a file with its header, durable together with its name.
-pub(crate) fn begin_file(
-    fs: &dyn FileSystem,
-    dir: &Path,
-    source: &HeaderSource<'_>,
-) -> io::Result<NewFile> {
-    let (bytes, header) = encode_file_header(source);
-    let file = fs.create(&dir.join(header.number.name()))?;
-    file.write_at(&bytes, 0)?;
-    file.sync_data()?;
-    fs.sync_dir(dir)?;
-    Ok(NewFile {
-        file,
-        header: Arc::new(header),
-    })
-}
-
-/// Replaces the index durably.
-pub(crate) fn write_index(
-    fs: &dyn FileSystem,
-    dir: &Path,
-    files: impl IntoIterator<Item = FileNumber>,
-) -> io::Result<()> {
-    let temporary = dir.join(INDEX_TEMPORARY_NAME);
-    let file = fs.create(&temporary)?;
-    file.write_at(&render_index(files), 0)?;
-    file.sync_data()?;
-    fs.rename(&temporary, &dir.join(INDEX_NAME))?;
-    fs.sync_dir(dir)
-}
+use crate::scan::ReceivedStart;
+use crate::writer::log_writer::LogWriter;
+use crate::writer::new_file::{begin_file, start_over, write_index};
 
 impl LogWriter {
     /// Ends the current file, whose rotate entry is staged, and begins the next one.
@@ -113,5 +72,141 @@ impl LogWriter {
         self.state.file = new.file;
         self.state.header = new.header;
         Ok(())
+    }
+}
+
+// Lets a log begin with a file that another member has, in place of all that it had.
+
+/// What a log does with a start.
+#[derive(Debug, PartialEq, Eq)]
+enum Beginning {
+    /// It begins there or later already.
+    Nothing,
+    /// It has the entry before the start, so its files are the same: what comes up to there is purged.
+    Forget,
+    /// All that it has is older, or not what the ring committed.
+    StartOver,
+}
+
+/// Decides from the floor, the committed entry, and what the log has at the index before the start.
+fn decide(
+    before: OpId,
+    floor: Option<OpId>,
+    committed: Option<OpId>,
+    there: Option<OpId>,
+) -> Result<Beginning, StoreError> {
+    if floor.is_some_and(|floor| floor.index >= before.index) {
+        Ok(Beginning::Nothing)
+    } else if there == Some(before) {
+        Ok(Beginning::Forget)
+    } else if let Some(committed) = committed.filter(|committed| committed.index >= before.index) {
+        // The ring has one log: a member that committed up to here has this entry.
+        Err(StoreError::StartContradicts { before, committed })
+    } else {
+        Ok(Beginning::StartOver)
+    }
+}
+
+impl LogWriter {
+    /// Lets the log begin with this start.
+    pub(super) fn begin_at(&mut self, start: &ReceivedStart) -> Result<(), StoreError> {
+        let (floor, committed, there) = {
+            let view = self.view.lock();
+            let committed = view.committed.max(self.state.saved_committed);
+            let there = view.terms.op_id(start.before.index);
+            (view.floor_op_id(), committed, there)
+        };
+        match decide(start.before, floor, committed, there)? {
+            Beginning::Nothing => Ok(()),
+            Beginning::Forget => self.purge(start.before),
+            Beginning::StartOver => self.start_over(start),
+        }
+    }
+
+    fn start_over(&mut self, start: &ReceivedStart) -> Result<(), StoreError> {
+        let doing = |error: io::Error| {
+            StoreError::io(
+                format!("letting the log begin with {}", start.header.number),
+                &error,
+            )
+        };
+        let noted = self.hard.put_start(Some(&start.bytes));
+        noted.and_then(|()| self.hard.flush()).map_err(doing)?;
+
+        // Readers that are under way see by the generation that what they read is gone.
+        let header = Arc::new(start.header.clone());
+        let gone: Vec<FileNumber> = {
+            let mut view = self.view.lock();
+            let gone = view.files.files().map(LogFile::number).collect();
+            view.begin_at(header, start.floor());
+            gone
+        };
+        let new = start_over(&*self.fs, &self.dir, &self.hard, start).map_err(doing)?;
+        for number in gone.into_iter().chain([start.header.number]) {
+            self.handles.forget(number);
+        }
+        self.purger.forget_leftovers();
+
+        let state = &mut self.state;
+        state.space.removed(state.space.log_bytes());
+        state.space.wrote(new.header.end);
+        state.file = new.file;
+        state.end = new.header.end;
+        state.last = Some(start.before);
+        state.gtids = new.header.previous_gtids.clone();
+        state.header = new.header;
+        state.saved_committed = Some(start.before);
+        state.saved_mark = None;
+        tracing::warn!(
+            before = %start.before,
+            file = %self.state.header.number,
+            gtids = %self.state.gtids,
+            "the log begins with a later file; a mysqld beside this member that lacks some of these GTIDs has to be \
+             reprovisioned"
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_log_that_lacks_the_entry_before_the_start_starts_over() {
+        let id = OpId::new;
+        let before = id(3, 70);
+        type Row = (Option<OpId>, Option<OpId>, Option<OpId>, Option<Beginning>);
+        let rows: [Row; 8] = [
+            // An empty log, a log that ends before, one that has something else there.
+            (None, None, None, Some(Beginning::StartOver)),
+            (None, Some(id(2, 50)), None, Some(Beginning::StartOver)),
+            (
+                Some(id(1, 20)),
+                Some(id(2, 50)),
+                Some(id(2, 70)),
+                Some(Beginning::StartOver),
+            ),
+            // The same entry, committed or not.
+            (None, Some(id(2, 50)), Some(before), Some(Beginning::Forget)),
+            (None, Some(id(3, 90)), Some(before), Some(Beginning::Forget)),
+            // Purged up to there.
+            (Some(before), Some(before), None, Some(Beginning::Nothing)),
+            (
+                Some(id(3, 75)),
+                Some(id(3, 90)),
+                None,
+                Some(Beginning::Nothing),
+            ),
+            // Two logs of one ring.
+            (None, Some(id(2, 80)), Some(id(2, 70)), None),
+        ];
+        for (floor, committed, there, expected) in rows {
+            let decided = decide(before, floor, committed, there).ok();
+            assert_eq!(
+                decided, expected,
+                "floor {floor:?}, committed {committed:?}, there {there:?}"
+            );
+        }
     }
 }

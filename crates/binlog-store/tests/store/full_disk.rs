@@ -22,7 +22,7 @@ use openraft::type_config::TypeConfigExt;
 use raft_types::{Entry, LogIntake, LogRoom, OpId, TypeConfig};
 use testkit::disk::{CallFault, FaultyDisk, Survival};
 use testkit::log_entries::{rotate, transaction};
-use testkit::loop_disk::LoopDisk;
+use testkit::real_disks::LoopDisk;
 use testkit::wait::{Patience, eventually};
 
 fn options() -> StoreOptions {

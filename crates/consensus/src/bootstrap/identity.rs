@@ -9,8 +9,6 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::bootstrap::log_origin::LogOrigin;
-
 /// The identity of one data directory, as its identity file holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
@@ -224,10 +222,36 @@ impl std::fmt::Debug for IdentityBook {
     }
 }
 
+// Where a ring's log begins: behind the transactions that the servers had before there was a ring. All members are given the
+// same origin together with the ring, because it stands in the header of the first file, which is the same bytes everywhere.
+
+/// The transactions that a ring's log takes as given, a GTID set in MySQL's words. Empty where the log has them all.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LogOrigin(String);
+
+impl LogOrigin {
+    /// Behind these transactions.
+    pub fn behind(gtids: impl Into<String>) -> Self {
+        Self(gtids.into())
+    }
+
+    /// The GTID set.
+    pub fn gtids(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the log begins with the first transaction of all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering;
 
     use super::*;
 

@@ -2,5 +2,367 @@
 //! ([`plan`]), and where its log begins ([`log_origin`]).
 
 pub(crate) mod identity;
-pub(crate) mod log_origin;
-pub(crate) mod plan;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use raft_types::{MemberId, MemberRecord, RingId};
+use thiserror::Error;
+
+use crate::bootstrap::identity::{Identity, RingState};
+
+// The decision to make a ring: one member has asked all configured ones who they are, and this says
+// whether they can become a ring, with which id and which first membership. Making a ring over
+// members that have a past would let them vote twice, so all of them have to be fresh.
+
+/// What a member answers when it is asked who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Introduction {
+    /// Its number, data directory and ring.
+    pub identity: Identity,
+    /// Whether its log has no entry and it never voted. `None` while it is still opening its log.
+    pub log_is_empty: Option<bool>,
+}
+
+/// A ring that can be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootstrapPlan {
+    /// Its id.
+    pub ring: RingId,
+    /// Its first membership, with the data directories.
+    pub members: BTreeMap<MemberId, MemberRecord>,
+}
+
+/// Why a ring cannot be made of the configured members.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BootstrapRefusal {
+    /// The founder is not in its own list.
+    #[error("member {0} is not among the configured members; add it to the list")]
+    FounderMissing(MemberId),
+    /// The founder's directory has a ring.
+    #[error("member {member} belongs to ring {ring} already; start it without --bootstrap")]
+    FounderBelongs {
+        /// The founder.
+        member: MemberId,
+        /// Its ring.
+        ring: RingId,
+    },
+    /// The founder does not vote.
+    #[error("member {0} does not vote, so it cannot make the ring; bootstrap a member that does")]
+    DoesNotVote(MemberId),
+    /// Two members with one name or address.
+    #[error("members {first} and {second} have the same {what}; give each its own")]
+    Same {
+        /// One of them.
+        first: MemberId,
+        /// The other.
+        second: MemberId,
+        /// Name, address or data directory.
+        what: &'static str,
+    },
+    /// A member did not answer.
+    #[error("member {0} did not say who it is; start it, then try again")]
+    Missing(MemberId),
+    /// Another member answers at that address.
+    #[error("at the address of member {configured} member {found} answers; check the addresses")]
+    OtherMember {
+        /// Who is expected there.
+        configured: MemberId,
+        /// Who is there.
+        found: MemberId,
+    },
+    /// A member belongs to a ring.
+    #[error(
+        "member {member} belongs to ring {ring} already; a ring is made of members with empty data directories only"
+    )]
+    BelongsAlready {
+        /// The member.
+        member: MemberId,
+        /// Its ring.
+        ring: RingId,
+    },
+    /// Another member is making a ring.
+    #[error("member {0} is making a ring as well; start only one member with --bootstrap")]
+    OtherFounder(MemberId),
+    /// A member is still opening its log.
+    #[error("member {0} is still opening its log; try again in a moment")]
+    Opening(MemberId),
+    /// A member has entries.
+    #[error(
+        "member {0} has entries in its log; a ring is made of members with empty data directories only"
+    )]
+    HasEntries(MemberId),
+}
+
+impl BootstrapRefusal {
+    /// Whether asking again in a moment may help.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Missing(_) | Self::Opening(_))
+    }
+}
+
+/// Decides whether `founder` may make a ring of the `configured` members, whose introductions are at
+/// hand. Going on with a ring that it began earlier, it keeps that ring's id; else it is `new_ring`.
+///
+/// # Errors
+/// The first obstacle.
+pub fn plan_bootstrap(
+    founder: &Identity,
+    configured: &BTreeMap<MemberId, MemberRecord>,
+    introductions: &BTreeMap<MemberId, Introduction>,
+    new_ring: RingId,
+) -> Result<BootstrapPlan, BootstrapRefusal> {
+    check_list(founder.member, configured)?;
+    let begun = match founder.ring {
+        RingState::Fresh => None,
+        RingState::Founding { ring } => Some(ring),
+        RingState::Belongs { ring } => {
+            let member = founder.member;
+            return Err(BootstrapRefusal::FounderBelongs { member, ring });
+        }
+    };
+    let mut members = configured.clone();
+    for (&id, record) in &mut members {
+        let introduction = introductions
+            .get(&id)
+            .ok_or(BootstrapRefusal::Missing(id))?;
+        check_fresh(id, introduction, founder.member, begun)?;
+        record.incarnation = introduction.identity.incarnation;
+    }
+    all_differ(&members, "data directory", |record| record.incarnation)?;
+    Ok(BootstrapPlan {
+        ring: begun.unwrap_or(new_ring),
+        members,
+    })
+}
+
+fn check_list(
+    founder: MemberId,
+    configured: &BTreeMap<MemberId, MemberRecord>,
+) -> Result<(), BootstrapRefusal> {
+    match configured.get(&founder) {
+        None => return Err(BootstrapRefusal::FounderMissing(founder)),
+        Some(record) if !record.votes => return Err(BootstrapRefusal::DoesNotVote(founder)),
+        Some(_) => {}
+    }
+    all_differ(configured, "name", |record| record.name.clone())?;
+    all_differ(configured, "address", |record| record.address.clone())
+}
+
+fn check_fresh(
+    id: MemberId,
+    introduction: &Introduction,
+    founder: MemberId,
+    begun: Option<RingId>,
+) -> Result<(), BootstrapRefusal> {
+    let found = introduction.identity;
+    if found.member != id {
+        return Err(BootstrapRefusal::OtherMember {
+            configured: id,
+            found: found.member,
+        });
+    }
+    match found.ring {
+        RingState::Fresh => return Ok(()),
+        RingState::Founding { .. } if id != founder => {
+            return Err(BootstrapRefusal::OtherFounder(id));
+        }
+        RingState::Founding { .. } => {}
+        // It joined in an earlier attempt of the same founder.
+        RingState::Belongs { ring } if begun == Some(ring) => {}
+        RingState::Belongs { ring } => {
+            return Err(BootstrapRefusal::BelongsAlready { member: id, ring });
+        }
+    }
+    match introduction.log_is_empty {
+        Some(true) => Ok(()),
+        Some(false) => Err(BootstrapRefusal::HasEntries(id)),
+        None => Err(BootstrapRefusal::Opening(id)),
+    }
+}
+
+fn all_differ<T: Ord>(
+    members: &BTreeMap<MemberId, MemberRecord>,
+    what: &'static str,
+    of: impl Fn(&MemberRecord) -> T,
+) -> Result<(), BootstrapRefusal> {
+    let mut seen: BTreeSet<T> = BTreeSet::new();
+    for (&second, record) in members {
+        if seen.insert(of(record)) {
+            continue;
+        }
+        let first = members.iter().find(|(_, other)| of(other) == of(record));
+        let first = first.map_or(second, |(&first, _)| first);
+        return Err(BootstrapRefusal::Same {
+            first,
+            second,
+            what,
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Scene {
+        founder: Identity,
+        configured: BTreeMap<MemberId, MemberRecord>,
+        introductions: BTreeMap<MemberId, Introduction>,
+    }
+
+    fn scene() -> Scene {
+        let ids = [1, 2, 3].map(MemberId);
+        let configured = ids.map(|id| {
+            let record = MemberRecord {
+                name: format!("m{id}"),
+                votes: true,
+                address: format!("host{id}:7000"),
+                ..MemberRecord::default()
+            };
+            (id, record)
+        });
+        let introductions = ids.map(|id| {
+            let introduction = Introduction {
+                identity: Identity::fresh(id),
+                log_is_empty: None,
+            };
+            (id, introduction)
+        });
+        Scene {
+            founder: introductions[0].1.identity,
+            configured: configured.into(),
+            introductions: introductions.into(),
+        }
+    }
+
+    impl Scene {
+        fn record(&mut self, id: u64) -> &mut MemberRecord {
+            self.configured.get_mut(&MemberId(id)).unwrap()
+        }
+
+        fn introduction(&mut self, id: u64) -> &mut Introduction {
+            self.introductions.get_mut(&MemberId(id)).unwrap()
+        }
+
+        fn plan(&self, new_ring: RingId) -> Result<BootstrapPlan, BootstrapRefusal> {
+            plan_bootstrap(
+                &self.founder,
+                &self.configured,
+                &self.introductions,
+                new_ring,
+            )
+        }
+    }
+
+    #[test]
+    fn fresh_members_become_a_ring_with_their_data_directories() {
+        let scene = scene();
+        let ring = RingId::random();
+        let plan = scene.plan(ring).unwrap();
+        assert_eq!(plan.ring, ring);
+        for (id, record) in &plan.members {
+            assert_eq!(
+                record.incarnation,
+                scene.introductions[id].identity.incarnation
+            );
+        }
+    }
+
+    #[test]
+    fn an_interrupted_founder_goes_on_with_its_ring() {
+        let mut scene = scene();
+        let ring = RingId::random();
+        scene.founder.ring = RingState::Founding { ring };
+        scene.introduction(1).identity.ring = RingState::Founding { ring };
+        scene.introduction(1).log_is_empty = Some(true);
+        scene.introduction(2).identity.ring = RingState::Belongs { ring };
+        scene.introduction(2).log_is_empty = Some(true);
+        assert_eq!(scene.plan(RingId::random()).unwrap().ring, ring);
+
+        scene.introduction(2).log_is_empty = None;
+        let refusal = scene.plan(RingId::random()).unwrap_err();
+        assert!(refusal.may_pass(), "{refusal}");
+    }
+
+    #[test]
+    fn every_obstacle_has_its_own_words() {
+        type Change = fn(&mut Scene);
+        let table: [(Change, &str); 11] = [
+            (
+                |scene| {
+                    scene.configured.remove(&MemberId(1));
+                },
+                "member 1 is not among the configured members",
+            ),
+            (
+                |scene| {
+                    scene.founder.ring = RingState::Belongs {
+                        ring: RingId::random(),
+                    }
+                },
+                "start it without --bootstrap",
+            ),
+            (
+                |scene| scene.record(1).votes = false,
+                "member 1 does not vote",
+            ),
+            (
+                |scene| scene.record(3).name = "m2".to_owned(),
+                "members 2 and 3 have the same name",
+            ),
+            (
+                |scene| scene.record(3).address = "host1:7000".to_owned(),
+                "members 1 and 3 have the same address",
+            ),
+            (
+                |scene| {
+                    scene.introductions.remove(&MemberId(2));
+                },
+                "member 2 did not say who it is",
+            ),
+            (
+                |scene| scene.introduction(2).identity.member = MemberId(3),
+                "at the address of member 2 member 3 answers",
+            ),
+            (
+                |scene| {
+                    scene.introduction(2).identity.ring = RingState::Belongs {
+                        ring: RingId::random(),
+                    }
+                },
+                "member 2 belongs to ring",
+            ),
+            (
+                |scene| {
+                    scene.introduction(2).identity.ring = RingState::Founding {
+                        ring: RingId::random(),
+                    }
+                },
+                "member 2 is making a ring as well",
+            ),
+            (
+                |scene| {
+                    scene.introduction(3).identity.incarnation =
+                        scene.introductions[&MemberId(2)].identity.incarnation;
+                },
+                "members 2 and 3 have the same data directory",
+            ),
+            (
+                |scene| {
+                    let ring = RingId::random();
+                    scene.founder.ring = RingState::Founding { ring };
+                    scene.introduction(2).identity.ring = RingState::Belongs { ring };
+                    scene.introduction(2).log_is_empty = Some(false);
+                },
+                "member 2 has entries in its log",
+            ),
+        ];
+        for (change, words) in table {
+            let mut scene = scene();
+            change(&mut scene);
+            let refusal = scene.plan(RingId::random()).unwrap_err().to_string();
+            assert!(refusal.contains(words), "{words}: {refusal}");
+        }
+    }
+}

@@ -16,11 +16,10 @@ use raft_types::{FileStart, FileStarts, LogId, MemberId, MemberRecord, OpId, Typ
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use crate::calls::questions::{Answer, CallError, FileBytes, MemberCalls, Question};
-use crate::election::doubted_tail;
-use crate::election::mock_vote;
+use crate::calls::{Answer, CallError, FileBytes, MemberCalls, Question};
+use crate::election::{doubted_tail, mock_vote};
 use crate::engine;
-use crate::fault::Fault;
+use crate::engine::Fault;
 use crate::lease::leadership::Term;
 use crate::log_probe::divergence::refuse_divergence;
 use crate::log_room::intake;

@@ -1,6 +1,163 @@
-//! Calls between members: whether one is listened to ([`admission`]), what comes in ([`inbound`]), and what members ask each
-//! other beside the engine's own calls ([`questions`]).
+//! Calls between members: what they ask each other besides the engine's own calls, here; whether one is listened to
+//! ([`admission`]), and what comes in ([`inbound`]). One call carries all questions, so that a new one changes nothing on the way:
+//! who asks and who answers are in this crate, the transport only brings them together.
 
 pub(crate) mod admission;
 pub(crate) mod inbound;
-pub(crate) mod questions;
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use raft_types::{FilePart, MemberId, MemberRecord, OpId};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use thiserror::Error;
+
+use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
+use crate::lease::leadership::Term;
+use crate::purge_floor::PurgeFloor;
+use crate::repair::rejoin::{Agreement, Recollection};
+
+/// What a promotion of one member would cost, as far as its mysqld goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatabaseState {
+    /// Why its mysqld could not be the primary soon, in words; nothing when it could.
+    #[serde(default)]
+    pub unfit: Option<String>,
+    /// Committed transactions that mysqld has not executed; nothing where that is not known.
+    #[serde(default)]
+    pub behind: Option<u64>,
+    /// Its version.
+    #[serde(default)]
+    pub version: Option<String>,
+}
+
+/// How far a member's log goes, and whether it leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogEnd {
+    /// Its last entry, whether durable yet or not.
+    pub last: Option<OpId>,
+    /// The term in which it leads, if it does.
+    pub leads: Option<Term>,
+}
+
+/// A question of one member to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "question", rename_all = "snake_case")]
+pub enum Question {
+    /// Are you there? Asked so that the connection is.
+    Greeting,
+    /// To a voter: campaign, because the leader of `term`, which asks, has given up.
+    Campaign {
+        /// The term that is over.
+        term: Term,
+    },
+    /// To the target of a promotion: would your voters elect you?
+    MockElection(MockElectionCall),
+    /// To a voter: would you elect me?
+    MockVote(MockVoteCall),
+    /// From a member that comes back: is my log still the ring's?
+    Agreement(Recollection),
+    /// To the leader, from a member that wants to purge its log: up to where does nobody need it any more?
+    PurgeFloor {
+        /// How long a member that is away still counts.
+        absent_after: Duration,
+    },
+    /// To the leader: up to where is the log committed?
+    Committed,
+    /// From a member that may have lost the end of its log: how far does yours go?
+    LogEnd,
+    /// To a database member, from a leader that is to give the leadership away: what would a promotion cost?
+    Database {
+        /// The version of the mysqld beside the leader, which is the primary, if it has one.
+        primary: Option<String>,
+    },
+    /// From a member whose file is damaged: give me this piece of yours.
+    FilePart(FilePart),
+    /// From the leader to a voter: how many bytes of transactions fit on the disk of your log?
+    Room,
+}
+
+/// The answer to a [`Question`]; each has its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum Answer {
+    /// It is there.
+    Greeting,
+    /// It campaigns.
+    Campaigns,
+    /// How the mock election went.
+    MockElection(MockElection),
+    /// What the voter would do.
+    MockVote(MockVote),
+    /// How far the logs agree.
+    Agreement(Agreement),
+    /// Up to where the log is not needed any more.
+    PurgeFloor(PurgeFloor),
+    /// Up to where the log is committed.
+    Committed {
+        /// None before the first entry.
+        up_to: Option<OpId>,
+    },
+    /// How far the log goes.
+    LogEnd(LogEnd),
+    /// What a promotion would cost.
+    Database(DatabaseState),
+    /// Bytes of the file.
+    FilePart(FileBytes),
+    /// What fits on the disk of the log.
+    Room {
+        /// In bytes, without the reserve; none where the log cannot say.
+        transactions: Option<u64>,
+        /// The last entry of the log, durable or not.
+        end: Option<OpId>,
+    },
+}
+
+/// Bytes in a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileBytes(pub Bytes);
+
+impl Serialize for FileBytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // A field of its own: beside a tag there can be no bare text.
+        Encoded {
+            base64: BASE64_STANDARD.encode(&self.0),
+        }
+        .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for FileBytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let encoded = Encoded::deserialize(deserializer)?;
+        let bytes = BASE64_STANDARD.decode(encoded.base64);
+        bytes
+            .map(|bytes| Self(bytes.into()))
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Encoded {
+    base64: String,
+}
+
+/// Asks other members. The transport implements it.
+pub trait MemberCalls: Send + Sync + 'static {
+    /// Asks one member, and waits for its answer until `deadline` has passed.
+    fn ask<'a>(
+        &'a self,
+        to: MemberId,
+        record: &'a MemberRecord,
+        question: Question,
+        deadline: Duration,
+    ) -> BoxFuture<'a, Result<Answer, CallError>>;
+}
+
+/// A question that got no answer, or was refused, in words.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct CallError(pub String);

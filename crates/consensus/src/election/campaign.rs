@@ -141,11 +141,14 @@ pub(crate) fn first_turn(role: &RoleSnapshot, own: MemberId, timers: &Timers) ->
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
+    use std::collections::BTreeSet;
     use std::sync::Arc;
 
     use openraft::ServerState;
-    use raft_types::{MemberRecord, Membership, StoredMembership};
+    use raft_types::MemberRecord;
+    use raft_types::Membership;
+    use raft_types::StoredMembership;
 
     use super::*;
     use crate::lease::leadership::Term;

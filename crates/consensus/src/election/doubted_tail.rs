@@ -35,21 +35,11 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use raft_types::{DoubtedTail, FileStarts, MemberId, OpId};
-use serde::{Deserialize, Serialize};
 
-use crate::calls::questions::{Answer, MemberCalls, Question};
+use crate::calls::{Answer, LogEnd, MemberCalls, Question};
 use crate::engine::Engine;
 use crate::lease::leadership::Term;
 use crate::member::core::MemberCore;
-
-/// How far a member's log goes, and whether it leads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogEnd {
-    /// Its last entry, whether durable yet or not.
-    pub last: Option<OpId>,
-    /// The term in which it leads, if it does.
-    pub leads: Option<Term>,
-}
 
 /// How far this member's log goes, exactly and now: the engine's metrics may be a moment behind.
 pub(crate) async fn log_end(raft: &Engine, own: MemberId) -> Option<LogEnd> {

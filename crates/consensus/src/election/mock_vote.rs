@@ -8,11 +8,12 @@ use futures::future::join_all;
 use raft_types::{MemberId, MemberRecord};
 use tokio::time::Instant;
 
-use crate::calls::questions::{Answer, CallError, MemberCalls, Question};
+use crate::calls::{Answer, CallError, MemberCalls, Question};
 use crate::election::mock_election::{
     Judgement, MockElection, MockElectionCall, MockVote, MockVoteCall, Voter, judge,
 };
-use crate::engine::{self, Engine};
+use crate::engine;
+use crate::engine::Engine;
 use crate::member::core::MemberCore;
 
 impl Voter {

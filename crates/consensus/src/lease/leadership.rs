@@ -3,11 +3,13 @@
 //! younger than the lease. Here is the decision; `observer` brings it what it needs.
 
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use openraft::ServerState;
 use raft_types::{MemberId, OpId};
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 /// The number of a leadership; it has at most one leader.
 #[derive(
@@ -173,6 +175,23 @@ pub(crate) fn next_look(
     }
 }
 
+// How long this member has led without a break, as far as it was asked: a leader takes members that it
+// has never heard for absent only after it has waited for them.
+
+/// Since when this member leads in a term.
+#[derive(Debug, Default)]
+pub(crate) struct Tenure(Mutex<Option<(Term, Instant)>>);
+
+impl Tenure {
+    /// For how long it is known to lead in this term; the first time it is asked, not at all.
+    pub(crate) fn led_for(&self, term: Term, now: Instant) -> Duration {
+        let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = since.filter(|(of, _)| *of == term);
+        let (_, began) = *since.insert(known.unwrap_or((term, now)));
+        now - began
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,5 +305,20 @@ mod tests {
             assert_eq!(look.call_now, age >= heartbeat, "{age:?}");
         }
         assert!(next_look(None, heartbeat, LEASE).call_now);
+    }
+}
+
+#[cfg(test)]
+mod tenure_tests {
+    use super::*;
+
+    #[test]
+    fn another_term_begins_anew() {
+        let tenure = Tenure::default();
+        let minute = Duration::from_secs(60);
+        let now = Instant::now();
+        assert_eq!(tenure.led_for(Term(3), now), Duration::ZERO);
+        assert_eq!(tenure.led_for(Term(3), now + minute), minute);
+        assert_eq!(tenure.led_for(Term(4), now + minute), Duration::ZERO);
     }
 }

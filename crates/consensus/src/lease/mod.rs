@@ -3,7 +3,5 @@
 //! [`contacts`] notes when each member last answered; [`leadership`] decides from that; [`observer`] publishes what it decides.
 
 pub(crate) mod contacts;
-pub(crate) mod last_heard;
 pub(crate) mod leadership;
 pub(crate) mod observer;
-pub(crate) mod tenure;

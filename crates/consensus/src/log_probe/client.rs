@@ -15,15 +15,14 @@ use openraft::network::{NetSnapshot, NetStreamAppend, RPCOption, RaftNetworkFact
 use openraft::raft::{AppendEntriesRequest, SnapshotResponse, StreamAppendResult};
 use openraft::type_config::alias::SnapshotOf;
 use raft_types::{MemberId, MemberRecord, OfferedStart, OwnLog, TypeConfig, Vote};
-use tokio::sync::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::knowledge::{Exchange, Outline, Way, window};
-use super::reporting::{Answered, Asked, ReportingNetwork, RpcResult};
-use super::shared::{Followers, Shared};
-use super::tail_push::TailPush;
-use super::widening::{Widened, widen};
+use crate::log_probe::knowledge::{Exchange, Outline, Way, window};
+use crate::log_probe::shared::{Followers, Shared};
+use crate::log_probe::tail_push::{TailPush, Widened, widen};
+use crate::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
 use crate::member::config::Timers;
 
 /// A factory of clients that answer the engine's search themselves where they can. Put it around the
@@ -61,7 +60,7 @@ where
             own: self.own.clone(),
             window: self.window,
             ahead: Some(self.inner.new_client(target, record).await),
-            courier: Arc::new(Mutex::new(
+            courier: Arc::new(AsyncMutex::new(
                 self.inner.new_heartbeat_client(target, record).await,
             )),
             push: None,
@@ -114,7 +113,7 @@ struct Search<N> {
     /// For the entries that are sent ahead, once in a leadership: a client serves one.
     ahead: Option<N>,
     /// Carries what is committed while the engine searches.
-    courier: Arc<Mutex<N>>,
+    courier: Arc<AsyncMutex<N>>,
     push: Option<AbortHandle>,
 }
 

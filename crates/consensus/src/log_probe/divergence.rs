@@ -5,7 +5,7 @@
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{OpId, TypeConfig};
 
-use crate::fault::Fault;
+use crate::engine::Fault;
 use crate::member::core::MemberCore;
 
 /// Two entries of one index, both committed.

@@ -8,8 +8,8 @@ use raft_types::{Incarnation, MemberId, OwnLog};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use super::knowledge::{Exchange, Knowledge};
-use super::reporting::Answered;
+use crate::log_probe::Answered;
+use crate::log_probe::knowledge::{Exchange, Knowledge};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -68,7 +68,9 @@ impl Followers {
 
 #[cfg(test)]
 mod tests {
-    use raft_types::{LogId, OpId, Vote};
+    use raft_types::LogId;
+    use raft_types::OpId;
+    use raft_types::Vote;
     use tokio::time::Instant;
 
     use super::*;

@@ -49,13 +49,19 @@ pub(crate) async fn wait_for_room(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering;
 
     use bytes::Bytes;
     use futures::FutureExt;
-    use raft_types::{
-        Entry, LogId, LogRoom, MemberId, OpId, TransactionPayload, Vote, WaitingForLog,
-    };
+    use raft_types::Entry;
+    use raft_types::LogId;
+    use raft_types::LogRoom;
+    use raft_types::MemberId;
+    use raft_types::OpId;
+    use raft_types::TransactionPayload;
+    use raft_types::Vote;
+    use raft_types::WaitingForLog;
 
     use super::*;
 

@@ -22,13 +22,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use futures::future::join_all;
 use raft_types::{LogIntake, LogRoom, MemberId, OpId, stored_bytes};
 use thiserror::Error;
 
-use crate::calls::questions::{Answer, MemberCalls, Question};
+use crate::calls::Answer;
 use crate::lease::leadership::Term;
-use crate::member::core::MemberCore;
 
 /// No room for a transaction on the disks of the ring.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -114,6 +112,10 @@ impl Told {
         }
     }
 }
+
+/// One round of questions: how many bytes had been proposed and were not under way any more when it began.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Round(u64);
 
 /// Why a member does not count as one with room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,6 +223,40 @@ impl Rooms {
         }
     }
 
+    /// Begins a round of questions in the leadership of `term`; what was said in another one, or by others than these
+    /// voters, counts no more.
+    pub(super) fn begin_round(&self, term: Term, voters: &BTreeSet<MemberId>) -> Round {
+        let mut answers = self.lock();
+        if answers.term != Some(term) {
+            *answers = Answers {
+                term: Some(term),
+                ..Answers::default()
+            };
+        }
+        answers.told.retain(|id, _| voters.contains(id));
+        drop(answers);
+        // What is under way may not have arrived anywhere when the answer is given. What ends between the two looks is
+        // committed before the mark is read.
+        let proposed = self.proposed.load(Ordering::SeqCst);
+        Round(proposed.saturating_sub(self.under_way.load(Ordering::SeqCst)))
+    }
+
+    /// What a member said in a round; `behind`: its log lacks something that was committed when it was asked.
+    pub(super) fn told(&self, id: MemberId, room: u64, behind: bool, round: Round) {
+        let since = round.0;
+        let told = Told {
+            room,
+            since,
+            behind,
+        };
+        self.lock().told.insert(id, told);
+    }
+
+    /// Every voter was asked, and has answered or let a lease pass.
+    pub(super) fn end_round(&self) {
+        self.lock().all_asked = true;
+    }
+
     fn lock(&self) -> MutexGuard<'_, Answers> {
         // Its parts are replaced as a whole.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
@@ -266,59 +302,6 @@ fn judge(
         }
     }
     Ok(())
-}
-
-/// Asks the voters for as long as the member serves as the leader.
-pub(crate) async fn ask_around(core: Arc<MemberCore>, calls: Arc<dyn MemberCalls>) {
-    loop {
-        tokio::time::sleep(core.timers.heartbeat * 2).await;
-        let rooms = &core.rooms;
-        let Some(own) = rooms.own.get() else {
-            continue;
-        };
-        // Always a look at the disk: others write to it, too.
-        own.room(u64::MAX);
-        let role = core.role();
-        let Some(term) = core.assess(&role).serving_term() else {
-            continue;
-        };
-        let voters: BTreeSet<MemberId> = role.voter_sets().iter().flatten().copied().collect();
-        {
-            let mut answers = rooms.lock();
-            if answers.term != Some(term) {
-                *answers = Answers {
-                    term: Some(term),
-                    ..Answers::default()
-                };
-            }
-            answers.told.retain(|id, _| voters.contains(id));
-        }
-        let asked = voters.into_iter().filter(|id| *id != core.id);
-        let asked = asked.filter_map(|id| Some((id, role.membership.get_node(&id)?)));
-        // What is under way may not have arrived anywhere when the answer is given. What ends between the two looks is committed
-        // before the mark is read.
-        let proposed = rooms.proposed.load(Ordering::SeqCst);
-        let since = proposed.saturating_sub(rooms.under_way.load(Ordering::SeqCst));
-        let committed = core.mark.get();
-        let asked = asked.map(async |(id, record)| {
-            let answer = calls.ask(id, record, Question::Room, core.timers.lease);
-            if let Ok(Answer::Room {
-                transactions: Some(room),
-                end,
-            }) = answer.await
-            {
-                let behind = end < committed;
-                let told = Told {
-                    room,
-                    since,
-                    behind,
-                };
-                rooms.lock().told.insert(id, told);
-            }
-        });
-        join_all(asked).await;
-        rooms.lock().all_asked = true;
-    }
 }
 
 #[cfg(test)]

@@ -10,22 +10,19 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
 use crate::election::campaign::Campaigning;
-use crate::engine::{self, Engine, RoleSnapshot};
-use crate::fault::Fault;
-use crate::lease::contacts::Contacts;
-use crate::lease::last_heard::LastHeard;
-use crate::lease::leadership::{Leadership, Observation, Term, assess};
-use crate::lease::tenure::Tenure;
+use crate::engine;
+use crate::engine::{Engine, Fault, RoleSnapshot};
+use crate::lease::contacts::{Contacts, LastHeard};
+use crate::lease::leadership::{Leadership, Observation, Tenure, Term, assess};
 use crate::log_room::rooms::Rooms;
 use crate::member::config::Timers;
 use crate::purge_floor::{PurgeFloor, purge_floor};
-use crate::quorum::{RingRules, VoterSets, logged_rules};
-use crate::reconfiguration::membership_step::{self, MembershipStep, MoveError};
-use crate::reconfiguration::pinned_primary;
+use crate::quorum::{RingRules, VoterSets, policy};
+use crate::reconfiguration::membership_step::{MembershipStep, MoveError};
+use crate::reconfiguration::{membership_step, pinned_primary};
 use crate::ring_view::RingView;
 use crate::state_machine::CommitMark;
-use crate::transfer::fitness::DatabaseSlot;
-use crate::transfer::writer::WriterSlot;
+use crate::transfer::mysqld::{DatabaseSlot, WriterSlot};
 
 /// A transfer of the leadership that the engine was told of. It cannot be taken back: the engine
 /// takes no more entries in that term.
@@ -155,14 +152,14 @@ impl MemberCore {
     pub(crate) fn rules(&self) -> RingRules {
         let role = engine::role(&self.raft);
         let records = role.membership.membership().nodes();
-        logged_rules::in_force(records.map(|(_, record)| record), &self.configured)
+        policy::in_force(records.map(|(_, record)| record), &self.configured)
     }
 
     /// The members of a membership that follows from that of `role`, before anything is changed about them.
     pub(crate) fn members_to_be(&self, role: &RoleSnapshot) -> BTreeMap<MemberId, MemberRecord> {
         let nodes = role.membership.membership().nodes();
         let mut members = nodes.map(|(id, record)| (*id, record.clone())).collect();
-        logged_rules::carry_on(&mut members, &self.configured);
+        policy::carry_on(&mut members, &self.configured);
         members
     }
 

@@ -4,10 +4,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use raft_types::{MemberId, MemberKind};
+use raft_types::{MemberId, MemberKind, OpId, RingId};
 use serde::{Deserialize, Serialize};
 
-use crate::quorum::{QuorumPlan, RingRules, majority_of, plan};
+use crate::engine::Fault;
+use crate::lease::leadership::{Leadership, Term};
+use crate::quorum::{QuorumHealth, QuorumPlan, RegionQuorum, RingRules, majority_of, plan};
+use crate::reconfiguration::leader_tasks::LeaderTask;
+use crate::reconfiguration::pinned_primary::RingPause;
 use crate::ring_view::{RingView, Standing};
 
 /// One member's prospects.
@@ -181,12 +185,57 @@ fn list(members: &[MemberId]) -> String {
     names.join(", ")
 }
 
+// Everything that an operator asks one member about its Raft, as owned values.
+
+/// One member's Raft at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// The ring.
+    pub ring: RingId,
+    /// This member.
+    pub member: MemberId,
+    /// What it may be relied on for.
+    pub leadership: Leadership,
+    /// In words, why it leads without serving.
+    pub not_serving: Option<String>,
+    /// The term in which it is.
+    pub term: Term,
+    /// Up to where its log is known to be committed.
+    pub committed: Option<OpId>,
+    /// The last purged entry.
+    pub purged: Option<OpId>,
+    /// The ring as it sees it; a leader sees how far the others are.
+    pub ring_view: RingView,
+    /// The pause of failover that stands, if one does.
+    pub pause: Option<RingPause>,
+    /// Who decides a commit, and where the leadership goes, as this member's log says it.
+    pub rules: RingRules,
+    /// The quorum region by region; empty where this member does not lead.
+    pub regions: Vec<RegionQuorum>,
+    /// Why the ring is as it is; known on the leader only.
+    pub explanation: Option<Explanation>,
+    /// Whether the quorum answers; known on the leader only.
+    pub quorum: Option<QuorumHealth>,
+    /// In words, what the quorum lacks.
+    pub quorum_cause: Option<String>,
+    /// Bytes of proposals that are not committed yet.
+    pub proposals_bytes: u64,
+    /// What the leader does to bring the quorum and the leadership to where they should be.
+    pub leader_task: Option<LeaderTask>,
+    /// Why it neither votes nor campaigns, in words, if it does not.
+    #[serde(default)]
+    pub stays_out_of_elections: Option<String>,
+    /// Why the engine stopped, if it did.
+    pub fault: Option<Fault>,
+}
+
 #[cfg(test)]
 mod tests {
     use raft_types::OpId;
 
     use super::*;
-    use crate::ring_view::tests::{LEASE, Ring};
+    use crate::ring_view::tests::LEASE;
+    use crate::ring_view::tests::Ring;
 
     fn ring() -> Ring {
         Ring::new("a: 1d 2w 3w | b: 4d 5w 6n").with_sets(&[&[1, 2, 3]])

@@ -1,10 +1,17 @@
 //! One ring member's Raft: started over a log and a network, then proposed to, watched, asked, and shut
 //! down. A handle; clones are the same member. It runs until [`Member::shutdown`], also without one.
 
+pub(crate) mod config;
+pub(crate) mod core;
+pub(crate) mod explain;
+mod operations;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use openraft::RaftNetworkFactory;
+use openraft::async_runtime::watch::WatchReceiver;
 use openraft::network::NetSnapshot;
 use openraft::storage::RaftLogStorage;
 use raft_types::{
@@ -16,37 +23,25 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-mod asking;
-mod bootstrapping;
-pub(crate) mod config;
-pub(crate) mod core;
-pub(crate) mod explain;
-mod orders;
-mod purging;
-pub(crate) mod status;
-pub(crate) mod supervision;
-
-pub use bootstrapping::BootstrapError;
-pub use purging::PurgeError;
-
+use crate::calls::MemberCalls;
 use crate::calls::inbound::Inbound;
-use crate::calls::questions::MemberCalls;
 use crate::election::campaign::{Campaigning, first_turn};
 use crate::election::doubted_tail;
 use crate::election::vote_gate::ElectionGate;
-use crate::engine::{self, Engine};
-use crate::fault::Fault;
+use crate::engine;
+use crate::engine::{Engine, Fault};
 use crate::lease::contacts::{Contacts, LeaseNetwork};
 use crate::lease::leadership::{Leadership, Term};
 use crate::lease::observer;
-use crate::log_room::rooms;
+use crate::log_room::asking;
 use crate::member::config::{ConfigError, MemberConfig};
 use crate::member::core::MemberCore;
-use crate::member::explain::explain;
-use crate::member::status::MemberStatus;
+use crate::member::explain::{MemberStatus, explain};
+pub use crate::member::operations::{BootstrapError, PurgeError};
 use crate::proposal::{InFlight, ProposalTicket, ProposeError, Refusal};
 use crate::quorum::{QuorumHealth, region_quorums};
-use crate::reconfiguration::leader_tasks::{self, LeaderTask};
+use crate::reconfiguration::leader_tasks;
+use crate::reconfiguration::leader_tasks::LeaderTask;
 use crate::ring_view::RingView;
 use crate::state_machine::{AppliedFloor, CommitMark, CommittedLog, PurgeGoal};
 
@@ -131,8 +126,8 @@ impl Member {
         let (publish_leader_task, leader_task) = watch::channel(None);
         let (publish_fault, fault) = watch::channel(None);
         let observer = tokio::spawn(observer::observe(core.clone(), published));
-        let supervisor = tokio::spawn(supervision::supervise(core.clone(), publish_fault));
-        let asking = tokio::spawn(rooms::ask_around(core.clone(), calls.clone()));
+        let supervisor = tokio::spawn(supervise(core.clone(), publish_fault));
+        let asking = tokio::spawn(asking::ask_around(core.clone(), calls.clone()));
         let stewarding = tokio::spawn(leader_tasks::run(
             core.clone(),
             calls.clone(),
@@ -439,4 +434,30 @@ impl Drop for Running {
             task.abort();
         }
     }
+}
+
+// Finds out that the engine has stopped, and why. Its metrics freeze when it panics, so it is asked: when the metrics end,
+// and once in a while.
+
+/// How often the engine is asked whether it still runs, in case its end went unseen.
+const QUESTION_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Waits until the engine has stopped, then publishes why.
+pub(crate) async fn supervise(core: Arc<MemberCore>, fault: watch::Sender<Option<Fault>>) {
+    let raft = &core.raft;
+    let mut metrics = raft.server_metrics();
+    let reason = loop {
+        let ended = tokio::time::timeout(QUESTION_INTERVAL, async {
+            while metrics.changed().await.is_ok() {}
+        });
+        let _ = ended.await;
+        if let Err(fatal) = raft.is_initialized().await {
+            break core.failed.get().cloned().unwrap_or(Fault::from(fatal));
+        }
+    };
+    match &reason {
+        Fault::Stopped => tracing::info!("the consensus engine has stopped"),
+        fault => tracing::error!(%fault, "the consensus engine has failed"),
+    }
+    fault.send_replace(Some(reason));
 }

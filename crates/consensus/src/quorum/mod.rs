@@ -1,24 +1,16 @@
 //! Quorums as sets of voters: pure arithmetic over what the log says and what was observed.
 
 mod health;
-#[cfg(test)]
-mod intersection_tests;
-pub(crate) mod logged_rules;
 pub(crate) mod majority;
 mod plan;
-#[cfg(test)]
-mod plan_tables;
-mod policy;
+pub(crate) mod policy;
 mod regions;
 #[cfg(test)]
-mod some_regions_tests;
-mod transition;
+mod tests;
 
-pub use health::{QuorumHealth, VoterSetHealth};
-pub use majority::majority_of;
-pub use plan::{MoveObstacle, QuorumPlan};
-pub(crate) use plan::{is_near, obstacle, plan, wanted_sets};
-pub use policy::{PolicyGap, QuorumPolicy, RingRules, VoterSets};
-pub use regions::{RegionQuorum, region_quorums};
-pub(crate) use transition::unseen_quorum;
-pub use transition::{is_safe_step, next_step};
+pub use crate::quorum::health::{QuorumHealth, VoterSetHealth};
+pub use crate::quorum::majority::majority_of;
+pub use crate::quorum::plan::{MoveObstacle, QuorumPlan, is_safe_step, next_step};
+pub(crate) use crate::quorum::plan::{is_near, obstacle, plan, unseen_quorum, wanted_sets};
+pub use crate::quorum::policy::{PolicyGap, QuorumPolicy, RingRules, VoterSets};
+pub use crate::quorum::regions::{RegionQuorum, region_quorums};

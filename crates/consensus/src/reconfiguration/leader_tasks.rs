@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::calls::questions::MemberCalls;
+use crate::calls::MemberCalls;
 use crate::lease::leadership::Leadership;
 use crate::member::core::MemberCore;
 use crate::quorum::{QuorumPlan, RingRules, VoterSets, plan};
 use crate::reconfiguration::pause;
 use crate::ring_view::RingView;
-use crate::transfer::fitness::{self, DatabaseStates};
-use crate::transfer::leadership_transfer::{self, TransferOutcome, transfer};
-use crate::transfer::target;
+use crate::transfer::fitness::DatabaseStates;
+use crate::transfer::leadership_transfer::{TransferOutcome, transfer};
+use crate::transfer::{fitness, leadership_transfer, target};
 
 /// What a leader is doing for its ring; nothing when all is as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -321,10 +321,12 @@ fn publish_wait(state: &watch::Sender<Option<LeaderTask>>, why: String) {
 
 #[cfg(test)]
 mod tests {
-    use raft_types::{Pause, PauseMark};
+    use raft_types::Pause;
+    use raft_types::PauseMark;
 
     use super::*;
-    use crate::ring_view::tests::{LEASE, Ring};
+    use crate::ring_view::tests::LEASE;
+    use crate::ring_view::tests::Ring;
 
     const NOW: UnixSeconds = UnixSeconds(1_000);
 

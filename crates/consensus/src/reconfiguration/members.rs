@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use raft_types::{MemberId, MemberKind, MemberRecord, OpId, Region};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use thiserror::Error;
 
 use crate::member::core::MemberCore;
@@ -13,8 +14,8 @@ use crate::quorum::{
     MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, VoterSets, is_near, is_safe_step, obstacle,
     plan,
 };
-use crate::reconfiguration::membership_step::{self, MembershipStep, MoveError};
-use crate::reconfiguration::retired_numbers;
+use crate::reconfiguration::membership_step;
+use crate::reconfiguration::membership_step::{MembershipStep, MoveError};
 use crate::ring_view::{RingView, Standing};
 
 /// Why a member was not added or removed.
@@ -126,7 +127,7 @@ pub(crate) fn check_add(
         return Err(RosterError::NumberTaken(id));
     }
     let records = view.members.iter().map(|standing| &standing.record);
-    if retired_numbers::of(records).contains(&id) {
+    if of(records).contains(&id) {
         return Err(RosterError::NumberUsed(id));
     }
     same("name", |one, other| one.name == other.name)?;
@@ -271,7 +272,7 @@ pub(crate) async fn remove(core: &MemberCore, id: MemberId) -> Result<OpId, Rost
     let lease = core.timers.lease;
     change(core, |view, members| {
         check_remove(view, id, &core.rules(), lease)?;
-        retired_numbers::retire(members, id);
+        retire(members, id);
         Ok(without(&view.voter_sets, id))
     })
     .await
@@ -315,12 +316,44 @@ pub(crate) async fn change(
     Ok(op_id)
 }
 
+// Numbers of members that the ring has let go. None of them is given again: what is known of a member goes by its number in places
+// that this crate does not own, the engine's among them, and a message of the one that left may still be under way. They stand in the
+// record of every member, so that each leader knows them, also one whose log begins behind the removal, and
+// whoever goes takes none along.
+
+/// Under which name the records carry them.
+const NAME: &str = "retired";
+
+/// All numbers that any of these records names.
+pub(crate) fn of<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> BTreeSet<MemberId> {
+    let lists = records
+        .into_iter()
+        .filter_map(|record| record.extras.get(NAME)?.as_array());
+    lists
+        .flatten()
+        .filter_map(Value::as_u64)
+        .map(MemberId)
+        .collect()
+}
+
+/// Takes a member out and its number out of use.
+pub(crate) fn retire(members: &mut BTreeMap<MemberId, MemberRecord>, id: MemberId) {
+    let mut retired = of(members.values());
+    retired.insert(id);
+    members.remove(&id);
+    let words: Vec<Value> = retired.iter().map(|id| Value::from(id.0)).collect();
+    for record in members.values_mut() {
+        record.extras.set(NAME, Value::Array(words.clone()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use raft_types::Incarnation;
 
     use super::*;
-    use crate::ring_view::tests::{LEASE, Ring};
+    use crate::ring_view::tests::LEASE;
+    use crate::ring_view::tests::Ring;
 
     fn ring() -> Ring {
         Ring::new("a: 1d 2w 3w | b: 4d 5w 6n").with_sets(&[&[1, 2, 3]])
@@ -411,7 +444,8 @@ mod tests {
 
     #[test]
     fn every_set_that_results_keeps_its_majority() {
-        use QuorumPolicy::{Majority, SingleRegionDynamic};
+        use QuorumPolicy::Majority;
+        use QuorumPolicy::SingleRegionDynamic;
         let regions = |names: &[&str]| {
             let names = names.iter().map(|name| Region((*name).to_owned()));
             QuorumPolicy::Regions(names.collect())
@@ -492,5 +526,31 @@ mod tests {
                 "{policy}, without {id}: {said:?}, not {words:?}"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod retired_numbers_tests {
+    use super::*;
+
+    fn ids(of: &[u64]) -> BTreeSet<MemberId> {
+        of.iter().copied().map(MemberId).collect()
+    }
+
+    #[test]
+    fn no_number_is_forgotten_whoever_goes() {
+        let record = |id: u64| (MemberId(id), MemberRecord::default());
+        let mut members: BTreeMap<MemberId, MemberRecord> = [1, 2, 5].map(record).into();
+        assert_eq!(of(members.values()), ids(&[]));
+        retire(&mut members, MemberId(5));
+        // Who joins does not carry them yet, and all others go.
+        members.extend([record(7)]);
+        retire(&mut members, MemberId(2));
+        retire(&mut members, MemberId(1));
+        assert_eq!(members.keys().copied().collect::<BTreeSet<_>>(), ids(&[7]));
+        assert_eq!(of(members.values()), ids(&[1, 2, 5]));
+        let json = serde_json::to_string(&members).unwrap();
+        let read: BTreeMap<MemberId, MemberRecord> = serde_json::from_str(&json).unwrap();
+        assert_eq!(of(read.values()), ids(&[1, 2, 5]));
     }
 }

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::engine::{self, Engine};
-use crate::fault::Fault;
+use crate::engine;
+use crate::engine::{Engine, Fault};
 use crate::lease::leadership::Term;
 use crate::quorum::VoterSets;
 

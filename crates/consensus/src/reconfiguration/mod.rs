@@ -10,5 +10,4 @@ pub(crate) mod membership_step;
 pub(crate) mod pause;
 pub(crate) mod pinned_primary;
 pub(crate) mod promotion;
-pub(crate) mod retired_numbers;
 pub(crate) mod updates;

@@ -58,7 +58,8 @@ pub(crate) fn primacy(leadership: Leadership, keeps_a_place: bool) -> Leadership
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::leadership::{NotServing, Term};
+    use crate::lease::leadership::NotServing;
+    use crate::lease::leadership::Term;
 
     #[test]
     fn a_leader_that_keeps_a_place_is_none_to_its_database() {

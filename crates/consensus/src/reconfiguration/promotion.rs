@@ -11,7 +11,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::calls::questions::{Answer, MemberCalls, Question};
+use crate::calls::{Answer, MemberCalls, Question};
 use crate::election::mock_election::{MockElection, MockElectionCall};
 use crate::lease::leadership::Term;
 use crate::member::core::MemberCore;

@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::member::core::MemberCore;
 use crate::quorum::{
-    MoveObstacle, PolicyGap, QuorumPlan, QuorumPolicy, RingRules, VoterSets, logged_rules, plan,
+    MoveObstacle, PolicyGap, QuorumPlan, QuorumPolicy, RingRules, VoterSets, plan, policy,
     wanted_sets,
 };
-use crate::reconfiguration::members::{self, RosterError};
+use crate::reconfiguration::members;
+use crate::reconfiguration::members::RosterError;
 use crate::ring_view::RingView;
 
 /// What an operator wants the log to say of a member; what is not given stays.
@@ -265,7 +266,7 @@ pub(crate) async fn set_rules(
     let mut decided = None;
     let entry = members::change(core, |view, members| {
         let amendment = decide(view)?;
-        logged_rules::write(members, &amendment.after);
+        policy::write(members, &amendment.after);
         decided = Some(amendment);
         Ok(view.voter_sets.clone())
     })
@@ -286,7 +287,8 @@ mod tests {
     use raft_types::Incarnation;
 
     use super::*;
-    use crate::ring_view::tests::{LEASE, Ring};
+    use crate::ring_view::tests::LEASE;
+    use crate::ring_view::tests::Ring;
 
     fn ring() -> Ring {
         let mut ring =

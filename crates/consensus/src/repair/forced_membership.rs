@@ -12,8 +12,7 @@ use raft_types::{
     TypeConfig, Vote,
 };
 
-use crate::engine::Engine;
-use crate::fault::Fault;
+use crate::engine::{Engine, Fault};
 
 /// The number under which a membership is imposed; no member has it.
 const NOBODY: MemberId = MemberId(u64::MAX);

@@ -2,7 +2,6 @@
 //! leader proposed ([`forced_membership`]), and members that were not there and come back behind it ([`returning`], [`rejoin`]).
 
 pub(crate) mod forced_membership;
-pub(crate) mod inquiry;
 pub(crate) mod plan;
 pub(crate) mod rejoin;
 pub(crate) mod returning;

@@ -25,6 +25,9 @@
 //! to be committed. It does not ask which step a leader would have wanted: whatever an operator or the leader tasks may have ordered,
 //! the rules for steps hold.
 
+#[cfg(test)]
+mod proof_tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -32,8 +35,8 @@ use raft_types::{MemberId, MemberKind, MemberRecord, Membership, OpId, StoredMem
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::engine::{self, Engine};
-use crate::fault::Fault;
+use crate::engine;
+use crate::engine::{Engine, Fault};
 use crate::lease::leadership::Term;
 use crate::member::core::MemberCore;
 use crate::quorum::{VoterSets, majority_of, unseen_quorum};
@@ -410,9 +413,6 @@ impl MemberEvidence {
         Some(record.kind)
     }
 }
-
-#[cfg(test)]
-mod proof_tests;
 
 #[cfg(test)]
 mod tests {

@@ -5,8 +5,8 @@
 use raft_types::{OpId, TermRun};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{self, Engine};
-use crate::fault::Fault;
+use crate::engine;
+use crate::engine::{Engine, Fault};
 
 /// What a member that comes back remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

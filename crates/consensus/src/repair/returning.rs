@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use raft_types::{MemberId, MemberRecord, OpId, StoredMembership};
 use tokio::time::Instant;
 
-use crate::calls::questions::MemberCalls;
+use crate::calls::{Answer, CallError, MemberCalls, Question};
 use crate::lease::leadership::{Leadership, Term};
 use crate::member::Member;
-use crate::repair::inquiry::ask_for_agreement;
 use crate::repair::plan::TERM_LEAP;
 use crate::repair::rejoin::{Agreement, Recollection, Rejoin, judge};
 
@@ -173,6 +173,27 @@ fn ahead<'a>(own: &Recollection, answers: impl IntoIterator<Item = &'a Agreement
         repaired.max(answer.committed)
     });
     counts.max().filter(|last| Some(*last) > own.last())
+}
+
+// Asking the other members how far their logs agree with this one's.
+
+/// Asks all other members at once; an error where one did not answer in time.
+pub(crate) async fn ask_for_agreement(
+    calls: &dyn MemberCalls,
+    others: &BTreeMap<MemberId, MemberRecord>,
+    own: &Recollection,
+    deadline: Duration,
+) -> BTreeMap<MemberId, Result<Agreement, CallError>> {
+    let asked = others.iter().map(|(id, record)| async move {
+        let question = Question::Agreement(own.clone());
+        let answer = match calls.ask(*id, record, question, deadline).await {
+            Ok(Answer::Agreement(agreement)) => Ok(agreement),
+            Ok(other) => Err(CallError(format!("it answers something else: {other:?}"))),
+            Err(error) => Err(error),
+        };
+        (*id, answer)
+    });
+    join_all(asked).await.into_iter().collect()
 }
 
 #[cfg(test)]

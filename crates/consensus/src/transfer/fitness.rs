@@ -2,73 +2,21 @@
 //! and what it lacks. Asked of all at once, within a short time, so that the choice is one decision about all of them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 use raft_types::{MemberId, MemberKind};
-use serde::{Deserialize, Serialize};
 
-use crate::calls::questions::{Answer, MemberCalls, Question};
+use crate::calls::{Answer, DatabaseState, MemberCalls, Question};
 use crate::member::core::MemberCore;
 use crate::ring_view::RingView;
 
 /// A mysqld that lacks more transactions keeps clients waiting for about a second.
 pub const SOON_THERE: u64 = 500;
 
-/// What a promotion of one member would cost, as far as its mysqld goes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DatabaseState {
-    /// Why its mysqld could not be the primary soon, in words; nothing when it could.
-    #[serde(default)]
-    pub unfit: Option<String>,
-    /// Committed transactions that mysqld has not executed; nothing where that is not known.
-    #[serde(default)]
-    pub behind: Option<u64>,
-    /// Its version.
-    #[serde(default)]
-    pub version: Option<String>,
-}
-
-/// The mysqld beside a member.
-pub trait Database: Send + Sync + 'static {
-    /// What a promotion would cost now, behind a primary of this version, if it is known. Bounded: who asks waits for a few hundred
-    /// milliseconds.
-    fn state(&self, primary: Option<String>) -> BoxFuture<'_, DatabaseState>;
-
-    /// Its version, as far as it was seen.
-    fn version(&self) -> Option<String>;
-}
-
 /// What was answered; who did not answer is not in it.
 pub(crate) type DatabaseStates = BTreeMap<MemberId, DatabaseState>;
-
-/// Where the mysqld is told, once there is one.
-#[derive(Default)]
-pub(crate) struct DatabaseSlot(OnceLock<Arc<dyn Database>>);
-
-impl std::fmt::Debug for DatabaseSlot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("DatabaseSlot")
-            .field(&self.0.get().is_some())
-            .finish()
-    }
-}
-
-impl DatabaseSlot {
-    pub(crate) fn set(&self, database: Arc<dyn Database>) {
-        // A member has one mysqld for its life.
-        let _ = self.0.set(database);
-    }
-
-    /// What a promotion would cost; nothing where there is no mysqld.
-    pub(crate) async fn state(&self, primary: Option<String>) -> Option<DatabaseState> {
-        match self.0.get() {
-            Some(database) => Some(database.state(primary).await),
-            None => None,
-        }
-    }
-}
 
 /// How good a choice one of them is; the lower, the better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,7 +53,7 @@ pub(crate) async fn ask(
             && standing.id != view.own
     });
     // A witness has none, and does not know which one the last primary's was.
-    let primary = core.database.0.get().and_then(|own| own.version());
+    let primary = core.database.version();
     let asked = candidates.map(|standing| {
         let primary = primary.clone();
         let deadline = patience(standing.answers(lease), heartbeat);

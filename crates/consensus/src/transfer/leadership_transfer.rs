@@ -10,9 +10,9 @@ use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::calls::questions::{MemberCalls, Question};
+use crate::calls::{MemberCalls, Question};
 use crate::engine;
-use crate::fault::Fault;
+use crate::engine::Fault;
 use crate::lease::leadership::Term;
 use crate::member::core::{MemberCore, StartedTransfer};
 use crate::ring_view::{RingView, Standing};
@@ -245,7 +245,10 @@ async fn next_leader(core: &MemberCore, term: Term) -> Result<(MemberId, Term), 
 pub(crate) mod tests {
     use std::collections::BTreeSet;
 
-    use raft_types::{MemberKind, MemberRecord, OpId, Region};
+    use raft_types::MemberKind;
+    use raft_types::MemberRecord;
+    use raft_types::OpId;
+    use raft_types::Region;
 
     use super::*;
 

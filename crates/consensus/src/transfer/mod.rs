@@ -3,5 +3,5 @@
 
 pub(crate) mod fitness;
 pub(crate) mod leadership_transfer;
+pub(crate) mod mysqld;
 pub(crate) mod target;
-pub(crate) mod writer;

@@ -126,8 +126,9 @@ mod tests {
     use raft_types::Region;
 
     use super::*;
-    use crate::ring_view::tests::{LEASE, Ring};
-    use crate::transfer::fitness::DatabaseState;
+    use crate::calls::DatabaseState;
+    use crate::ring_view::tests::LEASE;
+    use crate::ring_view::tests::Ring;
 
     fn chosen(ring: &Ring, rules: &RingRules, failed: &[u64]) -> Result<u64, String> {
         let failed: Vec<MemberId> = failed.iter().copied().map(MemberId).collect();

@@ -7,17 +7,14 @@ use std::time::Duration;
 
 use tokio::time::error::Elapsed;
 
-use crate::client::answer_packets::AnswerPackets;
-use crate::client::connect::{connect, wire_error};
-use crate::client::greeting::Greeting;
-use crate::client::options::ConnectOptions;
+use crate::client::connect::{Greeting, connect, wire_error};
+use crate::client::options::{ConnectOptions, Endpoint};
 use crate::client::result_set::{
-    Answer, QueryResult, RowPacket, parse_answer, parse_column_name, parse_row,
+    Answer, AnswerPackets, QueryResult, RowPacket, parse_answer, parse_column_name, parse_row,
 };
 use crate::client::statements::{Command, Statements};
-use crate::endpoint::Endpoint;
 use crate::error::{LinkError, ProtocolError, ServerError, Step, server_code};
-use crate::server_version::ServerVersion;
+use crate::versions::ServerVersion;
 use crate::wire::{ByteReader, ByteStream, ByteWriter, PacketReader, PacketWriter, WireError};
 
 const COM_QUIT: u8 = 0x01;
@@ -478,4 +475,23 @@ pub struct Ran {
     pub done: usize,
     /// Why the next one failed; nothing behind it was run.
     pub error: Option<ServerError>,
+}
+
+// Text inside a statement.
+
+/// The text as a literal with its quotes, for a session whose `sql_mode` is without `NO_BACKSLASH_ESCAPES`.
+#[must_use]
+pub fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_stays_one_text() {
+        assert_eq!(literal(r"a'b\c"), r"'a''b\\c'");
+        assert_eq!(literal(""), "''");
+    }
 }

@@ -1,19 +1,16 @@
 //! The client side: connecting, authentication, text queries.
 
-mod answer_packets;
 mod authentication;
 mod connect;
 mod connection;
-mod greeting;
-mod literal;
 mod options;
-mod public_key;
 mod result_set;
 mod statements;
 
-pub(crate) use connect::wire_error;
-pub use connection::{Connection, Ran};
-pub use literal::literal;
-pub use options::{ConnectOptions, PublicKeySource, Secret, Timeouts};
-pub use result_set::{QueryResult, Row};
-pub use statements::Statements;
+pub(crate) use crate::client::connect::wire_error;
+pub use crate::client::connection::{Connection, Ran, literal};
+pub use crate::client::options::{
+    ConnectOptions, Endpoint, EndpointParseError, PublicKeySource, Secret, Timeouts,
+};
+pub use crate::client::result_set::{QueryResult, Row};
+pub use crate::client::statements::Statements;

@@ -1,12 +1,210 @@
 //! Being a replica as far as a dump and semi-sync ACKs go: registering, asking for what a GTID set
 //! lacks, reading events, acknowledging positions.
 
-mod dump_error;
-mod dump_options;
+mod acker;
 mod request;
-mod semi_sync;
 mod stream;
 
-pub use dump_error::{DumpError, DumpRefusal};
-pub use dump_options::DumpOptions;
-pub use stream::{Acker, DumpEvent, EventReader, ReplicationStream};
+use std::time::Duration;
+
+use binlog_format::DecodeError;
+use binlog_format::event::MAX_EVENT_BYTES;
+use binlog_format::gtid::GtidSet;
+use thiserror::Error;
+use uuid::Uuid;
+
+use crate::client::Endpoint;
+use crate::error::{LinkError, ServerError, server_code};
+pub use crate::replication::acker::Acker;
+pub use crate::replication::stream::{DumpEvent, EventReader, ReplicationStream};
+
+// Why a dump was refused or ended.
+
+/// What the source's error 1236 is about. MySQL has one number for all of them, so this is told from
+/// its words; [`DumpRefusal::Other`] is what they do not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DumpRefusal {
+    /// The source purged binlogs that hold transactions which we lack.
+    PurgedGtids,
+    /// We have transactions of the source that the source has not.
+    SourceBehind,
+    /// Another replica with our server UUID has attached.
+    DuplicateUuid,
+    /// The source cannot read its own binlog, or writes no GTIDs.
+    Other,
+}
+
+impl DumpRefusal {
+    pub(crate) fn of(error: &ServerError) -> Self {
+        if error.code != server_code::SOURCE_FATAL_ERROR_READING_BINLOG {
+            return Self::Other;
+        }
+        let says = |words: &str| error.message.contains(words);
+        if says("purged required binary logs") || says("purged binary logs containing GTIDs") {
+            Self::PurgedGtids
+        } else if says("has more GTIDs than the") {
+            Self::SourceBehind
+        } else if says("same server_uuid") {
+            Self::DuplicateUuid
+        } else {
+            Self::Other
+        }
+    }
+
+    fn advice(self) -> &'static str {
+        match self {
+            Self::PurgedGtids => {
+                "The ring's log ends before the source's oldest binlog: it cannot be continued from this source. Let a \
+                 source lead that still has them, or begin a new ring from a backup; and keep binlogs longer \
+                 (binlog_expire_logs_seconds)"
+            }
+            Self::SourceBehind => {
+                "The ring holds transactions that this source lacks: it was restored from a backup, or lost its disk. \
+                 Provision it from a member that has them before it serves"
+            }
+            Self::DuplicateUuid => {
+                "Two replicas use the same server UUID and end each other's dumps: give each member its own"
+            }
+            Self::Other => "See the source's error log",
+        }
+    }
+}
+
+/// Why there are no (more) events.
+#[derive(Debug, Error)]
+pub enum DumpError {
+    /// The connection did not come about, broke, or a preparing statement failed.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The source answered with an error.
+    #[error("the dump from {endpoint} ended with an error: {error}. {}", .refusal.advice())]
+    Refused {
+        /// Which source.
+        endpoint: Endpoint,
+        /// What it is about.
+        refusal: DumpRefusal,
+        /// The source's words.
+        error: ServerError,
+    },
+    /// The source ended the dump in good order: it shuts down, or the dump was killed.
+    #[error("{endpoint} ended the dump: it shuts down, or the dump was killed there")]
+    Ended {
+        /// Which source.
+        endpoint: Endpoint,
+    },
+    /// Neither events nor heartbeats.
+    #[error(
+        "{endpoint} has sent neither an event nor a heartbeat for {limit:?}: it hangs, or the network does"
+    )]
+    Silent {
+        /// Which source.
+        endpoint: Endpoint,
+        /// How long it was waited for.
+        limit: Duration,
+    },
+    /// ACKs would not count.
+    #[error(
+        "{endpoint} does not treat this as a semi-sync dump: its semi-sync source plugin is not loaded. Load it: \
+         INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so' (before 8.0.26: rpl_semi_sync_master, \
+         semisync_master.so)"
+    )]
+    NotSemiSync {
+        /// Which source.
+        endpoint: Endpoint,
+    },
+    /// An event that cannot be one.
+    #[error("{endpoint} sent what is no binlog event: {error}")]
+    BadEvent {
+        /// Which source.
+        endpoint: Endpoint,
+        /// What is wrong with it.
+        error: DecodeError,
+    },
+    /// The options cannot be sent.
+    #[error("the dump cannot be asked for: {0}")]
+    BadOptions(&'static str),
+}
+
+// Who asks for the binlog, from where on, and how long silence may last.
+
+/// How to ask for a dump.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DumpOptions {
+    /// Our server id: stable, and different from that of every server around. Never 0.
+    pub server_id: u32,
+    /// Our server UUID: stable. A new dump with the same UUID ends the one before it on the source.
+    pub uuid: Uuid,
+    /// The transactions that are not wanted. The source takes each of them for acknowledged as soon
+    /// as its dump passes it.
+    pub have: GtidSet,
+    /// Whether to be a semi-sync replica, whose ACKs count.
+    pub semi_sync: bool,
+    /// Whether `SHOW REPLICAS` is to show us. Nothing else depends on it, and it takes the server's lock on accounts where ours
+    /// has no more than single privileges (9.7.4).
+    pub register: bool,
+    /// How often the source shall send a sign of life while it has nothing else to send.
+    pub heartbeat: Duration,
+    /// Silence after which the source is given up; several heartbeats.
+    pub silence_limit: Duration,
+    /// How long the first event may take: the source looks for the right file first.
+    pub start_limit: Duration,
+    /// How long one ACK may take to be taken over by the operating system.
+    pub ack_limit: Duration,
+    /// The largest event taken, in bytes.
+    pub max_event_bytes: usize,
+    /// What `SHOW REPLICAS` on the source shows as our host; empty for nothing.
+    pub report_host: String,
+}
+
+impl DumpOptions {
+    /// Semi-sync options with the default limits: a heartbeat every second, five seconds of silence.
+    pub fn new(server_id: u32, uuid: Uuid, have: GtidSet) -> Self {
+        Self {
+            server_id,
+            uuid,
+            have,
+            semi_sync: true,
+            register: true,
+            heartbeat: Duration::from_secs(1),
+            silence_limit: Duration::from_secs(5),
+            start_limit: Duration::from_secs(30),
+            ack_limit: Duration::from_secs(5),
+            max_event_bytes: MAX_EVENT_BYTES as usize,
+            report_host: String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(code: u16, message: &str) -> DumpRefusal {
+        let error = ServerError {
+            code,
+            sqlstate: "HY000".to_owned(),
+            message: message.to_owned(),
+        };
+        DumpRefusal::of(&error)
+    }
+
+    #[test]
+    fn words_of_all_versions_are_understood() {
+        let purged_8_0 = "Cannot replicate because the master purged required binary logs. Replicate the missing \
+                          transactions from elsewhere";
+        let purged_9 = "Cannot replicate because the source purged required binary logs. Replicate the missing";
+        let ahead = "Replica has more GTIDs than the source has, using the source's SERVER_UUID. This may indicate";
+        let ahead_8_0 = "Slave has more GTIDs than the master has, using the master's SERVER_UUID.";
+        let twin = "A replica with the same server_uuid/server_id as this replica has connected to the source";
+        assert_eq!(refusal(1236, purged_8_0), DumpRefusal::PurgedGtids);
+        assert_eq!(refusal(1236, purged_9), DumpRefusal::PurgedGtids);
+        assert_eq!(refusal(1236, ahead), DumpRefusal::SourceBehind);
+        assert_eq!(refusal(1236, ahead_8_0), DumpRefusal::SourceBehind);
+        assert_eq!(refusal(1236, twin), DumpRefusal::DuplicateUuid);
+        assert_eq!(
+            refusal(1236, "log event entry exceeded max_allowed_packet"),
+            DumpRefusal::Other
+        );
+        assert_eq!(refusal(1227, purged_9), DumpRefusal::Other);
+    }
+}

@@ -6,8 +6,7 @@ use binlog_format::gtid::GtidSetFormat;
 use mysql_common::packets::ComRegisterSlave;
 use mysql_common::proto::MySerialize;
 
-use crate::replication::DumpOptions;
-use crate::replication::dump_error::DumpError;
+use crate::replication::{DumpError, DumpOptions};
 
 const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
 /// Where the events of a binlog file begin.

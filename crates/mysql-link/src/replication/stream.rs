@@ -9,15 +9,12 @@ use binlog_format::event::RawEvent;
 use binlog_format::framing::SourcePosition;
 use bytes::Bytes;
 
-use crate::client::Connection;
-use crate::client::wire_error;
-use crate::endpoint::Endpoint;
+use crate::client::Endpoint;
+use crate::client::{Connection, wire_error};
 use crate::error::{LinkError, ProtocolError, ServerError, Step};
-use crate::replication::dump_error::{DumpError, DumpRefusal};
-use crate::replication::dump_options::DumpOptions;
-use crate::replication::request;
-use crate::replication::semi_sync::{Prefix, ack_packet};
-use crate::wire::{ByteReader, ByteWriter, PacketReader, PacketWriter, WireError};
+use crate::replication::acker::{Acker, Prefix};
+use crate::replication::{DumpError, DumpOptions, DumpRefusal, request};
+use crate::wire::{ByteReader, PacketReader, WireError};
 
 const EVENT: u8 = 0x00;
 const END: u8 = 0xfe;
@@ -78,12 +75,7 @@ impl ReplicationStream {
             return Err(DumpError::NotSemiSync { endpoint });
         }
         reader.first = Some(first);
-        let acker = Acker {
-            endpoint,
-            writer,
-            limit: options.ack_limit,
-            broken: false,
-        };
+        let acker = Acker::new(endpoint, writer, options.ack_limit);
         Ok(Self { reader, acker })
     }
 
@@ -219,43 +211,5 @@ impl EventReader {
 
     fn broken(&self, error: WireError) -> DumpError {
         DumpError::Link(wire_error(&self.endpoint, Step::ReplicationStream, error))
-    }
-}
-
-/// The acknowledging half.
-#[derive(Debug)]
-pub struct Acker {
-    endpoint: Endpoint,
-    writer: PacketWriter<ByteWriter>,
-    limit: Duration,
-    broken: bool,
-}
-
-impl Acker {
-    /// Acknowledges everything up to a position: commits that wait for it or for an earlier one go
-    /// on. When it returns, the operating system has the packet; nothing is buffered here. A dropped
-    /// call leaves the acker unusable, since half a packet may have been sent.
-    ///
-    /// # Errors
-    /// When the connection is broken.
-    pub async fn ack(&mut self, position: &SourcePosition) -> Result<(), LinkError> {
-        if std::mem::replace(&mut self.broken, true) {
-            return Err(LinkError::GivenUp {
-                endpoint: self.endpoint.clone(),
-            });
-        }
-        // Each reply is a conversation of its own and has number 0.
-        match tokio::time::timeout(self.limit, self.writer.write(0, &ack_packet(position))).await {
-            Ok(Ok(_)) => {
-                self.broken = false;
-                Ok(())
-            }
-            Ok(Err(error)) => Err(wire_error(&self.endpoint, Step::Ack, WireError::Io(error))),
-            Err(_) => Err(LinkError::Timeout {
-                endpoint: self.endpoint.clone(),
-                step: Step::Ack,
-                limit: self.limit,
-            }),
-        }
     }
 }

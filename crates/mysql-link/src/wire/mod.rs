@@ -1,11 +1,139 @@
 //! What both directions of the protocol share: packets over a byte stream.
 
-mod byte_stream;
 mod lenenc;
-mod packet_decoder;
-mod packet_io;
+mod packets;
 
-pub use byte_stream::{ByteReader, ByteStream, ByteWriter};
-pub use lenenc::FieldReader;
-pub use packet_decoder::{MAX_CHUNK, Packet, PacketDecoder, encode_packet};
-pub use packet_io::{PacketReader, PacketWriter, WireError};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
+use tokio::net::{TcpStream, UnixStream, tcp, unix};
+use tokio_rustls::TlsStream;
+
+pub use crate::wire::lenenc::FieldReader;
+pub use crate::wire::packets::{
+    MAX_CHUNK, Packet, PacketDecoder, PacketReader, PacketWriter, WireError, encode_packet,
+};
+
+// The transports: TCP, TCP with TLS, unix socket. One enum, no dynamic dispatch on the hot path.
+
+/// A connected transport.
+#[derive(Debug)]
+pub enum ByteStream {
+    /// Plain TCP.
+    Tcp(TcpStream),
+    /// TCP with TLS, either side of it.
+    Tls(Box<TlsStream<TcpStream>>),
+    /// A unix socket.
+    Unix(UnixStream),
+}
+
+impl ByteStream {
+    /// Whether the stream is encrypted.
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
+    /// Whether the stream never leaves the machine through a network.
+    pub fn is_local_socket(&self) -> bool {
+        matches!(self, Self::Unix(_))
+    }
+
+    /// Two halves that can be used at the same time.
+    pub fn into_split(self) -> (ByteReader, ByteWriter) {
+        match self {
+            Self::Tcp(stream) => {
+                let (reader, writer) = stream.into_split();
+                (ByteReader::Tcp(reader), ByteWriter::Tcp(writer))
+            }
+            Self::Tls(stream) => {
+                let (reader, writer) = tokio::io::split(*stream);
+                (ByteReader::Tls(reader), ByteWriter::Tls(writer))
+            }
+            Self::Unix(stream) => {
+                let (reader, writer) = stream.into_split();
+                (ByteReader::Unix(reader), ByteWriter::Unix(writer))
+            }
+        }
+    }
+}
+
+/// The reading half of a [`ByteStream`].
+#[derive(Debug)]
+pub enum ByteReader {
+    /// Plain TCP.
+    Tcp(tcp::OwnedReadHalf),
+    /// TCP with TLS.
+    Tls(ReadHalf<TlsStream<TcpStream>>),
+    /// A unix socket.
+    Unix(unix::OwnedReadHalf),
+}
+
+/// The writing half of a [`ByteStream`].
+#[derive(Debug)]
+pub enum ByteWriter {
+    /// Plain TCP.
+    Tcp(tcp::OwnedWriteHalf),
+    /// TCP with TLS.
+    Tls(WriteHalf<TlsStream<TcpStream>>),
+    /// A unix socket.
+    Unix(unix::OwnedWriteHalf),
+}
+
+macro_rules! delegate_read {
+    ($name:ident) => {
+        impl AsyncRead for $name {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &mut ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                match self.get_mut() {
+                    Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+                    Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+                    Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+                }
+            }
+        }
+    };
+}
+
+macro_rules! delegate_write {
+    ($name:ident) => {
+        impl AsyncWrite for $name {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                match self.get_mut() {
+                    Self::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+                    Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+                    Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+                }
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                match self.get_mut() {
+                    Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+                    Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+                    Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
+                }
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                match self.get_mut() {
+                    Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+                    Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+                    Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+                }
+            }
+        }
+    };
+}
+
+delegate_read!(ByteStream);
+delegate_read!(ByteReader);
+delegate_write!(ByteStream);
+delegate_write!(ByteWriter);

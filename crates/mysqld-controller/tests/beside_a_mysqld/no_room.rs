@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use mysql_link::{Connection, LinkError};
 use mysqld_controller::watch::{WatchOptions, Watcher};
-use testkit::loop_disk::LoopDisk;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
+use testkit::real_disks::LoopDisk;
 use tokio_util::sync::CancellationToken;
 
 use crate::primary::{LIMIT, Running, connect, ingest_options, requirements};

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail, ensure};
 use binlog_format::gtid::GtidSet;
 use mysqld_controller::tail_trim::{FileOffset, TrimmedTail};
 use tempfile::TempDir;
-use testkit::mysqlbinlog::verified_sql;
 use testkit::mysqld::PendingSql;
+use testkit::mysqld::client::verified_sql;
 
 use crate::crashing_server::{CrashingServer, LIMIT, event_borders, transaction_starts};
 use crate::reference::Reference;

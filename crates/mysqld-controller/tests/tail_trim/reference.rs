@@ -9,7 +9,7 @@ use binlog_format::events::{EncodeEvent, EventOrigin, FormatDescription, Previou
 use raft_types::AppEntry;
 use tempfile::TempDir;
 use testkit::mysql_tree::MysqlTree;
-use testkit::mysqlbinlog::verified_sql;
+use testkit::mysqld::client::verified_sql;
 use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions, TableChecksums};
 
 use crate::ring_in_memory::MemoryRing;

@@ -1,13 +1,10 @@
 //! What a disk holds, counts and is to do wrong.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-use super::inode::Inode;
+use std::{fmt, io};
 
 /// One call that reached the disk, as it is shown in a failing test.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,5 +143,213 @@ impl SharedState {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// One file's bytes: those that the process sees, those that are durable, and the operations between.
+
+#[derive(Debug, Clone)]
+enum ByteOp {
+    Write { offset: usize, bytes: Vec<u8> },
+    Truncate { len: usize },
+}
+
+/// The bytes of one file.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Inode {
+    visible: Vec<u8>,
+    durable: Vec<u8>,
+    /// What was done since the last sync, in order.
+    pending: Vec<ByteOp>,
+}
+
+/// What becomes of the write that the power cut hits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tear {
+    /// Only the first bytes arrive.
+    Prefix(usize),
+    /// The file has its new length, but where it grew, there are zeros behind the first bytes.
+    PrefixThenZeros(usize),
+}
+
+impl Inode {
+    /// A file whose bytes are all durable.
+    pub(super) fn durable(bytes: Vec<u8>) -> Self {
+        Self {
+            visible: bytes.clone(),
+            durable: bytes,
+            pending: Vec::new(),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.visible
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8], offset: usize) {
+        let op = ByteOp::Write {
+            offset,
+            bytes: bytes.to_vec(),
+        };
+        apply(&mut self.visible, &op);
+        self.pending.push(op);
+    }
+
+    pub(super) fn truncate(&mut self, len: usize) {
+        let op = ByteOp::Truncate { len };
+        apply(&mut self.visible, &op);
+        self.pending.push(op);
+    }
+
+    pub(super) fn sync(&mut self) {
+        for op in self.pending.drain(..) {
+            apply(&mut self.durable, &op);
+        }
+    }
+
+    /// A sync that failed: what it should have written never reaches the disk.
+    pub(super) fn drop_pending(&mut self) {
+        self.pending.clear();
+    }
+
+    pub(super) fn pending_ops(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Bytes of the `op`-th operation that is pending, when it is a write.
+    pub(super) fn pending_write_len(&self, op: usize) -> Option<usize> {
+        match self.pending.get(op)? {
+            ByteOp::Write { bytes, .. } => Some(bytes.len()),
+            ByteOp::Truncate { .. } => None,
+        }
+    }
+
+    /// The first `kept` pending operations arrive, the next one torn; the rest is lost.
+    pub(super) fn lose_power(&mut self, kept: usize, tear: Option<Tear>) {
+        let ops: Vec<ByteOp> = self.pending.drain(..).collect();
+        for op in ops.iter().take(kept) {
+            apply(&mut self.durable, op);
+        }
+        if let (Some(ByteOp::Write { offset, bytes }), Some(tear)) = (ops.get(kept), tear) {
+            let (arrived, zeros) = match tear {
+                Tear::Prefix(len) => (len, false),
+                Tear::PrefixThenZeros(len) => (len, true),
+            };
+            let arrived = bytes[..arrived.min(bytes.len())].to_vec();
+            apply(
+                &mut self.durable,
+                &ByteOp::Write {
+                    offset: *offset,
+                    bytes: arrived,
+                },
+            );
+            let end = offset + bytes.len();
+            if zeros && self.durable.len() < end {
+                // Only where the file grew: bytes that were there before keep their old value.
+                self.durable.resize(end, 0);
+            }
+        }
+        self.visible = self.durable.clone();
+    }
+}
+
+fn apply(target: &mut Vec<u8>, op: &ByteOp) {
+    match op {
+        ByteOp::Truncate { len } => target.resize(*len, 0),
+        ByteOp::Write { offset, bytes } => {
+            let end = offset + bytes.len();
+            if !bytes.is_empty() && target.len() < end {
+                target.resize(end, 0);
+            }
+            if let Some(place) = target.get_mut(*offset..end) {
+                place.copy_from_slice(bytes);
+            }
+        }
+    }
+}
+
+// What a power cut leaves: a pure choice, made by a seed, of which pending operations arrived.
+
+/// How much of what was not synced is there after a power cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Survival {
+    /// Nothing of it: the caches were all lost.
+    Nothing,
+    /// All of it: everything had just been written back.
+    Everything,
+    /// A part: for each file some of its writes, the last of them torn at any byte or followed by zeros; any of the
+    /// names; the beginning of what the hard state was told.
+    Seeded(u64),
+}
+
+pub(super) fn lose_power(state: &mut DiskState, survival: Survival) {
+    let mut dice = match survival {
+        Survival::Seeded(seed) => Some(fastrand::Rng::with_seed(seed)),
+        Survival::Nothing | Survival::Everything => None,
+    };
+    let all = survival == Survival::Everything;
+
+    for inode in state.inodes.values_mut() {
+        let ops = inode.pending_ops();
+        let (kept, tear) = match &mut dice {
+            None => (if all { ops } else { 0 }, None),
+            Some(dice) => {
+                let kept = dice.usize(0..=ops);
+                let tear = inode
+                    .pending_write_len(kept)
+                    .and_then(|len| choose_tear(dice, len));
+                (kept, tear)
+            }
+        };
+        inode.lose_power(kept, tear);
+    }
+
+    let mut names = std::mem::take(&mut state.durable_names);
+    for op in state.pending_names.drain(..) {
+        let arrived = dice.as_mut().map_or(all, fastrand::Rng::bool);
+        if !arrived {
+            continue;
+        }
+        match op {
+            NameOp::Link { name, inode } => {
+                names.insert(name, inode);
+            }
+            NameOp::Rename { from, to, inode } => {
+                names.remove(&from);
+                names.insert(to, inode);
+            }
+            NameOp::Unlink { name } => {
+                names.remove(&name);
+            }
+        }
+    }
+    state.durable_names = names.clone();
+    state.names = names;
+
+    let kept = match &mut dice {
+        None => {
+            if all {
+                state.pending_meta.len()
+            } else {
+                0
+            }
+        }
+        Some(dice) => dice.usize(0..=state.pending_meta.len()),
+    };
+    for (key, value) in state.pending_meta.drain(..).take(kept) {
+        match value {
+            Some(value) => state.durable_meta.insert(key, value),
+            None => state.durable_meta.remove(&key),
+        };
+    }
+    state.meta = state.durable_meta.clone();
+}
+
+fn choose_tear(dice: &mut fastrand::Rng, len: usize) -> Option<Tear> {
+    let arrived = dice.usize(0..=len);
+    match dice.u8(0..4) {
+        0 => None,
+        1 => Some(Tear::PrefixThenZeros(arrived)),
+        _ => Some(Tear::Prefix(arrived)),
     }
 }

@@ -1,13 +1,16 @@
 //! Which addresses the places of one network have: a /24 of 198.18.0.0/15, which is set aside for measuring networks (RFC 2544)
 //! and thus nobody's, chosen so that networks of several harnesses do not meet.
 
+use std::ffi::OsStr;
 use std::net::Ipv4Addr;
 use std::process;
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::ip::ip;
-use super::links::Place;
+use crate::bounded_run;
+use crate::distance::links::Place;
 
 const BASE: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 /// How many /24 a /15 has.
@@ -66,6 +69,22 @@ fn first_free(used: &str, start: u32) -> Option<u32> {
             let [a, b, c, _] = Ipv4Addr::from(BASE + (number << 8)).octets();
             !used.contains(&format!(" {a}.{b}.{c}."))
         })
+}
+
+// iproute2's program, by which devices and namespaces are made and removed.
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Runs `ip` and answers with what it printed.
+pub(super) fn ip<S: AsRef<OsStr>>(arguments: &[S]) -> Result<String> {
+    let mut command = Command::new("ip");
+    command.args(arguments);
+    let shown: Vec<_> = arguments
+        .iter()
+        .map(|argument| argument.as_ref().to_string_lossy())
+        .collect();
+    let what = format!("ip {}", shown.join(" "));
+    bounded_run::run(what.clone(), command, Vec::new(), LIMIT)?.into_text(&what)
 }
 
 #[cfg(test)]

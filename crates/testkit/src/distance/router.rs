@@ -1,20 +1,20 @@
 //! The thread that carries packets between the wires. It waits in one place, for packets and for the time of the next arrival,
 //! with a precision of some tens of microseconds.
 
+use std::net::Ipv4Addr;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::address_plan::AddressPlan;
-use super::delay_line::DelayLine;
-use super::links::{Links, Place};
-use super::packet::destination;
-use super::wire::{MTU, Wire};
+use crate::distance::address_plan::AddressPlan;
+use crate::distance::links::{DelayLine, Links, Place};
+use crate::distance::namespace::{MTU, Wire};
 
 /// Packets that are taken from one wire before the others have their turn.
 const TURN: usize = 64;
@@ -153,5 +153,36 @@ impl Carrier {
                 self.under_way.push(due, Packet { from, to, bytes });
             }
         }
+    }
+}
+
+// Where an IPv4 packet says that it goes.
+
+const VERSION_4: u8 = 4;
+const DESTINATION: std::ops::Range<usize> = 16..20;
+
+/// The destination of an IPv4 packet; of anything else (the kernel also sends IPv6 housekeeping) nothing.
+pub(super) fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
+    if packet.first()? >> 4 != VERSION_4 {
+        return None;
+    }
+    let octets: [u8; 4] = packet.get(DESTINATION)?.try_into().ok()?;
+    Some(octets.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_ipv4_header_has_a_destination() {
+        let mut packet = [0_u8; 20];
+        packet[0] = 0x45;
+        packet[DESTINATION].copy_from_slice(&[198, 18, 7, 9]);
+        assert_eq!(destination(&packet), Some(Ipv4Addr::new(198, 18, 7, 9)));
+        assert_eq!(destination(&packet[..19]), None);
+        packet[0] = 0x60;
+        assert_eq!(destination(&packet), None);
+        assert_eq!(destination(&[]), None);
     }
 }

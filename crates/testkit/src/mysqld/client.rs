@@ -1,14 +1,19 @@
 //! SQL through the tree's own `mysql` client: what an operator would type, over the socket or over TCP.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::bounded_run::{self, Running};
+use crate::bounded_run;
+use crate::bounded_run::{Finished, Running};
 use crate::mysql_tree::MysqlTree;
+use crate::mysqld::Mysqld;
+use crate::wait::eventually;
 
 /// How long a statement may take unless the caller says otherwise.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(60);
@@ -191,6 +196,103 @@ fn label(statements: &str) -> String {
         "SQL `{shown}{}`",
         if shown.len() < line.len() { "…" } else { "" }
     )
+}
+
+// What a server holds, for comparing two of them.
+
+/// `CHECKSUM TABLE` of tables, by `schema.table`.
+pub type TableChecksums = BTreeMap<String, String>;
+
+/// `CHECKSUM TABLE` reads every row.
+const CHECKSUM_LIMIT: Duration = Duration::from_secs(300);
+
+impl MysqlClient {
+    /// The checksums of all tables of a schema. They depend on the rows and their format alone: equal tables of two servers of
+    /// one version have equal ones.
+    ///
+    /// # Errors
+    /// When the schema has no table, or a table cannot be read.
+    pub fn table_checksums(&self, schema: &str) -> Result<TableChecksums> {
+        let tables = self.sql(&format!(
+            "SELECT CONCAT('`', table_schema, '`.`', table_name, '`') FROM information_schema.tables \
+             WHERE table_schema = '{schema}' AND table_type = 'BASE TABLE'"
+        ))?;
+        ensure!(
+            !tables.0.is_empty(),
+            "schema {schema} has no table to compare"
+        );
+        let names = tables.0.concat().join(", ");
+        let rows = self.sql_within(&format!("CHECKSUM TABLE {names} EXTENDED"), CHECKSUM_LIMIT)?;
+        rows.0
+            .into_iter()
+            .map(|row| match <[String; 2]>::try_from(row) {
+                Ok([table, checksum]) if checksum != "NULL" => Ok((table, checksum)),
+                Ok([table, _]) => bail!("{table} cannot be read"),
+                Err(row) => bail!("unexpected answer to CHECKSUM TABLE: {row:?}"),
+            })
+            .collect()
+    }
+
+    /// Waits until this server has executed all of `gtids`.
+    ///
+    /// # Errors
+    /// When it has not within `limit`, with what is missing.
+    pub fn wait_for_gtids(&self, gtids: &str, limit: Duration) -> Result<()> {
+        let query = format!("SELECT GTID_SUBTRACT('{gtids}', @@GLOBAL.gtid_executed)");
+        eventually("every transaction is executed", limit, || {
+            let missing = self.sql(&query)?.0.concat().concat();
+            ensure!(missing.is_empty(), "{missing} are missing");
+            Ok(())
+        })
+    }
+}
+
+impl Mysqld {
+    /// Its binlog files, oldest first, as its index lists them.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn binlog_files(&self) -> Result<Vec<PathBuf>> {
+        let index = self.data_dir().join("binlog.index");
+        let text = fs::read_to_string(&index)
+            .with_context(|| format!("cannot read {}", index.display()))?;
+        Ok(text
+            .lines()
+            .map(|line| self.data_dir().join(line))
+            .collect())
+    }
+}
+
+// Stock `mysqlbinlog` over binlog files, a server's or a ring member's.
+
+const READ_LIMIT: Duration = Duration::from_secs(300);
+
+/// Runs `mysqlbinlog` with `arguments` on `files` (which it reads as one stream, in this order) and returns what it did,
+/// whether it succeeded or not.
+///
+/// # Errors
+/// When the tree has no `mysqlbinlog`, or it does not end in time.
+pub fn mysqlbinlog<P: AsRef<Path>>(
+    tree: &MysqlTree,
+    arguments: &[&str],
+    files: &[P],
+) -> Result<Finished> {
+    let mut command = tree.optional("mysqlbinlog", tree.mysqlbinlog.as_ref())?;
+    command.arg("--no-defaults").args(arguments);
+    command.args(files.iter().map(AsRef::as_ref));
+    bounded_run::run("mysqlbinlog", command, Vec::new(), READ_LIMIT)
+}
+
+/// Reads `files` with every checksum verified, and returns the SQL that they stand for, ready for the `mysql` client.
+///
+/// # Errors
+/// When mysqlbinlog does not accept a file.
+pub fn verified_sql<P: AsRef<Path>>(tree: &MysqlTree, files: &[P]) -> Result<String> {
+    let done = mysqlbinlog(tree, &["--verify-binlog-checksum"], files)?;
+    // Some damage is a warning to mysqlbinlog; it is none here.
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    anyhow::ensure!(!said.contains("ERROR"), "mysqlbinlog: {}", said.trim());
+    done.into_text("mysqlbinlog")
 }
 
 #[cfg(test)]

@@ -13,11 +13,10 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::http::{HttpAnswer, http_get};
-use super::log_files::LogFiles;
-use super::member_process::MemberProcess;
-use super::options::{BINLOG_PASSWORD, BINLOG_USER, Beside};
 use crate::distance::{DistanceNetwork, Place};
+use crate::ring::log_files::{HttpAnswer, LogFiles, http_get};
+use crate::ring::member_process::MemberProcess;
+use crate::ring::options::{BINLOG_PASSWORD, BINLOG_USER, Beside};
 
 const RAFT_PORT: u16 = 7400;
 const HTTP_PORT: u16 = 7401;

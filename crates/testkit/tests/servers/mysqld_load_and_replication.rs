@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use testkit::mysql_tree::MysqlTree;
-use testkit::mysqlbinlog::verified_sql;
+use testkit::mysqld::client::verified_sql;
 use testkit::mysqld::{Mysqld, MysqldOptions};
 use testkit::sysbench::{IgnoredErrors, Sysbench};
 

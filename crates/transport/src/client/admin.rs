@@ -7,11 +7,12 @@ use thiserror::Error;
 use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
-use super::endpoint::{self, AddressError};
+use crate::client::peers;
+use crate::client::peers::AddressError;
+use crate::config::{TlsMaterial, TransportConfig};
 use crate::local_member::LogPiece;
-use crate::schema::{self, admin_client};
-use crate::tls::TlsMaterial;
-use crate::transport_config::TransportConfig;
+use crate::schema;
+use crate::schema::admin_client;
 
 /// Asks one member about itself.
 #[derive(Debug, Clone)]
@@ -67,7 +68,7 @@ impl AdminClient {
         tls: Option<&TlsMaterial>,
         config: TransportConfig,
     ) -> Result<Self, AdminError> {
-        let channel = endpoint::lazy(address, tls, &config)?;
+        let channel = peers::lazy(address, tls, &config)?;
         Ok(Self {
             client: admin_client::AdminClient::new(channel),
             address: address.to_owned(),
@@ -172,7 +173,7 @@ impl AdminClient {
             }),
             Ok(Err(status)) => Err(AdminError::Unreachable {
                 address,
-                reason: endpoint::words(&status),
+                reason: peers::words(&status),
             }),
             Err(_) => Err(AdminError::Unreachable {
                 address,
@@ -199,7 +200,7 @@ impl CommandEvents {
             Ok(event) => Ok(event.map(|event| event.json)),
             Err(status) => Err(AdminError::Unreachable {
                 address: self.address.clone(),
-                reason: endpoint::words(&status),
+                reason: peers::words(&status),
             }),
         }
     }
@@ -235,7 +236,7 @@ impl LogPieces {
                 Err(status) => {
                     return Err(AdminError::Unreachable {
                         address: address(),
-                        reason: endpoint::words(&status),
+                        reason: peers::words(&status),
                     });
                 }
             };

@@ -23,19 +23,13 @@ use raft_types::{MemberId, MemberRecord, OfferedStart, Region, TypeConfig, Vote}
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
-use super::answers::Answers;
-use super::link_bytes::LinkBytes;
-use super::packing::Packing;
-use super::parts::Parts;
-use super::peers::{FarPacker, Peer, Peers};
-use super::trouble::PeerTrouble;
-use super::window::Window;
+use crate::client::append_stream::{Answers, Packing, Parts, Window};
+use crate::client::link_bytes::LinkBytes;
+use crate::client::peers::{FarPacker, Peer, PeerTrouble, Peers};
 use crate::compression::{Compression, CompressionFigures};
-use crate::envelope;
-use crate::schema::{self, raft_client::RaftClient};
-use crate::tls::TlsMaterial;
-use crate::transport_config::TransportConfig;
-use crate::wire;
+use crate::config::{TlsMaterial, TransportConfig};
+use crate::schema::raft_client::RaftClient;
+use crate::{envelope, schema, wire};
 
 /// Makes the clients with which one member calls the others. Clones share their connections.
 #[derive(Clone)]

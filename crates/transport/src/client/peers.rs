@@ -2,24 +2,25 @@
 //! to one member share its connections, whoever makes them.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use consensus::{Envelope, IdentityBook, Party};
 use raft_types::{MemberId, MemberRecord, Region};
-use tonic::transport::Channel;
+use thiserror::Error;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
-use super::endpoint::{self, AddressError};
-use super::link_bytes::{LinkBytes, LinkCounters};
-use super::proxy_line::ProxyLine;
-use super::trouble::{PeerTrouble, Trouble};
+use crate::client::link_bytes::{LinkBytes, LinkCounters};
+use crate::client::proxy_line::ProxyLine;
 use crate::compression::{Compression, CompressionFigures, Packer};
+use crate::config::{
+    CONNECTION_WINDOW_BYTES, FRAME_BYTES, STREAM_WINDOW_BYTES, TlsMaterial, TransportConfig,
+};
 use crate::envelope;
 use crate::schema::raft_client::RaftClient;
-use crate::tls::TlsMaterial;
-use crate::transport_config::TransportConfig;
 
 /// Packs what goes to other regions.
 pub(crate) struct FarPacker {
@@ -88,7 +89,7 @@ impl Peers {
 
     /// Connections come up with the first call on them.
     fn connect(&self, id: MemberId, record: &MemberRecord) -> Peer {
-        let connect = || endpoint::lazy(&record.address, self.tls.as_ref(), &self.config);
+        let connect = || lazy(&record.address, self.tls.as_ref(), &self.config);
         Peer {
             own: self.book.clone(),
             config: self.config,
@@ -226,7 +227,7 @@ impl Peer {
 
     /// Notes what a failed call says, and returns it in words.
     pub(crate) fn failed(&self, status: &Status) -> String {
-        let message = endpoint::words(status);
+        let message = words(status);
         self.troubled(envelope::refusal_code(status), &message);
         message
     }
@@ -237,5 +238,153 @@ impl Peer {
 
     fn lock(&self) -> MutexGuard<'_, Option<Trouble>> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// What was wrong with a member at the last calls, and when that is worth a line in the log.
+
+/// A member that is gone fails each call in one of several ways; while it stays gone, they are told so often at most.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
+
+/// What was wrong with a member at the last call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerTrouble {
+    /// The code of the refusal, when the member refused.
+    pub refusal: Option<String>,
+    /// In words.
+    pub message: String,
+    /// For how long it has been so.
+    pub since: Duration,
+}
+
+/// Since the last call that was answered.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    refusal: Option<String>,
+    message: String,
+    since: Instant,
+    told: Instant,
+}
+
+impl Trouble {
+    /// Notes one more failed call behind those before it; whether it is worth a line: the first one, one that is refused for
+    /// another reason, and now and then one that fails in other words.
+    pub(super) fn note(
+        before: &mut Option<Self>,
+        refusal: Option<&str>,
+        message: &str,
+        now: Instant,
+    ) -> bool {
+        let other = |known: &Self| {
+            known.refusal.as_deref() != refusal
+                || known.message != message
+                    && now.saturating_duration_since(known.told) >= TOLD_EVERY
+        };
+        let is_news = before.as_ref().is_none_or(other);
+        let known = before.take();
+        *before = Some(Self {
+            refusal: refusal.map(str::to_owned),
+            message: message.to_owned(),
+            since: known.as_ref().map_or(now, |known| known.since),
+            told: known.filter(|_| !is_news).map_or(now, |known| known.told),
+        });
+        is_news
+    }
+
+    pub(super) fn view(&self) -> PeerTrouble {
+        PeerTrouble {
+            refusal: self.refusal.clone(),
+            message: self.message.clone(),
+            since: self.since.elapsed(),
+        }
+    }
+}
+
+// Connections by address, and what their errors say.
+
+/// An address that cannot be called.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{address}` is not an address that can be called ({reason}); write it as HOST:PORT")]
+pub struct AddressError {
+    address: String,
+    reason: String,
+}
+
+/// A connection that comes up with the first call on it, and again after it broke. Must be called
+/// within the runtime that carries it.
+pub(crate) fn lazy(
+    address: &str,
+    tls: Option<&TlsMaterial>,
+    config: &TransportConfig,
+) -> Result<Channel, AddressError> {
+    let refused = |reason: &dyn Error| AddressError {
+        address: address.to_owned(),
+        reason: chain(reason),
+    };
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
+        .map_err(|error| refused(&error))?
+        .tcp_nodelay(true)
+        .connect_timeout(config.connect_deadline)
+        .http2_keep_alive_interval(config.keepalive)
+        .keep_alive_timeout(config.keepalive_deadline)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES);
+    if let Some(tls) = tls {
+        endpoint = endpoint
+            .tls_config(tls.client())
+            .map_err(|error| refused(&error))?;
+    }
+    Ok(endpoint.connect_lazy())
+}
+
+/// A status in words, with all of its causes.
+pub(crate) fn words(status: &Status) -> String {
+    match status.source() {
+        Some(source) => format!("{}: {}", status.message(), chain(source)),
+        None if status.message().is_empty() => status.code().description().to_owned(),
+        None => status.message().to_owned(),
+    }
+}
+
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.ends_with(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_is_gone_is_told_of_once_and_then_now_and_then() {
+        let begin = Instant::now();
+        let mut trouble = None;
+        let mut note = |milliseconds, refusal, message| {
+            let now = begin + Duration::from_millis(milliseconds);
+            Trouble::note(&mut trouble, refusal, message, now)
+        };
+        assert!(note(0, None, "connection refused"));
+        assert!(!note(100, None, "no answer within 500ms"));
+        assert!(!note(200, None, "connection refused"));
+        assert!(note(300, Some("another_ring"), "it is of another ring"));
+        assert!(!note(400, Some("another_ring"), "it is of another ring"));
+        assert!(note(500, None, "connection refused"));
+        assert!(!note(10_499, None, "no answer within 500ms"));
+        assert!(note(10_500, None, "connection refused"));
+        assert!(!note(30_000, None, "connection refused"));
+        assert!(note(30_001, None, "no answer within 500ms"));
+        assert_eq!(trouble.unwrap().since, begin);
     }
 }

@@ -9,7 +9,7 @@ use futures::{Stream, StreamExt};
 use proxy::LineBroken;
 use tokio::sync::mpsc;
 
-use super::link_bytes::LinkCounters;
+use crate::client::link_bytes::LinkCounters;
 use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyFrame, ProxyPart};
 use crate::together::Together;
 

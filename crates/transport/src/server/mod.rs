@@ -3,7 +3,136 @@
 mod admin_service;
 mod proxy_sessions;
 mod raft_service;
-mod requests;
-mod serve;
 
-pub use serve::{RunningServer, ServeError, serve};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use raft_types::MAX_MESSAGE_BYTES;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+use crate::config::{
+    CONNECTION_WINDOW_BYTES, FRAME_BYTES, STREAM_WINDOW_BYTES, TlsMaterial, TransportConfig,
+};
+use crate::local_member::LocalMember;
+use crate::schema::admin_server::AdminServer;
+use crate::schema::raft_server::RaftServer;
+use crate::server::admin_service::AdminService;
+use crate::server::raft_service::RaftService;
+
+// Serves both services on one listener, and stops in good order: nothing new is taken, calls under
+// way are answered, streams end with a word, and after a short grace whatever is left is dropped.
+
+/// How long calls under way may take after a shutdown began.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Why a server did not start.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// The listener has no address.
+    #[error("the listener for other members cannot be used: {0}")]
+    Listener(#[from] io::Error),
+    /// The TLS settings cannot be used.
+    #[error("the TLS settings cannot be used for serving: {0}")]
+    Tls(tonic::transport::Error),
+}
+
+/// How many calls one connection may have under way. A member needs a few.
+const STREAMS_PER_CONNECTION: u32 = 64;
+
+/// A server that runs until it is shut down or dropped.
+#[derive(Debug)]
+pub struct RunningServer {
+    address: SocketAddr,
+    shutdown: CancellationToken,
+    serving: JoinHandle<()>,
+}
+
+impl RunningServer {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops it, and waits until it has stopped, two seconds at most.
+    pub async fn shutdown(mut self) {
+        self.shutdown.cancel();
+        // It ends by itself, and has nothing to say.
+        let _ = (&mut self.serving).await;
+    }
+}
+
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+/// Serves the calls to `local` on `listener`, with TLS when there is material for it.
+///
+/// # Errors
+/// [`ServeError`].
+pub fn serve(
+    listener: TcpListener,
+    local: Arc<LocalMember>,
+    tls: Option<&TlsMaterial>,
+    config: &TransportConfig,
+) -> Result<RunningServer, ServeError> {
+    let address = listener.local_addr()?;
+    let shutdown = CancellationToken::new();
+    let raft = RaftServer::new(RaftService {
+        local: local.clone(),
+        shutdown: shutdown.clone(),
+    })
+    .max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let admin = AdminServer::new(AdminService {
+        local,
+        shutdown: shutdown.clone(),
+    });
+
+    let mut server = Server::builder()
+        .http2_keepalive_interval(Some(config.keepalive))
+        .http2_keepalive_timeout(Some(config.keepalive_deadline))
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES)
+        .max_concurrent_streams(STREAMS_PER_CONNECTION);
+    if let Some(tls) = tls {
+        server = server.tls_config(tls.server()).map_err(ServeError::Tls)?;
+    }
+    let router = server.add_service(raft).add_service(admin);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let until = shutdown.clone().cancelled_owned();
+    let serve = router.serve_with_incoming_shutdown(incoming, until);
+    let serving = tokio::spawn(in_good_order(serve, shutdown.clone()));
+    Ok(RunningServer {
+        address,
+        shutdown,
+        serving,
+    })
+}
+
+/// Serves until the shutdown, and no longer than the grace after it.
+async fn in_good_order(
+    serve: impl Future<Output = Result<(), tonic::transport::Error>>,
+    shutdown: CancellationToken,
+) {
+    let end_of_grace = async {
+        shutdown.cancelled().await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        served = serve => if let Err(error) = served {
+            tracing::error!(%error, "serving other members ended");
+        },
+        () = end_of_grace => {
+            tracing::warn!("calls of other members were still under way at the shutdown");
+        }
+    }
+}

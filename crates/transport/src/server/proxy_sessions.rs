@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures::stream::{self, BoxStream};
-use futures::{Stream, StreamExt};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, stream};
 use proxy::{ProxyRequest, ProxyService};
 use raft_types::REPLICATION_WINDOW_BYTES;
 use tokio::sync::mpsc;

@@ -1,28 +1,103 @@
 //! Between the engine's types and the schema's: votes and log ids, entries, and requests that are cut
 //! into parts and put together again. Pure; nothing that arrives here is trusted.
 
-mod assembly;
-mod begin;
+mod append;
+mod calls;
 mod entry;
-mod error;
 mod proxy;
-mod question;
-mod report;
-mod split;
 #[cfg(test)]
 mod tests;
-mod vote;
 
-pub(crate) use assembly::Assembly;
-pub(crate) use begin::{begin_answer, begin_answer_from, begin_request, begin_request_from};
-pub(crate) use entry::ENTRY_OVERHEAD;
-pub(crate) use error::WireError;
-pub(crate) use proxy::{AnswerReader, AnswerWriter, RequestReader, RequestWriter};
-pub(crate) use question::{answer, answer_from, question, question_from};
-pub(crate) use report::{answered_from, reported_answer};
-pub(crate) use split::{PackedRequest, Splitter};
-pub(crate) use vote::{
-    append_answer, append_result, head_of, heartbeat_request, transfer_answer, transfer_request,
+use raft_types::{OpId, PayloadChecksumError};
+use thiserror::Error;
+
+use crate::compression::UnpackError;
+pub(crate) use crate::wire::append::{Assembly, PackedRequest, Splitter};
+pub(crate) use crate::wire::calls::{
+    answer, answer_from, answered_from, append_answer, append_result, head_of, heartbeat_request,
+    question, question_from, reported_answer, transfer_answer, transfer_request,
     transfer_request_from, transfer_response, vote_answer, vote_request, vote_request_from,
     vote_response,
 };
+pub(crate) use crate::wire::entry::{
+    ENTRY_OVERHEAD, begin_answer, begin_answer_from, begin_request, begin_request_from,
+};
+pub(crate) use crate::wire::proxy::{AnswerReader, AnswerWriter, RequestReader, RequestWriter};
+
+// What can be wrong with a message of another member.
+
+/// A message that does not follow the protocol, or that was damaged on its way.
+#[derive(Debug, Error)]
+pub(crate) enum WireError {
+    /// A field that must be there is not.
+    #[error("the message has no {0}; the caller speaks another version of the protocol")]
+    Missing(&'static str),
+    /// A number that this version does not know.
+    #[error(
+        "the message has a {what} of kind {value}, which this version does not know; upgrade this member"
+    )]
+    Unknown {
+        /// What it is of.
+        what: &'static str,
+        /// The number.
+        value: i32,
+    },
+    /// Parts in an order that has no meaning.
+    #[error("a part of an entry came out of order: {0}")]
+    OutOfOrder(&'static str),
+    /// An entry that is larger than any may be.
+    #[error(
+        "entry {op_id} says that it has {length} bytes, more than the {limit} that an entry may have"
+    )]
+    TooLong {
+        /// The entry.
+        op_id: OpId,
+        /// What it says.
+        length: u64,
+        /// The bound.
+        limit: u64,
+    },
+    /// The bytes are not those that were sent.
+    #[error("entry {op_id} was damaged on its way: {source}")]
+    Damaged {
+        /// The entry.
+        op_id: OpId,
+        /// Both checksums.
+        source: PayloadChecksumError,
+    },
+    /// A packed payload that does not unpack to what was packed.
+    #[error("entry {op_id} was damaged on its way: {source}")]
+    NotUnpacked {
+        /// The entry.
+        op_id: OpId,
+        /// What is wrong with it.
+        source: UnpackError,
+    },
+    /// A document that this version cannot read.
+    #[error("the {what} cannot be read: {reason}; run the same version on all members")]
+    Document {
+        /// What it is.
+        what: &'static str,
+        /// What the decoder says.
+        reason: String,
+    },
+    /// The start of a file that is larger than a message may be.
+    #[error(
+        "the start of the file behind {before} has {bytes} bytes, more than a message may have; the GTID set is \
+         too fragmented for another log to begin there: copy the data directory of a stopped member instead"
+    )]
+    StartTooLarge {
+        /// The entry before the file.
+        before: OpId,
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// A membership that cannot be read or written.
+    #[error("the membership of entry {op_id} cannot be read: {reason}")]
+    Membership {
+        /// The entry.
+        op_id: OpId,
+        /// What the decoder says.
+        reason: String,
+    },
+}

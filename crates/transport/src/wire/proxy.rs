@@ -4,10 +4,11 @@
 use proxy::{ProxyAnswer, ProxyRequest};
 use raft_types::{LogId, MemberId, OpId, TermRun, Vote};
 
-use super::error::WireError;
-use super::report::{answered_from, reported_answer};
-use super::vote::{log_id_from, log_id_to, required_vote, vote_to};
 use crate::schema::{self, ProxyAnswerPart, ProxyPart};
+use crate::wire::WireError;
+use crate::wire::calls::{
+    answered_from, log_id_from, log_id_to, reported_answer, required_vote, vote_to,
+};
 
 /// The leader's end of a session's requests.
 #[derive(Debug)]

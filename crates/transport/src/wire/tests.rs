@@ -14,9 +14,10 @@ use raft_types::{
     TransactionPayload, TypeConfig, Vote,
 };
 
-use super::split::PART_BYTES;
-use super::{Assembly, PackedRequest, Splitter, WireError};
-use crate::schema::{self, AppendPart, EntryKind};
+use crate::schema;
+use crate::schema::{AppendPart, EntryKind};
+use crate::wire::append::PART_BYTES;
+use crate::wire::{Assembly, PackedRequest, Splitter, WireError};
 
 type Request = AppendEntriesRequest<TypeConfig>;
 

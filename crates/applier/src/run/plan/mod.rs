@@ -4,34 +4,27 @@
 //! begin goes to a free worker, which keeps it until it is committed. The first uncommitted one always has a worker or is
 //! the next to get one, and waits for nothing but the database, so that a run never stands still.
 
-mod batch;
 mod begin;
-mod hand;
-mod passing;
+mod pacing;
 mod reports;
 mod stalls;
-mod tempo;
-mod turns;
-
 #[cfg(test)]
 mod tests;
+mod visibility;
+mod worker_slot;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Finished, Refusal, Then};
-use crate::run::control::Pace;
-use crate::run::options::{BatchSize, Options};
+use crate::run::options::{BatchSize, Options, Pace};
+use crate::run::plan::pacing::Tempo;
+use crate::run::plan::visibility::{Passing, Turns};
+use crate::run::plan::worker_slot::{Call, Hand, Running};
+pub use crate::run::plan::worker_slot::{Failure, Order, Report, WorkerId};
 use crate::scheduler::Scheduler;
 use crate::transaction::{Body, Seq, Transaction};
-
-use hand::{Call, Hand, Running};
-use passing::Passing;
-use tempo::Tempo;
-use turns::Turns;
-
-pub use hand::{Failure, Order, Report, WorkerId};
 
 /// A transaction that is not committed, or stands behind one.
 #[derive(Debug)]

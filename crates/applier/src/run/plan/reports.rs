@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use crate::run::plan::worker_slot::{Call, Failure, Held, Report, WorkerId, pause};
+use crate::run::plan::{Plan, State};
 use crate::transaction::Seq;
-
-use super::hand::{Call, Failure, Held, Report, WorkerId, pause};
-use super::{Plan, State};
 
 impl Plan {
     /// A worker's order came to its end. Names the transactions that are committed by it.

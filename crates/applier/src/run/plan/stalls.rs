@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
+use crate::run::plan::Plan;
+use crate::run::plan::worker_slot::{Call, Held, WorkerId};
 use crate::transaction::Seq;
-
-use super::Plan;
-use super::hand::{Call, Held, WorkerId};
 
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 

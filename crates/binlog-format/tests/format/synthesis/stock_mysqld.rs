@@ -1,8 +1,9 @@
 //! A stock mysqlbinlog decodes a file of our own making, and a stock mysqld applies it.
 
 use testkit::mysql_tree::MysqlTree;
-use testkit::mysqlbinlog::{mysqlbinlog, verified_sql};
 use testkit::mysqld::Mysqld;
+use testkit::mysqld::client::mysqlbinlog;
+use testkit::mysqld::client::verified_sql;
 
 use super::own_transactions::{GTIDS, file};
 

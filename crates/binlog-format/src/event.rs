@@ -1,0 +1,412 @@
+//! The 19-byte header that every event begins with, the event types, and one event as raw bytes.
+
+use std::fmt;
+use std::ops::{BitOr, BitOrAssign};
+
+use bytes::Bytes;
+
+use crate::checksum::{CHECKSUM_LEN, ChecksumAlgorithm};
+use crate::cursor::Cursor;
+use crate::decode_error::DecodeError;
+pub use crate::event_type::EventType;
+
+// The header of 19 bytes: timestamp 4, type 1, server id 4, size 4, end position 4, flags 2.
+
+/// Bytes of an event header.
+pub const HEADER_LEN: usize = 19;
+
+/// The largest event that is read: MySQL's own cap of 1 GiB on a packet plus room for the header
+/// fields that MySQL adds to it. A size beyond it is taken for corruption.
+pub const MAX_EVENT_BYTES: u32 = (1 << 30) + (1 << 16);
+
+/// Where the fields that stamping rewrites stand in an event.
+pub(crate) const TYPE_AT: usize = 4;
+pub(crate) const SIZE_RANGE: std::ops::Range<usize> = 9..13;
+pub(crate) const LOG_POS_RANGE: std::ops::Range<usize> = 13..17;
+pub(crate) const FLAGS_RANGE: std::ops::Range<usize> = 17..19;
+
+/// The flag bits of an event header.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct EventFlags(pub u16);
+
+impl EventFlags {
+    /// No flag.
+    pub const NONE: Self = Self(0);
+    /// In a format description: the file was not closed in good order.
+    pub const BINLOG_IN_USE: Self = Self(0x01);
+    /// The statement depends on its connection (temporary tables).
+    pub const THREAD_SPECIFIC: Self = Self(0x04);
+    /// The statement does not need its default schema.
+    pub const SUPPRESS_USE: Self = Self(0x08);
+    /// Made up by the source for its replica; in no file.
+    pub const ARTIFICIAL: Self = Self(0x20);
+    /// Written by a replica into its relay log.
+    pub const RELAY_LOG: Self = Self(0x40);
+    /// May be skipped by whoever does not know the type.
+    pub const IGNORABLE: Self = Self(0x80);
+    /// Not to be applied after a filter.
+    pub const NO_FILTER: Self = Self(0x100);
+    /// Must run alone in a multi-threaded applier.
+    pub const MTS_ISOLATE: Self = Self(0x200);
+
+    /// Whether all bits of `other` are set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// These flags without those of `other`.
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+impl BitOr for EventFlags {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for EventFlags {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Debug for EventFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#06x}", self.0)
+    }
+}
+
+/// What every event says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventHeader {
+    /// Seconds since the epoch at which the statement began; 0 in made-up events.
+    pub timestamp: u32,
+    /// What the event is.
+    pub event_type: EventType,
+    /// The server on which the event originated.
+    pub server_id: u32,
+    /// Bytes of the whole event: header, body and, where there is one, the CRC32.
+    pub event_size: u32,
+    /// The low 32 bits of the position behind the event in its file; 0 in canonical events.
+    pub log_pos: u32,
+    /// Flag bits.
+    pub flags: EventFlags,
+}
+
+impl EventHeader {
+    /// Reads a header from the first [`HEADER_LEN`] bytes.
+    ///
+    /// # Errors
+    /// When there are fewer bytes, or the size in the header is less than a header or more than
+    /// [`MAX_EVENT_BYTES`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::new(bytes);
+        let fixed = cursor.bytes("event header", HEADER_LEN)?;
+        let mut cursor = Cursor::new(fixed);
+        let header = Self {
+            timestamp: cursor.u32("timestamp")?,
+            event_type: EventType::from_code(cursor.u8("event type")?),
+            server_id: cursor.u32("server id")?,
+            event_size: cursor.u32("event size")?,
+            log_pos: cursor.u32("end position")?,
+            flags: EventFlags(cursor.u16("flags")?),
+        };
+        if (header.event_size as usize) < HEADER_LEN {
+            return Err(DecodeError::invalid(
+                "event size",
+                "smaller than an event header",
+            ));
+        }
+        if header.event_size > MAX_EVENT_BYTES {
+            return Err(DecodeError::TooLarge {
+                field: "event",
+                size: u64::from(header.event_size),
+                limit: u64::from(MAX_EVENT_BYTES),
+            });
+        }
+        Ok(header)
+    }
+
+    /// The header's bytes.
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[0..4].copy_from_slice(&self.timestamp.to_le_bytes());
+        bytes[TYPE_AT] = self.event_type.code();
+        bytes[5..9].copy_from_slice(&self.server_id.to_le_bytes());
+        bytes[SIZE_RANGE].copy_from_slice(&self.event_size.to_le_bytes());
+        bytes[LOG_POS_RANGE].copy_from_slice(&self.log_pos.to_le_bytes());
+        bytes[FLAGS_RANGE].copy_from_slice(&self.flags.0.to_le_bytes());
+        bytes
+    }
+}
+
+// One event as bytes: owned ([`RawEvent`]) or borrowed ([`EventRef`]). Nothing below the header is
+// looked at here, and whether the last four bytes are a checksum is the caller's knowledge.
+
+/// The bytes of exactly one event, header included. Cloning shares them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawEvent {
+    header: EventHeader,
+    bytes: Bytes,
+}
+
+impl RawEvent {
+    /// Takes a buffer that holds exactly one event.
+    ///
+    /// # Errors
+    /// When the header is invalid or its size is not that of the buffer.
+    pub fn new(bytes: Bytes) -> Result<Self, DecodeError> {
+        let header = whole_event_header(&bytes)?;
+        Ok(Self { header, bytes })
+    }
+
+    /// Takes the first event off a buffer that holds several; `None` when the buffer is empty.
+    /// The event shares the buffer's memory.
+    ///
+    /// # Errors
+    /// When the header is invalid or the event goes on beyond the buffer; the buffer is then as it was.
+    pub fn split_from(buffer: &mut Bytes) -> Result<Option<Self>, DecodeError> {
+        if buffer.is_empty() {
+            return Ok(None);
+        }
+        let header = EventHeader::parse(buffer)?;
+        let size = header.event_size as usize;
+        if size > buffer.len() {
+            return Err(truncated_event(size, buffer.len()));
+        }
+        let bytes = buffer.split_to(size);
+        Ok(Some(Self { header, bytes }))
+    }
+
+    /// The parsed header.
+    pub fn header(&self) -> &EventHeader {
+        &self.header
+    }
+
+    /// The type in the header.
+    pub fn event_type(&self) -> EventType {
+        self.header.event_type
+    }
+
+    /// The whole event.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The whole event, without the handle.
+    pub fn into_bytes(self) -> Bytes {
+        self.bytes
+    }
+
+    /// The event without its checksum, after the checksum was verified.
+    ///
+    /// # Errors
+    /// [`DecodeError::ChecksumMismatch`] for a damaged event, [`DecodeError::Truncated`] for one too short for a checksum.
+    pub fn verified(&self, checksum: ChecksumAlgorithm) -> Result<EventRef<'_>, DecodeError> {
+        EventRef {
+            header: self.header,
+            bytes: &self.bytes,
+        }
+        .verified(checksum)
+    }
+
+    /// The event as it is, taken as one without a checksum (a canonical one).
+    pub fn canonical(&self) -> EventRef<'_> {
+        EventRef {
+            header: self.header,
+            bytes: &self.bytes,
+        }
+    }
+}
+
+/// A borrowed event. Typed views decode from one that holds no checksum: a canonical one, or what
+/// [`EventRef::verified`] returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventRef<'a> {
+    header: EventHeader,
+    /// Header and body.
+    bytes: &'a [u8],
+}
+
+impl<'a> EventRef<'a> {
+    /// Takes a slice that holds exactly one event.
+    ///
+    /// # Errors
+    /// When the header is invalid or its size is not that of the slice.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let header = whole_event_header(bytes)?;
+        Ok(Self { header, bytes })
+    }
+
+    /// Takes the first event off a slice that holds several; `None` when the slice is empty.
+    ///
+    /// # Errors
+    /// When the header is invalid or the event goes on beyond the slice; the slice is then as it was.
+    pub fn split_from(buffer: &mut &'a [u8]) -> Result<Option<Self>, DecodeError> {
+        if buffer.is_empty() {
+            return Ok(None);
+        }
+        let header = EventHeader::parse(buffer)?;
+        let size = header.event_size as usize;
+        let (bytes, rest) = buffer
+            .split_at_checked(size)
+            .ok_or_else(|| truncated_event(size, buffer.len()))?;
+        *buffer = rest;
+        Ok(Some(Self { header, bytes }))
+    }
+
+    /// The event without its checksum, after the checksum was verified. The header stays as it was
+    /// read, so its size is then larger than the bytes by the checksum.
+    ///
+    /// # Errors
+    /// As [`RawEvent::verified`].
+    pub fn verified(self, checksum: ChecksumAlgorithm) -> Result<Self, DecodeError> {
+        match checksum {
+            ChecksumAlgorithm::None => Ok(self),
+            ChecksumAlgorithm::Crc32 => {
+                let covered = self
+                    .bytes
+                    .len()
+                    .checked_sub(CHECKSUM_LEN)
+                    .filter(|len| *len >= HEADER_LEN);
+                let Some(covered) = covered else {
+                    return Err(truncated_event(HEADER_LEN + CHECKSUM_LEN, self.bytes.len()));
+                };
+                let (bytes, stored) = self.bytes.split_at(covered);
+                let mut expected = [0; CHECKSUM_LEN];
+                expected.copy_from_slice(stored);
+                let (expected, found) = (u32::from_le_bytes(expected), event_crc32(bytes));
+                if expected == found {
+                    Ok(Self {
+                        header: self.header,
+                        bytes,
+                    })
+                } else {
+                    Err(DecodeError::ChecksumMismatch {
+                        event_type: self.header.event_type,
+                        expected,
+                        found,
+                    })
+                }
+            }
+        }
+    }
+
+    /// The parsed header.
+    pub fn header(&self) -> &EventHeader {
+        &self.header
+    }
+
+    /// The type in the header.
+    pub fn event_type(&self) -> EventType {
+        self.header.event_type
+    }
+
+    /// Header and body.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// What follows the header.
+    pub fn body(&self) -> &'a [u8] {
+        self.bytes.get(HEADER_LEN..).unwrap_or_default()
+    }
+
+    /// The body of an event of the given type.
+    pub(crate) fn body_of(&self, expected: EventType) -> Result<&'a [u8], DecodeError> {
+        if self.header.event_type == expected {
+            Ok(self.body())
+        } else {
+            Err(DecodeError::WrongType {
+                expected,
+                found: self.header.event_type,
+            })
+        }
+    }
+}
+
+fn whole_event_header(bytes: &[u8]) -> Result<EventHeader, DecodeError> {
+    let header = EventHeader::parse(bytes)?;
+    let size = header.event_size as usize;
+    match bytes.len().checked_sub(size) {
+        Some(0) => Ok(header),
+        Some(extra) => Err(DecodeError::TrailingBytes {
+            field: "the event",
+            count: extra as u64,
+        }),
+        None => Err(truncated_event(size, bytes.len())),
+    }
+}
+
+fn truncated_event(needed: usize, remaining: usize) -> DecodeError {
+    DecodeError::Truncated {
+        field: "event",
+        needed: needed as u64,
+        remaining: remaining as u64,
+    }
+}
+
+/// The CRC32 that belongs behind an event. A server marks its current file as in use by a flag in
+/// the format description that it later clears in place, without a new checksum: the checksum is
+/// always the one without that flag.
+pub(crate) fn event_crc32(event: &[u8]) -> u32 {
+    let description = event.get(TYPE_AT) == Some(&EventType::FormatDescription.code());
+    let (Some(head), Some(flags), Some(rest)) = (
+        event.get(..FLAGS_RANGE.start),
+        event.get(FLAGS_RANGE),
+        event.get(FLAGS_RANGE.end..),
+    ) else {
+        return crc32fast::hash(event);
+    };
+    if !description {
+        return crc32fast::hash(event);
+    }
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(head);
+    let in_use = EventFlags::BINLOG_IN_USE.0.to_le_bytes();
+    for (flags, in_use) in flags.iter().zip(in_use) {
+        hasher.update(&[flags & !in_use]);
+    }
+    hasher.update(rest);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> EventHeader {
+        EventHeader {
+            timestamp: 0x0102_0304,
+            event_type: EventType::Xid,
+            server_id: 7,
+            event_size: 31,
+            log_pos: 158,
+            flags: EventFlags::IGNORABLE | EventFlags::NO_FILTER,
+        }
+    }
+
+    #[test]
+    fn header_round_trips() {
+        let bytes = header().encode();
+        assert_eq!(bytes[..5], [4, 3, 2, 1, 16]);
+        assert_eq!(EventHeader::parse(&bytes), Ok(header()));
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused() {
+        for event_size in [0, 18, MAX_EVENT_BYTES + 1, u32::MAX] {
+            let bytes = EventHeader {
+                event_size,
+                ..header()
+            }
+            .encode();
+            assert!(EventHeader::parse(&bytes).is_err(), "{event_size}");
+        }
+        assert!(EventHeader::parse(&header().encode()[..18]).is_err());
+    }
+}

@@ -1,0 +1,366 @@
+//! FORMAT_DESCRIPTION: the first event of a file. It names the server's version, the length of the
+//! fixed part of every event type, and the checksum algorithm of the events that follow.
+//!
+//! ```text
+//! u16 binlog version (4); 50 bytes server version; u32 created; u8 header length (19);
+//! u8 for each event type from 1: length of its fixed part; u8 checksum algorithm
+//! ```
+
+use std::borrow::Cow;
+
+use crate::checksum::ChecksumAlgorithm;
+use crate::cursor::{Cursor, put_length_encoded};
+use crate::decode_error::DecodeError;
+use crate::event::{EventFlags, EventRef, HEADER_LEN};
+use crate::event_type::EventType;
+use crate::events::{EncodeEvent, EventOrigin};
+use crate::gtid::{GtidSet, GtidSetFormat};
+
+/// Bytes that the server version takes, padded with zeros.
+const VERSION_LEN: usize = 50;
+const BINLOG_VERSION: u16 = 4;
+
+/// What a file's first event says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormatDescription<'a> {
+    /// The server's version, without padding; at most 50 bytes.
+    pub server_version: Cow<'a, [u8]>,
+    /// Seconds since the epoch at which the server started, 0 in files that are not its first one.
+    pub created: u32,
+    /// Length of the fixed part of each event type, beginning with type 1.
+    pub post_header_lengths: Cow<'a, [u8]>,
+    /// How the events that follow are protected.
+    pub checksum: ChecksumAlgorithm,
+}
+
+/// Lengths that MySQL 8.0.14 and later announce, up to type 42. None of them has changed since.
+#[rustfmt::skip]
+const POST_HEADER_LENGTHS: [u8; 42] = [
+    0, 13, 0, 8, 0, 0, 0, 0, 4, 0,    // 1..: QUERY 13, ROTATE 8, APPEND_BLOCK 4
+    4, 0, 0, 0, 99, 0, 4, 26, 8, 0,   // 11..: DELETE_FILE 4, FORMAT_DESCRIPTION 57 + 42, BEGIN_LOAD_QUERY 4, …
+    0, 0, 0, 0, 0, 2, 0, 0, 0, 10,    // 21..: INCIDENT 2, WRITE_ROWS 10
+    10, 10, 42, 42, 0, 18, 52, 0, 10, 40, // 31..: rows 10, GTIDs 42, TRANSACTION_CONTEXT 18, VIEW_CHANGE 52, …
+    0, 0,                             // 41..: HEARTBEAT_V2, GTID_TAGGED
+];
+
+impl FormatDescription<'static> {
+    /// The version that [`Self::built_in`] announces.
+    pub const BUILT_IN_VERSION: &'static str = "9.7.0-witness";
+
+    /// The one of a file that no server's format description is known for yet: always the same bytes
+    /// for the same version, which must begin with three numbers as MySQL's do and is cut at 50 bytes.
+    pub fn built_in(server_version: &str) -> Self {
+        let mut version = server_version.as_bytes().to_vec();
+        version.truncate(VERSION_LEN);
+        Self {
+            server_version: Cow::Owned(version),
+            created: 0,
+            post_header_lengths: Cow::Borrowed(&POST_HEADER_LENGTHS),
+            checksum: ChecksumAlgorithm::Crc32,
+        }
+    }
+
+    /// The whole canonical event of [`Self::built_in`], with timestamp and server id zero.
+    pub fn built_in_event() -> Vec<u8> {
+        Self::built_in(Self::BUILT_IN_VERSION).encode(EventOrigin::default())
+    }
+}
+
+impl<'a> FormatDescription<'a> {
+    /// Reads an event without its checksum. (A format description has a CRC32 whatever it announces
+    /// for the others: verify it with [`ChecksumAlgorithm::Crc32`].)
+    ///
+    /// # Errors
+    /// When it is of another type or binlog version, or cut off.
+    pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::new(event.body_of(EventType::FormatDescription)?);
+        if cursor.u16("binlog version")? != BINLOG_VERSION {
+            return Err(DecodeError::invalid(
+                "binlog version",
+                "only version 4 (MySQL 5.0 and later) is read",
+            ));
+        }
+        let padded = cursor.bytes("server version", VERSION_LEN)?;
+        let version = padded.split(|byte| *byte == 0).next().unwrap_or_default();
+        if padded.iter().skip(version.len()).any(|byte| *byte != 0) {
+            return Err(DecodeError::invalid(
+                "server version",
+                "it is not padded with zeros",
+            ));
+        }
+        let created = cursor.u32("created time")?;
+        if usize::from(cursor.u8("header length")?) != HEADER_LEN {
+            return Err(DecodeError::invalid(
+                "header length",
+                "event headers have 19 bytes",
+            ));
+        }
+        let Some((checksum, lengths)) = cursor.take_rest().split_last() else {
+            return Err(DecodeError::invalid(
+                "format description",
+                "it announces no checksum algorithm",
+            ));
+        };
+        Ok(Self {
+            server_version: Cow::Borrowed(version),
+            created,
+            post_header_lengths: Cow::Borrowed(lengths),
+            checksum: ChecksumAlgorithm::from_code(*checksum)?,
+        })
+    }
+
+    /// The canonical event of a received one (without its checksum): what every file of the ring
+    /// begins with. The created time is zero and the in-use and artificial flags are clear, because
+    /// these are of one server's file; the algorithm is CRC32, because stored events always have it.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    pub fn canonical_event(event: EventRef<'a>) -> Result<Vec<u8>, DecodeError> {
+        let description = Self {
+            created: 0,
+            checksum: ChecksumAlgorithm::Crc32,
+            ..Self::decode(event)?
+        };
+        let mut origin = EventOrigin::from(event.header());
+        origin.flags = origin
+            .flags
+            .without(EventFlags::BINLOG_IN_USE | EventFlags::ARTIFICIAL);
+        Ok(description.encode(origin))
+    }
+
+    /// Length of the fixed part of an event type; 0 for one that is not announced.
+    pub fn post_header_length(&self, event_type: EventType) -> usize {
+        let at = usize::from(event_type.code()).checked_sub(1);
+        at.and_then(|at| self.post_header_lengths.get(at))
+            .map_or(0, |length| usize::from(*length))
+    }
+}
+
+impl EncodeEvent for FormatDescription<'_> {
+    fn event_type(&self) -> EventType {
+        EventType::FormatDescription
+    }
+
+    fn encode_body(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&BINLOG_VERSION.to_le_bytes());
+        let padding = std::iter::repeat(&0);
+        out.extend(self.server_version.iter().chain(padding).take(VERSION_LEN));
+        out.extend_from_slice(&self.created.to_le_bytes());
+        out.push(HEADER_LEN as u8);
+        out.extend_from_slice(&self.post_header_lengths);
+        out.push(self.checksum.code());
+    }
+}
+
+// HEARTBEAT and HEARTBEAT_V2: the source has nothing to send, and its log ends here. The first form
+// holds the position in the event's header; the second has numbered fields, for positions beyond
+// 4 GiB, and is sent to replicas that announce that they know it.
+
+/// A sign of life with the position that the source's dump has reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heartbeat<'a> {
+    /// Whether it is of the second form, whose body holds the position.
+    pub version_2: bool,
+    /// The file that the dump reads.
+    pub file: Cow<'a, [u8]>,
+    /// The position in it. Only the low 32 bits in the first form.
+    pub position: u64,
+}
+
+const END: u64 = 0;
+const FILE: u64 = 1;
+const POSITION: u64 = 2;
+
+impl<'a> Heartbeat<'a> {
+    /// Reads either form from an event without its checksum.
+    ///
+    /// # Errors
+    /// When it is of another type or cut off.
+    pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
+        if event.event_type() == EventType::HeartbeatV2 {
+            return Self::decode_fields(event.body());
+        }
+        Ok(Self {
+            version_2: false,
+            file: Cow::Borrowed(event.body_of(EventType::Heartbeat)?),
+            position: u64::from(event.header().log_pos),
+        })
+    }
+
+    fn decode_fields(body: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::new(body);
+        let (mut file, mut position) = (None, None);
+        loop {
+            match cursor.length_encoded("heartbeat field")? {
+                END => break,
+                FILE => file = Some(cursor.length_encoded_bytes("heartbeat file")?),
+                POSITION => {
+                    let mut value = Cursor::new(cursor.length_encoded_bytes("heartbeat position")?);
+                    position = Some(value.length_encoded("heartbeat position")?);
+                    value.finish("the heartbeat's position")?;
+                }
+                _ => {
+                    // A field of a later version.
+                    cursor.length_encoded_bytes("heartbeat field")?;
+                }
+            }
+        }
+        let (Some(file), Some(position)) = (file, position) else {
+            return Err(DecodeError::invalid(
+                "heartbeat",
+                "it lacks the file or the position",
+            ));
+        };
+        Ok(Self {
+            version_2: true,
+            file: Cow::Borrowed(file),
+            position,
+        })
+    }
+}
+
+impl EncodeEvent for Heartbeat<'_> {
+    fn event_type(&self) -> EventType {
+        if self.version_2 {
+            EventType::HeartbeatV2
+        } else {
+            EventType::Heartbeat
+        }
+    }
+
+    /// The canonical form of a first-form heartbeat has lost its position with the header's.
+    fn encode_body(&self, out: &mut Vec<u8>) {
+        if !self.version_2 {
+            out.extend_from_slice(&self.file);
+            return;
+        }
+        put_length_encoded(out, FILE);
+        put_length_encoded(out, self.file.len() as u64);
+        out.extend_from_slice(&self.file);
+        let mut position = Vec::new();
+        put_length_encoded(&mut position, self.position);
+        put_length_encoded(out, POSITION);
+        put_length_encoded(out, position.len() as u64);
+        out.extend_from_slice(&position);
+        put_length_encoded(out, END);
+    }
+}
+
+// ROTATE: names the file that goes on from here. The last event of a file, or one that the source
+// makes up for its replica at the begin of a stream and of every file.
+
+/// Where the log goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rotate<'a> {
+    /// Offset of the next event in the next file.
+    pub position: u64,
+    /// The next file's name, without a directory.
+    pub next_file: Cow<'a, [u8]>,
+}
+
+impl<'a> Rotate<'a> {
+    /// Offset of the first event behind the magic number.
+    pub const FIRST_POSITION: u64 = 4;
+
+    /// The rotate event that ends a file.
+    pub fn to(next_file: &'a str) -> Self {
+        Self {
+            position: Self::FIRST_POSITION,
+            next_file: Cow::Borrowed(next_file.as_bytes()),
+        }
+    }
+
+    /// Reads an event without its checksum.
+    ///
+    /// # Errors
+    /// When it is of another type or cut off.
+    pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::new(event.body_of(EventType::Rotate)?);
+        let position = cursor.u64("rotate position")?;
+        Ok(Self {
+            position,
+            next_file: Cow::Borrowed(cursor.take_rest()),
+        })
+    }
+}
+
+impl EncodeEvent for Rotate<'_> {
+    fn event_type(&self) -> EventType {
+        EventType::Rotate
+    }
+
+    fn encode_body(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.position.to_le_bytes());
+        out.extend_from_slice(&self.next_file);
+    }
+}
+
+// IGNORABLE: an event that every reader may skip; the ring's markers travel in it.
+
+/// An event that readers skip. Write it with [`Ignorable::origin`], whose flag says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ignorable<'a> {
+    /// Whatever its writer put into it.
+    pub body: Cow<'a, [u8]>,
+}
+
+impl<'a> Ignorable<'a> {
+    /// The rest of the header, with the flag that lets readers skip the event.
+    pub fn origin(timestamp: u32, server_id: u32) -> EventOrigin {
+        EventOrigin {
+            timestamp,
+            server_id,
+            flags: EventFlags::IGNORABLE,
+        }
+    }
+
+    /// Reads an event without its checksum.
+    ///
+    /// # Errors
+    /// When it is of another type.
+    pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            body: Cow::Borrowed(event.body_of(EventType::Ignorable)?),
+        })
+    }
+}
+
+impl EncodeEvent for Ignorable<'_> {
+    fn event_type(&self) -> EventType {
+        EventType::Ignorable
+    }
+
+    fn encode_body(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.body);
+    }
+}
+
+// PREVIOUS_GTIDS: all GTIDs of the files before this one, in the binary form of a GTID set.
+
+/// The second event of a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PreviousGtids {
+    /// The GTIDs of all files before this one.
+    pub gtids: GtidSet,
+}
+
+impl PreviousGtids {
+    /// Reads an event without its checksum.
+    ///
+    /// # Errors
+    /// When it is of another type, or holds no GTID set.
+    pub fn decode(event: EventRef<'_>) -> Result<Self, DecodeError> {
+        let gtids = GtidSet::decode(event.body_of(EventType::PreviousGtids)?)?;
+        Ok(Self { gtids })
+    }
+}
+
+impl EncodeEvent for PreviousGtids {
+    fn event_type(&self) -> EventType {
+        EventType::PreviousGtids
+    }
+
+    fn encode_body(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.gtids.encode(GtidSetFormat::Automatic));
+    }
+}

@@ -1,0 +1,479 @@
+//! GTID and GTID_TAGGED: the first event of every transaction. The classic form has fixed places, the
+//! tagged one (8.3 and later) numbered fields of MySQL's serialization library. One view serves both.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::cursor;
+use crate::cursor::{Cursor, put_length_encoded};
+use crate::decode_error::DecodeError;
+use crate::event::EventRef;
+use crate::event_type::EventType;
+use crate::events::EncodeEvent;
+use crate::gtid::{Gno, Gtid, SourceId, Tag};
+
+// What the first event of a transaction says, however it is written.
+
+/// Microseconds since the epoch at which a server committed a transaction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommitTimestamp(pub u64);
+
+impl fmt::Display for CommitTimestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000)
+    }
+}
+
+/// A server version as events carry it: 90704 is 9.7.4.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerVersion(pub u32);
+
+impl fmt::Display for ServerVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}.{}.{}",
+            self.0 / 10_000,
+            self.0 / 100 % 100,
+            self.0 % 100
+        )
+    }
+}
+
+/// The logical clock of MySQL's parallel applier: which transactions of one file may run together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct LogicalClock {
+    /// The sequence number of the last transaction that must be committed before this one starts.
+    pub last_committed: i64,
+    /// The transaction's own number in its file.
+    pub sequence_number: i64,
+}
+
+/// How a GTID event is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GtidForm<'a> {
+    /// GTID: without a tag, fields at fixed places.
+    Classic,
+    /// GTID_TAGGED: numbered fields.
+    Tagged {
+        /// The last field that a reader must know.
+        last_non_ignorable_field: u64,
+        /// Fields of later versions, as they were read.
+        later_fields: Cow<'a, [u8]>,
+    },
+}
+
+impl GtidForm<'_> {
+    /// The tagged form as 8.3 to 9.7 write it.
+    pub const TAGGED: GtidForm<'static> = GtidForm::Tagged {
+        last_non_ignorable_field: 0,
+        later_fields: Cow::Borrowed(&[]),
+    };
+}
+
+/// The first event of a transaction. What a server before 8.0 does not write is `None`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GtidEvent<'a> {
+    /// How it is written.
+    pub form: GtidForm<'a>,
+    /// Bit 0: the transaction may have statement-format events.
+    pub flags: u8,
+    /// The transaction's identifier; without a tag in the classic form.
+    pub gtid: Gtid,
+    /// For the parallel applier.
+    pub clock: LogicalClock,
+    /// When the server that wrote this file committed it.
+    pub immediate_commit: Option<CommitTimestamp>,
+    /// When the server where it originated committed it, if that is another time.
+    pub original_commit: Option<CommitTimestamp>,
+    /// Bytes of all its events in that server's file, checksums included.
+    pub transaction_length: Option<u64>,
+    /// The version of the server that wrote this file.
+    pub immediate_version: Option<ServerVersion>,
+    /// The version of the server where it originated, if that is another one.
+    pub original_version: Option<ServerVersion>,
+    /// Orders commits of several sessions; group replication alone sets it.
+    pub commit_group_ticket: Option<u64>,
+}
+
+impl GtidEvent<'_> {
+    /// Flag bit of a transaction that may have statement-format events.
+    pub const MAY_HAVE_STATEMENTS: u8 = 1;
+}
+
+// Chooses between the two forms.
+
+impl<'a> GtidEvent<'a> {
+    /// Reads either form from an event without its checksum.
+    ///
+    /// # Errors
+    /// When it is of another type, cut off, or has a field of a later version that must be known.
+    pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
+        if event.event_type() == EventType::GtidTagged {
+            decode_tagged(event.body())
+        } else {
+            decode_classic(event.body_of(EventType::Gtid)?)
+        }
+    }
+}
+
+impl EncodeEvent for GtidEvent<'_> {
+    fn event_type(&self) -> EventType {
+        match self.form {
+            GtidForm::Classic => EventType::Gtid,
+            GtidForm::Tagged { .. } => EventType::GtidTagged,
+        }
+    }
+
+    fn encode_body(&self, out: &mut Vec<u8>) {
+        match &self.form {
+            GtidForm::Classic => encode_classic(self, out),
+            GtidForm::Tagged {
+                last_non_ignorable_field,
+                later_fields,
+            } => {
+                encode_tagged(self, *last_non_ignorable_field, later_fields, out);
+            }
+        }
+    }
+}
+
+// The body of GTID:
+//
+// ```text
+// u8 flags; 16 bytes source; i64 number; u8 clock type (2); i64 last committed; i64 sequence number
+// since 8.0, each only behind those before it:
+//   7 bytes commit timestamp [its top bit: 7 bytes original commit timestamp];
+//   length-encoded transaction length; u32 version [its top bit: u32 original version]; u64 ticket
+// ```
+
+const CLASSIC_CLOCK: u8 = 2;
+/// Set in a 7-byte timestamp or a 4-byte version when the original one follows.
+const TIMESTAMP_HAS_ORIGINAL: u64 = 1 << 55;
+const VERSION_HAS_ORIGINAL: u32 = 1 << 31;
+
+pub(super) fn decode_classic(body: &[u8]) -> Result<GtidEvent<'static>, DecodeError> {
+    let mut cursor = Cursor::new(body);
+    let flags = cursor.u8("GTID flags")?;
+    let source = SourceId::from_bytes(cursor.array("GTID source")?);
+    let gno = Gno::from_signed(cursor.i64("GTID number")?)?;
+    if cursor.u8("logical clock type")? != CLASSIC_CLOCK {
+        return Err(DecodeError::invalid(
+            "logical clock type",
+            "only type 2 (MySQL 5.7 and later) is read",
+        ));
+    }
+    let clock = LogicalClock {
+        last_committed: cursor.i64("last committed")?,
+        sequence_number: cursor.i64("sequence number")?,
+    };
+    let mut event = GtidEvent {
+        form: GtidForm::Classic,
+        flags,
+        gtid: Gtid {
+            source,
+            tag: Tag::NONE,
+            gno,
+        },
+        clock,
+        immediate_commit: None,
+        original_commit: None,
+        transaction_length: None,
+        immediate_version: None,
+        original_version: None,
+        commit_group_ticket: None,
+    };
+    decode_tail(&mut event, cursor)?;
+    Ok(event)
+}
+
+/// What 8.0 appended, piece by piece: each may be missing.
+fn decode_tail(event: &mut GtidEvent<'_>, mut cursor: Cursor<'_>) -> Result<(), DecodeError> {
+    if cursor.is_empty() {
+        return Ok(());
+    }
+    let immediate = cursor.uint("commit timestamp", 7)?;
+    event.immediate_commit = Some(CommitTimestamp(immediate & !TIMESTAMP_HAS_ORIGINAL));
+    if immediate & TIMESTAMP_HAS_ORIGINAL != 0 {
+        event.original_commit = Some(CommitTimestamp(
+            cursor.uint("original commit timestamp", 7)?,
+        ));
+    }
+    if cursor.is_empty() {
+        return Ok(());
+    }
+    event.transaction_length = Some(cursor.length_encoded("transaction length")?);
+    if cursor.is_empty() {
+        return Ok(());
+    }
+    let immediate = cursor.u32("server version")?;
+    event.immediate_version = Some(ServerVersion(immediate & !VERSION_HAS_ORIGINAL));
+    if immediate & VERSION_HAS_ORIGINAL != 0 {
+        event.original_version = Some(ServerVersion(cursor.u32("original server version")?));
+    }
+    if cursor.is_empty() {
+        return Ok(());
+    }
+    event.commit_group_ticket = Some(cursor.u64("commit group ticket")?);
+    cursor.finish("the GTID event")
+}
+
+pub(super) fn encode_classic(event: &GtidEvent<'_>, out: &mut Vec<u8>) {
+    out.push(event.flags);
+    out.extend_from_slice(event.gtid.source.as_bytes());
+    out.extend_from_slice(&event.gtid.gno.get().to_le_bytes());
+    out.push(CLASSIC_CLOCK);
+    out.extend_from_slice(&event.clock.last_committed.to_le_bytes());
+    out.extend_from_slice(&event.clock.sequence_number.to_le_bytes());
+    // Each piece stands only behind all those before it.
+    let Some(immediate) = event.immediate_commit else {
+        return;
+    };
+    let mark = if event.original_commit.is_some() {
+        TIMESTAMP_HAS_ORIGINAL
+    } else {
+        0
+    };
+    put_seven_bytes(out, immediate.0 | mark);
+    if let Some(original) = event.original_commit {
+        put_seven_bytes(out, original.0);
+    }
+    let Some(length) = event.transaction_length else {
+        return;
+    };
+    put_length_encoded(out, length);
+    let Some(immediate) = event.immediate_version else {
+        return;
+    };
+    let mark = if event.original_version.is_some() {
+        VERSION_HAS_ORIGINAL
+    } else {
+        0
+    };
+    out.extend_from_slice(&(immediate.0 | mark).to_le_bytes());
+    if let Some(original) = event.original_version {
+        out.extend_from_slice(&original.0.to_le_bytes());
+    }
+    if let Some(ticket) = event.commit_group_ticket {
+        out.extend_from_slice(&ticket.to_le_bytes());
+    }
+}
+
+fn put_seven_bytes(out: &mut Vec<u8>, value: u64) {
+    out.extend(value.to_le_bytes().iter().take(7));
+}
+
+// The body of GTID_TAGGED in MySQL's serialization format:
+//
+// ```text
+// varlen format version (1); varlen size of the whole body; varlen last field that must be known;
+// then for each field: varlen field number, value
+// ```
+//
+// Fields come in the order of their numbers; a missing one has its default. The source is an array
+// of bytes, each a varlen integer of its own.
+
+const FORMAT_VERSION: u64 = 1;
+
+const FLAGS: u64 = 0;
+const SOURCE: u64 = 1;
+const GNO: u64 = 2;
+const TAG: u64 = 3;
+const LAST_COMMITTED: u64 = 4;
+const SEQUENCE_NUMBER: u64 = 5;
+const IMMEDIATE_COMMIT: u64 = 6;
+const ORIGINAL_COMMIT: u64 = 7;
+const TRANSACTION_LENGTH: u64 = 8;
+const IMMEDIATE_VERSION: u64 = 9;
+const ORIGINAL_VERSION: u64 = 10;
+const COMMIT_GROUP_TICKET: u64 = 11;
+const LAST_KNOWN: u64 = COMMIT_GROUP_TICKET;
+
+pub(super) fn decode_tagged(body: &[u8]) -> Result<GtidEvent<'_>, DecodeError> {
+    let mut cursor = Cursor::new(body);
+    if cursor::unsigned(&mut cursor, "serialization version")? != FORMAT_VERSION {
+        return Err(DecodeError::invalid(
+            "serialization version",
+            "only version 1 is read",
+        ));
+    }
+    if cursor::unsigned(&mut cursor, "serialized size")? != body.len() as u64 {
+        return Err(DecodeError::invalid(
+            "serialized size",
+            "it is not the size of the event's body",
+        ));
+    }
+    let last_non_ignorable_field = cursor::unsigned(&mut cursor, "last non-ignorable field")?;
+    if last_non_ignorable_field > LAST_KNOWN {
+        return Err(DecodeError::invalid(
+            "GTID event",
+            "it has a field of a later MySQL version that readers must know",
+        ));
+    }
+    let mut fields = Fields { cursor };
+    let flags = fields.required(FLAGS, cursor::unsigned)?;
+    let flags = u8::try_from(flags)
+        .map_err(|_| DecodeError::invalid("GTID flags", "more than eight bits"))?;
+    let source = SourceId::from_bytes(fields.required(SOURCE, source_bytes)?);
+    let gno = Gno::from_signed(fields.required(GNO, cursor::signed)?)?;
+    let tag = Tag::new(fields.required(TAG, cursor::string)?)?;
+    let clock = LogicalClock {
+        last_committed: fields.required(LAST_COMMITTED, cursor::signed)?,
+        sequence_number: fields.required(SEQUENCE_NUMBER, cursor::signed)?,
+    };
+    Ok(GtidEvent {
+        flags,
+        gtid: Gtid { source, tag, gno },
+        clock,
+        immediate_commit: fields
+            .optional(IMMEDIATE_COMMIT, cursor::unsigned)?
+            .map(CommitTimestamp),
+        original_commit: fields
+            .optional(ORIGINAL_COMMIT, cursor::unsigned)?
+            .map(CommitTimestamp),
+        transaction_length: fields.optional(TRANSACTION_LENGTH, cursor::unsigned)?,
+        immediate_version: fields.optional(IMMEDIATE_VERSION, server_version)?,
+        original_version: fields.optional(ORIGINAL_VERSION, server_version)?,
+        commit_group_ticket: fields.optional(COMMIT_GROUP_TICKET, cursor::unsigned)?,
+        form: GtidForm::Tagged {
+            last_non_ignorable_field,
+            later_fields: Cow::Borrowed(fields.later_fields()?),
+        },
+    })
+}
+
+pub(super) fn encode_tagged(
+    event: &GtidEvent<'_>,
+    last_non_ignorable: u64,
+    later_fields: &[u8],
+    out: &mut Vec<u8>,
+) {
+    let mut rest = Vec::new();
+    cursor::put_unsigned(&mut rest, last_non_ignorable);
+    put_field(&mut rest, FLAGS, u64::from(event.flags));
+    cursor::put_unsigned(&mut rest, SOURCE);
+    for byte in event.gtid.source.as_bytes() {
+        cursor::put_unsigned(&mut rest, u64::from(*byte));
+    }
+    put_signed_field(&mut rest, GNO, event.gtid.gno.get() as i64);
+    cursor::put_unsigned(&mut rest, TAG);
+    cursor::put_string(&mut rest, event.gtid.tag.as_bytes());
+    put_signed_field(&mut rest, LAST_COMMITTED, event.clock.last_committed);
+    put_signed_field(&mut rest, SEQUENCE_NUMBER, event.clock.sequence_number);
+    let optional = [
+        (IMMEDIATE_COMMIT, event.immediate_commit.map(|it| it.0)),
+        (ORIGINAL_COMMIT, event.original_commit.map(|it| it.0)),
+        (TRANSACTION_LENGTH, event.transaction_length),
+        (
+            IMMEDIATE_VERSION,
+            event.immediate_version.map(|it| u64::from(it.0)),
+        ),
+        (
+            ORIGINAL_VERSION,
+            event.original_version.map(|it| u64::from(it.0)),
+        ),
+        (COMMIT_GROUP_TICKET, event.commit_group_ticket),
+    ];
+    for (number, value) in optional {
+        if let Some(value) = value {
+            put_field(&mut rest, number, value);
+        }
+    }
+    rest.extend_from_slice(later_fields);
+
+    cursor::put_unsigned(out, FORMAT_VERSION);
+    cursor::put_unsigned(out, whole_size(rest.len()));
+    out.extend_from_slice(&rest);
+}
+
+/// The size field counts the version byte and itself: find the length at which it fits.
+fn whole_size(rest: usize) -> u64 {
+    let mut size_len = 1;
+    loop {
+        let whole = (1 + size_len + rest) as u64;
+        let mut coded = Vec::new();
+        cursor::put_unsigned(&mut coded, whole);
+        if coded.len() <= size_len {
+            return whole;
+        }
+        size_len = coded.len();
+    }
+}
+
+fn put_field(out: &mut Vec<u8>, number: u64, value: u64) {
+    cursor::put_unsigned(out, number);
+    cursor::put_unsigned(out, value);
+}
+
+fn put_signed_field(out: &mut Vec<u8>, number: u64, value: i64) {
+    cursor::put_unsigned(out, number);
+    cursor::put_signed(out, value);
+}
+
+/// The fields that are not read yet.
+struct Fields<'a> {
+    cursor: Cursor<'a>,
+}
+
+impl<'a> Fields<'a> {
+    /// The value of field `number`, if that is the next one.
+    fn optional<T>(
+        &mut self,
+        number: u64,
+        read: impl FnOnce(&mut Cursor<'a>, &'static str) -> Result<T, DecodeError>,
+    ) -> Result<Option<T>, DecodeError> {
+        let mut ahead = self.cursor;
+        if ahead.is_empty() || cursor::unsigned(&mut ahead, "GTID field number")? != number {
+            return Ok(None);
+        }
+        let value = read(&mut ahead, "GTID field")?;
+        self.cursor = ahead;
+        Ok(Some(value))
+    }
+
+    fn required<T>(
+        &mut self,
+        number: u64,
+        read: impl FnOnce(&mut Cursor<'a>, &'static str) -> Result<T, DecodeError>,
+    ) -> Result<T, DecodeError> {
+        self.optional(number, read)?.ok_or(DecodeError::invalid(
+            "GTID event",
+            "a field is missing or not in its order",
+        ))
+    }
+
+    /// The rest, when it begins with a field of a later version.
+    fn later_fields(mut self) -> Result<&'a [u8], DecodeError> {
+        let mut ahead = self.cursor;
+        if !ahead.is_empty() && cursor::unsigned(&mut ahead, "GTID field number")? <= LAST_KNOWN {
+            return Err(DecodeError::invalid(
+                "GTID event",
+                "a field is doubled or not in its order",
+            ));
+        }
+        Ok(self.cursor.take_rest())
+    }
+}
+
+fn source_bytes(
+    cursor: &mut Cursor<'_>,
+    field: &'static str,
+) -> Result<[u8; SourceId::LEN], DecodeError> {
+    let mut bytes = [0; SourceId::LEN];
+    for byte in &mut bytes {
+        let value = cursor::unsigned(cursor, field)?;
+        *byte = u8::try_from(value)
+            .map_err(|_| DecodeError::invalid("GTID source", "an element is no byte"))?;
+    }
+    Ok(bytes)
+}
+
+fn server_version(
+    cursor: &mut Cursor<'_>,
+    field: &'static str,
+) -> Result<ServerVersion, DecodeError> {
+    let value = cursor::unsigned(cursor, field)?;
+    u32::try_from(value)
+        .map(ServerVersion)
+        .map_err(|_| DecodeError::invalid("server version", "more than 32 bits"))
+}

@@ -1,0 +1,279 @@
+//! TRANSACTION_PAYLOAD: the events of a transaction behind its GTID, as one compressed block
+//! (`binlog_transaction_compression`). Fields of (number, length, value), all three length-encoded,
+//! up to the number 0; then the block.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use crate::canonical::CanonicalEvents;
+use crate::cursor::{Cursor, put_length_encoded};
+use crate::decode_error::DecodeError;
+use crate::event::EventRef;
+use crate::event_type::EventType;
+use crate::events::EncodeEvent;
+
+const END: u64 = 0;
+const BLOCK_SIZE: u64 = 1;
+const COMPRESSION: u64 = 2;
+const UNCOMPRESSED_SIZE: u64 = 3;
+
+/// How the block is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// Zstandard.
+    Zstd,
+    /// Not at all.
+    None,
+}
+
+impl Compression {
+    const fn code(self) -> u64 {
+        match self {
+            Self::Zstd => 0,
+            Self::None => 255,
+        }
+    }
+
+    fn from_code(code: u64) -> Result<Self, DecodeError> {
+        match code {
+            0 => Ok(Self::Zstd),
+            255 => Ok(Self::None),
+            _ => Err(DecodeError::invalid(
+                "compression type",
+                "neither 0 (ZSTD) nor 255 (NONE)",
+            )),
+        }
+    }
+}
+
+/// A transaction's events behind its GTID.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransactionPayload<'a> {
+    /// How [`Self::block`] is compressed.
+    pub compression: Compression,
+    /// Bytes of the events that are in it, as the server says.
+    pub uncompressed_size: Option<u64>,
+    /// The compressed events.
+    pub block: Cow<'a, [u8]>,
+}
+
+impl<'a> TransactionPayload<'a> {
+    /// Reads an event without its checksum. Does not decompress.
+    ///
+    /// # Errors
+    /// When it is of another type, cut off, or of an unknown compression.
+    pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::new(event.body_of(EventType::TransactionPayload)?);
+        let (mut compression, mut uncompressed_size, mut block_size) = (None, None, None);
+        loop {
+            let number = cursor.length_encoded("payload field")?;
+            if number == END {
+                break;
+            }
+            let mut value = Cursor::new(cursor.length_encoded_bytes("payload field")?);
+            match number {
+                BLOCK_SIZE => block_size = Some(value.length_encoded("payload size")?),
+                COMPRESSION => {
+                    compression = Some(Compression::from_code(
+                        value.length_encoded("compression type")?,
+                    )?);
+                }
+                UNCOMPRESSED_SIZE => {
+                    uncompressed_size = Some(value.length_encoded("uncompressed size")?)
+                }
+                // A field of a later version.
+                _ => {}
+            }
+        }
+        let (Some(compression), Some(block_size)) = (compression, block_size) else {
+            return Err(DecodeError::invalid(
+                "transaction payload",
+                "it lacks its size or its compression type",
+            ));
+        };
+        let block = cursor.take_rest();
+        if block_size != block.len() as u64 {
+            return Err(DecodeError::invalid(
+                "transaction payload",
+                "its size is not that of the event's rest",
+            ));
+        }
+        Ok(Self {
+            compression,
+            uncompressed_size,
+            block: Cow::Borrowed(block),
+        })
+    }
+
+    /// The events in it, whole and without checksums, in at most `limit` bytes of memory (besides a
+    /// decompressor's fixed 200 KiB or so).
+    ///
+    /// # Errors
+    /// [`DecodeError::TooLarge`] when the events have more than `limit` bytes; [`DecodeError::Invalid`]
+    /// when the block is corrupt or holds more than the server says.
+    pub fn decompress(&self, limit: u64) -> Result<Bytes, DecodeError> {
+        let too_large = |size| DecodeError::TooLarge {
+            field: "the uncompressed transaction payload",
+            size,
+            limit,
+        };
+        if let Some(size) = self.uncompressed_size.filter(|size| *size > limit) {
+            return Err(too_large(size));
+        }
+        match self.compression {
+            Compression::None if self.block.len() as u64 > limit => {
+                Err(too_large(self.block.len() as u64))
+            }
+            Compression::None => Ok(Bytes::copy_from_slice(&self.block)),
+            Compression::Zstd => {
+                // Decompressing in one pass into a buffer of fixed size needs no window, so that a
+                // block cannot ask for more memory than this.
+                let capacity = self.uncompressed_size.unwrap_or(limit);
+                let capacity = usize::try_from(capacity).map_err(|_| too_large(capacity))?;
+                let events = zstd::bulk::decompress(&self.block, capacity).map_err(|_| {
+                    DecodeError::invalid(
+                        "transaction payload",
+                        "it is corrupt, or larger than it says or may be",
+                    )
+                })?;
+                Ok(events.into())
+            }
+        }
+    }
+
+    /// As [`Self::decompress`], event by event.
+    ///
+    /// # Errors
+    /// As [`Self::decompress`].
+    pub fn events(&self, limit: u64) -> Result<CanonicalEvents, DecodeError> {
+        self.decompress(limit).map(CanonicalEvents::new)
+    }
+}
+
+impl EncodeEvent for TransactionPayload<'_> {
+    fn event_type(&self) -> EventType {
+        EventType::TransactionPayload
+    }
+
+    fn encode_body(&self, out: &mut Vec<u8>) {
+        put_field(out, COMPRESSION, self.compression.code());
+        if let Some(size) = self.uncompressed_size {
+            put_field(out, UNCOMPRESSED_SIZE, size);
+        }
+        put_field(out, BLOCK_SIZE, self.block.len() as u64);
+        put_length_encoded(out, END);
+        out.extend_from_slice(&self.block);
+    }
+}
+
+fn put_field(out: &mut Vec<u8>, number: u64, value: u64) {
+    let mut coded = Vec::new();
+    put_length_encoded(&mut coded, value);
+    put_length_encoded(out, number);
+    put_length_encoded(out, coded.len() as u64);
+    out.extend_from_slice(&coded);
+}
+
+// XID: the commit of a transaction; XA_PREPARE: the end of an XA transaction's first phase.
+
+/// The commit of a transaction in a transactional engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Xid {
+    /// The number by which the source's engines know the transaction at recovery.
+    pub xid: u64,
+}
+
+impl Xid {
+    /// Reads an event without its checksum.
+    ///
+    /// # Errors
+    /// When it is of another type or size.
+    pub fn decode(event: EventRef<'_>) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::new(event.body_of(EventType::Xid)?);
+        let xid = cursor.u64("XID")?;
+        cursor.finish("the XID")?;
+        Ok(Self { xid })
+    }
+}
+
+impl EncodeEvent for Xid {
+    fn event_type(&self) -> EventType {
+        EventType::Xid
+    }
+
+    fn encode_body(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.xid.to_le_bytes());
+    }
+}
+
+/// The end of the part of an XA transaction that one event group holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XaPrepare<'a> {
+    /// True for XA COMMIT … ONE PHASE: nothing follows.
+    pub one_phase: bool,
+    /// The format identifier of the client's XA id.
+    pub format_id: u32,
+    /// The global part of the XA id.
+    pub global_id: Cow<'a, [u8]>,
+    /// The branch part of the XA id.
+    pub branch: Cow<'a, [u8]>,
+}
+
+impl<'a> XaPrepare<'a> {
+    /// The longest global or branch part.
+    pub const MAX_PART_LEN: usize = 64;
+
+    /// Reads an event without its checksum.
+    ///
+    /// # Errors
+    /// When it is of another type or cut off, or the XA id is longer than XA allows.
+    pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::new(event.body_of(EventType::XaPrepare)?);
+        let one_phase = match cursor.u8("XA phase")? {
+            0 => false,
+            1 => true,
+            _ => return Err(DecodeError::invalid("XA phase", "neither 0 nor 1")),
+        };
+        let format_id = cursor.u32("XA format id")?;
+        let global_len = part_length(cursor.u32("XA global id length")?)?;
+        let branch_len = part_length(cursor.u32("XA branch length")?)?;
+        let global_id = Cow::Borrowed(cursor.bytes("XA global id", global_len)?);
+        let branch = Cow::Borrowed(cursor.bytes("XA branch", branch_len)?);
+        cursor.finish("the XA id")?;
+        Ok(Self {
+            one_phase,
+            format_id,
+            global_id,
+            branch,
+        })
+    }
+}
+
+fn part_length(length: u32) -> Result<usize, DecodeError> {
+    let length = length as usize;
+    if length <= XaPrepare::MAX_PART_LEN {
+        Ok(length)
+    } else {
+        Err(DecodeError::invalid(
+            "XA id",
+            "a part has more than 64 bytes",
+        ))
+    }
+}
+
+impl EncodeEvent for XaPrepare<'_> {
+    fn event_type(&self) -> EventType {
+        EventType::XaPrepare
+    }
+
+    fn encode_body(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.one_phase));
+        out.extend_from_slice(&self.format_id.to_le_bytes());
+        for part in [&self.global_id, &self.branch] {
+            out.extend_from_slice(&(part.len() as u32).to_le_bytes());
+        }
+        out.extend_from_slice(&self.global_id);
+        out.extend_from_slice(&self.branch);
+    }
+}

@@ -1,0 +1,254 @@
+//! The text form of GTIDs and GTID sets: `source:1-5:7:tag:1-3,source:…`. White space, letter case,
+//! empty items and the order of intervals do not matter on input, as in MySQL.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+use uuid::Uuid;
+
+use crate::cursor;
+use crate::cursor::Cursor;
+use crate::decode_error::DecodeError;
+use crate::gtid::{Gno, Gtid, GtidSet, Interval, SourceId, Tag};
+
+/// Text that is no GTID set.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "`{item}` is not a GTID set: {reason}; write it as SOURCE-UUID:1-5:7 or SOURCE-UUID:tag:1-5"
+)]
+pub struct ParseGtidError {
+    item: String,
+    reason: &'static str,
+}
+
+impl ParseGtidError {
+    fn new(item: &str, reason: &'static str) -> Self {
+        const SHOWN: usize = 80;
+        let mut shown: String = item.chars().take(SHOWN).collect();
+        if shown.len() < item.len() {
+            shown.push('…');
+        }
+        Self {
+            item: shown,
+            reason,
+        }
+    }
+}
+
+/// The set as one line; `{:#}` puts every source on a line of its own, as the server prints it.
+impl fmt::Display for GtidSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let separator = if f.alternate() { ",\n" } else { "," };
+        let mut written: Option<SourceId> = None;
+        for (source, tag, intervals) in self.parts() {
+            if written != Some(source) {
+                if written.is_some() {
+                    f.write_str(separator)?;
+                }
+                source.fmt(f)?;
+                written = Some(source);
+            }
+            if !tag.is_none() {
+                write!(f, ":{tag}")?;
+            }
+            for interval in intervals {
+                write!(f, ":{}", interval.first())?;
+                if interval.last() != interval.first() {
+                    write!(f, "-{}", interval.last())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for GtidSet {
+    type Err = ParseGtidError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut set = Self::new();
+        for item in text
+            .split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+        {
+            add_item(&mut set, item)?;
+        }
+        Ok(set)
+    }
+}
+
+/// One source with what belongs to it. A source or a tag without intervals adds nothing, as in MySQL.
+fn add_item(set: &mut GtidSet, item: &str) -> Result<(), ParseGtidError> {
+    let refuse = |reason| ParseGtidError::new(item, reason);
+    let mut fields = item.split(':').map(str::trim);
+    let source = fields
+        .next()
+        .and_then(parse_source)
+        .ok_or_else(|| refuse("it does not begin with a UUID"))?;
+    let mut tag = Tag::NONE;
+    for field in fields {
+        if field.starts_with(|c: char| c.is_ascii_digit()) {
+            let interval = parse_interval(field)
+                .ok_or_else(|| refuse("an interval is malformed or out of range"))?;
+            if let Some(interval) = interval {
+                set.add_interval(source, tag, interval);
+            }
+        } else if field.is_empty() {
+            return Err(refuse("an interval is missing behind a colon"));
+        } else {
+            tag = Tag::new(field.as_bytes())
+                .map_err(|_| refuse("a tag is too long or has a wrong character"))?;
+        }
+    }
+    Ok(())
+}
+
+fn parse_source(text: &str) -> Option<SourceId> {
+    let hexadecimal = text.starts_with(|c: char| c == '{' || c.is_ascii_hexdigit());
+    hexadecimal
+        .then(|| Uuid::try_parse(text).ok())
+        .flatten()
+        .map(SourceId)
+}
+
+/// `Some(None)` is an interval that ends before it begins: MySQL takes it for an empty one.
+fn parse_interval(text: &str) -> Option<Option<Interval>> {
+    let (first, last) = match text.split_once('-') {
+        Some((first, last)) => (first.trim_end(), last.trim_start()),
+        None => (text, text),
+    };
+    let (first, last) = (Gno::new(parse_number(first)?)?, parse_number(last)?);
+    match Gno::new(last) {
+        Some(last) => Some(Interval::new(first, last)),
+        None => (last == 0).then_some(None),
+    }
+}
+
+fn parse_number(text: &str) -> Option<u64> {
+    // `parse` alone would take a plus sign.
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
+
+impl FromStr for Gtid {
+    type Err = ParseGtidError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let set: GtidSet = text.parse()?;
+        let mut gtids = set.iter();
+        match (gtids.next(), gtids.next()) {
+            (Some(gtid), None) => Ok(gtid),
+            _ => Err(ParseGtidError::new(text, "it is not exactly one GTID")),
+        }
+    }
+}
+
+// The binary form of GTID sets, as PREVIOUS_GTIDS events and dump requests carry it.
+//
+// ```text
+// classic  u64 sources
+// tagged   u64: byte 0 and byte 7 are 1, the six bytes between are the number of (source, tag) pairs
+// then for each source (or pair): 16 bytes of source; [tagged: tag length, tag];
+//          u64 intervals; for each: u64 first, u64 behind the last
+// ```
+
+const TAGGED_MARK: u64 = 1 << 56 | 1;
+
+/// Which of the two binary forms to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GtidSetFormat {
+    /// As MySQL chooses: [`Self::Tagged`] when a tag is there, else [`Self::Classic`].
+    Automatic,
+    /// The form of servers before 8.3. Leaves tagged GTIDs out.
+    Classic,
+    /// The form of 8.3 and later.
+    Tagged,
+}
+
+impl GtidSet {
+    /// The binary form. Equal sets give equal bytes.
+    pub fn encode(&self, format: GtidSetFormat) -> Vec<u8> {
+        let tagged = match format {
+            GtidSetFormat::Automatic => self.has_tags(),
+            GtidSetFormat::Classic => false,
+            GtidSetFormat::Tagged => true,
+        };
+        let mut out = vec![0; 8];
+        let mut pairs = 0_u64;
+        for (source, tag, intervals) in self.parts() {
+            if !tagged && !tag.is_none() {
+                continue;
+            }
+            pairs += 1;
+            out.extend_from_slice(source.as_bytes());
+            if tagged {
+                cursor::put_string(&mut out, tag.as_bytes());
+            }
+            out.extend_from_slice(&(intervals.len() as u64).to_le_bytes());
+            for interval in intervals {
+                out.extend_from_slice(&interval.first().get().to_le_bytes());
+                out.extend_from_slice(&(interval.last().get() + 1).to_le_bytes());
+            }
+        }
+        let head = if tagged {
+            TAGGED_MARK | pairs << 8
+        } else {
+            pairs
+        };
+        out[..8].copy_from_slice(&head.to_le_bytes());
+        out
+    }
+
+    /// Reads either binary form. Memory stays in proportion to the input.
+    ///
+    /// # Errors
+    /// When the bytes are cut off, go on behind the set, or hold intervals that are empty, unsorted or out of range.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::new(bytes);
+        let head = cursor.u64("GTID set head")?;
+        let (tagged, pairs) = match head >> 56 {
+            0 => (false, head),
+            1 => (true, head << 8 >> 16),
+            _ => return Err(DecodeError::invalid("GTID set head", "an unknown format")),
+        };
+        let mut set = Self::new();
+        for _ in 0..pairs {
+            let source = SourceId::from_bytes(cursor.array("GTID source")?);
+            let tag = if tagged {
+                Tag::new(cursor::string(&mut cursor, "GTID tag")?)?
+            } else {
+                Tag::NONE
+            };
+            decode_intervals(&mut cursor, |interval| {
+                set.add_interval(source, tag, interval);
+            })?;
+        }
+        cursor.finish("the GTID set")?;
+        Ok(set)
+    }
+}
+
+fn decode_intervals(
+    cursor: &mut Cursor<'_>,
+    mut each: impl FnMut(Interval),
+) -> Result<(), DecodeError> {
+    let count = cursor.u64("GTID interval count")?;
+    // Where the next interval may begin at the earliest.
+    let mut floor = 0;
+    for _ in 0..count {
+        let first = cursor.i64("GTID interval")?;
+        let behind = cursor.i64("GTID interval")?;
+        if first <= floor || behind <= first {
+            return Err(DecodeError::invalid(
+                "GTID interval",
+                "intervals are empty or not in order",
+            ));
+        }
+        floor = behind;
+        let interval = Interval::new(Gno::from_signed(first)?, Gno::from_signed(behind - 1)?);
+        each(interval.ok_or(DecodeError::invalid("GTID interval", "it is empty"))?);
+    }
+    Ok(())
+}

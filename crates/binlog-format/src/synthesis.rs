@@ -1,0 +1,447 @@
+//! Makes transactions as a MySQL server writes them, for an embedded writer that has no server: GTID,
+//! BEGIN, a table map and rows for each change, XID; or GTID and one statement. A mysqld applies them
+//! and mysqlbinlog decodes them. Columns are INT, BIGINT and VARCHAR.
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use crate::canonical::stamped_len;
+use crate::checksum::CHECKSUM_LEN;
+use crate::cursor::put_length_encoded;
+use crate::event::EventFlags;
+use crate::events::{
+    CommitTimestamp, EncodeEvent, EventOrigin, GtidEvent, GtidForm, LogicalClock, Query, Rows,
+    RowsChange, ServerVersion, TableId, TableMap, Xid,
+};
+use crate::gtid::Gtid;
+
+// Whole transactions in canonical form.
+
+/// What a transaction's events say about where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransactionHead {
+    /// Its identifier; with a tag, the GTID event is of the tagged form.
+    pub gtid: Gtid,
+    /// The writer's server id.
+    pub server_id: u32,
+    /// The writer's connection.
+    pub thread_id: u32,
+    /// When it commits; event headers hold its seconds.
+    pub commit: CommitTimestamp,
+    /// The version that the writer claims.
+    pub version: ServerVersion,
+    /// What may be applied in parallel.
+    pub clock: LogicalClock,
+    /// The number in its XID event.
+    pub xid: u64,
+}
+
+/// The session variables that a mysqld writes in front of BEGIN.
+#[rustfmt::skip]
+const STATUS_VARIABLES: [u8; 29] = [
+    0, 0, 0, 0, 0,                          // options: none
+    1, 0x20, 0, 0xa0, 0x45, 0, 0, 0, 0,     // sql_mode of 8.0 and later by default
+    6, 3, b's', b't', b'd',                 // catalogue
+    4, 255, 0, 255, 0, 255, 0,              // character sets of client, connection, server: utf8mb4
+    18, 255, 0,                             // default collation of utf8mb4
+];
+
+/// A transaction of changed rows, change by change. Each change is a statement of its own to readers.
+#[derive(Debug, Clone)]
+pub struct RowTransaction {
+    head: TransactionHead,
+    /// Everything behind the GTID event.
+    body: Vec<u8>,
+}
+
+impl RowTransaction {
+    /// Begins one.
+    pub fn begin(head: TransactionHead) -> Self {
+        let mut body = Vec::new();
+        head.query("", b"BEGIN")
+            .encode_into(head.origin(EventFlags::SUPPRESS_USE), &mut body);
+        Self { head, body }
+    }
+
+    /// Rows that come into being.
+    ///
+    /// # Errors
+    /// When a row does not fit its table; nothing is added then.
+    pub fn insert(&mut self, table: &Table, rows: &[Vec<Value>]) -> Result<(), SynthesisError> {
+        let mut images = Vec::new();
+        for row in rows {
+            put_row(&mut images, table, row)?;
+        }
+        self.change(table, RowsChange::Write, &images);
+        Ok(())
+    }
+
+    /// Rows as they were, each with what becomes of it.
+    ///
+    /// # Errors
+    /// When a row does not fit its table; nothing is added then.
+    pub fn update(
+        &mut self,
+        table: &Table,
+        rows: &[(Vec<Value>, Vec<Value>)],
+    ) -> Result<(), SynthesisError> {
+        let mut images = Vec::new();
+        for (before, after) in rows {
+            put_row(&mut images, table, before)?;
+            put_row(&mut images, table, after)?;
+        }
+        self.change(table, RowsChange::Update, &images);
+        Ok(())
+    }
+
+    /// Rows that cease to be.
+    ///
+    /// # Errors
+    /// When a row does not fit its table; nothing is added then.
+    pub fn delete(&mut self, table: &Table, rows: &[Vec<Value>]) -> Result<(), SynthesisError> {
+        let mut images = Vec::new();
+        for row in rows {
+            put_row(&mut images, table, row)?;
+        }
+        self.change(table, RowsChange::Delete, &images);
+        Ok(())
+    }
+
+    fn change(&mut self, table: &Table, change: RowsChange, images: &[u8]) {
+        let columns = table.columns.len();
+        // All of them, and the unused bits behind the last one too, as the server has it.
+        let present = vec![u8::MAX; columns.div_ceil(8)];
+        let after = if change.has_two_images() {
+            present.clone()
+        } else {
+            Vec::new()
+        };
+        let rows = Rows {
+            change,
+            table_id: table.id,
+            flags: Rows::END_OF_STATEMENT,
+            extra_data: Some(Default::default()),
+            column_count: columns as u64,
+            columns: present.into(),
+            columns_after: after.into(),
+            images: images.into(),
+        };
+        table
+            .map()
+            .encode_into(self.head.origin(EventFlags::NONE), &mut self.body);
+        rows.encode_into(self.head.origin(EventFlags::NONE), &mut self.body);
+    }
+
+    /// The canonical payload.
+    pub fn commit(mut self) -> Bytes {
+        Xid { xid: self.head.xid }.encode_into(self.head.origin(EventFlags::NONE), &mut self.body);
+        self.head.with_gtid(0, &self.body)
+    }
+}
+
+/// The canonical payload of a statement that is a transaction of its own, such as CREATE TABLE.
+pub fn statement_transaction(head: TransactionHead, schema: &str, statement: &str) -> Bytes {
+    let body = head
+        .query(schema, statement.as_bytes())
+        .encode(head.origin(EventFlags::NONE));
+    head.with_gtid(GtidEvent::MAY_HAVE_STATEMENTS, &body)
+}
+
+impl TransactionHead {
+    fn origin(&self, flags: EventFlags) -> EventOrigin {
+        // Header timestamps are 32 bits wide.
+        let timestamp = u32::try_from(self.commit.0 / 1_000_000).unwrap_or(u32::MAX);
+        EventOrigin {
+            timestamp,
+            server_id: self.server_id,
+            flags,
+        }
+    }
+
+    fn query<'a>(&self, schema: &'a str, statement: &'a [u8]) -> Query<'a> {
+        Query {
+            thread_id: self.thread_id,
+            execution_seconds: 0,
+            error_code: 0,
+            status_variables: STATUS_VARIABLES.as_slice().into(),
+            schema: schema.as_bytes().into(),
+            statement: statement.into(),
+        }
+    }
+
+    /// The GTID event in front of the others. It holds the length of all of them in a file, its own
+    /// included, whose length depends on that number.
+    fn with_gtid(&self, flags: u8, body: &[u8]) -> Bytes {
+        let body_len = stamped_len(body).unwrap_or_default();
+        let mut event = GtidEvent {
+            form: if self.gtid.tag.is_none() {
+                GtidForm::Classic
+            } else {
+                GtidForm::TAGGED
+            },
+            flags,
+            gtid: self.gtid,
+            clock: self.clock,
+            immediate_commit: Some(self.commit),
+            original_commit: None,
+            transaction_length: Some(body_len),
+            immediate_version: Some(self.version),
+            original_version: None,
+            commit_group_ticket: None,
+        };
+        // Longer numbers make longer events, so that this comes to an end after a few turns.
+        loop {
+            let mut payload = event.encode(self.origin(EventFlags::NONE));
+            let whole = Some(body_len + (payload.len() + CHECKSUM_LEN) as u64);
+            if event.transaction_length == whole {
+                payload.extend_from_slice(body);
+                return payload.into();
+            }
+            event.transaction_length = whole;
+        }
+    }
+}
+
+// Tables, columns and values, and how a table map describes them.
+
+/// The type of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ColumnType {
+    /// INT.
+    Int,
+    /// BIGINT.
+    BigInt,
+    /// VARCHAR of so many bytes (four times its characters in utf8mb4).
+    Varchar {
+        /// The longest value in bytes.
+        max_bytes: u16,
+    },
+}
+
+/// A column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Column {
+    /// Its type.
+    pub column_type: ColumnType,
+    /// Whether it may be NULL.
+    pub nullable: bool,
+}
+
+/// A value of a row.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Value {
+    /// NULL.
+    Null,
+    /// For INT.
+    Int(i32),
+    /// For BIGINT.
+    BigInt(i64),
+    /// For VARCHAR, in utf8mb4.
+    Text(String),
+}
+
+/// A table that rows are written to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Table {
+    /// The number that stands for it in events; different for each table of a transaction.
+    pub id: TableId,
+    /// Its schema.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// Its columns in order; the server that applies the rows must have the same.
+    pub columns: Vec<Column>,
+}
+
+/// Type bytes of MySQL's columns.
+const TYPE_LONG: u8 = 3;
+const TYPE_LONGLONG: u8 = 8;
+const TYPE_VARCHAR: u8 = 15;
+
+/// The flag that every server since 5.1.4 sets in its table maps.
+const EXACT_BIT_LENGTHS: u16 = 1;
+
+/// Numbers of optional metadata fields.
+const SIGNEDNESS: u8 = 1;
+const DEFAULT_CHARSET: u8 = 2;
+/// utf8mb4_0900_ai_ci.
+const COLLATION: u64 = 255;
+
+impl Table {
+    /// `schema.name`, for messages.
+    pub(super) fn full_name(&self) -> String {
+        format!("{}.{}", self.schema, self.name)
+    }
+
+    pub(super) fn map(&self) -> TableMap<'_> {
+        let (mut types, mut metadata) = (Vec::new(), Vec::new());
+        let mut nullable = vec![0; self.columns.len().div_ceil(8)];
+        for (at, column) in self.columns.iter().enumerate() {
+            match column.column_type {
+                ColumnType::Int => types.push(TYPE_LONG),
+                ColumnType::BigInt => types.push(TYPE_LONGLONG),
+                ColumnType::Varchar { max_bytes } => {
+                    types.push(TYPE_VARCHAR);
+                    metadata.extend_from_slice(&max_bytes.to_le_bytes());
+                }
+            }
+            if column.nullable {
+                set_bit(&mut nullable, at);
+            }
+        }
+        TableMap {
+            table_id: self.id,
+            flags: EXACT_BIT_LENGTHS,
+            schema: self.schema.as_bytes().into(),
+            table: self.name.as_bytes().into(),
+            column_types: types.into(),
+            metadata: metadata.into(),
+            nullable: nullable.into(),
+            optional_metadata: self.optional_metadata().into(),
+        }
+    }
+
+    /// Which numbers are unsigned (none), and the character set.
+    fn optional_metadata(&self) -> Vec<u8> {
+        let is_text = |column: &&Column| matches!(column.column_type, ColumnType::Varchar { .. });
+        let texts = self.columns.iter().filter(is_text).count();
+        let numbers = self.columns.len() - texts;
+        let mut metadata = Vec::new();
+        if numbers > 0 {
+            let bits = numbers.div_ceil(8);
+            metadata.push(SIGNEDNESS);
+            put_length_encoded(&mut metadata, bits as u64);
+            metadata.resize(metadata.len() + bits, 0);
+        }
+        if texts > 0 {
+            let mut collation = Vec::new();
+            put_length_encoded(&mut collation, COLLATION);
+            metadata.push(DEFAULT_CHARSET);
+            put_length_encoded(&mut metadata, collation.len() as u64);
+            metadata.extend_from_slice(&collation);
+        }
+        metadata
+    }
+}
+
+/// Sets a bit, counted from the lowest of the first byte.
+pub(super) fn set_bit(bits: &mut [u8], at: usize) {
+    if let Some(byte) = bits.get_mut(at / 8) {
+        *byte |= 1 << (at % 8);
+    }
+}
+
+// One row's values as rows events hold them: a bit for each NULL, then the other values in order.
+
+/// Appends the image of a row in which every column is present.
+pub(super) fn put_row(
+    out: &mut Vec<u8>,
+    table: &Table,
+    row: &[Value],
+) -> Result<(), SynthesisError> {
+    if row.len() != table.columns.len() {
+        return Err(SynthesisError::ColumnCount {
+            table: table.full_name(),
+            columns: table.columns.len(),
+            values: row.len(),
+        });
+    }
+    let mut nulls = vec![0; row.len().div_ceil(8)];
+    for (at, value) in row.iter().enumerate() {
+        if *value == Value::Null {
+            set_bit(&mut nulls, at);
+        }
+    }
+    out.extend_from_slice(&nulls);
+    for (at, (column, value)) in table.columns.iter().zip(row).enumerate() {
+        put_value(out, *column, value).map_err(|refusal| refusal.in_column(table, at + 1))?;
+    }
+    Ok(())
+}
+
+enum Refusal {
+    WrongValue,
+    TooLong { size: usize, limit: u16 },
+}
+
+impl Refusal {
+    fn in_column(self, table: &Table, column: usize) -> SynthesisError {
+        let table = table.full_name();
+        match self {
+            Self::WrongValue => SynthesisError::WrongValue { table, column },
+            Self::TooLong { size, limit } => SynthesisError::TooLong {
+                table,
+                column,
+                size,
+                limit,
+            },
+        }
+    }
+}
+
+fn put_value(out: &mut Vec<u8>, column: Column, value: &Value) -> Result<(), Refusal> {
+    match (column.column_type, value) {
+        (_, Value::Null) if column.nullable => {}
+        (ColumnType::Int, Value::Int(number)) => out.extend_from_slice(&number.to_le_bytes()),
+        (ColumnType::BigInt, Value::BigInt(number)) => out.extend_from_slice(&number.to_le_bytes()),
+        (ColumnType::Varchar { max_bytes }, Value::Text(text)) => {
+            let size = text.len();
+            let too_long = Refusal::TooLong {
+                size,
+                limit: max_bytes,
+            };
+            let length = u16::try_from(size)
+                .ok()
+                .filter(|length| *length <= max_bytes)
+                .ok_or(too_long)?;
+            // Two bytes for the length as soon as some value of the column needs them.
+            let [low, high] = length.to_le_bytes();
+            out.push(low);
+            if max_bytes > u16::from(u8::MAX) {
+                out.push(high);
+            }
+            out.extend_from_slice(text.as_bytes());
+        }
+        _ => return Err(Refusal::WrongValue),
+    }
+    Ok(())
+}
+
+// Why a row cannot be written.
+
+/// A row does not fit its table.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SynthesisError {
+    /// Another number of values than the table has columns.
+    #[error("table {table} has {columns} columns, but the row has {values} values")]
+    ColumnCount {
+        /// The table.
+        table: String,
+        /// Its columns.
+        columns: usize,
+        /// The row's values.
+        values: usize,
+    },
+    /// A value of another type than its column, or NULL where the column forbids it.
+    #[error("column {column} of table {table} (counted from 1) takes no such value")]
+    WrongValue {
+        /// The table.
+        table: String,
+        /// The column, counted from 1.
+        column: usize,
+    },
+    /// A text longer than its column.
+    #[error(
+        "column {column} of table {table} (counted from 1) holds {limit} bytes, the value has {size}"
+    )]
+    TooLong {
+        /// The table.
+        table: String,
+        /// The column, counted from 1.
+        column: usize,
+        /// Bytes of the value.
+        size: usize,
+        /// Bytes that the column holds.
+        limit: u16,
+    },
+}

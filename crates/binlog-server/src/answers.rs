@@ -1,0 +1,451 @@
+//! What the server says, in MySQL's packets. Pure: bytes are put together here and sent elsewhere.
+
+use bytes::BytesMut;
+use mysql_link::wire::encode_packet;
+
+// Packets on their way out, one behind the other with their numbers.
+
+/// `SERVER_STATUS_AUTOCOMMIT`: there are no transactions here.
+const STATUS: u16 = 2;
+
+/// Encoded packets that wait to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    pub(crate) bytes: Vec<u8>,
+    /// The number of the next packet.
+    pub(crate) sequence: u8,
+}
+
+impl Outgoing {
+    /// For the answer to a packet of this number.
+    pub(crate) fn answer_to(sequence: u8) -> Self {
+        Self {
+            bytes: Vec::new(),
+            sequence: sequence.wrapping_add(1),
+        }
+    }
+
+    /// Adds a packet.
+    pub(crate) fn push(&mut self, payload: &[u8]) {
+        self.sequence = encode_packet(self.sequence, payload, &mut self.bytes);
+    }
+}
+
+/// A length-encoded integer.
+fn put_integer(out: &mut Vec<u8>, value: u64) {
+    match value {
+        0..=0xfa => out.push(value as u8),
+        0xfb..=0xffff => {
+            out.push(0xfc);
+            out.extend_from_slice(&(value as u16).to_le_bytes());
+        }
+        0x1_0000..=0xff_ffff => {
+            out.push(0xfd);
+            out.extend_from_slice(&(value as u32).to_le_bytes()[..3]);
+        }
+        _ => {
+            out.push(0xfe);
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+}
+
+/// A length-encoded string.
+pub(super) fn put_text(out: &mut Vec<u8>, text: &[u8]) {
+    put_integer(out, text.len() as u64);
+    out.extend_from_slice(text);
+}
+
+/// An OK packet; `info` is shown to people. With `header` 0xfe it ends a result set.
+pub(crate) fn ok_packet(header: u8, info: &str) -> Vec<u8> {
+    let mut packet = vec![header, 0, 0];
+    packet.extend_from_slice(&STATUS.to_le_bytes());
+    packet.extend_from_slice(&0_u16.to_le_bytes());
+    packet.extend_from_slice(info.as_bytes());
+    packet
+}
+
+/// The older packet in the same place.
+pub(crate) fn eof_packet() -> Vec<u8> {
+    let mut packet = vec![0xfe, 0, 0];
+    packet.extend_from_slice(&STATUS.to_le_bytes());
+    packet
+}
+
+/// How many packets a result of `columns` columns begins with.
+pub(super) fn count_packet(columns: usize) -> Vec<u8> {
+    let mut packet = Vec::new();
+    put_integer(&mut packet, columns as u64);
+    packet
+}
+
+/// Events of any size as packets: a packet's length is known when it begins, its bytes may come piece by piece.
+#[derive(Debug)]
+pub(crate) struct EventPackets {
+    bytes: BytesMut,
+    sequence: u8,
+    /// Bytes of the packet that are still to come.
+    left: u64,
+    /// Bytes of the chunk that are still to come.
+    chunk_left: usize,
+    /// Whether the chunk is of the largest size, so that another one follows.
+    chunk_full: bool,
+}
+
+impl EventPackets {
+    /// Packets from this number on.
+    pub(crate) fn from(sequence: u8) -> Self {
+        Self {
+            bytes: BytesMut::new(),
+            sequence,
+            left: 0,
+            chunk_left: 0,
+            chunk_full: false,
+        }
+    }
+
+    /// The number of the next packet.
+    pub(crate) fn sequence(&self) -> u8 {
+        self.sequence
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Takes what waits.
+    pub(crate) fn take(&mut self) -> BytesMut {
+        self.bytes.split()
+    }
+
+    /// Begins the packet of an event of `length` bytes.
+    pub(crate) fn begin(&mut self, length: u64) {
+        self.left = length + 1;
+        self.chunk();
+        self.put(&[0]);
+    }
+
+    /// Adds bytes of the event that was begun, at most as many as it has.
+    pub(crate) fn put(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.left > 0 {
+            if self.chunk_left == 0 {
+                self.chunk();
+            }
+            let (now, rest) = bytes.split_at(bytes.len().min(self.chunk_left));
+            self.bytes.extend_from_slice(now);
+            self.chunk_left -= now.len();
+            self.left -= now.len() as u64;
+            bytes = rest;
+        }
+        if self.left == 0 && self.chunk_left == 0 && self.chunk_full {
+            // A packet must not end with a chunk of the largest size.
+            self.chunk();
+        }
+    }
+
+    /// A whole event.
+    pub(crate) fn event(&mut self, event: &[u8]) {
+        self.begin(event.len() as u64);
+        self.put(event);
+    }
+
+    fn chunk(&mut self) {
+        use mysql_link::wire::MAX_CHUNK;
+
+        let length = usize::try_from(self.left)
+            .unwrap_or(MAX_CHUNK)
+            .min(MAX_CHUNK);
+        let header = (length as u32).to_le_bytes();
+        self.bytes
+            .extend_from_slice(&[header[0], header[1], header[2], self.sequence]);
+        self.sequence = self.sequence.wrapping_add(1);
+        self.chunk_left = length;
+        self.chunk_full = length == MAX_CHUNK;
+    }
+}
+
+// Rows with named columns, as text.
+
+/// `utf8mb4_general_ci`, the same number in every version.
+const UTF8MB4: u16 = 45;
+const BINARY: u16 = 63;
+const NULL: u8 = 0xfb;
+
+/// A value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    Null,
+    Text(String),
+    Number(u64),
+    /// 1 and 0 to SELECT, ON and OFF to SHOW VARIABLES.
+    Switch(bool),
+}
+
+impl Value {
+    /// As SELECT gives it; `None` for NULL.
+    pub(crate) fn text(&self) -> Option<String> {
+        match self {
+            Self::Null => None,
+            Self::Text(text) => Some(text.clone()),
+            Self::Number(number) => Some(number.to_string()),
+            Self::Switch(on) => Some(u8::from(*on).to_string()),
+        }
+    }
+
+    /// As SHOW VARIABLES shows it.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Switch(true) => "ON".to_owned(),
+            Self::Switch(false) => "OFF".to_owned(),
+            other => other.text().unwrap_or_default(),
+        }
+    }
+
+    fn kind(&self) -> ColumnKind {
+        match self {
+            Self::Number(_) | Self::Switch(_) => ColumnKind::Number,
+            Self::Null | Self::Text(_) => ColumnKind::Text,
+        }
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+/// What a column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ColumnKind {
+    Text,
+    Number,
+}
+
+/// A result: columns, then rows as they come, then its end.
+#[derive(Debug)]
+pub(crate) struct ResultSet {
+    /// Whether the client knows that results end with an OK packet.
+    deprecate_eof: bool,
+}
+
+impl ResultSet {
+    /// Writes the columns.
+    pub(crate) fn begin<'a>(
+        out: &mut Outgoing,
+        deprecate_eof: bool,
+        columns: impl ExactSizeIterator<Item = (&'a str, ColumnKind)>,
+    ) -> Self {
+        out.push(&count_packet(columns.len()));
+        for (name, kind) in columns {
+            out.push(&column_packet(name, kind));
+        }
+        if !deprecate_eof {
+            out.push(&eof_packet());
+        }
+        Self { deprecate_eof }
+    }
+
+    /// Writes a row.
+    pub(crate) fn row(&self, out: &mut Outgoing, values: &[Value]) {
+        let mut row = Vec::new();
+        for value in values {
+            match value.text() {
+                None => row.push(NULL),
+                Some(text) => put_text(&mut row, text.as_bytes()),
+            }
+        }
+        out.push(&row);
+    }
+
+    /// Writes the end.
+    pub(crate) fn end(self, out: &mut Outgoing) {
+        if self.deprecate_eof {
+            out.push(&ok_packet(0xfe, ""));
+        } else {
+            out.push(&eof_packet());
+        }
+    }
+
+    /// A whole result of text columns.
+    pub(crate) fn of(out: &mut Outgoing, deprecate_eof: bool, names: &[&str], rows: &[Vec<Value>]) {
+        let kinds = names.iter().enumerate().map(|(at, name)| {
+            let value = rows.first().and_then(|row| row.get(at));
+            (*name, value.map_or(ColumnKind::Text, Value::kind))
+        });
+        let result = Self::begin(out, deprecate_eof, kinds);
+        for row in rows {
+            result.row(out, row);
+        }
+        result.end(out);
+    }
+}
+
+fn column_packet(name: &str, kind: ColumnKind) -> Vec<u8> {
+    let mut packet = Vec::new();
+    put_text(&mut packet, b"def");
+    for part in ["", "", "", name, ""] {
+        put_text(&mut packet, part.as_bytes());
+    }
+    packet.push(0x0c);
+    let (charset, length, code, flags) = match kind {
+        ColumnKind::Text => (UTF8MB4, 1 << 20, 0xfd, 0_u16),
+        // Not null, binary, a number, unsigned.
+        ColumnKind::Number => (BINARY, 21_u32, 0x08, 0x80a1),
+    };
+    packet.extend_from_slice(&charset.to_le_bytes());
+    packet.extend_from_slice(&length.to_le_bytes());
+    packet.push(code);
+    packet.extend_from_slice(&flags.to_le_bytes());
+    packet.extend_from_slice(&[0, 0, 0]);
+    packet
+}
+
+// Errors with MySQL's numbers, so that clients decide as they do with any source.
+
+/// Error numbers that are sent.
+pub(crate) mod code {
+    /// Too many connections.
+    pub(crate) const TOO_MANY_CONNECTIONS: u16 = 1040;
+    /// The login's packets are not understood.
+    pub(crate) const HANDSHAKE: u16 = 1043;
+    /// Wrong user or password.
+    pub(crate) const ACCESS_DENIED: u16 = 1045;
+    /// A command that is not known.
+    pub(crate) const UNKNOWN_COMMAND: u16 = 1047;
+    /// No statement in the packet.
+    pub(crate) const EMPTY_QUERY: u16 = 1065;
+    /// Something else; a replica tries again.
+    pub(crate) const UNKNOWN: u16 = 1105;
+    /// There is no such system variable.
+    pub(crate) const UNKNOWN_VARIABLE: u16 = 1193;
+    /// SHOW BINLOG EVENTS failed.
+    pub(crate) const SHOW_BINLOG_EVENTS: u16 = 1220;
+    /// Not done here.
+    pub(crate) const NOT_SUPPORTED: u16 = 1235;
+    /// The dump cannot go on, and trying again does not help.
+    pub(crate) const FATAL_READING_BINLOG: u16 = 1236;
+    /// A statement's value is wrong.
+    pub(crate) const WRONG_VALUE: u16 = 1525;
+    /// PURGE names a file that is not there.
+    pub(crate) const UNKNOWN_FILE: u16 = 1373;
+    /// A packet that ends too early.
+    pub(crate) const MALFORMED_PACKET: u16 = 1835;
+    /// TLS is required.
+    pub(crate) const INSECURE_TRANSPORT: u16 = 3159;
+}
+
+/// The longest message; MySQL's own bound.
+const MAX_MESSAGE: usize = 511;
+
+/// An error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ErrorAnswer {
+    pub(crate) code: u16,
+    pub(crate) message: String,
+}
+
+impl ErrorAnswer {
+    pub(crate) fn new(code: u16, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+
+    /// An error after which a replica stops asking.
+    pub(crate) fn fatal(message: impl Into<String>) -> Self {
+        Self::new(code::FATAL_READING_BINLOG, message)
+    }
+
+    fn sqlstate(&self) -> &'static [u8; 5] {
+        match self.code {
+            code::ACCESS_DENIED => b"28000",
+            code::TOO_MANY_CONNECTIONS => b"08004",
+            code::HANDSHAKE | code::UNKNOWN_COMMAND => b"08S01",
+            code::EMPTY_QUERY | code::NOT_SUPPORTED => b"42000",
+            _ => b"HY000",
+        }
+    }
+
+    /// The packet.
+    pub(crate) fn packet(&self) -> Vec<u8> {
+        let mut packet = vec![0xff];
+        packet.extend_from_slice(&self.code.to_le_bytes());
+        packet.push(b'#');
+        packet.extend_from_slice(self.sqlstate());
+        let mut end = self.message.len().min(MAX_MESSAGE);
+        while !self.message.is_char_boundary(end) {
+            end -= 1;
+        }
+        packet.extend_from_slice(self.message.get(..end).unwrap_or_default().as_bytes());
+        packet
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mysql_link::wire::MAX_CHUNK;
+    use mysql_link::wire::PacketDecoder;
+
+    use super::*;
+
+    #[test]
+    fn events_of_every_size_are_whole_packets() {
+        let sizes = [
+            0,
+            1,
+            250,
+            MAX_CHUNK - 2,
+            MAX_CHUNK - 1,
+            MAX_CHUNK,
+            2 * MAX_CHUNK - 1,
+            40_000_000,
+        ];
+        for size in sizes {
+            let event: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+            let mut packets = EventPackets::from(250);
+            packets.begin(size as u64);
+            for piece in event.chunks(1_000_003) {
+                packets.put(piece);
+            }
+            packets.event(b"next");
+            let mut decoder = PacketDecoder::new(64 << 20);
+            decoder.buffer_mut().extend_from_slice(&packets.take());
+            let first = decoder.next_packet().unwrap().unwrap();
+            assert_eq!(first.first_sequence, 250);
+            assert_eq!(first.payload[0], 0);
+            assert_eq!(first.payload[1..], event[..], "{size}");
+            let next = decoder.next_packet().unwrap().unwrap();
+            assert_eq!(next.payload[..], *b"\0next");
+            assert_eq!(next.first_sequence, first.last_sequence.wrapping_add(1));
+            assert!(decoder.is_empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod errors_tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_cut_between_characters() {
+        let error = ErrorAnswer::new(code::UNKNOWN, "é".repeat(400));
+        let packet = error.packet();
+        assert_eq!(packet.len(), 9 + 510);
+        assert!(std::str::from_utf8(&packet[9..]).is_ok());
+    }
+}

@@ -1,0 +1,179 @@
+//! Puts another member's bytes in the place of a damaged file. Closed files are the same bytes on every member, and every one of
+//! them is covered by checksums: so it is enough that the new file is whole, begins with the header that the log knows, and
+//! that the next file follows from it. Nothing of it counts before all that was verified from the disk.
+//!
+//! The new file has a name of its own until it takes the old one's place in one step. A crash before leaves the old file, and the
+//! other one to be removed at the start; a crash behind leaves the new one.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use raft_types::{FilePart, LogIntake};
+
+use crate::file_system::StorageFile;
+use crate::format::FileNumber;
+use crate::handle::LogHandle;
+use crate::log::LogPlace;
+use crate::scrub::record::ClosedFile;
+use crate::writer::lock;
+
+/// What the names of files that are being put together end with.
+pub(crate) const UNFINISHED: &str = ".repair";
+/// Bytes of a part at most.
+const PART_BYTES: u64 = 128 << 10;
+
+/// A closed file that is being put together anew; dropped unfinished, it leaves nothing.
+pub struct FileRepair {
+    log: LogHandle,
+    closed: ClosedFile,
+    path: PathBuf,
+    file: Arc<dyn StorageFile>,
+    written: u64,
+}
+
+impl LogHandle {
+    /// Begins to put a closed file together anew. `None` where there is no such file any more.
+    ///
+    /// # Errors
+    /// What the disk reports; `StorageFull` where it has no room for a second copy.
+    pub fn begin_repair(&self, number: FileNumber) -> io::Result<Option<FileRepair>> {
+        let closed = self.closed_files();
+        let Some(closed) = closed.into_iter().find(|file| file.number == number) else {
+            return Ok(None);
+        };
+        if self.room(closed.end).in_all < closed.end {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let scrub = &self.shared.scrub;
+        let path = scrub.dir.join(format!("{number}{UNFINISHED}"));
+        let file = scrub.fs.create(&path)?;
+        Ok(Some(FileRepair {
+            log: self.clone(),
+            closed,
+            path,
+            file,
+            written: 0,
+        }))
+    }
+
+    /// A part of a closed file, for a member whose own is damaged.
+    ///
+    /// # Errors
+    /// `NotFound` when this log does not have that very file; what the disk reports.
+    pub async fn part_of_file(&self, part: FilePart) -> io::Result<Bytes> {
+        let wanted = |file: &ClosedFile| {
+            let same = file.number.get() == part.file && file.before == part.before;
+            same && file.last == part.last
+        };
+        let file = self.closed_files().into_iter().find(wanted);
+        let file = file.ok_or(io::ErrorKind::NotFound)?;
+        let place = LogPlace {
+            file: file.number,
+            offset: part.offset,
+        };
+        let at_most = PART_BYTES.min(file.end.saturating_sub(part.offset));
+        self.read_file(place, at_most as usize).await
+    }
+}
+
+impl FileRepair {
+    /// The part that is wanted next; `None` when all bytes are here.
+    #[must_use]
+    pub fn next_part(&self) -> Option<FilePart> {
+        (self.written < self.closed.end).then_some(FilePart {
+            file: self.closed.number.get(),
+            before: self.closed.before,
+            last: self.closed.last,
+            offset: self.written,
+        })
+    }
+
+    /// Writes the bytes of that part. Blocks.
+    ///
+    /// # Errors
+    /// What the disk reports; `InvalidData` for none, or for more than the file has.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let behind = self.written + bytes.len() as u64;
+        if bytes.is_empty() || behind > self.closed.end {
+            let message = format!(
+                "{} bytes are not what is wanted at {}",
+                bytes.len(),
+                self.written
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        self.file.write_at(bytes, self.written)?;
+        self.written = behind;
+        Ok(())
+    }
+
+    /// Verifies the new file and puts it in the place of the old one. Blocks.
+    ///
+    /// # Errors
+    /// `InvalidData` when the bytes are not those of this file; `NotFound` when the log does not have it any more; what the
+    /// disk reports. The old file is as it was then.
+    pub fn finish(self) -> io::Result<()> {
+        let ClosedFile {
+            number, last, end, ..
+        } = self.closed;
+        let shared = &self.log.shared;
+        let scrub = &shared.scrub;
+        self.file.sync_data()?;
+        let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+        let directory = scrub.directory();
+        let verified = directory.verify_closed_at(number, &self.path, &mut |_| true);
+        let verified = verified.map_err(|error| invalid(error.to_string()))?;
+        if verified != Some((last, end)) {
+            return Err(invalid(format!("it ends otherwise: {verified:?}")));
+        }
+        let header = directory.header_at(number, &self.path);
+        let header = header.map_err(|error| invalid(error.to_string()))?;
+        {
+            // The writer purges, cuts and begins anew; it stands still meanwhile.
+            let _writer = lock(&shared.writer);
+            let same = {
+                let mut view = shared.view.lock();
+                let committed = view.committed;
+                view.files.get_mut(number).is_some_and(|file| {
+                    ClosedFile::of(file, committed).as_ref() == Some(&self.closed)
+                        && *file.header == header
+                })
+            };
+            if !same {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            let path = scrub.dir.join(number.name());
+            scrub.fs.rename(&self.path, &path)?;
+            shared.handles.forget(number);
+            scrub.fs.sync_dir(&scrub.dir)?;
+        }
+        shared.read_faults.forget(number);
+        scrub.repaired.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for FileRepair {
+    fn drop(&mut self) {
+        // Behind a rename there is none of this name.
+        match self.log.shared.scrub.fs.remove(&self.path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(%error, "a file that was to repair the log stays until the next start")
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for FileRepair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileRepair")
+            .field("file", &self.closed.number)
+            .field("written", &self.written)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,142 @@
+//! Reads closed files back, slowly and for ever: each once soon after it was closed, so that the next start need not, and all
+//! of them in turn, so that what rots is found while another member still has it. What is damaged is a [`crate::ReadFault`]
+//! until it reads well again, and [`crate::FileRepair`] puts good bytes in its place.
+
+mod file_repair;
+mod record;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::file_handles::ReadFault;
+
+use crate::format::FileNumber;
+use crate::handle::LogHandle;
+pub use crate::scrub::file_repair::FileRepair;
+pub(crate) use crate::scrub::file_repair::UNFINISHED;
+pub(crate) use crate::scrub::record::{ClosedFile, Scrub};
+pub use crate::scrub::record::{ScrubProgress, ScrubStep};
+use crate::scrub::record::{choose, ended, good};
+
+/// The longest sleep while a file is read, after which it is looked whether the log is closing.
+const LONGEST_SLEEP: Duration = Duration::from_millis(200);
+
+impl LogHandle {
+    /// Reads one closed file back, no faster than so many bytes a second. Blocks for as long as that takes. `now` is in
+    /// seconds since the epoch.
+    pub fn scrub_step(&self, bytes_per_second: u64, now: u64) -> ScrubStep {
+        let scrub = &self.shared.scrub;
+        let closed = self.closed_files();
+        let record = *scrub.record();
+        let damaged = |number| self.shared.read_faults.has(number);
+        let Some(choice) = choose(&closed, &record, damaged, now) else {
+            scrub.keep(ended(record, now));
+            return ScrubStep::Nothing;
+        };
+        let Some(file) = closed.iter().find(|file| file.number == choice.file) else {
+            return ScrubStep::Nothing;
+        };
+        let step = self.verify_closed(file, bytes_per_second);
+        if step == ScrubStep::Good(choice.file) {
+            scrub.keep(good(&closed, record, choice));
+        }
+        step
+    }
+
+    /// Reads a file with a [`crate::ReadFault`] again: somebody may have put a good copy in its place, or the disk may read it
+    /// this time.
+    pub fn verify_again(&self, number: FileNumber) -> ScrubStep {
+        let closed = self.closed_files();
+        match closed.iter().find(|file| file.number == number) {
+            Some(file) => {
+                self.shared.handles.forget(number);
+                self.verify_closed(file, u64::MAX)
+            }
+            None => {
+                self.shared.read_faults.forget(number);
+                ScrubStep::Interrupted
+            }
+        }
+    }
+
+    /// How the scrub is getting on.
+    #[must_use]
+    pub fn scrub_progress(&self) -> ScrubProgress {
+        let scrub = &self.shared.scrub;
+        let closed = self.closed_files();
+        let record = *scrub.record();
+        let bytes = |of: &dyn Fn(FileNumber) -> bool| {
+            let files = closed.iter().filter(|file| of(file.number));
+            files.map(|file| file.end).sum::<u64>()
+        };
+        let verified = record.verified.map(|mark| mark.file);
+        ScrubProgress {
+            read_bytes: scrub.read_bytes.load(Ordering::Relaxed),
+            damaged: scrub.damaged.load(Ordering::Relaxed),
+            repaired: scrub.repaired.load(Ordering::Relaxed),
+            turn_bytes: bytes(&|number| Some(number) <= record.behind),
+            unverified_bytes: bytes(&|number| Some(number) > verified),
+            closed_bytes: bytes(&|_| true),
+            completed_at: record.completed_at,
+        }
+    }
+
+    /// The closed files whose entries are all committed, oldest first.
+    pub(crate) fn closed_files(&self) -> Vec<ClosedFile> {
+        let view = self.shared.view.lock();
+        let committed = view.committed;
+        let files = view.unpurged_files();
+        files
+            .filter_map(|file| ClosedFile::of(file, committed))
+            .collect()
+    }
+
+    fn verify_closed(&self, file: &ClosedFile, bytes_per_second: u64) -> ScrubStep {
+        let scrub = &self.shared.scrub;
+        let begun = Instant::now();
+        let mut counted = 0;
+        let mut goes_on = |read: u64| {
+            scrub
+                .read_bytes
+                .fetch_add(read - counted, Ordering::Relaxed);
+            counted = read;
+            let due = Duration::from_secs_f64(read as f64 / bytes_per_second.max(1) as f64);
+            while let Some(early) = due
+                .checked_sub(begun.elapsed())
+                .filter(|early| !early.is_zero())
+            {
+                if self.shared.queue.is_closed() {
+                    return false;
+                }
+                std::thread::sleep(early.min(LONGEST_SLEEP));
+            }
+            !self.shared.queue.is_closed()
+        };
+        let verified = scrub.directory().verify_closed(file.number, &mut goes_on);
+        let why = match verified {
+            Ok(Some(found)) if found == (file.last, file.end) => {
+                self.shared.read_faults.forget(file.number);
+                return ScrubStep::Good(file.number);
+            }
+            Ok(Some((last, end))) => {
+                let (was, was_end) = (file.last, file.end);
+                format!(
+                    "it ends with entry {last} at offset {end}, and was written up to entry {was} at {was_end}"
+                )
+            }
+            Ok(None) => return ScrubStep::Interrupted,
+            Err(error) => error.to_string(),
+        };
+        // A purge or a log that begins anew takes files away while they are read.
+        if !self.closed_files().contains(file) {
+            return ScrubStep::Interrupted;
+        }
+        scrub.damaged.fetch_add(1, Ordering::Relaxed);
+        self.shared.read_faults.failed(ReadFault {
+            file: file.number,
+            index: None,
+            why,
+        });
+        ScrubStep::Damaged(file.number)
+    }
+}

@@ -1,0 +1,270 @@
+//! What the scrub of a log knows: what was read back, and which file is next.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use raft_types::OpId;
+
+use crate::directory::LogDirectory;
+use crate::file_system::FileSystem;
+use crate::format::FileNumber;
+use crate::hard_state::{HardState, ScrubRecord, VerifiedMark};
+use crate::log::LogFile;
+
+/// A turn begins so long after the one before has ended.
+const BETWEEN_TURNS: Duration = Duration::from_secs(24 * 3_600);
+
+/// What the scrub of a log knows and uses.
+pub(crate) struct Scrub {
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) dir: PathBuf,
+    hard: HardState,
+    pub(super) record: Mutex<ScrubRecord>,
+    pub(super) read_bytes: AtomicU64,
+    pub(super) damaged: AtomicU64,
+    pub(crate) repaired: AtomicU64,
+}
+
+/// How the scrub is getting on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ScrubProgress {
+    /// Bytes that were read back since the log was opened.
+    pub read_bytes: u64,
+    /// How often a file was found damaged since then.
+    pub damaged: u64,
+    /// Files that were repaired since then.
+    pub repaired: u64,
+    /// Bytes of closed files that the present turn has behind it.
+    pub turn_bytes: u64,
+    /// Bytes of closed files that were never read back since they were written.
+    pub unverified_bytes: u64,
+    /// Bytes of all closed files.
+    pub closed_bytes: u64,
+    /// When the last turn ended, in seconds since the epoch.
+    pub completed_at: Option<u64>,
+}
+
+/// What one step of the scrub came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScrubStep {
+    /// There is nothing to read for now.
+    Nothing,
+    /// A file is as it was written.
+    Good(FileNumber),
+    /// A file is damaged or cannot be read; [`LogHandle::read_faults`] names it.
+    Damaged(FileNumber),
+    /// The file went while it was read, or the log is closing.
+    Interrupted,
+}
+
+/// A closed file whose entries are all committed: it never changes any more, but by a purge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClosedFile {
+    pub(crate) number: FileNumber,
+    pub(crate) before: Option<OpId>,
+    pub(crate) last: OpId,
+    pub(crate) end: u64,
+}
+
+impl ClosedFile {
+    pub(crate) fn of(file: &LogFile, committed: Option<OpId>) -> Option<Self> {
+        let last = file.last.filter(|_| file.closed)?;
+        committed.filter(|committed| committed.index >= last.index)?;
+        Some(Self {
+            number: file.number(),
+            before: file.header.before,
+            last,
+            end: file.end,
+        })
+    }
+}
+
+/// The file to read next, and whether it is the next one of the turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Choice {
+    pub(super) file: FileNumber,
+    of_turn: bool,
+}
+
+/// Which file is next: first those that were never read back, then all in turn. A damaged one is not read again and again: it
+/// waits for its repair, and what was never read behind it comes with the turn.
+pub(super) fn choose(
+    closed: &[ClosedFile],
+    record: &ScrubRecord,
+    damaged: impl Fn(FileNumber) -> bool,
+    now: u64,
+) -> Option<Choice> {
+    let numbers = || closed.iter().map(|file| file.number);
+    let due = record
+        .completed_at
+        .is_none_or(|at| now.saturating_sub(at) >= BETWEEN_TURNS.as_secs());
+    let of_turn = (record.behind.is_some() || due)
+        .then(|| numbers().find(|number| Some(*number) > record.behind && !damaged(*number)))
+        .flatten();
+    let verified = record.verified.map(|mark| mark.file);
+    let new = numbers().find(|number| Some(*number) > verified);
+    let file = new.filter(|new| !damaged(*new)).or(of_turn)?;
+    Some(Choice {
+        file,
+        of_turn: of_turn == Some(file),
+    })
+}
+
+/// The record once a file was found good.
+pub(super) fn good(closed: &[ClosedFile], mut record: ScrubRecord, choice: Choice) -> ScrubRecord {
+    let verified = record.verified.map(|mark| mark.file);
+    let mut unverified = closed.iter().filter(|file| Some(file.number) > verified);
+    if let Some(file) = unverified.next().filter(|file| file.number == choice.file) {
+        record.verified = Some(VerifiedMark {
+            file: file.number,
+            last: file.last,
+        });
+    }
+    if choice.of_turn {
+        record.behind = Some(choice.file);
+    }
+    record
+}
+
+/// The record once nothing is left to read: a turn that was under way has ended.
+pub(super) fn ended(mut record: ScrubRecord, now: u64) -> ScrubRecord {
+    if record.behind.take().is_some() {
+        record.completed_at = Some(now);
+    }
+    record
+}
+
+impl Scrub {
+    pub(crate) fn new(
+        fs: Arc<dyn FileSystem>,
+        dir: PathBuf,
+        hard: HardState,
+        record: ScrubRecord,
+    ) -> Self {
+        Self {
+            fs,
+            dir,
+            hard,
+            record: Mutex::new(record),
+            read_bytes: AtomicU64::new(0),
+            damaged: AtomicU64::new(0),
+            repaired: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn directory(&self) -> LogDirectory {
+        LogDirectory::of(self.fs.clone(), self.dir.clone())
+    }
+
+    /// Keeps a new record, durably.
+    pub(super) fn keep(&self, record: ScrubRecord) {
+        let mut kept = self.record();
+        if *kept == record {
+            return;
+        }
+        *kept = record;
+        let stored = self
+            .hard
+            .put_scrub(&record)
+            .and_then(|()| self.hard.flush());
+        if let Err(error) = stored {
+            // What is lost is that a file need not be read again.
+            tracing::warn!(%error, "which files were verified cannot be stored");
+        }
+    }
+
+    pub(super) fn record(&self) -> MutexGuard<'_, ScrubRecord> {
+        // Replaced as a whole.
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn closed(numbers: &[u64]) -> Vec<ClosedFile> {
+        let file = |number: &u64| ClosedFile {
+            number: FileNumber::new(*number).unwrap(),
+            before: None,
+            last: OpId::new(1, number * 10),
+            end: 1_000,
+        };
+        numbers.iter().map(file).collect()
+    }
+
+    fn record(verified: u64, behind: u64, completed_at: Option<u64>) -> ScrubRecord {
+        let mark = |file: FileNumber| VerifiedMark {
+            file,
+            last: OpId::new(1, file.get() * 10),
+        };
+        ScrubRecord {
+            verified: FileNumber::new(verified).map(mark),
+            behind: FileNumber::new(behind),
+            completed_at,
+        }
+    }
+
+    const DAY: u64 = 24 * 3_600;
+
+    #[test]
+    fn new_files_come_first_then_all_in_turn() {
+        // Closed files, verified up to, behind in the turn, when the last one ended, damaged: the file and whether it is of the turn.
+        type Row<'a> = (
+            &'a [u64],
+            u64,
+            u64,
+            Option<u64>,
+            &'a [u64],
+            Option<(u64, bool)>,
+        );
+        let table: [Row<'_>; 13] = [
+            (&[], 0, 0, None, &[], None),
+            (&[1, 2, 3], 0, 0, None, &[], Some((1, true))),
+            (&[1, 2, 3], 1, 1, None, &[], Some((2, true))),
+            // A new one in the middle of a turn.
+            (&[1, 2, 3], 2, 1, Some(0), &[], Some((3, false))),
+            (&[1, 2, 3], 3, 1, Some(0), &[], Some((2, true))),
+            // Between two turns.
+            (&[1, 2, 3], 3, 0, Some(DAY), &[], None),
+            (&[1, 2, 3, 4], 3, 0, Some(DAY), &[], Some((4, false))),
+            (&[1, 2, 3], 3, 0, Some(0), &[], Some((1, true))),
+            // The oldest are purged.
+            (&[8, 9], 3, 3, None, &[], Some((8, true))),
+            // Damaged ones wait, and the others go on in turn.
+            (&[1, 2, 3], 1, 1, None, &[2], Some((3, true))),
+            (&[1, 2, 3], 1, 3, None, &[2], None),
+            (&[1, 2, 3], 3, 0, Some(0), &[1], Some((2, true))),
+            (&[1, 2, 3], 1, 0, Some(DAY), &[2], None),
+        ];
+        for row in table {
+            let (files, verified, behind, completed_at, damaged, expected) = row;
+            let damaged = |number: FileNumber| damaged.contains(&number.get());
+            let record = record(verified, behind, completed_at);
+            let chosen = choose(&closed(files), &record, damaged, DAY + 1);
+            let chosen = chosen.map(|choice| (choice.file.get(), choice.of_turn));
+            assert_eq!(chosen, expected, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn a_turn_that_has_read_everything_ends_and_marks_have_no_gaps() {
+        let files = closed(&[1, 2, 3]);
+        let (mut now, mut seen) = (record(0, 0, None), Vec::new());
+        while let Some(choice) = choose(&files, &now, |_| false, 5) {
+            seen.push(choice.file.get());
+            now = good(&files, now, choice);
+        }
+        assert_eq!((seen, now), (vec![1, 2, 3], record(3, 3, None)));
+        assert_eq!(ended(now, 5), record(3, 0, Some(5)));
+        assert_eq!(ended(record(3, 0, Some(5)), 9), record(3, 0, Some(5)));
+        // Behind a damaged file nothing counts as verified.
+        let choice = Choice {
+            file: FileNumber::new(3).unwrap(),
+            of_turn: true,
+        };
+        assert_eq!(good(&files, record(1, 1, None), choice), record(1, 3, None));
+    }
+}

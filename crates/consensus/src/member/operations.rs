@@ -1,0 +1,443 @@
+//! What operators order of a member, and what they ask it before they do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use raft_types::{FilePart, MemberId, MemberRecord, Membership, OpId, TypeConfig};
+use thiserror::Error;
+use tokio::sync::watch;
+
+use crate::calls::DatabaseState;
+use crate::calls::{Answer, CallError, Question};
+use crate::election::mock_election::MockElection;
+use crate::engine;
+use crate::engine::Fault;
+use crate::member::Member;
+use crate::purge_floor::PurgeFloor;
+use crate::quorum::{PolicyGap, QuorumPolicy, RingRules, policy};
+use crate::reconfiguration::members::RosterError;
+use crate::reconfiguration::pause::{PauseError, PauseWish};
+use crate::reconfiguration::pinned_primary::RingPause;
+use crate::reconfiguration::promotion::{
+    Promoted, PromotionError, PromotionProgress, PromotionRefusal,
+};
+use crate::reconfiguration::updates::{Amendment, RecordWish, RulesWish};
+use crate::reconfiguration::{members, pause, promotion, updates};
+use crate::repair::forced_membership::{ForceError, force_membership};
+use crate::repair::plan;
+use crate::repair::plan::{MemberEvidence, RepairPlan, RepairRefusal};
+use crate::transfer::leadership_transfer::{TransferError, TransferOutcome};
+use crate::transfer::mysqld::{Database, Writer};
+use crate::transfer::{fitness, leadership_transfer, target};
+
+impl Member {
+    /// Gives the leadership to a voter and waits for the outcome, four leases at most.
+    ///
+    /// # Errors
+    /// [`TransferError`]: refused with nothing changed, or nobody leads yet.
+    pub async fn transfer_leader(&self, to: MemberId) -> Result<TransferOutcome, TransferError> {
+        leadership_transfer::transfer(&self.0.core, &self.0.calls, to).await
+    }
+
+    /// Promotes a database member of this or another region, and waits for the end of it. What is under way can be
+    /// followed through `progress`. It goes on when this call is dropped.
+    ///
+    /// # Errors
+    /// [`PromotionError`]; it says what the ring does then.
+    pub async fn promote(
+        &self,
+        to: MemberId,
+        progress: watch::Sender<PromotionProgress>,
+    ) -> Result<Promoted, PromotionError> {
+        let (core, calls) = (self.0.core.clone(), self.0.calls.clone());
+        let promoting =
+            tokio::spawn(async move { promotion::promote(&core, &calls, to, &progress).await });
+        promoting
+            .await
+            .unwrap_or_else(|error| Err(PromotionError::Unknown(error.to_string())))
+    }
+
+    /// Who writes to this member's log, and is paused before the leadership is given away on purpose. Said once.
+    pub fn set_writer(&self, writer: Arc<dyn Writer>) {
+        self.0.core.writer.set(writer);
+    }
+
+    /// Gives the leadership to who is fit for it, in this region or another, because this member is about to stop.
+    ///
+    /// # Errors
+    /// [`PromotionError`] when nobody is fit, or it did not come to its end.
+    pub async fn give_leadership_away(&self) -> Result<Promoted, PromotionError> {
+        let (target, _) = self
+            .transfer_target()
+            .await
+            .map_err(PromotionRefusal::NoTarget)?;
+        self.promote(target, watch::Sender::default()).await
+    }
+
+    /// Pauses failover, or changes the terms of the pause that stands: nobody but the present primary, or who was it when
+    /// the pause began, becomes the primary by itself. Committed when this returns.
+    ///
+    /// # Errors
+    /// [`PauseError`].
+    pub async fn pause(&self, wish: &PauseWish) -> Result<(RingPause, OpId), PauseError> {
+        pause::pause(&self.0.core, wish).await
+    }
+
+    /// Ends the pause of failover, and says what it was. Committed when this returns.
+    ///
+    /// # Errors
+    /// [`PauseError`].
+    pub async fn resume(&self) -> Result<(RingPause, OpId), PauseError> {
+        pause::resume(&self.0.core).await
+    }
+
+    /// What a promotion of this member would cost, as far as its mysqld goes. Said once.
+    pub fn set_database(&self, database: Arc<dyn Database>) {
+        self.0.core.database.set(database);
+    }
+
+    /// Who should get the leadership if this member gives it away, and what that one says of its mysqld. All of them are asked
+    /// first, at once.
+    ///
+    /// # Errors
+    /// What keeps everybody from leading, in words.
+    pub async fn transfer_target(&self) -> Result<(MemberId, Option<DatabaseState>), String> {
+        let core = &self.0.core;
+        let mut said = fitness::ask(core, &self.0.calls, &core.ring_view()).await;
+        let view = core.ring_view();
+        let target = target::choose(&view, &core.rules(), core.timers.lease, &[], &said)?;
+        Ok((target, said.remove(&target)))
+    }
+
+    /// Asks a member whether its voters would elect it now. Changes nothing.
+    ///
+    /// # Errors
+    /// [`PromotionRefusal`] when it could not lead anyway, or could not be asked.
+    pub async fn mock_election(&self, to: MemberId) -> Result<MockElection, PromotionRefusal> {
+        promotion::mock_election(&self.0.core, &self.0.calls, to).await
+    }
+
+    /// Whether the ring could take this member in. Changes nothing.
+    ///
+    /// # Errors
+    /// [`RosterError`], as [`Member::add_member`] would answer it.
+    pub fn check_new_member(&self, id: MemberId, record: &MemberRecord) -> Result<(), RosterError> {
+        members::check_add(&self.0.core.ring_view(), id, record)
+    }
+
+    /// Takes a member in. It receives the log, and its vote when it is caught up and its region's turn comes.
+    ///
+    /// # Errors
+    /// [`RosterError`].
+    pub async fn add_member(
+        &self,
+        id: MemberId,
+        record: MemberRecord,
+    ) -> Result<OpId, RosterError> {
+        members::add(&self.0.core, id, record).await
+    }
+
+    /// Changes what the log says of a member, but for what makes it this one. With `dry_run`, only says what would be.
+    ///
+    /// # Errors
+    /// [`RosterError`].
+    pub async fn update_member(
+        &self,
+        id: MemberId,
+        wish: &RecordWish,
+        dry_run: bool,
+    ) -> Result<Amendment<MemberRecord>, RosterError> {
+        let done = updates::update_member(&self.0.core, id, wish, dry_run).await?;
+        if done.entry.is_some() {
+            // The engine keeps its clients for as long as it leads, and they follow the newest record that anybody has
+            // called the member by.
+            let (calls, record) = (self.0.calls.clone(), done.after.clone());
+            let deadline = self.0.core.timers.lease;
+            tokio::spawn(async move {
+                drop(calls.ask(id, &record, Question::Greeting, deadline).await);
+            });
+        }
+        Ok(done)
+    }
+
+    /// Changes the rules of the ring. With `dry_run`, only says what would be.
+    ///
+    /// # Errors
+    /// [`RosterError`].
+    pub async fn set_rules(
+        &self,
+        wish: &RulesWish,
+        dry_run: bool,
+    ) -> Result<Amendment<RingRules>, RosterError> {
+        updates::set_rules(&self.0.core, wish, dry_run).await
+    }
+
+    /// Lets a member go. Its data directory is of no use to this ring any more.
+    ///
+    /// # Errors
+    /// [`RosterError`].
+    pub async fn remove_member(&self, id: MemberId) -> Result<OpId, RosterError> {
+        members::remove(&self.0.core, id).await
+    }
+
+    /// What this member can say when a quorum may be lost for good.
+    pub async fn evidence(&self) -> MemberEvidence {
+        let core = &self.0.core;
+        let leads = core.leadership().serving_term().map(|_| core.id);
+        let hears = core.heard.within(core.timers.lease * 2);
+        let leader = leads.or(core
+            .role()
+            .leader
+            .filter(|leader| hears && *leader != core.id));
+        MemberEvidence::of(core, leader).await
+    }
+
+    /// Carries out the repair of a lost quorum, of which this member is the survivor: it goes on alone, and its leader tasks
+    /// restores the policy. `accepted` names the last entry after which a loss is accepted; `clock` is what the clock of
+    /// this machine shows, from which the repair gets its term.
+    ///
+    /// # Errors
+    /// [`RepairRefusal`]; nothing is changed then.
+    pub async fn repair_quorum(
+        &self,
+        plan: &RepairPlan,
+        accepted: Option<OpId>,
+        clock: SystemTime,
+    ) -> Result<OpId, RepairRefusal> {
+        plan::accept(plan, accepted)?;
+        if let Some(leader) = self.evidence().await.leader {
+            let witness = self.id();
+            return Err(RepairRefusal::Led { leader, witness });
+        }
+        // It campaigns next, and does not know yet who leads if it was just started.
+        self.0.core.campaigning.promise_is_over().await;
+        plan::carry_out(self.raft(), self.id(), plan, clock).await
+    }
+}
+
+// How far the ring needs the log, and removing what it does not need.
+
+/// Why the log was not purged.
+#[derive(Debug, Error)]
+pub enum PurgeError {
+    /// Beyond what is applied.
+    #[error("entries up to {upto} cannot be purged; only those up to {} are applied", match .applied {
+        Some(applied) => applied.to_string(),
+        None => "none".to_owned(),
+    })]
+    NotApplied {
+        /// What was asked for.
+        upto: OpId,
+        /// What could be.
+        applied: Option<OpId>,
+    },
+    /// Inside of a file, or within the file that is being written to.
+    #[error("entries up to {upto} cannot be purged: no file ends there; {}", match .next {
+        Some(next) => format!("the next one that does ends with {next}"),
+        None => "the files from there on are still needed".to_owned(),
+    })]
+    NotTheEndOfAFile {
+        /// What was asked for.
+        upto: OpId,
+        /// The first entry behind it that ends a file, where another file follows.
+        next: Option<OpId>,
+    },
+    /// The log could not be read.
+    #[error("the log cannot say where its files begin: {reason}")]
+    Log {
+        /// The log's words.
+        reason: String,
+    },
+    /// The engine has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Fault),
+}
+
+impl Member {
+    /// Up to where the ring does not need the log any more, as its leader sees it. A member that did not
+    /// answer the leader for `absent_after` holds nothing back.
+    ///
+    /// # Errors
+    /// [`CallError`] when no leader is known, or it does not answer in time.
+    pub async fn purge_floor(&self, absent_after: Duration) -> Result<PurgeFloor, CallError> {
+        let core = &self.0.core;
+        if let Some(floor) = core.purge_floor(absent_after) {
+            return Ok(floor);
+        }
+        match self
+            .ask_leader(Question::PurgeFloor { absent_after })
+            .await?
+        {
+            Answer::PurgeFloor(floor) => Ok(floor),
+            other => Err(CallError(format!("it answers something else: {other:?}"))),
+        }
+    }
+
+    /// Lets the engine remove entries up to `upto` from the log, when no follower is being sent them.
+    /// A file ends with `upto`, so that the log goes on with a file with which another log can begin.
+    ///
+    /// # Errors
+    /// [`PurgeError`] when they are not applied yet, or no file ends there.
+    pub async fn purge(&self, upto: OpId) -> Result<(), PurgeError> {
+        let applied = engine::progress(self.raft()).applied;
+        if applied.is_none_or(|applied| applied.index < upto.index) {
+            return Err(PurgeError::NotApplied { upto, applied });
+        }
+        let purged = engine::progress(self.raft()).purged;
+        if purged.is_some_and(|purged| purged.index >= upto.index) {
+            return Ok(());
+        }
+        let next = self.0.starts.first_start(Some(upto)).await;
+        let next = next.map_err(|error| PurgeError::Log {
+            reason: error.to_string(),
+        })?;
+        let next = next.map(|start| start.before);
+        if next != Some(upto) {
+            return Err(PurgeError::NotTheEndOfAFile { upto, next });
+        }
+        self.0.purge_goal.raise(upto);
+        let trigger = self.raft().trigger();
+        trigger.snapshot().await.map_err(Fault::from)?;
+        let marked = self.raft().wait(None);
+        let reached = |seen: &openraft::RaftMetrics<TypeConfig>| {
+            seen.snapshot.is_some_and(|at| at.index >= upto.index)
+        };
+        let reached = marked.metrics(reached, "the mark up to which the log may be purged");
+        reached.await.map_err(|_| Fault::Stopped)?;
+        trigger.purge_log(upto.index).await.map_err(Fault::from)?;
+        Ok(())
+    }
+}
+
+// The making of a ring by one of its members.
+
+/// Why a ring was not initialised.
+#[derive(Debug, Error)]
+pub enum BootstrapError {
+    /// The log has entries, or the member voted.
+    #[error("this member has a log already; a ring is initialised once, on an empty one")]
+    NotPristine,
+    /// This member is not in the list.
+    #[error("member {0} is not among the members to begin with")]
+    NotInList(MemberId),
+    /// The founder does not vote.
+    #[error("member {0} does not vote, so it cannot make the ring; bootstrap a member that does")]
+    DoesNotVote(MemberId),
+    /// The founder does not count under the policy: nobody who does would ever hear of the ring.
+    #[error(
+        "with policy {policy}, member {member} is in no quorum, so it cannot make the ring; bootstrap a voting member of those regions"
+    )]
+    OutsideTheQuorum {
+        /// The founder.
+        member: MemberId,
+        /// The policy.
+        policy: QuorumPolicy,
+    },
+    /// The policy needs voters that are not there.
+    #[error(transparent)]
+    Policy(#[from] PolicyGap),
+    /// The engine has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Fault),
+}
+
+/// The term under which a ring's first membership is written; its first leader has the next one.
+const FIRST_TERM: u64 = 1;
+
+impl Member {
+    /// Initialises the ring: all its members, and the voter sets that the policy wants with the leader in this member's
+    /// region. Once in a ring's life, on one member.
+    ///
+    /// # Errors
+    /// [`BootstrapError`]; the log is unchanged then.
+    pub async fn bootstrap(
+        &self,
+        members: BTreeMap<MemberId, MemberRecord>,
+    ) -> Result<(), BootstrapError> {
+        let own = members.get(&self.id());
+        let own = own.ok_or(BootstrapError::NotInList(self.id()))?;
+        if !own.votes {
+            return Err(BootstrapError::DoesNotVote(self.id()));
+        }
+        let rules = &self.0.config.rules;
+        let sets = rules.voter_sets(&members, &own.region)?;
+        if !sets.iter().any(|set| set.contains(&self.id())) {
+            return Err(BootstrapError::OutsideTheQuorum {
+                member: self.id(),
+                policy: rules.policy.clone(),
+            });
+        }
+        if self.raft().is_initialized().await.map_err(Fault::from)? {
+            return Err(BootstrapError::NotPristine);
+        }
+        // The sets are of members of the list, and none is empty.
+        let mut members = members;
+        policy::write(&mut members, rules);
+        let membership = Membership::new(sets, members).map_err(|_| PolicyGap::NoVotersAtAll)?;
+        match force_membership(self.raft(), membership, None, FIRST_TERM).await {
+            Ok(_) => Ok(()),
+            Err(ForceError::Changed) => Err(BootstrapError::NotPristine),
+            Err(ForceError::Stopped(fault)) => Err(fault.into()),
+        }
+    }
+}
+
+// Asking the leader what only it knows.
+
+impl Member {
+    /// Up to where the ring's log is committed, as its leader knows it at some moment during this call. The own mark
+    /// ([`Member::committed`]) may be behind it.
+    ///
+    /// # Errors
+    /// [`CallError`] when no leader is known, it does not serve, or it does not answer in time.
+    pub async fn committed_in_ring(&self) -> Result<Option<OpId>, CallError> {
+        if let Some(committed) = self.0.core.committed_now() {
+            return Ok(committed);
+        }
+        match self.ask_leader(Question::Committed).await? {
+            Answer::Committed { up_to } => Ok(up_to),
+            other => Err(CallError(format!("it answers something else: {other:?}"))),
+        }
+    }
+
+    /// A piece of a closed file of another member's log.
+    ///
+    /// # Errors
+    /// [`CallError`] when it does not have that very file, or does not answer within `deadline`.
+    pub async fn part_of_file(
+        &self,
+        of: MemberId,
+        part: FilePart,
+        deadline: Duration,
+    ) -> Result<Bytes, CallError> {
+        let role = self.0.core.role();
+        let record = role.membership.get_node(&of);
+        let record = record.ok_or_else(|| CallError(format!("member {of} is gone")))?;
+        let asked = self
+            .0
+            .calls
+            .ask(of, record, Question::FilePart(part), deadline);
+        match asked.await? {
+            Answer::FilePart(bytes) => Ok(bytes.0),
+            other => Err(CallError(format!("it answers something else: {other:?}"))),
+        }
+    }
+
+    /// Asks the leader, which is another member.
+    pub(super) async fn ask_leader(&self, question: Question) -> Result<Answer, CallError> {
+        let core = &self.0.core;
+        let role = core.role();
+        let leader = role.leader.filter(|leader| *leader != core.id);
+        let known = leader.and_then(|leader| {
+            let record = role.membership.get_node(&leader)?;
+            Some((leader, record))
+        });
+        let Some((leader, record)) = known else {
+            return Err(CallError("no leader is known".to_owned()));
+        };
+        let deadline = core.timers.lease;
+        self.0.calls.ask(leader, record, question, deadline).await
+    }
+}

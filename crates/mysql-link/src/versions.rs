@@ -1,0 +1,403 @@
+//! Which servers this project was proven with, and which it refuses: the one table of versions and products. Pure.
+//! `docs/versions.md` shows it, and a test compares the two.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What the ring relies on in a server, each proven by tests of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mechanism {
+    /// The tail of a crashed primary's binlog is cut before mysqld recovers from it.
+    Trim,
+    /// XA transactions outlive crashes and failovers.
+    Xa,
+    /// What is executed outlives a crash, also of a follower without a binlog of its own changes.
+    GtidPersistence,
+    /// A mysqld's data are replaced by `CLONE`.
+    Clone,
+    /// A log is applied to it.
+    Applier,
+}
+
+impl Mechanism {
+    /// All of them, as the table shows them.
+    pub const ALL: [Self; 5] = [
+        Self::Trim,
+        Self::Xa,
+        Self::GtidPersistence,
+        Self::Clone,
+        Self::Applier,
+    ];
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Trim => "trim",
+            Self::Xa => "XA",
+            Self::GtidPersistence => "GTID persistence",
+            Self::Clone => "clone",
+            Self::Applier => "applier",
+        })
+    }
+}
+
+/// A row of the table: what was run with a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Proof {
+    /// Major and minor number.
+    pub series: (u16, u16),
+    /// The release that the tests ran with.
+    pub release: ServerVersion,
+    /// What they proved.
+    pub mechanisms: &'static [Mechanism],
+}
+
+/// What was proven. A series that is not here was not tried.
+pub const PROVEN: [Proof; 2] = [
+    Proof {
+        series: (8, 0),
+        release: ServerVersion::new(8, 0, 15),
+        mechanisms: &[Mechanism::Applier],
+    },
+    Proof {
+        series: (9, 7),
+        release: ServerVersion::new(9, 7, 4),
+        mechanisms: &Mechanism::ALL,
+    },
+];
+
+/// Before it, the GTIDs of transactions were in a table that a crash could leave behind what InnoDB had committed.
+pub const GTIDS_IN_INNODB: ServerVersion = ServerVersion::new(8, 0, 17);
+/// Before it, a crash could lose a prepared XA transaction from the engine or from the binlog, and a rotation did not wait for
+/// XA PREPARE.
+pub const CRASH_SAFE_XA: ServerVersion = ServerVersion::new(8, 0, 30);
+
+/// What speaks against a server beside a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// Everything was proven with its series.
+    Proven,
+    /// Not everything was proven: it needs the operator's word.
+    Unproven(String),
+    /// It cannot be used, whoever says so.
+    Refused(String),
+}
+
+/// How a server stands as a member's mysqld. `comment` is its `@@version_comment`.
+pub fn standing(version: ServerVersion, version_text: &str, comment: &str) -> Standing {
+    let product = product(version_text, comment);
+    if let Some(Product {
+        name,
+        replicates_as_mysql: false,
+    }) = product
+    {
+        return Standing::Refused(foreign(name));
+    }
+    if version < GTIDS_IN_INNODB {
+        return Standing::Refused(format!(
+            "MySQL {version} keeps its GTIDs outside of InnoDB, so that a crash may leave them behind its data: a member needs \
+             {GTIDS_IN_INNODB} at least"
+        ));
+    }
+    if let Some(product) = product {
+        return Standing::Unproven(format!(
+            "it is {} {version}, with which nothing was proven",
+            product.name
+        ));
+    }
+    let series = version.series();
+    let proof = PROVEN.iter().find(|proof| proof.series == series);
+    let proven = proof.map_or(&[][..], |proof| proof.mechanisms);
+    let lacking = Mechanism::ALL.iter().filter(|one| !proven.contains(one));
+    let lacking: Vec<String> = lacking.map(Mechanism::to_string).collect();
+    if lacking.is_empty() {
+        return Standing::Proven;
+    }
+    let xa = match version < CRASH_SAFE_XA {
+        true => format!("; XA transactions are not safe in a crash before {CRASH_SAFE_XA}"),
+        false => String::new(),
+    };
+    Standing::Unproven(format!(
+        "with MySQL {}.{} these were not proven: {}{xa}",
+        series.0,
+        series.1,
+        lacking.join(", ")
+    ))
+}
+
+/// The sentence for a product whose log is not MySQL's.
+pub fn foreign(name: &str) -> String {
+    format!(
+        "it is {name}, not MySQL: its binlog or its replication are another's, and nothing here was made for it"
+    )
+}
+
+/// A product that speaks MySQL's protocol and is not MySQL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Product {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it is MySQL's own server with changes: its binlog and its replication are MySQL's.
+    pub replicates_as_mysql: bool,
+}
+
+/// What tells a product, in lower case, in `@@version` or `@@version_comment`.
+const PRODUCTS: [(&str, &str, bool); 13] = [
+    ("mariadb", "MariaDB", false),
+    ("tidb", "TiDB", false),
+    ("vitess", "Vitess", false),
+    ("oceanbase", "OceanBase", false),
+    ("singlestore", "SingleStore", false),
+    ("memsql", "SingleStore", false),
+    ("dolt", "Dolt", false),
+    ("aurora", "Amazon Aurora", false),
+    ("wsrep", "a Galera cluster", false),
+    ("xtradb cluster", "Percona XtraDB Cluster", false),
+    ("percona", "Percona Server", true),
+    ("-google", "Google Cloud SQL", true),
+    ("-azure", "Azure Database for MySQL", true),
+];
+
+/// Which product a server is, if it says that it is not MySQL.
+pub fn product(version_text: &str, comment: &str) -> Option<Product> {
+    let said = format!("{version_text}\n{comment}").to_lowercase();
+    let found = PRODUCTS.iter().find(|(word, ..)| said.contains(word))?;
+    Some(Product {
+        name: found.1,
+        replicates_as_mysql: found.2,
+    })
+}
+
+/// Why a log of a server of version `source` cannot be applied to one of version `target`; `None` if it can be expected to
+/// work. It is the rule of [`crate::may_take_over`]: from older to newer.
+pub fn cannot_apply(source: ServerVersion, target: ServerVersion) -> Option<String> {
+    (!crate::may_take_over(source, target)).then(|| {
+        format!(
+            "the log was written by MySQL {source}, and the target is MySQL {target}: an older server does not know what a newer \
+             one writes (default_table_encryption, collations, statements), and the run would stop somewhere in the middle"
+        )
+    })
+}
+
+// A MySQL version as numbers, so that 10.x and 26.x come after 9.x.
+
+/// `major.minor.patch` of a server. Suffixes as in `9.7.4-2` or `8.0.36-log` are ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerVersion {
+    /// First number: 8, 9, or a year as in 26.
+    pub major: u16,
+    /// Second number.
+    pub minor: u16,
+    /// Third number; 0 where a server announces none.
+    pub patch: u16,
+}
+
+impl ServerVersion {
+    /// The version of three numbers.
+    pub const fn new(major: u16, minor: u16, patch: u16) -> Self {
+        Self {
+            major,
+            minor,
+            patch,
+        }
+    }
+
+    /// The first version whose variables, statements and status names say source and replica.
+    pub const SOURCE_REPLICA_NAMES: Self = Self::new(8, 0, 26);
+
+    /// The first version with tagged GTIDs.
+    pub const TAGGED_GTIDS: Self = Self::new(8, 3, 0);
+
+    /// From the number that events and `version` functions carry: 90704 is 9.7.4.
+    pub const fn from_number(number: u32) -> Self {
+        Self::new(
+            (number / 10_000) as u16,
+            (number / 100 % 100) as u16,
+            (number % 100) as u16,
+        )
+    }
+
+    /// Major and minor number.
+    pub const fn series(self) -> (u16, u16) {
+        (self.major, self.minor)
+    }
+
+    /// Whether it belongs to a series whose patch releases only mend: MySQL calls those LTS and replicates between their
+    /// releases in both directions. 8.0 is none of them, its patch releases brought new statements and events.
+    const fn is_long_term(self) -> bool {
+        matches!(self.series(), (8, 4) | (9, 7))
+    }
+}
+
+/// Whether a server of version `to` may become the primary behind one of version `from`: the primary moves from older to newer
+/// and never back. What the newer one wrote (statements, collations, events, and with MySQL's words "unsupported") cannot be
+/// expected to be understood by an older one, and an older primary would have to go on from it. Within a long-term series any
+/// release may follow any other.
+///
+/// It answers for the two servers alone; that further followers are older than a new primary is for whoever chooses to weigh.
+pub const fn may_take_over(from: ServerVersion, to: ServerVersion) -> bool {
+    let ((from_major, from_minor), (to_major, to_minor)) = (from.series(), to.series());
+    if from_major != to_major {
+        return from_major < to_major;
+    }
+    if from_minor != to_minor {
+        return from_minor < to_minor;
+    }
+    from.is_long_term() || from.patch <= to.patch
+}
+
+impl fmt::Display for ServerVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+impl FromStr for ServerVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let numbers = text
+            .split(|c: char| !c.is_ascii_digit() && c != '.')
+            .next()
+            .unwrap_or_default();
+        let mut parts = numbers.split('.').map(|part| part.parse::<u16>().ok());
+        match (parts.next().flatten(), parts.next().flatten(), parts.next()) {
+            (Some(major), Some(minor), patch) => {
+                Ok(Self::new(major, minor, patch.flatten().unwrap_or(0)))
+            }
+            _ => Err(format!("`{text}` is not a MySQL version")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stands(text: &str, comment: &str) -> Standing {
+        standing(text.parse().unwrap(), text, comment)
+    }
+
+    #[test]
+    fn what_was_not_proven_needs_a_word_and_what_cannot_work_is_refused() {
+        let community = "MySQL Community Server - GPL";
+        assert_eq!(stands("9.7.4-2", "(Debian)"), Standing::Proven);
+        for (text, comment, words) in [
+            (
+                "8.0.36",
+                community,
+                "with MySQL 8.0 these were not proven: trim, XA, GTID persistence, clone",
+            ),
+            ("8.0.29", community, "not safe in a crash before 8.0.30"),
+            ("8.4.3", community, "with MySQL 8.4 these were not proven"),
+            ("26.1.0", community, "with MySQL 26.1"),
+            (
+                "9.7.4-4",
+                "Percona Server (GPL), Release 4",
+                "Percona Server 9.7.4",
+            ),
+        ] {
+            match stands(text, comment) {
+                Standing::Unproven(found) => assert!(found.contains(words), "{found}"),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+        for (text, comment, words) in [
+            ("8.0.16", community, "needs 8.0.17 at least"),
+            ("5.7.44-log", community, "outside of InnoDB"),
+            (
+                "5.5.5-10.11.6-MariaDB",
+                "Debian 12",
+                "it is MariaDB, not MySQL",
+            ),
+            ("8.0.11-TiDB-v7.5.0", "TiDB Server", "it is TiDB"),
+            (
+                "8.0.36-28.1",
+                "Percona XtraDB Cluster (GPL)",
+                "it is Percona XtraDB Cluster",
+            ),
+            ("8.0.mysql_aurora.3.05.2", "", "it is Amazon Aurora"),
+        ] {
+            match stands(text, comment) {
+                Standing::Refused(found) => assert!(found.contains(words), "{found}"),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_newer_log_is_refused_by_an_older_server_before_it_begins() {
+        let version = |text: &str| text.parse::<ServerVersion>().unwrap();
+        let words = cannot_apply(version("9.7.4"), version("8.0.15")).unwrap();
+        assert!(words.contains("MySQL 9.7.4") && words.contains("MySQL 8.0.15"));
+        assert_eq!(cannot_apply(version("8.0.15"), version("9.7.4")), None);
+        assert_eq!(cannot_apply(version("9.7.4"), version("9.7.2")), None);
+    }
+
+    #[test]
+    fn the_page_shows_the_table() {
+        let page = include_str!("../../../docs/versions.md");
+        for proof in PROVEN {
+            let cells = Mechanism::ALL.map(|one| match proof.mechanisms.contains(&one) {
+                true => "proven",
+                false => "no",
+            });
+            let (major, minor) = proof.series;
+            let row = format!(
+                "| {major}.{minor} | {} | {} |",
+                proof.release,
+                cells.join(" | ")
+            );
+            assert!(
+                page.contains(&row),
+                "docs/versions.md lacks this row: {row}"
+            );
+        }
+        let rows = page.lines().filter(|line| line.ends_with("proven |"));
+        assert_eq!(
+            rows.count(),
+            PROVEN.len(),
+            "rows that the table does not have"
+        );
+    }
+}
+
+#[cfg(test)]
+mod server_version_tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_as_numbers() {
+        let parse = |text: &str| text.parse::<ServerVersion>().unwrap();
+        assert_eq!(parse("9.7.4-2"), ServerVersion::new(9, 7, 4));
+        assert_eq!(parse("8.0.36-log"), ServerVersion::new(8, 0, 36));
+        assert_eq!(parse("26.1"), ServerVersion::new(26, 1, 0));
+        assert_eq!(ServerVersion::from_number(90_704), parse("9.7.4"));
+        assert!(parse("26.1.0") > parse("9.7.4"));
+        assert!(parse("8.0.25") < ServerVersion::SOURCE_REPLICA_NAMES);
+        assert!(parse("8.0.100") > ServerVersion::SOURCE_REPLICA_NAMES);
+        assert!("mysql".parse::<ServerVersion>().is_err());
+        assert!("8".parse::<ServerVersion>().is_err());
+    }
+
+    #[test]
+    fn the_primary_moves_from_older_to_newer_and_never_back() {
+        let parse = |text: &str| text.parse::<ServerVersion>().unwrap();
+        for (from, to, back) in [
+            // The last word: whether the way back is open, too.
+            ("9.7.4", "9.7.4", true),
+            ("8.4.3", "8.4.9", true),
+            ("9.7.0", "9.7.4", true),
+            ("8.0.30", "8.0.36", false),
+            ("8.0.36", "8.4.0", false),
+            ("8.4.9", "9.7.0", false),
+            ("9.1.0", "9.2.0", false),
+            ("9.7.4", "26.1.0", false),
+        ] {
+            let (older, newer) = (parse(from), parse(to));
+            assert!(may_take_over(older, newer), "{from} to {to}");
+            assert_eq!(may_take_over(newer, older), back, "{to} back to {from}");
+        }
+    }
+}

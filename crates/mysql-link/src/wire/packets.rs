@@ -1,0 +1,483 @@
+//! Bytes into packets, pure. A packet is one or more chunks: four bytes of header (length, number)
+//! and up to 16 MiB - 1 of payload; a chunk of exactly that length is followed by another one.
+
+use std::io;
+
+use bytes::{Buf, Bytes, BytesMut};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::error::ProtocolError;
+
+/// The largest payload of one chunk.
+pub const MAX_CHUNK: usize = 0x00ff_ffff;
+
+const CHUNK_HEADER: usize = 4;
+
+/// One whole packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    /// The number of its first chunk.
+    pub first_sequence: u8,
+    /// The number of its last chunk: the answer's number is one higher.
+    pub last_sequence: u8,
+    /// Its payload. Of a packet that fits into one chunk it shares the read buffer.
+    pub payload: Bytes,
+}
+
+/// Joins chunks. Holds at most one packet beyond what is in its buffer.
+///
+/// ```text
+///  joined (chunks of an unfinished packet)  |  buffer: [header|payload][header|pay…
+/// ```
+#[derive(Debug)]
+pub struct PacketDecoder {
+    buffer: BytesMut,
+    joined: BytesMut,
+    /// First and next number of the packet in `joined`.
+    unfinished: Option<(u8, u8)>,
+    max_packet: usize,
+}
+
+impl PacketDecoder {
+    /// A decoder that refuses packets whose payload is larger than `max_packet` bytes.
+    pub fn new(max_packet: usize) -> Self {
+        Self {
+            buffer: BytesMut::new(),
+            joined: BytesMut::new(),
+            unfinished: None,
+            max_packet,
+        }
+    }
+
+    /// Changes the limit, for packets from now on.
+    pub fn set_max_packet(&mut self, max_packet: usize) {
+        self.max_packet = max_packet;
+    }
+
+    /// Where read bytes go.
+    pub fn buffer_mut(&mut self) -> &mut BytesMut {
+        &mut self.buffer
+    }
+
+    /// Whether nothing is left: neither bytes nor a part of a packet.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty() && self.unfinished.is_none()
+    }
+
+    /// How many more bytes the chunk at hand needs; at least 1. Never more than a whole chunk.
+    pub fn missing(&self) -> usize {
+        let needed = match self.chunk_length() {
+            Some(length) => CHUNK_HEADER + length,
+            None => CHUNK_HEADER,
+        };
+        needed.saturating_sub(self.buffer.len()).max(1)
+    }
+
+    /// The next whole packet, or `None` when more bytes are needed.
+    ///
+    /// # Errors
+    /// When the packet is larger than allowed, or its chunks are not numbered one after the other.
+    /// The decoder is of no use afterwards.
+    pub fn next_packet(&mut self) -> Result<Option<Packet>, ProtocolError> {
+        while let Some(length) = self.chunk_length() {
+            let size = self.joined.len() + length;
+            if size > self.max_packet {
+                return Err(ProtocolError::TooLarge {
+                    size: size as u64,
+                    limit: self.max_packet as u64,
+                });
+            }
+            if self.buffer.len() < CHUNK_HEADER + length {
+                return Ok(None);
+            }
+            let sequence = self.buffer[3];
+            let first = match self.unfinished {
+                Some((_, next)) if next != sequence => {
+                    return Err(ProtocolError::Sequence {
+                        expected: next,
+                        found: sequence,
+                    });
+                }
+                Some((first, _)) => first,
+                None => sequence,
+            };
+            self.buffer.advance(CHUNK_HEADER);
+            let chunk = self.buffer.split_to(length);
+            if length == MAX_CHUNK {
+                self.joined.extend_from_slice(&chunk);
+                self.unfinished = Some((first, sequence.wrapping_add(1)));
+                continue;
+            }
+            let payload = if self.unfinished.take().is_some() {
+                self.joined.extend_from_slice(&chunk);
+                std::mem::take(&mut self.joined).freeze()
+            } else {
+                chunk.freeze()
+            };
+            return Ok(Some(Packet {
+                first_sequence: first,
+                last_sequence: sequence,
+                payload,
+            }));
+        }
+        Ok(None)
+    }
+
+    fn chunk_length(&self) -> Option<usize> {
+        let header = self.buffer.get(..CHUNK_HEADER)?;
+        Some(usize::from(header[0]) | usize::from(header[1]) << 8 | usize::from(header[2]) << 16)
+    }
+}
+
+/// Appends a packet's chunks to `out` and returns the number after its last one.
+pub fn encode_packet(mut sequence: u8, mut payload: &[u8], out: &mut Vec<u8>) -> u8 {
+    loop {
+        let (chunk, rest) = payload.split_at(payload.len().min(MAX_CHUNK));
+        let length = (chunk.len() as u32).to_le_bytes();
+        out.extend_from_slice(&[length[0], length[1], length[2], sequence]);
+        out.extend_from_slice(chunk);
+        sequence = sequence.wrapping_add(1);
+        if chunk.len() < MAX_CHUNK {
+            return sequence;
+        }
+        payload = rest;
+    }
+}
+
+// Packets over an asynchronous byte stream. Reading is safe to cancel: what was read stays in the
+// decoder. Writing is not: a cancelled write leaves half a packet behind, so whoever cancels one
+// gives the connection up.
+
+/// How much room a read gets. Large, so that a burst of events costs few system calls.
+const READ_ROOM: usize = 256 << 10;
+/// Below this much free room the buffer is renewed; above it the room that is left is used up first.
+const LEAST_ROOM: usize = 8 << 10;
+
+/// Why no packet came.
+#[derive(Debug, Error)]
+pub enum WireError {
+    /// The stream ended or failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The bytes are not packets.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+}
+
+/// The reading half.
+#[derive(Debug)]
+pub struct PacketReader<R> {
+    stream: R,
+    decoder: PacketDecoder,
+}
+
+impl<R: AsyncRead + Unpin> PacketReader<R> {
+    /// Reads packets of at most `max_packet` bytes.
+    pub fn new(stream: R, max_packet: usize) -> Self {
+        Self {
+            stream,
+            decoder: PacketDecoder::new(max_packet),
+        }
+    }
+
+    /// Changes the limit, for packets from now on.
+    pub fn set_max_packet(&mut self, max_packet: usize) {
+        self.decoder.set_max_packet(max_packet);
+    }
+
+    /// The next packet if it has been read already.
+    ///
+    /// # Errors
+    /// When the bytes are not packets.
+    pub fn try_read(&mut self) -> Result<Option<Packet>, WireError> {
+        self.decoder.next_packet().map_err(WireError::Protocol)
+    }
+
+    /// The next packet. Cancelling loses nothing.
+    ///
+    /// # Errors
+    /// When the stream fails, ends (`UnexpectedEof`), or its bytes are not packets.
+    pub async fn read(&mut self) -> Result<Packet, WireError> {
+        loop {
+            if let Some(packet) = self.try_read()? {
+                return Ok(packet);
+            }
+            self.read_more().await?;
+        }
+    }
+
+    /// Reads at least one more byte. Cancelling loses nothing.
+    ///
+    /// # Errors
+    /// When the stream fails or ends.
+    pub async fn read_more(&mut self) -> Result<(), WireError> {
+        let missing = self.decoder.missing();
+        let buffer = self.decoder.buffer_mut();
+        make_room(buffer, missing);
+        match self.stream.read_buf(buffer).await {
+            Ok(0) => Err(WireError::Io(io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) => Ok(()),
+            Err(error) => Err(WireError::Io(error)),
+        }
+    }
+
+    /// The stream, for questions about it.
+    pub fn stream(&self) -> &R {
+        &self.stream
+    }
+
+    /// The stream, for writing to one that is not split.
+    pub fn stream_mut(&mut self) -> &mut R {
+        &mut self.stream
+    }
+
+    /// Gives the stream back, together with whether bytes were left that nobody asked for.
+    pub fn into_inner(self) -> (R, bool) {
+        let clean = self.decoder.is_empty();
+        (self.stream, clean)
+    }
+}
+
+fn make_room(buffer: &mut BytesMut, missing: usize) {
+    let room = buffer.capacity() - buffer.len();
+    if room < missing.max(LEAST_ROOM) {
+        buffer.reserve(missing.max(READ_ROOM));
+    }
+}
+
+/// The writing half.
+#[derive(Debug)]
+pub struct PacketWriter<W> {
+    stream: W,
+    scratch: Vec<u8>,
+}
+
+/// Scratch space above this is given back after the packet.
+const KEPT_SCRATCH: usize = 64 << 10;
+
+impl<W: AsyncWrite + Unpin> PacketWriter<W> {
+    /// Writes packets to a stream.
+    pub fn new(stream: W) -> Self {
+        Self {
+            stream,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Writes one packet in one go and flushes it; returns the number that the answer will have.
+    /// Not safe to cancel.
+    ///
+    /// # Errors
+    /// When the stream fails.
+    pub async fn write(&mut self, sequence: u8, payload: &[u8]) -> io::Result<u8> {
+        self.scratch.clear();
+        let next = encode_packet(sequence, payload, &mut self.scratch);
+        self.stream.write_all(&self.scratch).await?;
+        self.stream.flush().await?;
+        if self.scratch.capacity() > KEPT_SCRATCH {
+            self.scratch = Vec::new();
+        }
+        Ok(next)
+    }
+
+    /// Writes one packet whose payload of `length` bytes is made while it is sent, so that a large one is never in memory as
+    /// a whole; returns the number that the answer will have. Not safe to cancel.
+    ///
+    /// # Errors
+    /// When the stream fails, or the pieces are not `length` bytes together.
+    pub async fn write_pieces(
+        &mut self,
+        length: usize,
+        pieces: impl Iterator<Item = Vec<u8>>,
+    ) -> io::Result<u8> {
+        let mut sequence = 0_u8;
+        // Of the packet, and of the chunk at hand. One that is full is followed by another, if only by an empty one.
+        let mut left = length;
+        let mut room = left.min(MAX_CHUNK);
+        self.scratch.clear();
+        self.begin_chunk(room, sequence);
+        for piece in pieces {
+            let mut piece = piece.as_slice();
+            while !piece.is_empty() {
+                if room == 0 && left > 0 {
+                    room = left.min(MAX_CHUNK);
+                    sequence = sequence.wrapping_add(1);
+                    self.begin_chunk(room, sequence);
+                }
+                if room == 0 {
+                    return Err(io::Error::other("a packet's pieces are too long"));
+                }
+                let (now, later) = piece.split_at(piece.len().min(room));
+                self.scratch.extend_from_slice(now);
+                (room, left, piece) = (room - now.len(), left - now.len(), later);
+                if self.scratch.len() >= KEPT_SCRATCH {
+                    self.stream.write_all(&self.scratch).await?;
+                    self.scratch.clear();
+                }
+            }
+        }
+        if left > 0 {
+            return Err(io::Error::other("a packet's pieces are too short"));
+        }
+        if length > 0 && length.is_multiple_of(MAX_CHUNK) {
+            sequence = sequence.wrapping_add(1);
+            self.begin_chunk(0, sequence);
+        }
+        self.stream.write_all(&self.scratch).await?;
+        self.stream.flush().await?;
+        self.scratch = Vec::new();
+        Ok(sequence.wrapping_add(1))
+    }
+
+    fn begin_chunk(&mut self, length: usize, sequence: u8) {
+        let [low, middle, high, _] = (length as u32).to_le_bytes();
+        self.scratch
+            .extend_from_slice(&[low, middle, high, sequence]);
+    }
+
+    /// Writes bytes that are a packet already, header and all, and flushes them. Not safe to cancel.
+    ///
+    /// # Errors
+    /// When the stream fails.
+    pub(crate) async fn write_encoded(&mut self, packet: &[u8]) -> io::Result<()> {
+        self.stream.write_all(packet).await?;
+        self.stream.flush().await
+    }
+
+    /// Gives the stream back.
+    pub fn into_inner(self) -> W {
+        self.stream
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decode_in_pieces(
+        bytes: &[u8],
+        piece: usize,
+        max_packet: usize,
+    ) -> Result<Vec<Packet>, ProtocolError> {
+        let mut decoder = PacketDecoder::new(max_packet);
+        let mut packets = Vec::new();
+        for piece in bytes.chunks(piece) {
+            decoder.buffer_mut().extend_from_slice(piece);
+            while let Some(packet) = decoder.next_packet()? {
+                packets.push(packet);
+            }
+        }
+        assert!(decoder.is_empty());
+        Ok(packets)
+    }
+
+    #[test]
+    fn packets_around_the_chunk_size_survive() {
+        for length in [
+            0,
+            1,
+            MAX_CHUNK - 1,
+            MAX_CHUNK,
+            MAX_CHUNK + 1,
+            2 * MAX_CHUNK,
+            2 * MAX_CHUNK + 7,
+        ] {
+            let payload: Vec<u8> = (0..length).map(|i| i as u8).collect();
+            let mut bytes = Vec::new();
+            let next = encode_packet(254, &payload, &mut bytes);
+            let packets = decode_in_pieces(&bytes, 1 << 20, 3 * MAX_CHUNK).unwrap();
+            assert_eq!(packets.len(), 1, "{length}");
+            assert_eq!(packets[0].payload, payload);
+            assert_eq!(packets[0].first_sequence, 254);
+            assert_eq!(packets[0].last_sequence.wrapping_add(1), next);
+        }
+    }
+
+    #[test]
+    fn a_packet_over_the_limit_is_refused_before_it_is_read() {
+        let mut decoder = PacketDecoder::new(1000);
+        decoder.buffer_mut().extend_from_slice(&[0xe9, 0x03, 0, 0]);
+        assert_eq!(
+            decoder.next_packet(),
+            Err(ProtocolError::TooLarge {
+                size: 1001,
+                limit: 1000
+            })
+        );
+    }
+
+    #[test]
+    fn chunks_out_of_order_are_refused() {
+        let mut bytes = Vec::new();
+        encode_packet(0, &vec![0; MAX_CHUNK + 1], &mut bytes);
+        let second_header = 4 + MAX_CHUNK;
+        bytes[second_header + 3] = 7;
+        let refused = decode_in_pieces(&bytes, bytes.len(), 2 * MAX_CHUNK);
+        assert_eq!(
+            refused,
+            Err(ProtocolError::Sequence {
+                expected: 1,
+                found: 7
+            })
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_of_the_bytes_gives_the_same_packets(
+            payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..8),
+            piece in 1_usize..50,
+        ) {
+            let mut bytes = Vec::new();
+            let mut sequence = 0;
+            for payload in &payloads {
+                sequence = encode_packet(sequence, payload, &mut bytes);
+            }
+            let packets = decode_in_pieces(&bytes, piece, 64).unwrap();
+            let found: Vec<&[u8]> = packets.iter().map(|packet| packet.payload.as_ref()).collect();
+            prop_assert_eq!(found, payloads.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic_or_grow(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut decoder = PacketDecoder::new(100);
+            decoder.buffer_mut().extend_from_slice(&bytes);
+            while let Ok(Some(packet)) = decoder.next_packet() {
+                prop_assert!(packet.payload.len() <= 100);
+            }
+            prop_assert!(decoder.missing() <= 4 + MAX_CHUNK);
+        }
+    }
+}
+
+#[cfg(test)]
+mod packet_io_tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_packet_in_pieces_is_the_packet_as_a_whole() {
+        for length in [0, 1, MAX_CHUNK - 1, MAX_CHUNK, MAX_CHUNK + 1, 2 * MAX_CHUNK] {
+            let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
+            let mut expected = Vec::new();
+            let next = encode_packet(0, &payload, &mut expected);
+            for size in [1_000_003, MAX_CHUNK] {
+                let mut writer = PacketWriter::new(Vec::new());
+                let pieces = payload.chunks(size).map(<[u8]>::to_vec);
+                assert_eq!(writer.write_pieces(length, pieces).await.unwrap(), next);
+                assert!(writer.into_inner() == expected, "{length} by {size}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn pieces_of_another_length_are_no_packet() {
+        for length in [4, 6] {
+            let mut writer = PacketWriter::new(Vec::new());
+            let pieces = [vec![1, 2], vec![3, 4, 5]].into_iter();
+            assert!(writer.write_pieces(length, pieces).await.is_err());
+        }
+    }
+}

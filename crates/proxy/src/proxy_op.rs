@@ -1,0 +1,461 @@
+//! What a leader and a proxy say to each other: appends whose entries are nothing but their op ids (PROXY_OP), and what became
+//! of them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use consensus::log_probe::{Answered, Asked};
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, stream};
+use openraft::raft::StreamAppendError;
+use raft_types::{Entry, LogId, MAX_MESSAGE_BYTES, MemberId, MemberRecord, OpId, TermRun, Vote};
+use thiserror::Error;
+use tokio::time::{Instant, timeout_at};
+
+/// An append without what its entries carry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyRequest {
+    /// The leader's.
+    pub vote: Vote,
+    /// The entry before the first one.
+    pub previous: Option<LogId>,
+    /// Up to where the leader has committed.
+    pub leader_commit: Option<LogId>,
+    /// The entries, which follow `previous` without a gap.
+    pub entries: Vec<TermRun>,
+    /// The answer shall bring the report of the member's log.
+    pub wants_report: bool,
+}
+
+impl ProxyRequest {
+    /// The index of the first entry, whether there is one or not.
+    pub fn first_index(&self) -> u64 {
+        let behind = |previous: LogId| previous.index.saturating_add(1);
+        self.previous.map_or(0, behind)
+    }
+
+    /// The last entry, or the one before the first where there is none.
+    pub fn last(&self) -> Option<LogId> {
+        let last = self.entries.last();
+        last.map(|run| OpId::new(run.term, run.last).into())
+            .or(self.previous)
+    }
+
+    /// The term that the entry with this index has to have.
+    pub fn term_at(&self, index: u64) -> Option<u64> {
+        let run = self.entries.iter().find(|run| run.last >= index)?;
+        (run.first <= index).then_some(run.term)
+    }
+
+    /// Whether this is one of the entries, or the one before them.
+    fn has(&self, entry: LogId) -> bool {
+        let among = self.term_at(entry.index) == Some(entry.leader_id.term);
+        among || self.previous == Some(entry)
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> u64 {
+        let lengths = self.entries.iter().map(|run| run.last - run.first + 1);
+        lengths.sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether the runs follow `previous`, and each other, without a gap and with terms that do not fall. What comes from the
+    /// network is checked before it is used.
+    pub fn is_whole(&self) -> bool {
+        let behind = self
+            .previous
+            .map_or(Some(0), |previous| previous.index.checked_add(1));
+        let mut next = behind;
+        let mut term = self.previous.map_or(0, |previous| previous.leader_id.term);
+        for run in &self.entries {
+            if Some(run.first) != next || run.last < run.first || run.term < term {
+                return false;
+            }
+            term = run.term;
+            next = run.last.checked_add(1);
+        }
+        next.is_some()
+    }
+}
+
+/// A request of the engine whose payloads were taken out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stripped {
+    pub(crate) request: ProxyRequest,
+    /// Of its payloads, as [`payload_bytes`] counts them.
+    pub(crate) bytes: usize,
+}
+
+impl From<&Asked> for Stripped {
+    fn from(asked: &Asked) -> Self {
+        Self {
+            request: asked.into(),
+            bytes: payload_bytes(&asked.request.entries),
+        }
+    }
+}
+
+impl From<&Asked> for ProxyRequest {
+    fn from(asked: &Asked) -> Self {
+        let mut entries: Vec<TermRun> = Vec::new();
+        for entry in &asked.request.entries {
+            let OpId { term, index } = entry.log_id.into();
+            match entries.last_mut() {
+                Some(run) if run.term == term => run.last = index,
+                _ => entries.push(TermRun {
+                    term,
+                    first: index,
+                    last: index,
+                }),
+            }
+        }
+        Self {
+            vote: asked.request.vote,
+            previous: asked.request.prev_log_id,
+            leader_commit: asked.request.leader_commit,
+            entries,
+            wants_report: asked.wants_report,
+        }
+    }
+}
+
+/// What a proxy says.
+#[derive(Debug, Clone)]
+pub enum ProxyAnswer {
+    /// What the member answered, in the order of the requests. One that was cut into several has several answers, the last of
+    /// them to its last entry. An answer that goes beyond a request is one to it, too.
+    Answered(Answered),
+    /// Everything up to this index was sent on, and is not answered yet; the proxy lives.
+    SentOn(u64),
+    /// The session is over: this entry is not here, and `purged` says that it will never be.
+    Missing {
+        /// The first one that is not there.
+        op_id: OpId,
+        /// Whether it was there once.
+        purged: bool,
+    },
+    /// The session is over: this member, the target or another proxy, could not be called.
+    CannotCall {
+        /// Who.
+        member: MemberId,
+        /// What happened, in words.
+        why: String,
+    },
+    /// The session is over before it began, in words: the request is none that this member can carry out.
+    Refused(String),
+}
+
+/// What was sent over a proxy and not answered, so that no answer is believed that cannot be one.
+#[derive(Debug, Default)]
+pub(crate) struct Outstanding {
+    requests: VecDeque<Stripped>,
+    bytes: usize,
+}
+
+/// An answer to something that was not asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NotAsked;
+
+impl Outstanding {
+    pub(crate) fn sent(&mut self, stripped: Stripped) {
+        self.bytes += stripped.bytes;
+        self.requests.push_back(stripped);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Bytes of the payloads under way.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes an answer in, and with it every request that it covers.
+    pub(crate) fn answered(&mut self, answered: &Answered) -> Result<(), NotAsked> {
+        let mut asked = self.requests.iter().map(|stripped| &stripped.request);
+        let oldest = asked.clone().next().ok_or(NotAsked)?;
+        match &answered.result {
+            Ok(matching) => {
+                let known = asked.any(|request| {
+                    matching.map_or(request.previous.is_none(), |upto| request.has(upto))
+                });
+                if !known || *matching < oldest.previous {
+                    return Err(NotAsked);
+                }
+                self.cover(*matching);
+                Ok(())
+            }
+            Err(StreamAppendError::Conflict(at)) => {
+                let named = asked.any(|request| request.has(*at));
+                named.then_some(()).ok_or(NotAsked)
+            }
+            Err(StreamAppendError::HigherVote(vote)) => {
+                let higher = *vote > oldest.vote;
+                higher.then_some(()).ok_or(NotAsked)
+            }
+        }
+    }
+
+    /// Of those that end with this entry, one: each has an answer of its own. There are several where one has no entries, or
+    /// where the first of a stream was widened.
+    fn cover(&mut self, matching: Option<LogId>) {
+        while let Some(last) = self.requests.front().map(|front| front.request.last())
+            && last <= matching
+            && let Some(front) = self.requests.pop_front()
+        {
+            self.bytes -= front.bytes;
+            if last == matching {
+                break;
+            }
+        }
+    }
+}
+
+/// Bytes of what entries carry, and a little for each.
+pub(crate) fn payload_bytes(entries: &[Entry]) -> usize {
+    use raft_types::{AppEntry, EntryPayload};
+    let of_entry = |entry: &Entry| match &entry.payload {
+        EntryPayload::Normal(AppEntry::Transaction(payload)) => payload.bytes().len(),
+        EntryPayload::Normal(AppEntry::Rotate(rotate)) => rotate.format_description.len(),
+        EntryPayload::Blank | EntryPayload::Membership(_) => 0,
+    };
+    const EACH: usize = 64;
+    const _: () = assert!(EACH < MAX_MESSAGE_BYTES);
+    entries.iter().map(|entry| of_entry(entry) + EACH).sum()
+}
+
+/// Requests of one leader's third term.
+#[cfg(test)]
+pub(crate) mod samples {
+    use raft_types::MemberId;
+
+    use super::*;
+
+    pub(crate) fn at(index: u64) -> LogId {
+        OpId::new(3, index).into()
+    }
+
+    /// Entries behind `previous`, up to `last`; none where that is the same.
+    pub(crate) fn request(previous: u64, last: u64) -> Stripped {
+        let run = TermRun {
+            term: 3,
+            first: previous + 1,
+            last,
+        };
+        let request = ProxyRequest {
+            vote: Vote::new_committed(3, MemberId(1)),
+            previous: Some(at(previous)),
+            leader_commit: None,
+            entries: Vec::from_iter((previous < last).then_some(run)),
+            wants_report: false,
+        };
+        Stripped { request, bytes: 0 }
+    }
+}
+
+// That something is committed is news of few bytes, for which a frame on a long link is dear. To a member behind a proxy it
+// waits a moment for the next request, which says it too. What is left out here was never asked: nobody counts on an answer to
+// it, so this stands before a session takes note of what it sends.
+
+/// Short beside the way to another region, long beside the time between the commits of a busy ring.
+const WAITS: Duration = Duration::from_millis(10);
+
+/// The requests without those that the next one makes needless. The first goes at once: it opens the session.
+pub(crate) fn joined(
+    requests: BoxStream<'static, Stripped>,
+) -> impl Stream<Item = Stripped> + Send + 'static {
+    let state = (requests.fuse(), None, true);
+    stream::unfold(state, |(mut requests, held, first)| async move {
+        let mut going: Stripped = match held {
+            Some(held) => held,
+            None => requests.next().await?,
+        };
+        let until = Instant::now() + WAITS;
+        let mut held = None;
+        while !first && held.is_none() && is_news_alone(&going.request) {
+            match timeout_at(until, requests.next()).await {
+                Ok(Some(next)) if says_all_of(&next.request, &going.request) => going = next,
+                Ok(Some(next)) => held = Some(next),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        Some((going, (requests, held, false)))
+    })
+}
+
+fn is_news_alone(request: &ProxyRequest) -> bool {
+    request.is_empty() && !request.wants_report
+}
+
+/// Whether a request says all that the one before it, which is news alone, says.
+fn says_all_of(next: &ProxyRequest, news: &ProxyRequest) -> bool {
+    next.vote == news.vote
+        && next.previous == news.previous
+        && next.leader_commit >= news.leader_commit
+}
+
+// The seam to the network: how a session with a proxy is opened.
+
+/// A proxy that cannot be called, or no longer, in words.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct LineBroken(pub String);
+
+/// What a session brings: answers in the order of the requests, until it is over.
+pub type ProxyAnswers = BoxStream<'static, Result<ProxyAnswer, LineBroken>>;
+
+/// A network over which proxies can be called.
+pub trait ProxyCalls: Clone + Send + Sync + 'static {
+    /// Opens a session at `proxy`, which is to send on to the first of `onward`; the last of them is who the entries are for.
+    /// It ends when `requests` ends and all are answered, or with the first thing that goes wrong.
+    fn open(
+        &self,
+        proxy: MemberId,
+        record: &MemberRecord,
+        onward: Vec<MemberId>,
+        requests: BoxStream<'static, ProxyRequest>,
+    ) -> BoxFuture<'static, Result<ProxyAnswers, LineBroken>>;
+}
+
+/// The receiving end of sessions.
+pub trait ProxyService: Send + Sync + 'static {
+    /// Serves a session: sends on to the first of `onward`. Dropping the answers ends it.
+    fn serve(
+        &self,
+        onward: Vec<MemberId>,
+        requests: BoxStream<'static, ProxyRequest>,
+    ) -> BoxStream<'static, ProxyAnswer>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples::at;
+    use super::*;
+
+    fn request(previous: u64, last: u64, bytes: usize) -> Stripped {
+        Stripped {
+            bytes,
+            ..samples::request(previous, last)
+        }
+    }
+
+    fn says(outstanding: &mut Outstanding, index: u64) -> Result<(), NotAsked> {
+        outstanding.answered(&Answered {
+            result: Ok(Some(at(index))),
+            report: None,
+        })
+    }
+
+    #[test]
+    fn a_request_without_entries_has_an_answer_of_its_own() {
+        let mut outstanding = Outstanding::default();
+        outstanding.sent(request(4, 6, 20));
+        outstanding.sent(request(6, 6, 0));
+        assert_eq!(says(&mut outstanding, 6), Ok(()));
+        assert!(!outstanding.is_empty(), "the commit mark is not answered");
+        assert_eq!(outstanding.bytes(), 0);
+        assert_eq!(says(&mut outstanding, 6), Ok(()));
+        assert!(outstanding.is_empty());
+        assert_eq!(says(&mut outstanding, 6), Err(NotAsked));
+    }
+
+    #[test]
+    fn requests_that_overlap_are_answered_one_after_the_other() {
+        let mut outstanding = Outstanding::default();
+        // The first of a stream, with more than the engine asked for; the engine goes on behind what it asked.
+        outstanding.sent(request(60, 64, 40));
+        outstanding.sent(request(62, 64, 20));
+        outstanding.sent(request(64, 66, 20));
+        // Each is cut into several.
+        for index in [61, 62, 63, 64, 63, 64, 65, 66] {
+            assert_eq!(says(&mut outstanding, index), Ok(()), "{index}");
+        }
+        assert!(outstanding.is_empty());
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_not_believed() {
+        let mut outstanding = Outstanding::default();
+        assert_eq!(says(&mut outstanding, 1), Err(NotAsked));
+        outstanding.sent(request(4, 6, 20));
+        assert_eq!(says(&mut outstanding, 3), Err(NotAsked));
+        assert_eq!(says(&mut outstanding, 7), Err(NotAsked));
+        assert_eq!(says(&mut outstanding, 5), Ok(()));
+        assert_eq!(outstanding.bytes(), 20, "a part is not all");
+    }
+}
+
+#[cfg(test)]
+mod commit_news_tests {
+    use futures::channel::mpsc;
+
+    use super::*;
+    use crate::proxy_op::samples;
+    use crate::proxy_op::samples::at;
+
+    fn request(previous: u64, last: u64, commit: u64) -> Stripped {
+        let mut stripped = samples::request(previous, last);
+        stripped.request.leader_commit = Some(at(commit));
+        stripped
+    }
+
+    async fn joined_all(requests: Vec<Stripped>) -> Vec<Stripped> {
+        joined(stream::iter(requests).boxed()).collect().await
+    }
+
+    #[tokio::test]
+    async fn news_goes_with_the_next_request() {
+        let entries = [request(4, 5, 4), request(5, 6, 5)];
+        let last = request(6, 6, 6);
+        let sent = vec![
+            entries[0].clone(),
+            request(5, 5, 5),
+            entries[1].clone(),
+            // Two of them are one.
+            request(6, 6, 5),
+            last.clone(),
+        ];
+        let expected: Vec<_> = entries.into_iter().chain([last]).collect();
+        assert_eq!(joined_all(sent).await, expected);
+    }
+
+    #[tokio::test]
+    async fn what_the_next_request_does_not_say_is_said() {
+        let mut wanting = request(6, 6, 6);
+        wanting.request.wants_report = true;
+        let sent = vec![
+            // The first goes at once.
+            request(5, 5, 5),
+            request(5, 6, 5),
+            // Elsewhere in the log.
+            request(6, 6, 6),
+            request(3, 4, 6),
+            // A report is asked for.
+            wanting,
+            request(6, 7, 6),
+            // An earlier commit.
+            request(7, 7, 7),
+            request(7, 8, 6),
+        ];
+        assert_eq!(joined_all(sent.clone()).await, sent);
+    }
+
+    #[tokio::test]
+    async fn news_without_a_next_request_does_not_wait_for_one() {
+        let (sender, requests) = mpsc::unbounded();
+        let mut joined = Box::pin(joined(requests.boxed()));
+        for sent in [request(5, 6, 5), request(6, 6, 6)] {
+            sender.unbounded_send(sent.clone()).unwrap();
+            assert_eq!(joined.next().await, Some(sent));
+        }
+        drop(sender);
+        assert_eq!(joined.next().await, None);
+    }
+}

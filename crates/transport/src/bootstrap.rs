@@ -1,0 +1,168 @@
+//! Making a ring: the calls around the decision in `consensus::plan_bootstrap`. Every step is on disk
+//! before the next, and the founder goes on where it was when it is started again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use consensus::{
+    BootstrapPlan, BootstrapRefusal, IdentityBook, IdentityError, Introduction, LogOrigin, Party,
+    plan_bootstrap,
+};
+use futures::future::join_all;
+use raft_types::{MemberId, MemberRecord, RingId};
+use thiserror::Error;
+use tokio::time::{Instant, sleep};
+
+use crate::client::{AdminClient, AdminError};
+use crate::config::{TlsMaterial, TransportConfig};
+
+/// How long the founder waits before it asks again.
+const BETWEEN_ROUNDS: Duration = Duration::from_millis(200);
+
+/// Why no ring was made.
+#[derive(Debug, Error)]
+pub enum FoundingError {
+    /// The members cannot become a ring.
+    #[error("{refusal}{}", .last_error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default())]
+    Refused {
+        /// The obstacle.
+        refusal: BootstrapRefusal,
+        /// What the last failed call said, when a member did not answer.
+        last_error: Option<AdminError>,
+    },
+    /// A member did not take its ring.
+    #[error("member {member} did not take ring {ring}: {source}")]
+    NotAdopted {
+        /// The member.
+        member: MemberId,
+        /// The ring.
+        ring: RingId,
+        /// What it said.
+        source: AdminError,
+    },
+    /// The founder's own identity could not be changed.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+}
+
+/// Makes a ring of the `configured` members, whose incarnations are not known yet, and gives all of
+/// them its id and the `origin` of its log. `own_log_is_empty` is asked when this member began earlier and was interrupted; with
+/// entries in its log it has finished, and [`IdentityBook::founded`] is all that is left to do.
+///
+/// What follows is for the caller: open the log with the ring's id, start the member, initialise Raft
+/// with the plan's members, and tell the book that the ring is founded.
+///
+/// # Errors
+/// [`FoundingError`], after `deadline` when members are not up by then.
+pub async fn found_ring(
+    book: &IdentityBook,
+    own_log_is_empty: bool,
+    origin: &LogOrigin,
+    configured: &BTreeMap<MemberId, MemberRecord>,
+    tls: Option<&TlsMaterial>,
+    config: TransportConfig,
+    deadline: Duration,
+) -> Result<BootstrapPlan, FoundingError> {
+    let until = Instant::now() + deadline;
+    let plan = agree(book, own_log_is_empty, configured, tls, config, until).await?;
+    book.begin_founding(plan.ring, origin)?;
+    tracing::info!(ring = %plan.ring, members = plan.members.len(), "making a ring");
+    let own = book.identity().member;
+    let others = plan.members.iter().filter(|(id, _)| **id != own);
+    let adopted = join_all(others.map(|(&member, record)| {
+        let ring = plan.ring;
+        async move {
+            let client = AdminClient::new(&record.address, tls, config);
+            let party = Party {
+                member,
+                incarnation: record.incarnation,
+            };
+            let given = match client {
+                Ok(client) => give_ring(&client, ring, party, origin, until).await,
+                Err(error) => Err(error),
+            };
+            given.map_err(|source| FoundingError::NotAdopted {
+                member,
+                ring,
+                source,
+            })
+        }
+    }));
+    adopted.await.into_iter().collect::<Result<(), _>>()?;
+    Ok(plan)
+}
+
+/// Asks everybody until the decision does not depend on who is not up yet.
+async fn agree(
+    book: &IdentityBook,
+    own_log_is_empty: bool,
+    configured: &BTreeMap<MemberId, MemberRecord>,
+    tls: Option<&TlsMaterial>,
+    config: TransportConfig,
+    until: Instant,
+) -> Result<BootstrapPlan, FoundingError> {
+    let new_ring = RingId::random();
+    let founder = book.identity();
+    loop {
+        let mut last_error = None;
+        let mut introductions = BTreeMap::from([(
+            founder.member,
+            Introduction {
+                identity: founder,
+                log_is_empty: Some(own_log_is_empty),
+            },
+        )]);
+        let others = configured.iter().filter(|(id, _)| **id != founder.member);
+        let asked = join_all(
+            others.map(|(&id, record)| async move { (id, introduce(record, tls, config).await) }),
+        );
+        for (id, answer) in asked.await {
+            match answer {
+                Ok(introduction) => {
+                    introductions.insert(id, introduction);
+                }
+                Err(error) => last_error = Some(error),
+            }
+        }
+        match plan_bootstrap(&founder, configured, &introductions, new_ring) {
+            Ok(plan) => return Ok(plan),
+            Err(refusal) if refusal.may_pass() && Instant::now() < until => {
+                tracing::info!(%refusal, "waiting before the ring is made");
+                sleep(BETWEEN_ROUNDS).await;
+            }
+            Err(refusal) => {
+                let last_error = last_error.filter(|_| refusal.may_pass());
+                return Err(FoundingError::Refused {
+                    refusal,
+                    last_error,
+                });
+            }
+        }
+    }
+}
+
+async fn introduce(
+    record: &MemberRecord,
+    tls: Option<&TlsMaterial>,
+    config: TransportConfig,
+) -> Result<Introduction, AdminError> {
+    let client = AdminClient::new(&record.address, tls, config)?;
+    client.identify().await
+}
+
+async fn give_ring(
+    client: &AdminClient,
+    ring: RingId,
+    to: Party,
+    origin: &LogOrigin,
+    until: Instant,
+) -> Result<(), AdminError> {
+    loop {
+        match client.adopt(ring, to, origin).await {
+            Err(AdminError::Unreachable { .. }) if Instant::now() < until => {
+                sleep(BETWEEN_ROUNDS).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! How much of a stream is under way: the sender waits when it is full, the answers make room. The
+//! engine itself pipelines without a bound.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use consensus::log_probe::{Answered, Asked, RpcResult};
+use futures::future::BoxFuture;
+use futures::task::AtomicWaker;
+use futures::{FutureExt, Stream, StreamExt};
+use openraft::errors::{NetworkError, RPCError, Timeout, Unreachable};
+use openraft::network::RPCTypes;
+use raft_types::{AppEntry, EntryPayload, REPLICATION_WINDOW_BYTES, TypeConfig};
+use tokio::time::{Sleep, sleep};
+use tonic::{Code, Status, Streaming};
+
+use crate::client::link_bytes::LinkCounters;
+use crate::client::peers::Peer;
+use crate::compression::Packer;
+use crate::schema::{AppendAnswer, AppendPart};
+use crate::wire::{PackedRequest, Splitter, answered_from};
+
+/// Bytes a second that the disk of a member writes at least, of entries whose stream is not given up meanwhile.
+const SLOWEST_DISK: usize = 2 << 20;
+
+/// One append stream's window, shared by its two ends.
+#[derive(Debug)]
+pub(crate) struct Window {
+    state: Mutex<State>,
+    sender: AtomicWaker,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The requests that were sent and not answered, by the size of their entries.
+    unanswered: VecDeque<usize>,
+    bytes: usize,
+    moved: Instant,
+    /// Why the sender gave up; the answers end with it.
+    failure: Option<String>,
+}
+
+impl Window {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Mutex::new(State {
+                unanswered: VecDeque::new(),
+                bytes: 0,
+                moved: Instant::now(),
+                failure: None,
+            }),
+            sender: AtomicWaker::new(),
+        }
+    }
+
+    /// Ready when another request may be sent. An entry larger than the window is sent when nothing
+    /// else is under way.
+    pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
+        if self.has_room() {
+            return Poll::Ready(());
+        }
+        self.sender.register(context.waker());
+        // An answer may have come between the two looks.
+        if self.has_room() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.lock().bytes < REPLICATION_WINDOW_BYTES
+    }
+
+    /// A message went out; with `request`, it was the last one of a request of that size.
+    pub(crate) fn sent(&self, request: Option<usize>) {
+        let mut state = self.lock();
+        state.moved = Instant::now();
+        if let Some(bytes) = request {
+            state.bytes += bytes;
+            state.unanswered.push_back(bytes);
+        }
+    }
+
+    /// The oldest request was answered. False when none was under way.
+    pub(crate) fn answered(&self) -> bool {
+        let was_full = {
+            let mut state = self.lock();
+            state.moved = Instant::now();
+            let Some(bytes) = state.unanswered.pop_front() else {
+                return false;
+            };
+            let was_full = state.bytes >= REPLICATION_WINDOW_BYTES;
+            state.bytes -= bytes;
+            was_full
+        };
+        if was_full {
+            self.sender.wake();
+        }
+        true
+    }
+
+    /// Whether requests are under way.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.lock().unanswered.is_empty()
+    }
+
+    /// Whether requests are under way and nothing has moved for `deadline`, and for as long as a slow disk needs on top to write
+    /// what is under way: it is answered when it is durable.
+    pub(crate) fn is_stalled(&self, deadline: Duration) -> bool {
+        let state = self.lock();
+        let written = Duration::from_secs((state.bytes / SLOWEST_DISK) as u64);
+        !state.unanswered.is_empty() && state.moved.elapsed() >= deadline + written
+    }
+
+    /// The sender gives up.
+    pub(crate) fn fail(&self, reason: String) {
+        self.lock().failure.get_or_insert(reason);
+    }
+
+    /// Why the sender gave up, once.
+    pub(crate) fn take_failure(&self) -> Option<String> {
+        self.lock().failure.take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change leaves the state whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// The answers to an append stream, for the engine: in the order of the requests, ended by the first
+// thing that goes wrong, and never later than the stall deadline.
+
+type Item = RpcResult<Answered>;
+
+/// See the module.
+pub(crate) struct Answers {
+    peer: Arc<Peer>,
+    streaming: Streaming<AppendAnswer>,
+    window: Arc<Window>,
+    /// Goes off a few times within the stall deadline, so that nothing is armed for each message.
+    look: Pin<Box<Sleep>>,
+    ended: bool,
+}
+
+impl Answers {
+    pub(crate) fn new(
+        peer: Arc<Peer>,
+        streaming: Streaming<AppendAnswer>,
+        window: Arc<Window>,
+    ) -> Self {
+        let look = Box::pin(sleep(look_interval(&peer)));
+        Self {
+            peer,
+            streaming,
+            window,
+            look,
+            ended: false,
+        }
+    }
+
+    fn take_in(&self, answer: AppendAnswer) -> Item {
+        if !self.window.answered() {
+            return Err(broken("the member answered what it was not asked"));
+        }
+        let answer = answered_from(answer).map_err(broken)?;
+        self.peer.well();
+        Ok(answer)
+    }
+
+    /// What an end without a status means.
+    fn end(&self) -> Option<Item> {
+        if let Some(reason) = self.window.take_failure() {
+            return Some(Err(broken(reason)));
+        }
+        let open = self.window.is_open();
+        open.then(|| {
+            Err(broken(
+                "the member ended the stream with requests unanswered",
+            ))
+        })
+    }
+
+    fn failed(&self, status: &Status) -> RPCError<TypeConfig> {
+        call_error(&self.peer, status)
+    }
+
+    fn stalled(&self, deadline: Duration) -> RPCError<TypeConfig> {
+        let message = format!("entries were under way for {deadline:?} and nothing moved");
+        self.peer.troubled(None, &message);
+        RPCError::Timeout(Timeout {
+            action: RPCTypes::AppendEntries,
+            id: self.peer.own_id(),
+            target: self.peer.id(),
+            timeout: deadline,
+        })
+    }
+}
+
+impl Stream for Answers {
+    type Item = Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Item>> {
+        let this = &mut *self;
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        loop {
+            if let Poll::Ready(answer) = this.streaming.poll_next_unpin(context) {
+                let item = match answer {
+                    Some(Ok(answer)) => Some(this.take_in(answer)),
+                    Some(Err(status)) => Some(Err(this.failed(&status))),
+                    None => this.end(),
+                };
+                this.ended = !matches!(item, Some(Ok(_)));
+                return Poll::Ready(item);
+            }
+            ready!(this.look.poll_unpin(context));
+            let deadline = this.peer.config.stall_deadline;
+            if this.window.is_stalled(deadline) {
+                this.ended = true;
+                return Poll::Ready(Some(Err(this.stalled(deadline))));
+            }
+            let next = tokio::time::Instant::now() + look_interval(&this.peer);
+            this.look.as_mut().reset(next);
+        }
+    }
+}
+
+fn look_interval(peer: &Peer) -> Duration {
+    (peer.config.stall_deadline / 4).max(Duration::from_millis(1))
+}
+
+/// A stream that cannot be gone on with; the engine begins another one.
+fn broken(reason: impl ToString) -> RPCError<TypeConfig> {
+    RPCError::Network(NetworkError::from_string(reason))
+}
+
+/// A stream that failed after it was opened, as the engine tells errors apart: it waits before it tries again to reach a
+/// member that refuses, and tries again at once when the connection broke in the middle.
+fn call_error(peer: &Peer, status: &Status) -> RPCError<TypeConfig> {
+    let message = peer.failed(status);
+    match status.code() {
+        Code::Cancelled | Code::Unknown | Code::Internal => {
+            RPCError::Network(NetworkError::from_string(message))
+        }
+        _ => RPCError::Unreachable(Unreachable::from_string(message)),
+    }
+}
+
+// The engine's requests with their payloads packed, where they go to another region.
+
+/// See the module.
+pub(crate) struct Packing<S> {
+    requests: S,
+    /// None: everything travels as it is.
+    packer: Option<Arc<Packer>>,
+    current: Option<BoxFuture<'static, PackedRequest>>,
+}
+
+impl<S> Packing<S> {
+    pub(crate) fn new(requests: S, packer: Option<Arc<Packer>>) -> Self {
+        Self {
+            requests,
+            packer,
+            current: None,
+        }
+    }
+}
+
+impl<S> Stream for Packing<S>
+where
+    S: Stream<Item = Asked> + Unpin,
+{
+    type Item = PackedRequest;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<PackedRequest>> {
+        let this = &mut *self;
+        loop {
+            if let Some(current) = &mut this.current {
+                let packed = ready!(current.poll_unpin(context));
+                this.current = None;
+                return Poll::Ready(Some(packed));
+            }
+            let Some(asked) = ready!(this.requests.poll_next_unpin(context)) else {
+                return Poll::Ready(None);
+            };
+            match &this.packer {
+                None => return Poll::Ready(Some(asked.into())),
+                Some(packer) => this.current = Some(pack(packer.clone(), asked).boxed()),
+            }
+        }
+    }
+}
+
+async fn pack(packer: Arc<Packer>, asked: Asked) -> PackedRequest {
+    let mut packed = Vec::with_capacity(asked.request.entries.len());
+    for entry in &asked.request.entries {
+        packed.push(match &entry.payload {
+            EntryPayload::Normal(AppEntry::Transaction(payload)) => {
+                packer.pack(entry.log_id.into(), payload.bytes()).await
+            }
+            _ => None,
+        });
+    }
+    PackedRequest { asked, packed }
+}
+
+// The engine's requests as a stream of messages. It is polled by the connection, so nothing stands
+// between the engine and the socket but the cutting.
+
+/// See the module.
+pub(crate) struct Parts<S> {
+    requests: S,
+    window: Arc<Window>,
+    counters: Arc<LinkCounters>,
+    current: Option<Splitter>,
+    ended: bool,
+}
+
+impl<S> Parts<S> {
+    pub(crate) fn new(requests: S, window: Arc<Window>, counters: Arc<LinkCounters>) -> Self {
+        Self {
+            requests,
+            window,
+            counters,
+            current: None,
+            ended: false,
+        }
+    }
+}
+
+impl<S> Stream for Parts<S>
+where
+    S: Stream<Item = PackedRequest> + Unpin,
+{
+    type Item = AppendPart;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<AppendPart>> {
+        let this = &mut *self;
+        while !this.ended {
+            let Some(splitter) = &mut this.current else {
+                let request = ready!(this.requests.poll_next_unpin(context));
+                this.ended = request.is_none();
+                this.current = request.map(Splitter::new);
+                continue;
+            };
+            // Within an entry, HTTP/2's own window holds the sender back.
+            if !splitter.is_inside_entry() {
+                ready!(this.window.poll_room(context));
+            }
+            match splitter.next_part() {
+                Ok(Some(part)) => {
+                    this.window.sent(part.ends_request_of);
+                    this.counters.entries(&part.message);
+                    return Poll::Ready(Some(part.message));
+                }
+                Ok(None) => this.current = None,
+                Err(error) => {
+                    this.window.fail(error.to_string());
+                    this.ended = true;
+                }
+            }
+        }
+        Poll::Ready(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::task::noop_waker;
+
+    use super::*;
+
+    #[test]
+    fn a_full_window_waits_for_an_answer() {
+        let waker = noop_waker();
+        let mut context = Context::from_waker(&waker);
+        let window = Window::new();
+        window.sent(Some(REPLICATION_WINDOW_BYTES - 1));
+        assert!(window.poll_room(&mut context).is_ready());
+        window.sent(Some(10));
+        assert!(window.poll_room(&mut context).is_pending());
+        assert!(window.answered());
+        assert!(window.poll_room(&mut context).is_ready());
+        assert!(window.is_open());
+        assert!(window.answered());
+        assert!(!window.is_open());
+        assert!(!window.answered(), "an answer that nobody asked for");
+    }
+
+    #[test]
+    fn only_what_is_under_way_can_stall() {
+        let window = Window::new();
+        assert!(!window.is_stalled(Duration::ZERO));
+        window.sent(Some(0));
+        assert!(window.is_stalled(Duration::ZERO));
+        assert!(!window.is_stalled(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_large_entry_may_take_as_long_as_a_slow_disk_writes_it() {
+        let window = Window::new();
+        window.sent(Some(REPLICATION_WINDOW_BYTES));
+        assert!(!window.is_stalled(Duration::ZERO));
+        window.sent(Some(0));
+        assert!(window.answered());
+        assert!(window.is_stalled(Duration::ZERO));
+    }
+}

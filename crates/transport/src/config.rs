@@ -1,0 +1,258 @@
+//! TLS between members by configuration: one certificate and key for both roles, and the authority
+//! that signed everybody's. Each side verifies the other's certificate against it, the caller also the
+//! name. Files are checked when they are loaded, so that a mistake names its file instead of showing
+//! up later as a failed handshake.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+use consensus::Timers;
+use raft_types::{MAX_MESSAGE_BYTES, REPLICATION_WINDOW_BYTES};
+use rustls::RootCertStore;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use thiserror::Error;
+use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+
+/// The files of one member, all in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Its certificate, and those between it and the authority.
+    pub certificate: PathBuf,
+    /// The private key of it.
+    pub key: PathBuf,
+    /// The certificates of the authority that signed the members' certificates.
+    pub authority: PathBuf,
+    /// The name that the other members' certificates must carry; by default the host in the address
+    /// of each.
+    pub peer_name: Option<String>,
+}
+
+/// Checked material.
+#[derive(Clone)]
+pub struct TlsMaterial {
+    identity: Identity,
+    authority: Certificate,
+    peer_name: Option<String>,
+}
+
+/// What is wrong with one of the files.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    /// It cannot be read.
+    #[error("{role} `{}` cannot be read: {source}", .path.display())]
+    Unreadable {
+        /// What the file is for.
+        role: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// It is not PEM, or has nothing of the kind in it.
+    #[error("{role} `{}` has no {what} block in PEM; check that it is the right file", .path.display())]
+    Nothing {
+        /// What the file is for.
+        role: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What it should hold.
+        what: &'static str,
+    },
+    /// Its content is damaged.
+    #[error("{role} `{}` is damaged: {reason}", .path.display())]
+    Damaged {
+        /// What the file is for.
+        role: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the parser says.
+        reason: String,
+    },
+    /// Certificate and key are not a pair.
+    #[error("the key `{}` does not belong to the certificate `{}`; check both paths", .key.display(), .certificate.display())]
+    NotAPair {
+        /// The key.
+        key: PathBuf,
+        /// The certificate.
+        certificate: PathBuf,
+    },
+}
+
+const CERTIFICATE: &str = "the TLS certificate";
+const KEY: &str = "the TLS key";
+const AUTHORITY: &str = "the TLS authority";
+
+impl TlsMaterial {
+    /// Reads and checks the files.
+    ///
+    /// # Errors
+    /// [`TlsError`], which names the file.
+    pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
+        let certificate_pem = read(CERTIFICATE, &files.certificate)?;
+        let key_pem = read(KEY, &files.key)?;
+        let authority_pem = read(AUTHORITY, &files.authority)?;
+
+        let chain = certificates(CERTIFICATE, &files.certificate, &certificate_pem)?;
+        let key = private_key(&files.key, &key_pem)?;
+        check_pair(files, chain, &key)?;
+        let mut roots = RootCertStore::empty();
+        for root in certificates(AUTHORITY, &files.authority, &authority_pem)? {
+            roots.add(root).map_err(|error| TlsError::Damaged {
+                role: AUTHORITY,
+                path: files.authority.clone(),
+                reason: error.to_string(),
+            })?;
+        }
+        Ok(Self {
+            identity: Identity::from_pem(certificate_pem, key_pem),
+            authority: Certificate::from_pem(authority_pem),
+            peer_name: files.peer_name.clone(),
+        })
+    }
+
+    /// What the server end uses. A caller without a certificate of the authority is turned away.
+    pub(crate) fn server(&self) -> ServerTlsConfig {
+        ServerTlsConfig::new()
+            .identity(self.identity.clone())
+            .client_ca_root(self.authority.clone())
+    }
+
+    /// What the calling end uses.
+    pub(crate) fn client(&self) -> ClientTlsConfig {
+        let config = ClientTlsConfig::new()
+            .identity(self.identity.clone())
+            .ca_certificate(self.authority.clone());
+        match &self.peer_name {
+            Some(name) => config.domain_name(name),
+            None => config,
+        }
+    }
+}
+
+impl std::fmt::Debug for TlsMaterial {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TlsMaterial")
+            .field("peer_name", &self.peer_name)
+            .finish_non_exhaustive()
+    }
+}
+
+fn read(role: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    fs::read(path).map_err(|source| TlsError::Unreadable {
+        role,
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn certificates(
+    role: &'static str,
+    path: &Path,
+    mut pem: &[u8],
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let parsed: Result<Vec<_>, _> = rustls_pemfile::certs(&mut pem).collect();
+    let parsed = parsed.map_err(|error| TlsError::Damaged {
+        role,
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })?;
+    if parsed.is_empty() {
+        return Err(TlsError::Nothing {
+            role,
+            path: path.to_owned(),
+            what: "CERTIFICATE",
+        });
+    }
+    Ok(parsed)
+}
+
+fn private_key(path: &Path, mut pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let parsed = rustls_pemfile::private_key(&mut pem).map_err(|error| TlsError::Damaged {
+        role: KEY,
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })?;
+    parsed.ok_or_else(|| TlsError::Nothing {
+        role: KEY,
+        path: path.to_owned(),
+        what: "PRIVATE KEY",
+    })
+}
+
+fn check_pair(
+    files: &TlsFiles,
+    chain: Vec<CertificateDer<'static>>,
+    key: &PrivateKeyDer<'static>,
+) -> Result<(), TlsError> {
+    let signing = rustls::crypto::ring::sign::any_supported_type(key);
+    let signing = signing.map_err(|error| TlsError::Damaged {
+        role: KEY,
+        path: files.key.clone(),
+        reason: error.to_string(),
+    })?;
+    match CertifiedKey::new(chain, signing).keys_match() {
+        Ok(()) => Ok(()),
+        Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
+            Err(TlsError::NotAPair {
+                key: files.key.clone(),
+                certificate: files.certificate.clone(),
+            })
+        }
+        Err(error) => Err(TlsError::Damaged {
+            role: CERTIFICATE,
+            path: files.certificate.clone(),
+            reason: error.to_string(),
+        }),
+    }
+}
+
+// The transport's deadlines and sizes, derived from the ring's timers in one place.
+
+/// What the transport waits for, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransportConfig {
+    /// How long a connection may take to come up.
+    pub connect_deadline: Duration,
+    /// How long a call that the engine gives no deadline may take, opening a stream among them.
+    pub call_deadline: Duration,
+    /// How often the other end of a connection is asked whether it is there.
+    pub keepalive: Duration,
+    /// How long it may take to say so before the connection is given up.
+    pub keepalive_deadline: Duration,
+    /// How long entries may be under way without anything moving, beside the time in which a slow disk (2 MiB a second)
+    /// writes them: a member that writes a large transaction is silent for that long. A dead one is found by the keepalive.
+    pub stall_deadline: Duration,
+}
+
+impl TransportConfig {
+    /// The deadlines that go with a ring's timers.
+    pub fn for_timers(timers: &Timers) -> Self {
+        let second = Duration::from_secs(1);
+        Self {
+            connect_deadline: timers.lease.max(second / 2),
+            call_deadline: timers.lease.max(second),
+            keepalive: timers.heartbeat.max(second / 4),
+            keepalive_deadline: timers.longest_election().max(second),
+            stall_deadline: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Default for TransportConfig {
+    fn default() -> Self {
+        Self::for_timers(&Timers::default())
+    }
+}
+
+/// How much of a stream's entries HTTP/2 lets into the receiver before they are taken: more than a
+/// few messages would only wait there, and memory is bounded by it.
+pub(crate) const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// The same for all streams of a connection: one leader's, and the end of another's.
+pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
+/// A large frame costs fewer of them; heartbeats never share its connection.
+pub(crate) const FRAME_BYTES: u32 = 1 << 18;
+
+const _: () = assert!(MAX_MESSAGE_BYTES <= STREAM_WINDOW_BYTES as usize);
+const _: () = assert!(STREAM_WINDOW_BYTES as usize <= REPLICATION_WINDOW_BYTES);

@@ -1,0 +1,373 @@
+//! Cuts a request of the engine into messages of bounded size. Small entries travel together, as many
+//! as fit, and make a request of their own on the wire; one that is larger than a message travels
+//! alone, in pieces. The receiver never has to hold more than it is able to hand on.
+
+use std::iter::Peekable;
+use std::{iter, vec};
+
+use bytes::Bytes;
+use consensus::log_probe::Asked;
+use openraft::raft::AppendEntriesRequest;
+use raft_types::{
+    Entry, LogId, MAX_MESSAGE_BYTES, MAX_TRANSACTION_BYTES, OpId, PayloadAssembly,
+    TransactionPayload, TypeConfig, Vote,
+};
+
+use crate::compression::{UnpackError, Unpacking};
+use crate::schema;
+use crate::schema::{AppendPart, EntryKind};
+use crate::wire::WireError;
+use crate::wire::calls::{head_of, heartbeat_request};
+use crate::wire::entry::{
+    ENTRY_OVERHEAD, entry_from, entry_to, kind_of, length_in_log, log_id_of, transaction_entry,
+};
+
+/// How much of a message its entries may take: the rest is for the head.
+pub(crate) const PART_BYTES: usize = MAX_MESSAGE_BYTES - 1024;
+
+/// One message of a request.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) message: AppendPart,
+    /// With the last message of a request on the wire: the size of its entries, for the window. The
+    /// receiver answers once for it.
+    pub(crate) ends_request_of: Option<usize>,
+}
+
+/// A request of the engine, with what its payloads were packed to.
+pub(crate) struct PackedRequest {
+    pub(crate) asked: Asked,
+    /// By the entries' places in the request; it may be shorter. None: the payload travels as it is.
+    pub(crate) packed: Vec<Option<Bytes>>,
+}
+
+impl From<Asked> for PackedRequest {
+    fn from(asked: Asked) -> Self {
+        Self {
+            asked,
+            packed: Vec::new(),
+        }
+    }
+}
+
+/// An entry, and what its payload was packed to.
+type Outgoing = (Entry, Option<Bytes>);
+
+/// The messages of one request of the engine.
+pub(crate) struct Splitter {
+    vote: Vote,
+    leader_commit: Option<LogId>,
+    previous: Option<LogId>,
+    entries: Peekable<vec::IntoIter<Outgoing>>,
+    /// A request without entries is a message, too.
+    nothing_sent: bool,
+    /// The first answer shall bring a report.
+    wants_report: bool,
+    /// What is left of an entry that travels in pieces, and its whole size.
+    rest: Option<(Bytes, usize)>,
+}
+
+impl Splitter {
+    pub(crate) fn new(request: PackedRequest) -> Self {
+        let PackedRequest { asked, packed } = request;
+        let Asked {
+            request,
+            wants_report,
+        } = asked;
+        let packed = packed.into_iter().chain(iter::repeat(None));
+        let entries: Vec<Outgoing> = request.entries.into_iter().zip(packed).collect();
+        Self {
+            wants_report,
+            vote: request.vote,
+            leader_commit: request.leader_commit,
+            previous: request.prev_log_id,
+            entries: entries.into_iter().peekable(),
+            nothing_sent: true,
+            rest: None,
+        }
+    }
+
+    /// Whether the next message continues an entry.
+    pub(crate) fn is_inside_entry(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    /// The next message.
+    pub(crate) fn next_part(&mut self) -> Result<Option<Part>, WireError> {
+        if let Some((rest, whole)) = self.rest.take() {
+            return Ok(Some(self.continue_entry(rest, whole)));
+        }
+        let Some(first) = self.entries.next() else {
+            let head_only = std::mem::take(&mut self.nothing_sent);
+            return Ok(head_only.then(|| Part {
+                message: self.begin(Vec::new()),
+                ends_request_of: Some(0),
+            }));
+        };
+        self.nothing_sent = false;
+        let previous = first.0.log_id;
+        let mut first = entry_to(first.0, first.1)?;
+        let whole = size_of(&first);
+        if whole > PART_BYTES {
+            let piece = first.body.split_to(PART_BYTES - ENTRY_OVERHEAD);
+            let rest = std::mem::replace(&mut first.body, piece);
+            self.rest = Some((rest, whole));
+            let message = self.begin(vec![first]);
+            self.previous = Some(previous);
+            return Ok(Some(Part {
+                message,
+                ends_request_of: None,
+            }));
+        }
+        self.batch(first, previous).map(Some)
+    }
+
+    /// A message of `first` and the entries after it that fit.
+    fn batch(&mut self, first: schema::Entry, mut last: LogId) -> Result<Part, WireError> {
+        let mut bytes = size_of(&first);
+        let mut batch = vec![first];
+        while let Some(next) = self
+            .entries
+            .next_if(|next| bytes + bound_of(next) <= PART_BYTES)
+        {
+            last = next.0.log_id;
+            let next = entry_to(next.0, next.1)?;
+            bytes += size_of(&next);
+            batch.push(next);
+        }
+        let message = self.begin(batch);
+        self.previous = Some(last);
+        Ok(Part {
+            message,
+            ends_request_of: Some(bytes),
+        })
+    }
+
+    fn begin(&mut self, entries: Vec<schema::Entry>) -> AppendPart {
+        let head = schema::AppendHead {
+            wants_report: std::mem::take(&mut self.wants_report),
+            ..head_of(&self.vote, self.previous, self.leader_commit)
+        };
+        AppendPart {
+            head: Some(head),
+            entries,
+            continuation: Bytes::new(),
+        }
+    }
+
+    fn continue_entry(&mut self, mut rest: Bytes, whole: usize) -> Part {
+        let continuation = rest.split_to(rest.len().min(PART_BYTES));
+        let ends = rest.is_empty();
+        if !ends {
+            self.rest = Some((rest, whole));
+        }
+        Part {
+            message: AppendPart {
+                head: None,
+                entries: Vec::new(),
+                continuation,
+            },
+            ends_request_of: ends.then_some(whole),
+        }
+    }
+}
+
+fn size_of(entry: &schema::Entry) -> usize {
+    entry.body.len() + ENTRY_OVERHEAD
+}
+
+/// The size of an entry, without making its body.
+fn bound_of((entry, packed): &Outgoing) -> usize {
+    use raft_types::{AppEntry, EntryPayload};
+    if let Some(packed) = packed {
+        return packed.len() + ENTRY_OVERHEAD;
+    }
+    let body = match &entry.payload {
+        EntryPayload::Blank => 0,
+        EntryPayload::Normal(AppEntry::Transaction(payload)) => payload.bytes().len(),
+        EntryPayload::Normal(AppEntry::Rotate(rotate)) => rotate.format_description.len(),
+        EntryPayload::Membership(payload) => payload.json().len(),
+    };
+    body + ENTRY_OVERHEAD
+}
+
+// Puts the messages of an append stream together into requests for the engine. Holds one entry at
+// most that is not complete, and checks every checksum before the engine sees an entry.
+
+type Request = AppendEntriesRequest<TypeConfig>;
+
+/// The receiving end of an append stream.
+#[derive(Debug, Default)]
+pub(crate) struct Assembly {
+    open: Option<OpenEntry>,
+}
+
+/// A request whose last entry is not complete.
+#[derive(Debug)]
+struct OpenEntry {
+    request: Request,
+    log_id: LogId,
+    /// Of the body as it travels.
+    length: usize,
+    received: usize,
+    body: OpenBody,
+}
+
+/// A body of which more is to come.
+#[derive(Debug)]
+enum OpenBody {
+    Plain(PayloadAssembly),
+    Packed(Box<Unpacking>),
+}
+
+impl OpenBody {
+    fn push(&mut self, op_id: OpId, piece: &[u8]) -> Result<(), WireError> {
+        match self {
+            Self::Plain(payload) => {
+                payload.push(piece);
+                Ok(())
+            }
+            Self::Packed(unpacking) => {
+                let pushed = unpacking.push(piece).map_err(UnpackError::from);
+                pushed.map_err(|source| WireError::NotUnpacked { op_id, source })
+            }
+        }
+    }
+
+    fn finish(self, op_id: OpId) -> Result<TransactionPayload, WireError> {
+        match self {
+            Self::Plain(payload) => {
+                let payload = payload.finish();
+                payload.map_err(|source| WireError::Damaged { op_id, source })
+            }
+            Self::Packed(unpacking) => {
+                let payload = unpacking.finish();
+                payload.map_err(|source| WireError::NotUnpacked { op_id, source })
+            }
+        }
+    }
+}
+
+impl Assembly {
+    /// Takes the next message in; a request comes out when it is complete.
+    pub(crate) fn push(&mut self, part: AppendPart) -> Result<Option<Request>, WireError> {
+        match (self.open.take(), part.head) {
+            (None, Some(head)) => {
+                if !part.continuation.is_empty() {
+                    let what = "a continuation stands beside the head of a request";
+                    return Err(WireError::OutOfOrder(what));
+                }
+                self.begin(heartbeat_request(head)?, part.entries)
+            }
+            (Some(open), None) => self.go_on(open, &part),
+            (None, None) => Err(WireError::OutOfOrder("a continuation without an entry")),
+            (Some(_), Some(_)) => Err(WireError::OutOfOrder("a request inside an entry")),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        mut request: Request,
+        entries: Vec<schema::Entry>,
+    ) -> Result<Option<Request>, WireError> {
+        request.entries.reserve_exact(entries.len());
+        let mut entries = entries.into_iter().peekable();
+        while let Some(entry) = entries.next() {
+            if entry.body.len() as u64 == entry.body_length {
+                let decoded = consecutive(&request, entry_from(entry)?)?;
+                request.entries.push(decoded);
+                continue;
+            }
+            if entries.peek().is_some() {
+                let what = "an incomplete entry before another one";
+                return Err(WireError::OutOfOrder(what));
+            }
+            self.open = Some(OpenEntry::begin(request, &entry)?);
+            return Ok(None);
+        }
+        Ok(Some(request))
+    }
+
+    fn go_on(
+        &mut self,
+        mut open: OpenEntry,
+        part: &AppendPart,
+    ) -> Result<Option<Request>, WireError> {
+        let received = open.received + part.continuation.len();
+        if !part.entries.is_empty() || part.continuation.is_empty() || received > open.length {
+            return Err(WireError::OutOfOrder("a piece that does not fit its entry"));
+        }
+        open.body.push(open.log_id.into(), &part.continuation)?;
+        open.received = received;
+        if received < open.length {
+            self.open = Some(open);
+            return Ok(None);
+        }
+        open.finish().map(Some)
+    }
+}
+
+impl OpenEntry {
+    fn begin(request: Request, entry: &schema::Entry) -> Result<Self, WireError> {
+        let log_id = log_id_of(entry);
+        let op_id = OpId::from(log_id);
+        if kind_of(entry)? != EntryKind::Transaction {
+            let what = "an entry that is no transaction came in pieces";
+            return Err(WireError::OutOfOrder(what));
+        }
+        let too_long = || WireError::TooLong {
+            op_id,
+            length: entry.body_length,
+            limit: MAX_TRANSACTION_BYTES,
+        };
+        if entry.body_length > MAX_TRANSACTION_BYTES {
+            return Err(too_long());
+        }
+        let length = usize::try_from(entry.body_length).map_err(|_| too_long())?;
+        if entry.body.len() > length {
+            return Err(WireError::OutOfOrder("a piece that does not fit its entry"));
+        }
+        let mut body = match length_in_log(entry)? {
+            None => OpenBody::Plain(PayloadAssembly::begin(length, entry.crc32c)),
+            Some(in_log) => {
+                let unpacking = Unpacking::begin(in_log, entry.crc32c).map_err(UnpackError::from);
+                let unpacking =
+                    unpacking.map_err(|source| WireError::NotUnpacked { op_id, source })?;
+                OpenBody::Packed(Box::new(unpacking))
+            }
+        };
+        body.push(op_id, &entry.body)?;
+        Ok(Self {
+            request,
+            log_id,
+            length,
+            received: entry.body.len(),
+            body,
+        })
+    }
+
+    fn finish(self) -> Result<Request, WireError> {
+        let Self {
+            mut request,
+            log_id,
+            body,
+            ..
+        } = self;
+        let payload = body.finish(log_id.into())?;
+        let entry = consecutive(&request, transaction_entry(log_id, payload))?;
+        request.entries.push(entry);
+        Ok(request)
+    }
+}
+
+/// The engine relies on entries that follow each other without a gap.
+fn consecutive(request: &Request, entry: Entry) -> Result<Entry, WireError> {
+    let before = request.entries.last().map(|entry| entry.log_id);
+    let before = before.or(request.prev_log_id);
+    let expected = before.map_or(0, |before| before.index.saturating_add(1));
+    if entry.log_id.index == expected {
+        Ok(entry)
+    } else {
+        Err(WireError::OutOfOrder("a gap between two entries"))
+    }
+}

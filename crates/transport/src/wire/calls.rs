@@ -1,0 +1,404 @@
+//! Log ids, votes and the small calls.
+
+use consensus::log_probe::Answered;
+use consensus::{Answer, Question};
+use openraft::raft::{
+    AppendEntriesRequest, StreamAppendError, StreamAppendResult, TransferLeaderError,
+    TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use raft_types::{CommittedLeaderId, LogId, LogReport, MemberId, TermRun, TypeConfig, Vote};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::schema;
+use crate::wire::WireError;
+
+pub(crate) fn log_id_to(log_id: LogId) -> schema::LogId {
+    schema::LogId {
+        term: log_id.leader_id.term,
+        index: log_id.index,
+    }
+}
+
+pub(crate) fn log_id_from(log_id: schema::LogId) -> LogId {
+    LogId {
+        leader_id: CommittedLeaderId::new(log_id.term),
+        index: log_id.index,
+    }
+}
+
+pub(super) fn vote_to(vote: &Vote) -> schema::Vote {
+    schema::Vote {
+        term: vote.leader_id.term,
+        candidate: vote.leader_id.voted_for.0,
+        committed: vote.committed,
+    }
+}
+
+pub(super) fn vote_from(vote: schema::Vote) -> Vote {
+    let candidate = MemberId(vote.candidate);
+    match vote.committed {
+        true => Vote::new_committed(vote.term, candidate),
+        false => Vote::new(vote.term, candidate),
+    }
+}
+
+pub(super) fn required_vote(vote: Option<schema::Vote>) -> Result<Vote, WireError> {
+    vote.map(vote_from).ok_or(WireError::Missing("vote"))
+}
+
+pub(crate) fn head_of(
+    vote: &Vote,
+    previous: Option<LogId>,
+    leader_commit: Option<LogId>,
+) -> schema::AppendHead {
+    schema::AppendHead {
+        vote: Some(vote_to(vote)),
+        previous: previous.map(log_id_to),
+        leader_commit: leader_commit.map(log_id_to),
+        wants_report: false,
+    }
+}
+
+/// A request without entries.
+pub(crate) fn heartbeat_request(
+    head: schema::AppendHead,
+) -> Result<AppendEntriesRequest<TypeConfig>, WireError> {
+    Ok(AppendEntriesRequest {
+        vote: required_vote(head.vote)?,
+        prev_log_id: head.previous.map(log_id_from),
+        leader_commit: head.leader_commit.map(log_id_from),
+        entries: Vec::new(),
+    })
+}
+
+pub(crate) fn append_answer(result: StreamAppendResult<TypeConfig>) -> schema::AppendAnswer {
+    use schema::append_answer::Answer;
+    let answer = match result {
+        Ok(matching) => Answer::Matching(schema::Matching {
+            log_id: matching.map(log_id_to),
+        }),
+        Err(StreamAppendError::Conflict(log_id)) => Answer::Conflict(log_id_to(log_id)),
+        Err(StreamAppendError::HigherVote(vote)) => Answer::HigherVote(vote_to(&vote)),
+    };
+    schema::AppendAnswer {
+        answer: Some(answer),
+        report: None,
+    }
+}
+
+pub(crate) fn append_result(
+    answer: schema::AppendAnswer,
+) -> Result<StreamAppendResult<TypeConfig>, WireError> {
+    use schema::append_answer::Answer;
+    match answer.answer.ok_or(WireError::Missing("answer"))? {
+        Answer::Matching(matching) => Ok(Ok(matching.log_id.map(log_id_from))),
+        Answer::Conflict(log_id) => Ok(Err(StreamAppendError::Conflict(log_id_from(log_id)))),
+        Answer::HigherVote(vote) => Ok(Err(StreamAppendError::HigherVote(vote_from(vote)))),
+    }
+}
+
+pub(crate) fn vote_request(request: &VoteRequest<TypeConfig>) -> schema::VoteRequest {
+    schema::VoteRequest {
+        vote: Some(vote_to(&request.vote)),
+        last_log: request.last_log_id.map(log_id_to),
+        leadership_transfer: request.leadership_transfer,
+    }
+}
+
+pub(crate) fn vote_request_from(
+    request: schema::VoteRequest,
+) -> Result<VoteRequest<TypeConfig>, WireError> {
+    let vote = required_vote(request.vote)?;
+    let mut decoded = VoteRequest::new(vote, request.last_log.map(log_id_from));
+    decoded.leadership_transfer = request.leadership_transfer;
+    Ok(decoded)
+}
+
+pub(crate) fn vote_answer(response: &VoteResponse<TypeConfig>) -> schema::VoteAnswer {
+    schema::VoteAnswer {
+        vote: Some(vote_to(&response.vote)),
+        granted: response.vote_granted,
+        last_log: response.last_log_id.map(log_id_to),
+    }
+}
+
+pub(crate) fn vote_response(
+    answer: schema::VoteAnswer,
+) -> Result<VoteResponse<TypeConfig>, WireError> {
+    let vote = required_vote(answer.vote)?;
+    let last_log = answer.last_log.map(log_id_from);
+    Ok(VoteResponse::new(vote, last_log, answer.granted))
+}
+
+pub(crate) fn transfer_request(
+    request: &TransferLeaderRequest<TypeConfig>,
+) -> schema::TransferRequest {
+    schema::TransferRequest {
+        from_leader: Some(vote_to(request.from_leader())),
+        to: request.to_node_id().0,
+        last_log: request.last_log_id().copied().map(log_id_to),
+    }
+}
+
+pub(crate) fn transfer_request_from(
+    request: schema::TransferRequest,
+) -> Result<TransferLeaderRequest<TypeConfig>, WireError> {
+    let from = required_vote(request.from_leader)?;
+    let last_log = request.last_log.map(log_id_from);
+    Ok(TransferLeaderRequest::new(
+        from,
+        MemberId(request.to),
+        last_log,
+    ))
+}
+
+pub(crate) fn transfer_answer(
+    response: TransferLeaderResponse<TypeConfig>,
+) -> schema::TransferAnswer {
+    use schema::transfer_answer::Answer;
+    let answer = match response {
+        Ok(()) => Answer::Accepted(schema::Accepted {}),
+        Err(TransferLeaderError::VoteChanged { expected, actual }) => {
+            Answer::VoteChanged(schema::VoteChanged {
+                expected: Some(vote_to(&expected)),
+                actual: Some(vote_to(&actual)),
+            })
+        }
+        Err(TransferLeaderError::LogNotFlushed { expected, actual }) => {
+            Answer::LogNotFlushed(schema::LogNotFlushed {
+                expected: expected.map(log_id_to),
+                actual: actual.map(log_id_to),
+            })
+        }
+    };
+    schema::TransferAnswer {
+        answer: Some(answer),
+    }
+}
+
+pub(crate) fn transfer_response(
+    answer: schema::TransferAnswer,
+) -> Result<TransferLeaderResponse<TypeConfig>, WireError> {
+    use schema::transfer_answer::Answer;
+    match answer.answer.ok_or(WireError::Missing("answer"))? {
+        Answer::Accepted(schema::Accepted {}) => Ok(Ok(())),
+        Answer::VoteChanged(changed) => Ok(Err(TransferLeaderError::VoteChanged {
+            expected: required_vote(changed.expected)?,
+            actual: required_vote(changed.actual)?,
+        })),
+        Answer::LogNotFlushed(behind) => Ok(Err(TransferLeaderError::LogNotFlushed {
+            expected: behind.expected.map(log_id_from),
+            actual: behind.actual.map(log_id_from),
+        })),
+    }
+}
+
+// The report of a follower's log, which travels with an answer.
+
+/// An answer with the report that was asked for.
+pub(crate) fn reported_answer(
+    result: StreamAppendResult<TypeConfig>,
+    report: Option<&LogReport>,
+) -> schema::AppendAnswer {
+    schema::AppendAnswer {
+        report: report.map(report_to),
+        ..append_answer(result)
+    }
+}
+
+/// What arrived.
+pub(crate) fn answered_from(mut answer: schema::AppendAnswer) -> Result<Answered, WireError> {
+    let report = answer.report.take().map(report_from);
+    Ok(Answered {
+        result: append_result(answer)?,
+        report,
+    })
+}
+
+fn report_to(report: &LogReport) -> schema::LogReport {
+    let runs = report.runs.iter().map(|run| schema::TermRun {
+        term: run.term,
+        first: run.first,
+        last: run.last,
+    });
+    schema::LogReport {
+        vote: report.vote.as_ref().map(vote_to),
+        runs: runs.collect(),
+    }
+}
+
+fn report_from(report: schema::LogReport) -> LogReport {
+    let runs = report.runs.into_iter().map(|run| TermRun {
+        term: run.term,
+        first: run.first,
+        last: run.last,
+    });
+    LogReport {
+        vote: report.vote.map(vote_from),
+        runs: runs.collect(),
+    }
+}
+
+// Questions and answers between members: JSON documents of the crate `consensus`.
+
+pub(crate) fn question(question: &Question) -> schema::Question {
+    let json = encode(question);
+    schema::Question { json }
+}
+
+pub(crate) fn question_from(message: &schema::Question) -> Result<Question, WireError> {
+    decode("question", &message.json)
+}
+
+pub(crate) fn answer(answer: &Answer) -> schema::Answer {
+    let json = encode(answer);
+    schema::Answer { json }
+}
+
+pub(crate) fn answer_from(message: &schema::Answer) -> Result<Answer, WireError> {
+    decode("answer", &message.json)
+}
+
+fn encode(value: &impl Serialize) -> bytes::Bytes {
+    // Plain values with text keys, which always have a JSON form.
+    serde_json::to_vec(value).unwrap_or_default().into()
+}
+
+fn decode<T: DeserializeOwned>(what: &'static str, json: &[u8]) -> Result<T, WireError> {
+    serde_json::from_slice(json).map_err(|error| WireError::Document {
+        what,
+        reason: error.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log_id() -> LogId {
+        log_id_from(schema::LogId { term: 3, index: 14 })
+    }
+
+    #[test]
+    fn answers_round_trip() {
+        let vote = Vote::new_committed(4, MemberId(2));
+        let results: [StreamAppendResult<TypeConfig>; 4] = [
+            Ok(None),
+            Ok(Some(log_id())),
+            Err(StreamAppendError::Conflict(log_id())),
+            Err(StreamAppendError::HigherVote(vote)),
+        ];
+        for result in results {
+            let back = append_result(append_answer(result.clone())).unwrap();
+            assert_eq!(back, result);
+        }
+        assert!(append_result(schema::AppendAnswer::default()).is_err());
+    }
+
+    #[test]
+    fn votes_round_trip() {
+        let mut request = VoteRequest::new(Vote::new(4, MemberId(2)), Some(log_id()));
+        request.leadership_transfer = true;
+        assert_eq!(vote_request_from(vote_request(&request)).unwrap(), request);
+        let response = VoteResponse::new(Vote::new(4, MemberId(2)), None, true);
+        assert_eq!(vote_response(vote_answer(&response)).unwrap(), response);
+        assert!(vote_request_from(schema::VoteRequest::default()).is_err());
+    }
+
+    #[test]
+    fn transfers_round_trip() {
+        let vote = Vote::new_committed(4, MemberId(2));
+        let request = TransferLeaderRequest::new(vote, MemberId(3), Some(log_id()));
+        assert_eq!(
+            transfer_request_from(transfer_request(&request)).unwrap(),
+            request
+        );
+        let responses: [TransferLeaderResponse<TypeConfig>; 3] = [
+            Ok(()),
+            Err(TransferLeaderError::VoteChanged {
+                expected: vote,
+                actual: Vote::new(5, MemberId(1)),
+            }),
+            Err(TransferLeaderError::LogNotFlushed {
+                expected: Some(log_id()),
+                actual: None,
+            }),
+        ];
+        for response in responses {
+            let back = transfer_response(transfer_answer(response.clone())).unwrap();
+            assert_eq!(back, response);
+        }
+    }
+}
+
+#[cfg(test)]
+mod report_tests {
+    use prost::Message;
+    use raft_types::MemberId;
+    use raft_types::OpId;
+    use raft_types::Vote;
+
+    use super::*;
+
+    #[test]
+    fn a_report_arrives_as_it_was_made() {
+        let run = |term, first, last| TermRun { term, first, last };
+        let reports = [
+            None,
+            Some(LogReport::default()),
+            Some(LogReport {
+                vote: Some(Vote::new(7, MemberId(3))),
+                runs: vec![run(1, 5, 100), run(7, 101, 101)],
+            }),
+        ];
+        for report in reports {
+            let result = Ok(Some(OpId::new(7, 101).into()));
+            let sent = reported_answer(result.clone(), report.as_ref());
+            let answered = answered_from(sent).unwrap();
+            assert_eq!((answered.result, answered.report), (result, report));
+        }
+        assert!(answered_from(schema::AppendAnswer::default()).is_err());
+    }
+
+    #[test]
+    fn an_answer_without_a_report_has_not_a_byte_of_it() {
+        let result = Ok(Some(OpId::new(7, 101).into()));
+        let plain = append_answer(result.clone()).encoded_len();
+        assert_eq!(reported_answer(result.clone(), None).encoded_len(), plain);
+        assert!(reported_answer(result, Some(&LogReport::default())).encoded_len() > plain);
+    }
+}
+
+#[cfg(test)]
+mod question_tests {
+    use consensus::FileBytes;
+    use raft_types::OpId;
+
+    use super::*;
+
+    /// An answer whose shape has no JSON form went out as nothing, and the asker asked for ever.
+    #[test]
+    fn pieces_of_files_have_a_form() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let said = Answer::FilePart(FileBytes(bytes.into()));
+        assert_eq!(answer_from(&answer(&said)).unwrap(), said);
+        let asked = Question::FilePart(raft_types::FilePart {
+            file: 7,
+            before: None,
+            last: OpId::new(2, 9),
+            offset: 4,
+        });
+        assert_eq!(question_from(&question(&asked)).unwrap(), asked);
+    }
+
+    #[test]
+    fn answers_about_the_committed_end_have_a_form() {
+        for up_to in [None, Some(OpId::new(3, 7))] {
+            let said = Answer::Committed { up_to };
+            assert_eq!(answer_from(&answer(&said)).unwrap(), said);
+        }
+        let asked = Question::Committed;
+        assert_eq!(question_from(&question(&asked)).unwrap(), asked);
+    }
+}
