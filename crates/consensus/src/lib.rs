@@ -46,7 +46,7 @@ pub use crate::reconfiguration::leader_tasks::LeaderTask;
 pub use crate::reconfiguration::members::RosterError;
 pub use crate::reconfiguration::membership_step::MoveError;
 pub use crate::reconfiguration::pause::{PauseError, PauseWish};
-pub use crate::reconfiguration::pinned_primary::RingPause;
+pub use crate::reconfiguration::pinned_primary::{Primacy, RingPause};
 pub use crate::reconfiguration::promotion::{
     Promoted, PromotionError, PromotionPhase, PromotionProgress, PromotionRefusal,
 };

@@ -1,5 +1,7 @@
-//! What this member is to its ring, with its age: pure but for the questions to the ring.
+//! What this member is to its ring, with its age. One observer looks at the ring for all who decide about one mysqld, so that
+//! they agree on who leads and for how long; each is woken by the ring's changes and by the moments at which something is due.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -20,17 +22,57 @@ pub enum Leading {
     Elsewhere(MemberId),
 }
 
-/// Remembers what is needed to tell [`Leading`].
-#[derive(Debug, Default)]
-pub(crate) struct LeadingMemory {
+impl Leading {
+    /// How long it is until this member has not served for `patience`; nothing where it serves or another one leads, and behind
+    /// that moment.
+    pub(crate) fn patience_left(self, patience: Duration) -> Option<Duration> {
+        match self {
+            Self::Silent(so_far) | Self::No(so_far) => {
+                patience.checked_sub(so_far).filter(|left| !left.is_zero())
+            }
+            Self::Serving(_) | Self::Elsewhere(_) => None,
+        }
+    }
+}
+
+/// Looks at the ring for all who decide about one mysqld.
+#[derive(Debug)]
+pub struct RingObserver<R> {
+    ring: Arc<R>,
+    memory: Mutex<Memory>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Memory {
     /// The leadership that was last seen to serve, while it is not over.
     last_served: Option<LeaderTerm>,
     /// Since when this member has not served; none while it does.
     unserved_since: Option<Instant>,
 }
 
-impl LeadingMemory {
-    pub(crate) fn look<R: Ring>(&mut self, ring: &R, now: Instant) -> Leading {
+impl<R: Ring> RingObserver<R> {
+    /// An observer of this ring. For how long nobody has led counts from its first look.
+    pub fn new(ring: Arc<R>) -> Arc<Self> {
+        let memory = Mutex::default();
+        Arc::new(Self { ring, memory })
+    }
+
+    /// The ring itself.
+    pub(crate) fn ring(&self) -> &Arc<R> {
+        &self.ring
+    }
+
+    /// What this member is at this moment: asked of the ring, so that a process that was stopped and goes on does not act on
+    /// what was so before.
+    pub(crate) fn look(&self) -> Leading {
+        // Replaced as a whole.
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.look(&*self.ring, Instant::now())
+    }
+}
+
+impl Memory {
+    fn look<R: Ring>(&mut self, ring: &R, now: Instant) -> Leading {
         if let Some(term) = ring.serving_term() {
             self.last_served = Some(term);
             self.unserved_since = None;
@@ -47,12 +89,62 @@ impl LeadingMemory {
     }
 }
 
-/// Waits until this member's leadership begins or is over. Cancel safe.
-pub(crate) async fn leadership_changes<R: Ring>(ring: &R) {
-    match ring.serving_term() {
-        Some(term) => ring.leadership_over(term).await,
-        None => {
-            ring.serves().await;
+/// Why somebody who decides looks again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// Something that the decision depends on has changed, or it is due.
+    Told,
+    /// Nothing was told for long. What is found to be done then is a wake that is missing.
+    Unasked,
+}
+
+/// Waits until something is due, but not for ever. Cancel safe.
+pub(crate) async fn due(at: Option<Instant>) -> Woken {
+    const LONGEST: Duration = Duration::from_secs(1);
+    let longest = Instant::now() + LONGEST;
+    match at.filter(|at| *at < longest) {
+        Some(at) => {
+            tokio::time::sleep_until(at.into()).await;
+            Woken::Told
         }
+        None => {
+            tokio::time::sleep_until(longest.into()).await;
+            Woken::Unasked
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_patience_ends_once() {
+        let seconds = Duration::from_secs;
+        let table = [
+            (Leading::Silent(seconds(0)), Some(10)),
+            (Leading::No(seconds(9)), Some(1)),
+            (Leading::No(seconds(10)), None),
+            (Leading::Silent(seconds(99)), None),
+            (Leading::Serving(LeaderTerm(3)), None),
+            (Leading::Elsewhere(MemberId(4)), None),
+        ];
+        for (leading, expected) in table {
+            let left = leading.patience_left(seconds(10));
+            assert_eq!(left, expected.map(seconds), "{leading:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_due_wakes_and_so_does_a_second_without_anything() {
+        let now = Instant::now();
+        let at = |millis| Some(now + Duration::from_millis(millis));
+        assert_eq!(due(at(0)).await, Woken::Told);
+        assert_eq!(due(at(300)).await, Woken::Told);
+        assert_eq!(due(None).await, Woken::Unasked);
+        assert_eq!(
+            due(Some(now + Duration::from_secs(3600))).await,
+            Woken::Unasked
+        );
     }
 }

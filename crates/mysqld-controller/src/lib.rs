@@ -27,6 +27,8 @@ pub mod tail_trim;
 pub mod watch;
 
 pub use binlog_place::BinlogPlace;
-pub use leading::Leading;
+pub use leading::{Leading, RingObserver};
 pub use replication_source::ReplicationSource;
-pub use ring::{CommittedLog, CurrentFile, LeaderTerm, Outcome, Ring, RingError, RingLog, Ticket};
+pub use ring::{
+    CommittedLog, CurrentFile, LeaderTerm, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
+};

@@ -2,10 +2,13 @@
 //! tests implement it with a log in memory.
 
 use std::future::Future;
+use std::pin::Pin;
 
 use applier::source::Source;
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::{self, Stream};
 use raft_types::{AppEntry, MemberId, OpId};
 use serde::Serialize;
 use thiserror::Error;
@@ -57,6 +60,32 @@ pub trait Ticket: Send + 'static {
     fn outcome(&mut self) -> impl Future<Output = Outcome> + Send;
 }
 
+/// Tells one of those who depend on the ring that it may have changed.
+pub struct RingChanges(Pin<Box<dyn Stream<Item = ()> + Send + Sync>>);
+
+impl RingChanges {
+    /// Of a value that is replaced where something changes.
+    pub fn of<T: Send + Sync + 'static>(published: watch::Receiver<T>) -> Self {
+        let changes = stream::unfold(published, async |mut published| {
+            let changed = published.changed().await;
+            changed.ok().map(|()| ((), published))
+        });
+        // When the member has ended, nothing changes any more.
+        Self(Box::pin(changes.chain(stream::pending())))
+    }
+
+    /// Waits for a change that was not told here yet. Cancel safe.
+    pub(crate) async fn changed(&mut self) {
+        self.0.next().await;
+    }
+}
+
+impl std::fmt::Debug for RingChanges {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RingChanges").finish_non_exhaustive()
+    }
+}
+
 /// The member's ring.
 pub trait Ring: Send + Sync + 'static {
     /// See [`Ring::propose`].
@@ -79,6 +108,10 @@ pub trait Ring: Send + Sync + 'static {
 
     /// Whether the ring has another member whose mysqld could become the primary.
     fn others_may_be_primary(&self) -> bool;
+
+    /// Tells of each change of [`Ring::serving_term`], [`Ring::leadership_over`], [`Ring::primary_elsewhere`] and
+    /// [`Ring::others_may_be_primary`]. They themselves are never older than the question; it may be told a little later.
+    fn changes(&self) -> RingChanges;
 
     /// The log's transactions and its end, read at one moment.
     fn log(&self) -> impl Future<Output = Result<RingLog, RingError>> + Send;

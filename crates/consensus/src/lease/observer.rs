@@ -1,5 +1,5 @@
-//! The task that keeps the published leadership true: it looks whenever the engine's role changes, and
-//! before the quorum's last answer could outlive the lease. It costs nothing per commit.
+//! The task that keeps the published leadership true: it looks whenever the engine's role or the
+//! membership changes, and before the quorum's last answer could outlive the lease. It costs nothing per commit.
 
 use std::sync::Arc;
 
@@ -8,13 +8,14 @@ use tokio::sync::watch;
 
 use crate::lease::leadership::{Leadership, NotServing, next_look};
 use crate::member::core::MemberCore;
+use crate::reconfiguration::pinned_primary::Primacy;
 
 /// Where it is published.
 pub(crate) struct Published {
     /// What this member is.
     pub(crate) leadership: watch::Sender<Leadership>,
-    /// What that is worth to the database beside it.
-    pub(crate) primacy: watch::Sender<Leadership>,
+    /// What that and the membership say to the database beside it.
+    pub(crate) primacy: watch::Sender<Primacy>,
 }
 
 /// Publishes the leadership until the engine stops.
@@ -65,7 +66,7 @@ pub(crate) async fn observe(core: Arc<MemberCore>, published: Published) {
     }
     let ended = Leadership::Follower { leader: None };
     publish(&published.leadership, ended);
-    published.primacy.send_replace(ended);
+    published.primacy.send_replace(Primacy::NONE);
 }
 
 fn publish(leadership: &watch::Sender<Leadership>, now: Leadership) {

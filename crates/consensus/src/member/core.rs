@@ -19,6 +19,7 @@ use crate::member::config::Timers;
 use crate::purge_floor::{PurgeFloor, purge_floor};
 use crate::quorum::{RingRules, VoterSets, policy};
 use crate::reconfiguration::membership_step::{MembershipStep, MoveError};
+use crate::reconfiguration::pinned_primary::Primacy;
 use crate::reconfiguration::{membership_step, pinned_primary};
 use crate::ring_view::RingView;
 use crate::state_machine::CommitMark;
@@ -128,11 +129,10 @@ impl MemberCore {
     }
 
     /// What the leadership that goes with a role is worth to the database beside this member.
-    pub(crate) fn primacy(&self, role: &RoleSnapshot) -> Leadership {
-        let records = role.membership.membership().nodes();
-        let paused = pinned_primary::standing_pause(records.map(|(id, record)| (*id, record)));
-        let keeps_a_place = paused.is_some_and(|paused| paused.primary != self.id);
-        pinned_primary::primacy(self.assess(role), keeps_a_place)
+    pub(crate) fn primacy(&self, role: &RoleSnapshot) -> Primacy {
+        let nodes = role.membership.membership().nodes().collect::<Vec<_>>();
+        let records = nodes.iter().map(|(id, record)| (**id, *record));
+        pinned_primary::primacy(self.id, self.assess(role), records)
     }
 
     /// How long ago the last heartbeat was sent that a quorum has answered.

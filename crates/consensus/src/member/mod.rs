@@ -42,6 +42,7 @@ use crate::proposal::{InFlight, ProposalTicket, ProposeError, Refusal};
 use crate::quorum::{QuorumHealth, region_quorums};
 use crate::reconfiguration::leader_tasks;
 use crate::reconfiguration::leader_tasks::LeaderTask;
+use crate::reconfiguration::pinned_primary::Primacy;
 use crate::ring_view::RingView;
 use crate::state_machine::{AppliedFloor, CommitMark, CommittedLog, PurgeGoal};
 
@@ -59,7 +60,7 @@ struct Running {
     /// Held by whoever proposes until the engine has it, so that nobody overtakes who waits for room.
     turn: AsyncMutex<()>,
     leadership: watch::Receiver<Leadership>,
-    primacy: watch::Receiver<Leadership>,
+    primacy: watch::Receiver<Primacy>,
     leader_task: watch::Receiver<Option<LeaderTask>>,
     fault: watch::Receiver<Option<Fault>>,
     tasks: [AbortHandle; 6],
@@ -118,7 +119,7 @@ impl Member {
         let waking = tokio::spawn(wake(core.clone()));
         let (publish_leadership, leadership) =
             watch::channel(Leadership::Follower { leader: None });
-        let (publish_primacy, primacy) = watch::channel(Leadership::Follower { leader: None });
+        let (publish_primacy, primacy) = watch::channel(Primacy::NONE);
         let published = observer::Published {
             leadership: publish_leadership,
             primacy: publish_primacy,
@@ -243,14 +244,13 @@ impl Member {
         self.0.core.leadership()
     }
 
-    /// The leadership as the database beside this member may rely on it: while failover is paused and another member is
-    /// the primary, a member that leads is none to its own database. It stays true without a reader.
-    pub fn primacy(&self) -> watch::Receiver<Leadership> {
+    /// Where the primary is, as the database beside this member may rely on it. It stays true without a reader.
+    pub fn primacy(&self) -> watch::Receiver<Primacy> {
         self.0.primacy.clone()
     }
 
     /// [`Member::primacy`] at this very moment.
-    pub fn primacy_now(&self) -> Leadership {
+    pub fn primacy_now(&self) -> Primacy {
         self.0.core.primacy(&self.0.core.role())
     }
 

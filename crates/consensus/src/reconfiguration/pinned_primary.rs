@@ -1,7 +1,7 @@
 //! What a pause means while it stands: the primary's place is kept for one member, and a leader that is another one is none
 //! to the database beside it. Pure.
 
-use raft_types::{MemberId, MemberRecord, Pause};
+use raft_types::{MemberId, MemberKind, MemberRecord, Pause};
 use serde::{Deserialize, Serialize};
 
 use crate::lease::leadership::Leadership;
@@ -44,22 +44,96 @@ pub(crate) fn standing_pause<'a>(
     })
 }
 
-/// What the member's leadership is worth to the database beside it: none while the primary's place is kept for another.
-pub(crate) fn primacy(leadership: Leadership, keeps_a_place: bool) -> Leadership {
-    match leadership {
-        _ if !keeps_a_place => leadership,
-        Leadership::Serving { .. } | Leadership::LeaderNotServing { .. } => {
-            Leadership::Follower { leader: None }
-        }
-        other => other,
+/// Where the ring's primary is, as the database beside a member may rely on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Primacy {
+    /// What the member is. One that leads while the primary's place is kept for another is none to its own database.
+    pub leadership: Leadership,
+    /// The other database member that leads, as far as this one hears: the primary is beside that one. A witness that leads
+    /// gives the leadership on, and so does a leader while another one's place is kept: they are none.
+    pub elsewhere: Option<MemberId>,
+    /// Whether the ring has another member whose database could become the primary.
+    pub others: bool,
+    /// Whether failover is paused.
+    pub paused: bool,
+}
+
+impl Primacy {
+    /// Before the member knows anything.
+    pub(crate) const NONE: Self = Self {
+        leadership: Leadership::Follower { leader: None },
+        elsewhere: None,
+        others: false,
+        paused: false,
+    };
+}
+
+/// What follows for the database beside `own` from its leadership and the records of the ring's members.
+pub(crate) fn primacy<'a>(
+    own: MemberId,
+    leadership: Leadership,
+    records: impl Iterator<Item = (MemberId, &'a MemberRecord)> + Clone,
+) -> Primacy {
+    let pause = standing_pause(records.clone());
+    let leads_for_good = |leader: MemberId| {
+        pause.as_ref().is_none_or(|paused| paused.primary == leader)
+            && records
+                .clone()
+                .any(|(id, record)| id == leader && record.kind == MemberKind::Database)
+    };
+    Primacy {
+        leadership: match leadership {
+            Leadership::Serving { .. } | Leadership::LeaderNotServing { .. }
+                if pause.as_ref().is_some_and(|paused| paused.primary != own) =>
+            {
+                Leadership::Follower { leader: None }
+            }
+            leadership => leadership,
+        },
+        elsewhere: match leadership {
+            Leadership::Follower { leader } => leader.filter(|leader| leads_for_good(*leader)),
+            _ => None,
+        },
+        others: records
+            .clone()
+            .any(|(id, record)| id != own && record.kind == MemberKind::Database && record.votes),
+        paused: pause.is_some(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use raft_types::{PauseMark, UnixSeconds};
+
     use super::*;
-    use crate::lease::leadership::NotServing;
-    use crate::lease::leadership::Term;
+    use crate::lease::leadership::{NotServing, Term};
+    use crate::ring_view::tests::Ring;
+
+    const OWN: MemberId = MemberId(1);
+
+    /// Of member 1 in this ring, where a pause may keep the primary's place for somebody.
+    fn seen(ring: &str, place_of: Option<u64>, leadership: Leadership) -> Primacy {
+        let pause = Pause {
+            since: UnixSeconds(1_000),
+            until: None,
+            by: "anna".to_owned(),
+            reason: String::new(),
+        };
+        let mut view = Ring::new(ring).view();
+        for standing in &mut view.members {
+            if Some(standing.id.0) == place_of {
+                standing.record.pause = PauseMark(Some(Box::new(pause.clone())));
+            }
+        }
+        let members = view.members.iter();
+        primacy(OWN, leadership, members.map(|of| (of.id, &of.record)))
+    }
+
+    fn following(leader: Option<u64>) -> Leadership {
+        Leadership::Follower {
+            leader: leader.map(MemberId),
+        }
+    }
 
     #[test]
     fn a_leader_that_keeps_a_place_is_none_to_its_database() {
@@ -69,18 +143,53 @@ mod tests {
             term,
             why: NotServing::QuorumSilent,
         };
-        let leader = Some(MemberId(2));
-        let following = Leadership::Follower { leader };
-        let none = Leadership::Follower { leader: None };
+        let none = following(None);
         let table = [
             (serving, none),
             (silent, none),
-            (following, following),
+            (following(Some(2)), following(Some(2))),
             (Leadership::Candidate, Leadership::Candidate),
         ];
         for (leadership, expected) in table {
-            assert_eq!(primacy(leadership, true), expected);
-            assert_eq!(primacy(leadership, false), leadership);
+            let ring = "a: 1d 2d 3w";
+            let kept = seen(ring, Some(2), leadership);
+            assert_eq!((kept.leadership, kept.paused), (expected, true));
+            let own = seen(ring, Some(1), leadership);
+            assert_eq!((own.leadership, own.paused), (leadership, true));
+            let free = seen(ring, None, leadership);
+            assert_eq!((free.leadership, free.paused), (leadership, false));
+        }
+    }
+
+    #[test]
+    fn the_primary_is_beside_a_database_member_that_leads_for_good() {
+        let serving = Leadership::Serving { term: Term(3) };
+        // The ring, whose place is kept, what member 1 is, and beside whom the primary is.
+        let table = [
+            ("a: 1d 2d 3w", None, following(Some(2)), Some(2)),
+            ("a: 1d 2d 3w", None, following(Some(3)), None),
+            ("a: 1d 2d 3w", None, following(Some(9)), None),
+            ("a: 1d 2d 3w", None, following(None), None),
+            ("a: 1d 2d 3w", None, Leadership::Candidate, None),
+            ("a: 1d 2d 3w", None, serving, None),
+            ("a: 1d 2d 3w", Some(1), following(Some(2)), None),
+            ("a: 1d 2d 3w", Some(2), following(Some(2)), Some(2)),
+            ("a: 1d 2d 3w", Some(2), serving, None),
+        ];
+        for (ring, place_of, leadership, expected) in table {
+            let seen = seen(ring, place_of, leadership);
+            assert_eq!(
+                seen.elsewhere,
+                expected.map(MemberId),
+                "{place_of:?} {leadership:?}"
+            );
+        }
+        for (ring, others) in [
+            ("a: 1d 2d", true),
+            ("a: 1d 2w 3w 4n", false),
+            ("a: 1d", false),
+        ] {
+            assert_eq!(seen(ring, None, serving).others, others, "{ring}");
         }
     }
 }

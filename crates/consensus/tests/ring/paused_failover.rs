@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consensus::{PauseError, PauseWish, PromotionError, PromotionRefusal};
+use consensus::{PauseError, PauseWish, Primacy, PromotionError, PromotionRefusal};
 use raft_types::MemberId;
 use raft_types::MemberKind::{Database, Witness};
 use tokio::sync::watch;
@@ -35,7 +35,8 @@ async fn ring() -> Ring {
 
 /// Who may be the primary, as each running member says it of itself.
 fn primaries(ring: &Ring) -> Vec<MemberId> {
-    let serves = |id: &MemberId| ring.member(*id).primacy_now().serving_term().is_some();
+    let primacy = |id: &MemberId| ring.member(*id).primacy_now().leadership;
+    let serves = |id: &MemberId| primacy(id).serving_term().is_some();
     ring.members.keys().copied().filter(serves).collect()
 }
 
@@ -161,4 +162,33 @@ async fn a_primary_that_is_cut_off_stays_the_only_one() {
     nobody_becomes_primary(&ring).await;
     ring.board.heal();
     becomes_primary(&ring, FIRST).await;
+}
+
+/// Nobody polls for where the primary is: whatever of it changes while a member follows is told to its database.
+#[tokio::test(start_paused = true)]
+async fn what_becomes_of_the_primary_is_told_to_the_databases() {
+    let ring = ring().await;
+    let mut told = ring.member(OTHER).primacy();
+    let mut at = async |what: &str, elsewhere: Option<MemberId>, paused: bool| {
+        let so = |now: &Primacy| (now.elsewhere, now.paused) == (elsewhere, paused);
+        within(what, told.wait_for(so)).await.unwrap();
+    };
+    at("the first one leads", Some(FIRST), false).await;
+    ring.member(FIRST).pause(&wish(None)).await.unwrap();
+    at("a pause", Some(FIRST), true).await;
+    ring.member(FIRST).resume().await.unwrap();
+    at("its end", Some(FIRST), false).await;
+    let mut first = ring.member(FIRST).primacy();
+    ring.member(FIRST).transfer_leader(OTHER).await.unwrap();
+    at("it leads itself", None, false).await;
+    let so = |now: &Primacy| now.elsewhere == Some(OTHER);
+    within("another one leads", first.wait_for(so))
+        .await
+        .unwrap();
+    ring.board.isolate(FIRST, [2, 3].map(MemberId));
+    let so = |now: &Primacy| now.elsewhere.is_none();
+    within("nobody is heard any more", first.wait_for(so))
+        .await
+        .unwrap();
+    assert!(first.borrow().others);
 }

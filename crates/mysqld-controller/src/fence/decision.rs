@@ -82,6 +82,11 @@ impl Fence {
         self.primary_in.is_some()
     }
 
+    /// When the grace of a member that does not serve is over.
+    pub(crate) fn grace_ends(&self, grace: Duration) -> Option<Instant> {
+        self.unserved_since.map(|since| since + grace)
+    }
+
     /// Decides.
     ///
     /// A follower is never fenced: whoever reads there asked for what may be late. A server that was the primary is one until

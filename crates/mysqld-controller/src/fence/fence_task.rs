@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use mysql_link::ConnectOptions;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::fence::decision::{Fence, FenceAction, FenceReason, FenceView};
 use crate::fence::offline_mode::{SetOffline, lower, raise};
-use crate::leading::{LeadingMemory, leadership_changes};
-use crate::ring::Ring;
+use crate::leading::{RingObserver, Woken, due};
+use crate::ring::{Ring, RingChanges};
 use crate::role_status::{Readiness, RoleState, RoleStatus};
 use crate::watch::WatchReport;
 
-/// Between two looks while nothing is told: the grace period ends by time alone.
+/// Between two signs of life for the guard.
 const TICK: Duration = Duration::from_millis(100);
 /// From a failure to the next attempt, and from finding that it is somebody else's to the next question.
 const RETRY: Duration = Duration::from_secs(1);
@@ -43,13 +43,13 @@ pub struct FenceStatus {
 
 /// See the module.
 pub struct FenceTask<R> {
-    ring: Arc<R>,
+    observer: Arc<RingObserver<R>>,
+    changes: RingChanges,
     connect: ConnectOptions,
     grace: Duration,
     inputs: FenceInputs,
     status: watch::Sender<FenceStatus>,
     fence: Fence,
-    leading: LeadingMemory,
     /// When it was changed last, and to what: an earlier look does not tell.
     changed: Option<(Instant, bool)>,
     retry_at: Option<Instant>,
@@ -64,7 +64,7 @@ impl<R: Ring> FenceTask<R> {
     /// A task that is not running yet, and its status. Ordinary accounts stay for `grace` while this member does not
     /// serve.
     pub fn new(
-        ring: Arc<R>,
+        observer: Arc<RingObserver<R>>,
         mut connect: ConnectOptions,
         grace: Duration,
         inputs: FenceInputs,
@@ -75,13 +75,13 @@ impl<R: Ring> FenceTask<R> {
         connect.program_name = "witness-fence".to_owned();
         let (status, receiver) = watch::channel(FenceStatus::default());
         let task = Self {
-            ring,
+            changes: observer.ring().changes(),
+            observer,
             connect,
             grace,
             inputs,
             status,
             fence: Fence::default(),
-            leading: LeadingMemory::default(),
             changed: None,
             retry_at: None,
             guard: None,
@@ -97,19 +97,20 @@ impl<R: Ring> FenceTask<R> {
 
     /// Acts until it is told to stop, and leaves the server as it is then.
     pub async fn run(mut self, stop: CancellationToken) {
+        let mut woken = Woken::Told;
         loop {
-            tokio::select! {
+            let next = tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.act() => {}
-            }
-            tokio::select! {
+                next = self.act(woken) => next,
+            };
+            woken = tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.something_changes() => {}
-            }
+                woken = self.something_changes(next) => woken,
+            };
         }
     }
 
-    async fn something_changes(&mut self) {
+    async fn something_changes(&mut self, next: Option<Instant>) -> Woken {
         let role = async {
             match &mut self.inputs.role {
                 Some(role) => drop(role.changed().await),
@@ -117,23 +118,29 @@ impl<R: Ring> FenceTask<R> {
             }
         };
         tokio::select! {
-            () = leadership_changes(&*self.ring) => {}
+            () = self.changes.changed() => {}
             _ = self.inputs.reports.changed() => {}
             _ = self.inputs.readiness.changed() => {}
             () = role => {}
-            () = tokio::time::sleep(TICK) => {}
+            () = tokio::time::sleep(TICK), if self.guard.is_some() => {}
+            woken = due(next) => return woken,
         }
+        Woken::Told
     }
 
-    async fn act(&mut self) {
+    /// Says when to look again although nothing has changed: the grace period and the pause before a retry end by time alone.
+    async fn act(&mut self, woken: Woken) -> Option<Instant> {
         let now = Instant::now();
-        let view = self.view(now);
+        let view = self.view();
         let action = self.fence.decide(&view, now);
         if let Some(guard) = self.guard.as_ref().filter(|_| view.server.is_some()) {
             guard(self.fence.guards() && view.others);
         }
         if action != FenceAction::Stay && self.retry_at.is_some_and(|at| now < at) {
-            return;
+            return self.retry_at;
+        }
+        if action != FenceAction::Stay && woken == Woken::Unasked {
+            debug!(?action, "nothing told the fence to do this");
         }
         match action {
             FenceAction::Stay if !view.offline => self.tell(None),
@@ -144,10 +151,12 @@ impl<R: Ring> FenceTask<R> {
             FenceAction::Raise(reason) => self.raise(reason).await,
             FenceAction::Lower => self.lower().await,
         }
+        let times = [self.fence.grace_ends(self.grace), self.retry_at];
+        times.into_iter().flatten().filter(|at| *at > now).min()
     }
 
-    fn view(&mut self, now: Instant) -> FenceView {
-        let leading = self.leading.look(&*self.ring, now);
+    fn view(&mut self) -> FenceView {
+        let leading = self.observer.look();
         let report = self.inputs.reports.borrow_and_update();
         let server = report.server.as_ref();
         let seen = server.is_some_and(|server| server.offline);
@@ -166,7 +175,7 @@ impl<R: Ring> FenceTask<R> {
                 Some((at, offline)) if at >= report.looked_at => offline,
                 _ => seen,
             },
-            others: self.ring.others_may_be_primary(),
+            others: self.observer.ring().others_may_be_primary(),
             grace: self.grace,
         }
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::events::{EventScheduler, enable_replicated};
 use crate::gate::decision::{
@@ -17,10 +17,10 @@ use crate::gate::decision::{
     is_attached_and_looked_at,
 };
 use crate::ingest::IngestStatus;
-use crate::leading::{LeadingMemory, leadership_changes};
+use crate::leading::{RingObserver, Woken, due};
 use crate::long_statements;
 use crate::read_only;
-use crate::ring::{LeaderTerm, Ring};
+use crate::ring::{LeaderTerm, Ring, RingChanges};
 use crate::role_status::Readiness;
 use crate::tail_trim::ProtectionStart;
 use crate::watch::{ReadOnly, WatchReport};
@@ -113,7 +113,8 @@ pub struct GateStatus {
 /// Opens and closes the primary.
 #[derive(Debug)]
 pub struct Gate<R: Ring> {
-    ring: Arc<R>,
+    observer: Arc<RingObserver<R>>,
+    changes: RingChanges,
     options: GateOptions,
     reports: watch::Receiver<WatchReport>,
     ingest: watch::Receiver<IngestStatus>,
@@ -121,7 +122,6 @@ pub struct Gate<R: Ring> {
     handing_over: watch::Receiver<bool>,
     status: watch::Sender<GateStatus>,
     memory: GateMemory,
-    leading: LeadingMemory,
     /// When we last moved it or failed to, and what is so since then: a report of an earlier look does
     /// not tell.
     moved: Option<(Instant, ReadOnly)>,
@@ -135,7 +135,7 @@ pub struct Gate<R: Ring> {
 impl<R: Ring> Gate<R> {
     /// A gate that is not running yet, and its status.
     pub fn new(
-        ring: Arc<R>,
+        observer: Arc<RingObserver<R>>,
         options: GateOptions,
         reports: watch::Receiver<WatchReport>,
         ingest: watch::Receiver<IngestStatus>,
@@ -147,7 +147,8 @@ impl<R: Ring> Gate<R> {
             since: Instant::now(),
         });
         let gate = Self {
-            ring,
+            changes: observer.ring().changes(),
+            observer,
             options,
             reports,
             ingest,
@@ -155,7 +156,6 @@ impl<R: Ring> Gate<R> {
             handing_over,
             status,
             memory: GateMemory::default(),
-            leading: LeadingMemory::default(),
             moved: None,
             retry_at: None,
             trimmable_in: None,
@@ -166,11 +166,12 @@ impl<R: Ring> Gate<R> {
 
     /// Acts until it is told to stop. Then it closes once more, as far as that works at once.
     pub async fn run(mut self, stop: CancellationToken) {
+        let mut woken = Woken::Told;
         loop {
-            self.act().await;
+            let next = self.act(woken).await;
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = self.something_changes() => {}
+                now = self.something_changes(next) => woken = now,
             }
         }
         if self
@@ -181,20 +182,20 @@ impl<R: Ring> Gate<R> {
         }
     }
 
-    async fn something_changes(&mut self) {
-        // Silence and retries are a matter of time alone.
-        let tick = tokio::time::sleep(Duration::from_millis(250));
+    async fn something_changes(&mut self, next: Option<Instant>) -> Woken {
         tokio::select! {
-            () = leadership_changes(&*self.ring) => {}
+            () = self.changes.changed() => {}
             _ = self.reports.changed() => {}
             _ = self.ingest.changed() => {}
             _ = self.readiness.changed() => {}
             _ = self.handing_over.changed() => {}
-            () = tick => {}
+            woken = due(next) => return woken,
         }
+        Woken::Told
     }
 
-    async fn act(&mut self) {
+    /// Says when to look again although nothing has changed: silence and retries are a matter of time alone.
+    async fn act(&mut self, woken: Woken) -> Option<Instant> {
         let (protection, looked_at) = {
             let report = self.reports.borrow_and_update();
             (report.protection.clone(), report.looked_at)
@@ -202,8 +203,11 @@ impl<R: Ring> Gate<R> {
         let attached = is_attached_and_looked_at(&self.ingest.borrow_and_update(), looked_at);
         let readiness = *self.readiness.borrow_and_update();
         let handing_over = *self.handing_over.borrow_and_update();
+        let leading = self.observer.look();
+        let patience_ends = leading.patience_left(self.options.patience);
+        let patience_ends = patience_ends.map(|left| Instant::now() + left);
         let inputs = GateInputs {
-            leading: self.leading.look(&*self.ring, Instant::now()),
+            leading,
             attached,
             readiness,
             handing_over,
@@ -213,6 +217,9 @@ impl<R: Ring> Gate<R> {
         };
         let action = decide(&inputs, &self.memory);
         let waits = self.retry_at.is_some_and(|at| Instant::now() < at);
+        if woken == Woken::Unasked && !waits && !matches!(action, GateAction::Stay(_)) {
+            debug!(?action, "nothing told the gate to do this");
+        }
         match action {
             GateAction::Open(term) if !waits => self.open(term).await,
             GateAction::Close(reason) if !waits => self.close(reason).await,
@@ -222,6 +229,7 @@ impl<R: Ring> Gate<R> {
                 self.settle(reason);
             }
         }
+        [patience_ends, self.retry_at].into_iter().flatten().min()
     }
 
     /// What the watcher saw, unless we know better: `super_read_only` reads ON from the moment in which
@@ -285,7 +293,7 @@ impl<R: Ring> Gate<R> {
 
     /// Whether what was decided is still so.
     fn may_still_open(&self, term: LeaderTerm) -> bool {
-        self.ring.serving_term() == Some(term)
+        self.observer.ring().serving_term() == Some(term)
             && self.readiness.borrow().allows(term)
             && !*self.handing_over.borrow()
     }
@@ -313,8 +321,8 @@ impl<R: Ring> Gate<R> {
         let closed = match reason {
             CloseReason::HandingOver => {
                 let patience = self.options.statement_patience;
-                let wanted =
-                    || *self.handing_over.borrow() && self.ring.primary_elsewhere().is_none();
+                let ring = self.observer.ring();
+                let wanted = || *self.handing_over.borrow() && ring.primary_elsewhere().is_none();
                 long_statements::close(connect, lock_wait, patience, wanted).await
             }
             _ => read_only::close(connect, lock_wait).await,

@@ -144,9 +144,9 @@ impl Follower {
     }
 
     /// What it does.
-    pub(super) fn applier(&self) -> Applier {
+    pub(super) fn applier(&mut self) -> Applier {
         let Started { on, for_term, .. } = self.started;
-        match *self.step.borrow() {
+        match *self.step.borrow_and_update() {
             Step::Asking => Applier::Asking { on, for_term },
             Step::Applying => Applier::Applying(on),
         }
@@ -164,6 +164,15 @@ impl Follower {
             Ok(Err(error)) => error,
             Ok(Ok(())) => FollowError::Other("the ring's log ended".to_owned()),
             Err(error) => FollowError::Other(format!("the applier broke: {error}")),
+        }
+    }
+
+    /// Waits until it does something else than [`Follower::applier`] said last, or ends by itself; why it ended. Cancel safe.
+    pub(super) async fn changes(&mut self) -> Option<FollowError> {
+        let mut step = self.step.clone();
+        tokio::select! {
+            failure = self.ended() => Some(failure),
+            Ok(()) = step.changed() => None,
         }
     }
 

@@ -122,6 +122,17 @@ pub struct Situation {
     pub patience: LockoutPatience,
 }
 
+impl Situation {
+    /// For how long a server that lets nobody in is borne with here; `None`: for ever.
+    pub(super) fn borne_with(&self) -> Option<Duration> {
+        match self.leading {
+            Leading::Elsewhere(_) => Some(self.patience.elsewhere),
+            Leading::Serving(_) if !self.takes_in => self.patience.leading,
+            Leading::Serving(_) | Leading::Silent(_) | Leading::No(_) => None,
+        }
+    }
+}
+
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -176,17 +187,11 @@ pub fn decide(situation: &Situation, now: Instant) -> Action {
 /// committed, which the next start needs: then the server is left alone. A wrong verdict, as on a machine that is held up for the whole patience, costs one recovery of a server that
 /// neither takes writes for the ring nor follows it.
 fn unseen(situation: &Situation) -> Action {
-    let patience = match situation.leading {
-        Leading::Elsewhere(_) => Some(situation.patience.elsewhere),
-        Leading::Serving(_) if !situation.takes_in => situation.patience.leading,
-        Leading::Serving(_) | Leading::Silent(_) | Leading::No(_) => None,
+    let over = match (situation.locked_out, situation.borne_with()) {
+        (Some(so_far), Some(patience)) => so_far >= patience,
+        _ => false,
     };
-    let due = |patience| {
-        situation
-            .locked_out
-            .is_some_and(|so_far| so_far >= patience)
-    };
-    if situation.can_restart && patience.is_some_and(due) {
+    if situation.can_restart && over {
         Action::Restart
     } else {
         Action::Stay

@@ -9,12 +9,12 @@ use binlog_format::gtid::GtidSet;
 use mysql_link::Connection;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::gate::GateStatus;
 use crate::ingest::IngestStatus;
-use crate::leading::{Leading, LeadingMemory, leadership_changes};
-use crate::ring::{CommittedLog, LeaderTerm, Ring};
+use crate::leading::{Leading, RingObserver, Woken, due};
+use crate::ring::{CommittedLog, LeaderTerm, Ring, RingChanges};
 use crate::role::catching_up::{Fitness, compare, lacks_of, open};
 use crate::role::errant::advice;
 use crate::role::follower::{FollowError, FollowOptions, Follower, Started, Step};
@@ -26,8 +26,8 @@ use crate::role_status::{Hold, Readiness, RoleState, RoleStatus};
 use crate::supervisor::SupervisorHandle;
 use crate::watch::{Protection, WatchReport};
 
-/// Between two looks while nothing is told, and between two questions while the applier catches up.
-const TICK: Duration = Duration::from_millis(250);
+/// From a question to mysqld that came to nothing to the next one, and between two figures while the applier catches up.
+const AGAIN: Duration = Duration::from_millis(250);
 
 /// What a role is decided from.
 #[derive(Debug)]
@@ -50,14 +50,16 @@ pub struct RoleInputs {
 
 /// Makes the server what it is to be.
 pub struct Role<R> {
-    ring: Arc<R>,
+    observer: Arc<RingObserver<R>>,
+    changes: RingChanges,
     options: FollowOptions,
     inputs: RoleInputs,
     readiness: watch::Sender<Readiness>,
     status: watch::Sender<RoleStatus>,
-    leading: LeadingMemory,
     follower: Option<Follower>,
     retry_at: Option<Instant>,
+    /// When to go on with what came to nothing, though nothing may have changed.
+    again_at: Option<Instant>,
     /// In which start of mysqld and which leadership a comparison found the readiness.
     found_in: Option<(Incarnation, LeaderTerm)>,
     /// What the server was last, as it is written down.
@@ -75,7 +77,7 @@ pub struct Role<R> {
 impl<R: Ring + CommittedLog> Role<R> {
     /// A task that is not running yet; where it says whether the server may become the primary is `readiness`.
     pub fn new(
-        ring: Arc<R>,
+        observer: Arc<RingObserver<R>>,
         options: FollowOptions,
         inputs: RoleInputs,
         readiness: watch::Sender<Readiness>,
@@ -84,14 +86,15 @@ impl<R: Ring + CommittedLog> Role<R> {
         let standing = options.standing.load();
         readiness.send_replace(Readiness::Unknown);
         let role = Self {
-            ring,
+            changes: observer.ring().changes(),
+            observer,
             options,
             inputs,
             readiness,
             status,
-            leading: LeadingMemory::default(),
             follower: None,
             retry_at: None,
+            again_at: None,
             found_in: None,
             standing,
             followed: standing == Some(Standing::Following),
@@ -104,22 +107,29 @@ impl<R: Ring + CommittedLog> Role<R> {
 
     /// Acts until it is told to stop; then the applier ends, and the server stays as it is.
     pub async fn run(mut self, stop: CancellationToken) {
+        let mut woken = Woken::Told;
         loop {
             let now = Instant::now();
             let situation = self.situation(now);
             let action = decide(&situation, now);
+            if woken == Woken::Unasked && action != Action::Stay {
+                debug!(?action, "nothing told the role to do this");
+            }
+            self.again_at = None;
             let acted = tokio::select! {
                 () = stop.cancelled() => break,
                 acted = self.act(action, &situation) => acted,
             };
+            woken = Woken::Told;
             if acted {
                 continue;
             }
             self.show(&situation);
-            tokio::select! {
+            let next = self.next_look(&situation, now);
+            woken = tokio::select! {
                 () = stop.cancelled() => break,
-                () = self.something_changes() => {}
-            }
+                woken = self.something_changes(next) => woken,
+            };
         }
         self.end_applier().await;
     }
@@ -129,7 +139,7 @@ impl<R: Ring + CommittedLog> Role<R> {
         let seen = !matches!(report.protection, Protection::Unknown { .. });
         let server = report.server.as_ref().filter(|_| seen);
         let server = server.map(|server| server.incarnation);
-        let applier = match (&self.follower, self.retry_at) {
+        let applier = match (&mut self.follower, self.retry_at) {
             (Some(follower), _) => follower.applier(),
             (None, Some(at)) => Applier::Failed(at),
             (None, None) => Applier::Off,
@@ -143,7 +153,7 @@ impl<R: Ring + CommittedLog> Role<R> {
         drop(report);
         let door = Door::of(&self.inputs.gate.borrow_and_update().state, server);
         Situation {
-            leading: self.leading.look(&*self.ring, now),
+            leading: self.observer.look(),
             door,
             server,
             applier,
@@ -152,7 +162,7 @@ impl<R: Ring + CommittedLog> Role<R> {
             can_restart: self.inputs.supervisor.is_some(),
             held: self.inputs.hold.borrow_and_update().is_some(),
             locked_out,
-            takes_in: self.inputs.ingest.borrow().takes_in(),
+            takes_in: self.inputs.ingest.borrow_and_update().takes_in(),
             patience: self.inputs.patience,
         }
     }
@@ -171,22 +181,36 @@ impl<R: Ring + CommittedLog> Role<R> {
         true
     }
 
-    async fn something_changes(&mut self) {
-        let ended = async {
+    /// When to look again although nothing has changed: what failed is tried again, and nobody is borne with for ever.
+    fn next_look(&self, situation: &Situation, now: Instant) -> Option<Instant> {
+        let locked_out = situation.locked_out.and_then(|so_far| {
+            let patience = situation.borne_with()?;
+            Some(now + patience.checked_sub(so_far)?)
+        });
+        let times = [locked_out, self.again_at, self.retry_at];
+        times.into_iter().flatten().filter(|at| *at > now).min()
+    }
+
+    async fn something_changes(&mut self, next: Option<Instant>) -> Woken {
+        let told = async {
             match &mut self.follower {
-                Some(follower) => follower.ended().await,
+                Some(follower) => follower.changes().await,
                 None => std::future::pending().await,
             }
         };
-        let failure = tokio::select! {
-            failure = ended => failure,
-            () = leadership_changes(&*self.ring) => return,
-            _ = self.inputs.gate.changed() => return,
-            _ = self.inputs.hold.changed() => return,
-            _ = self.inputs.reports.changed() => return,
-            () = tokio::time::sleep(TICK) => return,
+        let ended = tokio::select! {
+            ended = told => ended,
+            () = self.changes.changed() => None,
+            _ = self.inputs.gate.changed() => None,
+            _ = self.inputs.hold.changed() => None,
+            _ = self.inputs.reports.changed() => None,
+            _ = self.inputs.ingest.changed() => None,
+            woken = due(next) => return woken,
         };
-        self.applier_failed(failure);
+        if let Some(failure) = ended {
+            self.applier_failed(failure);
+        }
+        Woken::Told
     }
 
     /// Whoever comes afterwards has to compare what there is then, as behind an applier.
@@ -198,7 +222,7 @@ impl<R: Ring + CommittedLog> Role<R> {
 
     /// Whether the server has all that the log has at the begin of a leadership.
     async fn compare(&mut self, term: LeaderTerm, server: Option<Incarnation>) -> bool {
-        let ring = Arc::clone(&self.ring);
+        let ring = Arc::clone(self.observer.ring());
         tokio::select! {
             () = ring.leadership_over(term) => true,
             found = self.fit_to_lead(term, server, None) => found,
@@ -247,6 +271,7 @@ impl<R: Ring + CommittedLog> Role<R> {
             }
             Err(cause) => {
                 warn!("mysqld could not be made the primary yet: {cause}");
+                self.again_at = Some(Instant::now() + AGAIN);
                 self.go(RoleState::Waiting { what: cause });
                 false
             }
@@ -266,7 +291,7 @@ impl<R: Ring + CommittedLog> Role<R> {
         if self.followed {
             close_to_all(&mut session, connect).await?;
         }
-        let compared = compare(&*self.ring, &mut session).await?;
+        let compared = compare(&**self.observer.ring(), &mut session).await?;
         let fitness = compared.judge(self.followed, self.standing, &self.inputs.origin);
         if fitness == Fitness::Fit {
             match self.followed {
@@ -308,14 +333,14 @@ impl<R: Ring + CommittedLog> Role<R> {
             },
             was_primary,
         };
-        let (ring, options) = (Arc::clone(&self.ring), self.options.clone());
+        let (ring, options) = (Arc::clone(self.observer.ring()), self.options.clone());
         self.follower = Some(Follower::start(ring, options, started));
         true
     }
 
     /// Waits until everything is applied that the log had when the leadership began, then makes the server fit to be opened.
     async fn finish(&mut self, term: LeaderTerm, server: Option<Incarnation>) -> bool {
-        let ring = Arc::clone(&self.ring);
+        let ring = Arc::clone(self.observer.ring());
         let begun = tokio::select! {
             () = ring.leadership_over(term) => return true,
             begun = self.applier_begins() => begun,
@@ -331,6 +356,7 @@ impl<R: Ring + CommittedLog> Role<R> {
             Ok(Some(session)) => session,
             Ok(None) => return true,
             Err(cause) => {
+                self.again_at = Some(Instant::now() + AGAIN);
                 self.go(RoleState::Waiting { what: cause });
                 return false;
             }
@@ -355,13 +381,18 @@ impl<R: Ring + CommittedLog> Role<R> {
 
     /// The session that has seen it; `None` when the applier ended by itself.
     async fn everything_applied(&mut self) -> Result<Option<Connection>, String> {
-        let log = self.ring.log().await.map_err(|error| error.to_string())?;
+        let log = self
+            .observer
+            .ring()
+            .log()
+            .await
+            .map_err(|error| error.to_string())?;
         let mut session = open(&self.options.connect).await?;
         loop {
             let Some(follower) = &mut self.follower else {
                 return Ok(None);
             };
-            let lacks = lacks_of(&mut session, &log.gtids, TICK);
+            let lacks = lacks_of(&mut session, &log.gtids, AGAIN);
             let lacks = tokio::select! {
                 lacks = lacks => lacks?,
                 failure = follower.ended() => {

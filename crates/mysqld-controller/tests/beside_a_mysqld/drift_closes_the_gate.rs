@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use mysql_link::{Connection, DumpOptions, ReplicationStream};
-use mysqld_controller::LeaderTerm;
 use mysqld_controller::events::{EventScheduler, EventsWanted};
 use mysqld_controller::gate::{Gate, GateOptions, GateState, GateStatus};
 use mysqld_controller::settings::{Check, Requirements};
 use mysqld_controller::supervisor::ServerCommand;
 use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
+use mysqld_controller::{LeaderTerm, RingObserver};
 use raft_types::MemberId;
 use testkit::mysqld::Mysqld;
 use tokio::sync::watch;
@@ -74,7 +74,7 @@ impl Member {
         adjust(&mut gating);
         let (handing_over, handed_over) = watch::channel(false);
         let (gate_task, gate) = Gate::new(
-            Arc::clone(&ring),
+            RingObserver::new(Arc::clone(&ring)),
             gating,
             reports.clone(),
             ingest.status.clone(),

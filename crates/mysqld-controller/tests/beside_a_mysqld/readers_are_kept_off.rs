@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use mysql_link::{ConnectOptions, Connection, Endpoint};
-use mysqld_controller::LeaderTerm;
 use mysqld_controller::fence::{FenceInputs, FenceReason, FenceStatus, FenceTask};
 use mysqld_controller::watch::{WatchOptions, WatchReport, Watcher};
+use mysqld_controller::{LeaderTerm, RingObserver};
 use raft_types::MemberId;
 use testkit::mysqld::Mysqld;
 use tokio::sync::watch;
@@ -42,7 +42,8 @@ impl Life {
         };
         // With nothing but what a member is documented to need.
         let account = account(server, "member");
-        let (fence, status) = FenceTask::new(Arc::clone(ring), account, GRACE, inputs);
+        let (fence, status) =
+            FenceTask::new(RingObserver::new(Arc::clone(ring)), account, GRACE, inputs);
         let stop = CancellationToken::new();
         let tasks = vec![
             tokio::spawn(watcher.run(stop.clone())),

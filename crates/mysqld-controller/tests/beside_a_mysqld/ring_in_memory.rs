@@ -7,7 +7,9 @@ use binlog_format::canonical::CanonicalEvents;
 use binlog_format::event::EventType;
 use binlog_format::events::{FormatDescription, GtidEvent};
 use binlog_format::gtid::{Gtid, GtidSet};
-use mysqld_controller::{CurrentFile, LeaderTerm, Outcome, Ring, RingError, RingLog, Ticket};
+use mysqld_controller::{
+    CurrentFile, LeaderTerm, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
+};
 use raft_types::{AppEntry, MemberId, OpId};
 use tokio::sync::{oneshot, watch};
 
@@ -218,6 +220,10 @@ impl Ring for MemoryRing {
 
     fn others_may_be_primary(&self) -> bool {
         true
+    }
+
+    fn changes(&self) -> RingChanges {
+        RingChanges::of(self.leadership.subscribe())
     }
 
     async fn log(&self) -> Result<RingLog, RingError> {

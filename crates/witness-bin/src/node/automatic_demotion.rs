@@ -195,11 +195,12 @@ impl DemotionTask {
 
     /// Without a leadership nothing else is looked at.
     fn see(&self) -> Seen {
-        let leads = self.member.primacy_now().serving_term();
+        let primacy = self.member.primacy_now();
+        let leads = primacy.leadership.serving_term();
         let health = leads.and_then(|_| (self.health)());
         Seen {
             leads,
-            paused: leads.is_some() && self.member.status().pause.is_some(),
+            paused: primacy.paused,
             health: health.unwrap_or(PrimaryHealth::Fit),
         }
     }

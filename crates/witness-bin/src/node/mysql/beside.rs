@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use binlog_format::gtid::GtidSet;
 use consensus::{DatabaseState, Member};
 use mysql_link::ConnectOptions;
-use mysqld_controller::ReplicationSource;
 use mysqld_controller::events::EventScheduler;
 use mysqld_controller::fence::{self, FenceInputs, FenceReason, FenceStatus, FenceTask, ToGuard};
 use mysqld_controller::gate::{Gate, GateOptions, GateState, GateStatus};
@@ -22,6 +21,7 @@ use mysqld_controller::supervisor::{
 };
 use mysqld_controller::tail_trim::{ProtectionStart, TailTrim, TailTrimOptions};
 use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
+use mysqld_controller::{ReplicationSource, RingObserver};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -156,6 +156,7 @@ impl Beside {
         let (handing_over, handed_over) = watch::channel(false);
         let ingest = Ingest::new(ring.clone(), options, may_lead.clone());
         let (ingest_status, figures) = (ingest.status(), ingest.figures());
+        let observer = RingObserver::new(ring.clone());
         // One that the member starts itself was started behind the guard.
         let protection_start = supervisor
             .as_ref()
@@ -187,7 +188,7 @@ impl Beside {
         };
         let (watcher, reports) = Watcher::new(watching, ingest_status.clone(), may_lead.clone());
         let (gate, gate_status) = Gate::new(
-            ring.clone(),
+            observer.clone(),
             GateOptions {
                 patience: settings.fence_after,
                 statement_patience: settings.kill_statements_after,
@@ -216,7 +217,7 @@ impl Beside {
                 origin,
                 patience: LockoutPatience::new(settings.demote_after),
             };
-            Role::new(ring.clone(), options, inputs, readiness.clone())
+            Role::new(observer.clone(), options, inputs, readiness.clone())
         });
         let (role, role_status) = role.unzip();
         let fencing = FenceInputs {
@@ -225,7 +226,7 @@ impl Beside {
             role: role_status.clone(),
         };
         let (fence, fence_status) =
-            FenceTask::new(ring.clone(), connect.clone(), settings.fence_after, fencing);
+            FenceTask::new(observer, connect.clone(), settings.fence_after, fencing);
         let fence = fence.guarded_by(
             guard
                 .clone()

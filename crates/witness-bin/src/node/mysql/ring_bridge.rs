@@ -1,9 +1,11 @@
 //! The member's Raft and log as the ingest sees them.
 
 use binlog_format::gtid::GtidSet;
-use consensus::{Leadership, NotServing, ProposalTicket, Term};
-use mysqld_controller::{CurrentFile, LeaderTerm, Outcome, Ring, RingError, RingLog, Ticket};
-use raft_types::{AppEntry, MemberId, MemberKind, OpId};
+use consensus::{Leadership, NotServing, Primacy, ProposalTicket, Term};
+use mysqld_controller::{
+    CurrentFile, LeaderTerm, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
+};
+use raft_types::{AppEntry, MemberId, OpId};
 use tokio::sync::watch;
 
 use crate::node::ring_handle::RingHandle;
@@ -33,15 +35,15 @@ impl Ring for RingHandle {
     type Ticket = BridgeTicket;
 
     fn serving_term(&self) -> Option<LeaderTerm> {
-        let term = self.member.primacy_now().serving_term();
+        let term = self.member.primacy_now().leadership.serving_term();
         term.map(|term| LeaderTerm(term.0))
     }
 
     async fn serves(&self) -> LeaderTerm {
         let mut leadership = self.member.primacy();
-        let serves = |now: &Leadership| now.serving_term().is_some();
+        let serves = |now: &Primacy| now.leadership.serving_term().is_some();
         let serving = leadership.wait_for(serves).await;
-        match serving.ok().and_then(|now| now.serving_term()) {
+        match serving.ok().and_then(|now| now.leadership.serving_term()) {
             Some(term) => LeaderTerm(term.0),
             // The member has ended, and will not serve any more.
             None => std::future::pending().await,
@@ -51,25 +53,21 @@ impl Ring for RingHandle {
     async fn leadership_over(&self, term: LeaderTerm) {
         let mut leadership = self.member.primacy();
         // When the member has ended, so has its leadership.
-        let _ = leadership.wait_for(|now| is_over(now, term)).await;
+        let _ = leadership
+            .wait_for(|now| is_over(&now.leadership, term))
+            .await;
     }
 
     fn primary_elsewhere(&self) -> Option<MemberId> {
-        let leader = match self.member.leadership_now() {
-            Leadership::Follower { leader } => leader?,
-            _ => return None,
-        };
-        let view = self.member.status().ring_view;
-        let leads = view.member(leader)?;
-        let leads_for_good =
-            leads.record.kind == MemberKind::Database && !view.keeps_a_place(leader);
-        leads_for_good.then_some(leader)
+        self.member.primacy_now().elsewhere
     }
 
     fn others_may_be_primary(&self) -> bool {
-        let others = self.member.others();
-        let mut others = others.values();
-        others.any(|other| other.kind == MemberKind::Database && other.votes)
+        self.member.primacy_now().others
+    }
+
+    fn changes(&self) -> RingChanges {
+        RingChanges::of(self.member.primacy())
     }
 
     async fn log(&self) -> Result<RingLog, RingError> {
