@@ -12,18 +12,16 @@ use indicatif::{ProgressBar, ProgressStyle};
 use testkit::distance::check_needs;
 use testkit::figures::{Figures, target_folder};
 
-use crate::Arguments;
+use crate::arguments::Arguments;
 use crate::audit::audit;
 use crate::clients::Clients;
-use crate::cycle_log::CycleLog;
 use crate::fault::{Fault, Kind, NEED_A_LOOP_DEVICE, Script};
-use crate::findings::Findings;
 use crate::guide::Guide;
 use crate::ledger::Ledger;
 use crate::readers::Readers;
 use crate::stage::Stage;
 use crate::strike::{cure, last, strike};
-use crate::summary::{Cycle, Summary, name};
+use crate::summary::{Cycle, CycleLog, Findings, Summary, name};
 
 const FIGURES: &str = "nemesis";
 const READY_LIMIT: Duration = Duration::from_secs(120);

@@ -6,17 +6,18 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, server_code};
 use testkit::wait::eventually;
 
-use crate::findings::Findings;
 use crate::guide::Direction;
 use crate::ledger::{FAMILY_LIVES, Ledger, Outcome, Work};
 use crate::stage::{CLIENT, CLIENT_PASSWORD, COUNTERS, MADE};
+use crate::summary::Findings;
 
 /// Each client's kind of work, and its pause between two transactions.
 const CLIENTS: [(Work, Duration); 7] = [

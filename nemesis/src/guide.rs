@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use testkit::ring::http_get_within;
 
-use crate::findings::Findings;
+use crate::summary::Findings;
 
 /// Between two questions to one member.
 const PACE: Duration = Duration::from_millis(40);

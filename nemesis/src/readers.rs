@@ -4,16 +4,17 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use mysql_link::{ConnectOptions, Connection, Endpoint};
 
-use crate::findings::Findings;
 use crate::guide::{Direction, Place, Yes};
 use crate::ledger::Ledger;
 use crate::stage::{CLIENT, CLIENT_PASSWORD, FENCE_AFTER};
+use crate::summary::Findings;
 
 const PACE: Duration = Duration::from_millis(40);
 const RECONNECT_PAUSE: Duration = Duration::from_millis(250);

@@ -18,7 +18,7 @@ use testkit::real_disks::SmallDisk;
 use testkit::ring::{ChildServer, FarMember, FarRing, FarRingOptions, http_get_within};
 use testkit::wait::{eventually, try_eventually};
 
-use crate::Mutation;
+use crate::arguments::Mutation;
 use crate::guide::Place;
 
 /// The account of clients, without any right to write where `read_only` is on.

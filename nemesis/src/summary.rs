@@ -1,11 +1,17 @@
 //! What came of all the faults: how many of each kind, and for how long nothing was acknowledged.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::time::Duration;
+use std::fmt::Write as _;
+use std::fs;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::ValueEnum;
+use indicatif::ProgressBar;
 use serde::Serialize;
 use testkit::figures::Figures;
 use testkit::statistics::Percentiles;
@@ -148,6 +154,90 @@ pub(crate) fn name(kind: Kind) -> String {
         .map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
+// The file that a run leaves behind: a line for each fault and each check, with the time since the start.
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct CycleLog {
+    path: PathBuf,
+    file: File,
+    started: Instant,
+    bar: ProgressBar,
+}
+
+impl CycleLog {
+    /// A new one, in place of the one of an earlier run with the same seed.
+    pub(crate) fn create(folder: &Path, seed: u64, bar: ProgressBar) -> Result<Self> {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let path = folder.join(format!("seed-{seed}.log"));
+        let file =
+            File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self {
+            path,
+            file,
+            started: Instant::now(),
+            bar,
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a line, and shows it as what is being done.
+    pub(crate) fn line(&mut self, what: &str) -> Result<()> {
+        let at = self.started.elapsed().as_secs_f64();
+        let line = format!("{at:8.2} {what}");
+        writeln!(self.file, "{line}")?;
+        // Without a terminal nobody sees the bar.
+        match self.bar.is_hidden() {
+            true => eprintln!("{line}"),
+            false => self.show(what),
+        }
+        Ok(())
+    }
+
+    /// Shows what is being done.
+    pub(crate) fn show(&self, what: &str) {
+        self.bar.set_message(what.to_owned());
+    }
+}
+
+// What those who watch all the time found wrong: the first ones in full, the rest as a number.
+
+/// How many are kept in full.
+const KEPT: usize = 20;
+
+#[derive(Debug, Default)]
+struct Found {
+    first: Vec<String>,
+    more: usize,
+}
+
+/// Shared by all who watch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Findings(Arc<Mutex<Found>>);
+
+impl Findings {
+    pub(crate) fn add(&self, what: String) {
+        let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match found.first.len() < KEPT {
+            true => found.first.push(what),
+            false => found.more += 1,
+        }
+    }
+
+    /// All in words; nothing if there is none.
+    pub(crate) fn words(&self) -> Option<String> {
+        let found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let more = match found.more {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        (!found.first.is_empty()).then(|| format!("{}{more}", found.first.join("; ")))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,5 +255,20 @@ mod tests {
         let lines: Vec<&str> = table.lines().collect();
         assert!(lines[2].starts_with("kill-host        primary"), "{table}");
         assert!(lines[3].starts_with("kill-host        another"), "{table}");
+    }
+}
+
+#[cfg(test)]
+mod findings_tests {
+    use super::*;
+
+    #[test]
+    fn many_findings_are_a_number() {
+        let findings = Findings::default();
+        assert_eq!(findings.words(), None);
+        for number in 0..KEPT + 2 {
+            findings.add(format!("f{number}"));
+        }
+        assert!(findings.words().unwrap().ends_with("f19; and 2 more"));
     }
 }

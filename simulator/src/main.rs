@@ -9,13 +9,9 @@ mod member;
 mod mutation;
 mod network;
 mod panics;
-mod proxied;
 mod record;
 mod scenario;
-mod seen;
 mod shape;
-mod tick;
-mod trace;
 mod workload;
 mod world;
 
@@ -26,9 +22,8 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::mutation::Mutation;
-use crate::record::Counts;
+use crate::record::{Counts, Trace};
 use crate::scenario::Scenario;
-use crate::trace::Trace;
 use crate::world::World;
 
 #[derive(Parser)]

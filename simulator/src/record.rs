@@ -1,6 +1,9 @@
 //! The record of a run, shared by everything in it: the clock of the world, the trace, the checkers, and the first
 //! violation that one of them found.
 
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::ops::{Add, Sub};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,11 +11,7 @@ use proxy::Counted;
 use raft_types::MemberId;
 
 use crate::checkers::Checkers;
-use crate::event::Event;
-use crate::proxied::Proxied;
-use crate::seen::Seen;
-use crate::tick::Tick;
-use crate::trace::Trace;
+use crate::event::{Digest, Event, Seen};
 
 /// What a checker found.
 #[derive(Debug, Clone)]
@@ -191,5 +190,143 @@ impl Record {
 
     pub(crate) fn last_events(&self) -> Vec<String> {
         self.kept().trace.last().map(str::to_owned).collect()
+    }
+}
+
+// What happened, in words: the last events of a failing seed, or all of them when asked, and a hash of everything, by
+// which two runs of one seed are compared.
+
+/// How many events are kept for a failing seed.
+const KEPT: usize = 80;
+
+/// See the module.
+pub(crate) struct Trace {
+    verbose: bool,
+    hash: Digest,
+    last: VecDeque<String>,
+}
+
+impl Trace {
+    pub(crate) fn new(verbose: bool) -> Self {
+        Self {
+            verbose,
+            hash: Digest::EMPTY,
+            last: VecDeque::new(),
+        }
+    }
+
+    /// Something worth reading when a seed fails.
+    pub(crate) fn note(&mut self, at: Tick, words: &str) {
+        self.hash = self.hash.with(words.as_bytes());
+        let line = format!("{at}  {words}");
+        if self.verbose {
+            println!("{line}");
+        }
+        if self.last.len() == KEPT {
+            self.last.pop_front();
+        }
+        self.last.push_back(line);
+    }
+
+    /// Something that only the whole trace shows; its numbers stand for it in the hash.
+    pub(crate) fn detail(&mut self, at: Tick, numbers: &[u64], words: impl FnOnce() -> String) {
+        for number in numbers {
+            self.hash = self.hash.with(&number.to_le_bytes());
+        }
+        if self.verbose {
+            println!("{at}      {}", words());
+        }
+    }
+
+    pub(crate) fn hash(&self) -> String {
+        format!("{:?}", self.hash)
+    }
+
+    pub(crate) fn last(&self) -> impl Iterator<Item = &str> {
+        self.last.iter().map(String::as_str)
+    }
+}
+
+// Virtual time, as the world counts it. Members have clocks of their own, which may run a little faster or slower.
+
+/// The smallest step of the world. A message takes at least one, so what members do within one step cannot depend
+/// on each other, and they may be run one after the other.
+pub(crate) const STEP: Duration = Duration::from_millis(5);
+
+/// A moment: steps since the beginning.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Tick(pub(crate) u64);
+
+impl Tick {
+    /// The time since the beginning.
+    pub(crate) fn elapsed(self) -> Duration {
+        STEP * u32::try_from(self.0).unwrap_or(u32::MAX)
+    }
+
+    /// The steps that a time takes, rounded up.
+    pub(crate) fn steps(time: Duration) -> u64 {
+        let steps = time.as_nanos().div_ceil(STEP.as_nanos());
+        u64::try_from(steps).unwrap_or(u64::MAX)
+    }
+
+    /// This much later.
+    pub(crate) fn after(self, time: Duration) -> Self {
+        self + Self::steps(time)
+    }
+}
+
+impl Add<u64> for Tick {
+    type Output = Self;
+
+    fn add(self, steps: u64) -> Self {
+        Self(self.0.saturating_add(steps))
+    }
+}
+
+impl Sub for Tick {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        Self(self.0.saturating_sub(earlier.0)).elapsed()
+    }
+}
+
+impl fmt::Display for Tick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:9.3} s", self.elapsed().as_secs_f64())
+    }
+}
+
+// What went over proxies in a run, so that one sees that a seed has used them.
+
+/// Sums over all processes of a run.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub(crate) struct Proxied {
+    /// Sessions that proxies were asked for, those between two proxies among them.
+    sessions: u64,
+    refused: u64,
+    /// Entries that proxies have put back.
+    relayed_entries: u64,
+    /// Entries that leaders have sent themselves.
+    direct_entries: u64,
+    /// Entries that leaders have sent as op ids.
+    proxied_entries: u64,
+    /// Why leaders have left proxies, and how often.
+    fallbacks: BTreeMap<&'static str, u64>,
+}
+
+impl Proxied {
+    /// Adds what one process has counted.
+    pub(crate) fn add(&mut self, counted: &Counted) {
+        self.sessions += counted.relayed.sessions;
+        self.refused += counted.relayed.refused;
+        self.relayed_entries += counted.relayed.entries;
+        for sent in counted.members.values() {
+            self.direct_entries += sent.direct_entries;
+            self.proxied_entries += sent.proxied_entries;
+        }
+        for ((_, why), times) in &counted.fallbacks {
+            *self.fallbacks.entry(why).or_default() += times;
+        }
     }
 }

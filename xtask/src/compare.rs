@@ -31,9 +31,3 @@ pub(crate) fn run(comparison: &Comparison) -> Result<()> {
         Comparison::Apply(options) => apply::run(options),
     }
 }
-
-/// The command as it was typed, for the figures.
-fn command_line() -> String {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    format!("cargo xtask {}", arguments.join(" "))
-}

@@ -4,18 +4,16 @@
 //! sources are in a working folder, hooks of the machine's configuration are left out, and it only downloads. `dpkg -x`
 //! unpacks without installing. The archive's site and the way to it (proxies) are those that the machine already uses.
 
-mod apt_settings;
-mod site;
-
-use std::fs;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use testkit::bounded_run::{self, Finished};
+use testkit::bounded_run;
+use testkit::bounded_run::Finished;
 use testkit::mysql_tree::{MYSQLD_VARIABLE, find_on_path};
 
 /// MySQL 9.7 is in no stable release of Debian yet.
@@ -82,7 +80,7 @@ impl PrivateApt {
             fs::create_dir_all(folder.join(part))?;
         }
         fs::write(folder.join("status"), b"")?;
-        let site = site::archive(&query("apt-get", &site::LIST_TARGETS)?).with_context(|| {
+        let site = archive(&query("apt-get", &LIST_TARGETS)?).with_context(|| {
             format!(
                 "apt knows no Debian archive on this machine: {}",
                 get_one_yourself()
@@ -92,12 +90,12 @@ impl PrivateApt {
         let keyring = KEYRINGS.into_iter().find(|file| Path::new(file).is_file());
         fs::write(
             folder.join("sources/archive.sources"),
-            site::source_entry(&site, SUITE, keyring),
+            source_entry(&site, SUITE, keyring),
         )?;
         let inherited = query("apt-config", &["dump"])?;
         fs::write(
             folder.join("apt.conf"),
-            apt_settings::private(&folder, architecture.trim(), &inherited),
+            private(&folder, architecture.trim(), &inherited),
         )?;
         Ok(Self { folder, site })
     }
@@ -129,7 +127,7 @@ impl PrivateApt {
         listing.push("--print-uris");
         let done = bounded_run::run("apt-get", self.command(&listing), Vec::new(), QUERY_LIMIT)?;
         self.check(&done, "the packages cannot be chosen")?;
-        let wanted = site::downloads(&String::from_utf8_lossy(&done.stdout));
+        let wanted = downloads(&String::from_utf8_lossy(&done.stdout));
         let bytes = wanted.iter().sum();
         let bar = ProgressBar::new(bytes)
             .with_style(style("{prefix} {bar:30} {bytes}/{total_bytes}")?)
@@ -230,4 +228,182 @@ fn bytes_in(folder: &Path) -> u64 {
         .filter(fs::Metadata::is_file)
         .map(|file| file.len())
         .sum()
+}
+
+// Which archive this machine uses, and what it is to give. Pure: apt's answers are arguments.
+
+/// Asks apt for every package index that its sources configure, whether its lists have ever been read or not.
+pub(super) const LIST_TARGETS: [&str; 5] = [
+    "indextargets",
+    "--no-release-info",
+    "--format",
+    "$(REPO_URI)|$(COMPONENT)",
+    "Created-By: Packages",
+];
+
+/// The address of Debian's main archive (or this machine's mirror or snapshot of it) among apt's index targets. Its
+/// neighbours for security updates and other origins have other names.
+pub(super) fn archive(targets: &str) -> Option<String> {
+    targets
+        .lines()
+        .filter_map(|line| line.split_once('|'))
+        .filter(|(_, component)| *component == "main")
+        .map(|(address, _)| address.trim_end_matches('/'))
+        .find(|address| names_debian(address))
+        .map(str::to_owned)
+}
+
+/// `…/debian`, or `…/archive/debian/<time>` of a snapshot.
+fn names_debian(address: &str) -> bool {
+    let mut parts = address.rsplit('/');
+    let last = parts.next();
+    last == Some("debian") || (last.is_some_and(is_time) && parts.next() == Some("debian"))
+}
+
+/// `20250520T000000Z`
+fn is_time(part: &str) -> bool {
+    part.len() == 16
+        && part.ends_with('Z')
+        && part.starts_with(|first: char| first.is_ascii_digit())
+}
+
+/// A source that gives `suite` from the archive at `site`.
+pub(super) fn source_entry(site: &str, suite: &str, keyring: Option<&str>) -> String {
+    let signed = keyring
+        .map(|file| format!("Signed-By: {file}\n"))
+        .unwrap_or_default();
+    format!("Types: deb\nURIs: {site}\nSuites: {suite}\nComponents: main\n{signed}")
+}
+
+/// The sizes of the files that `apt-get --print-uris` lists: `'address' name bytes checksum`.
+pub(super) fn downloads(listing: &str) -> Vec<u64> {
+    listing
+        .lines()
+        .filter(|line| line.starts_with('\''))
+        .filter_map(|line| line.split_whitespace().nth(2)?.parse().ok())
+        .collect()
+}
+
+// The configuration file of the private `apt-get`. Pure.
+
+/// Settings of the machine that say how to reach an archive. Nothing else of its configuration is taken over, above all
+/// no hook: container images have ones that empty the machine's own package cache after every update.
+const INHERITED: [&str; 6] = [
+    "Acquire::http::",
+    "Acquire::https::",
+    "Acquire::Retries",
+    "Acquire::ForceIPv4",
+    "Acquire::ForceIPv6",
+    "Acquire::Check-Valid-Until",
+];
+
+/// The file's text, for everything under `folder`. `machine` is what `apt-config dump` says.
+pub(super) fn private(folder: &Path, architecture: &str, machine: &str) -> String {
+    let folder = folder.display();
+    let mut text = String::new();
+    for line in machine
+        .lines()
+        .filter(|line| INHERITED.iter().any(|prefix| line.starts_with(prefix)))
+    {
+        let _ = writeln!(text, "{line}");
+    }
+    let _ = write!(
+        text,
+        r#"
+// The machine's own configuration stays out of it.
+Dir::Etc::Main "/dev/null";
+Dir::Etc::Parts "/dev/null";
+Dir::Etc::SourceList "/dev/null";
+Dir::Etc::SourceParts "{folder}/sources";
+Dir::Etc::Preferences "/dev/null";
+Dir::Etc::PreferencesParts "/dev/null";
+Dir::State "{folder}";
+Dir::State::Lists "{folder}/lists";
+Dir::State::Status "{folder}/status";
+Dir::State::Extended_States "{folder}/extended_states";
+Dir::Cache "{folder}/cache";
+Dir::Log "{folder}";
+APT::Architecture "{architecture}";
+APT::Architectures {{ "{architecture}"; }};
+APT::Install-Recommends "false";
+// Its unprivileged download account need not be able to enter the checkout. Signatures are verified all the same.
+APT::Sandbox::User "root";
+// A list that cannot be fetched is an error, not a warning.
+APT::Update::Error-Mode "any";
+Acquire::Languages "none";
+Acquire::PDiffs "false";
+Acquire::http::Timeout "30";
+"#
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_main_archive_is_told_from_its_neighbours() {
+        let cases = [
+            (
+                "http://m.example/debian-security/|main\nhttp://m.example/debian/|main\n",
+                Some("http://m.example/debian"),
+            ),
+            (
+                "http://m.example/debian|contrib\nhttps://n.example/pub/debian|main\n",
+                Some("https://n.example/pub/debian"),
+            ),
+            (
+                "http://s.example/archive/debian/20250520T000000Z/|main\n",
+                Some("http://s.example/archive/debian/20250520T000000Z"),
+            ),
+            (
+                "http://m.example/ubuntu/|main\nhttp://m.example/debian-ports/|main\n",
+                None,
+            ),
+            ("", None),
+        ];
+        for (targets, expected) in cases {
+            assert_eq!(archive(targets).as_deref(), expected, "{targets}");
+        }
+    }
+
+    #[test]
+    fn a_source_entry_names_its_keyring_if_there_is_one() {
+        let entry = source_entry("http://m.example/debian", "unstable", Some("/k.gpg"));
+        assert_eq!(
+            entry,
+            "Types: deb\nURIs: http://m.example/debian\nSuites: unstable\nComponents: main\nSigned-By: /k.gpg\n"
+        );
+        assert!(!source_entry("http://m.example/debian", "unstable", None).contains("Signed-By"));
+    }
+
+    #[test]
+    fn downloads_are_counted() {
+        let listing = "'http://m/a.deb' a_1_amd64.deb 1200 SHA256:00\nnote\n'http://m/b.deb' b_1%3a2_all.deb 34 SHA256:11\n";
+        assert_eq!(downloads(listing), [1200, 34]);
+    }
+}
+
+#[cfg(test)]
+mod apt_settings_tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_the_archive_is_inherited_and_hooks_are_not() {
+        let machine = "\
+Acquire::http::Proxy \"proxy:3128\";
+Acquire::Retries \"5\";
+APT::Update::Post-Invoke:: \"rm -f the-cache\";
+Dir::State::status \"/var/lib/dpkg/status\";
+";
+        let text = private(Path::new("/checkout/.mysql/w/apt"), "arm64", machine);
+        assert!(
+            text.contains("Acquire::http::Proxy \"proxy:3128\";")
+                && text.contains("Acquire::Retries \"5\";")
+        );
+        assert!(!text.contains("rm -f") && !text.contains("/var/lib"));
+        assert!(text.contains("APT::Architectures { \"arm64\"; };"));
+        assert!(text.contains("Dir::State::Status \"/checkout/.mysql/w/apt/status\";"));
+    }
 }

@@ -7,7 +7,6 @@ mod compare;
 mod debian;
 mod mysql;
 mod nemesis;
-mod oldest;
 mod second_chance;
 mod sim;
 mod test;

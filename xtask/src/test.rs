@@ -13,10 +13,9 @@ use clap::Args;
 use testkit::mysql_tree::QUICK_VARIABLE;
 use testkit::ring::BUILT_VARIABLE;
 
-use crate::mysql;
-use crate::nemesis;
 use crate::second_chance::{Failure, second_chances};
-use crate::sim::{self, Build, Seeds};
+use crate::sim::{Build, Seeds};
+use crate::{mysql, nemesis, sim};
 
 /// How many seeds of the simulator a change has to pass, and within how many something broken has to be found.
 const SEEDS: u64 = 300;
@@ -351,7 +350,8 @@ fn print_times(done: &[(&str, Duration)], total: Duration) {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
+    use std::path::PathBuf;
 
     use super::*;
 

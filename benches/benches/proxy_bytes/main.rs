@@ -9,10 +9,6 @@
 //! `cargo bench --bench proxy_bytes` prints the tables and writes `target/figures/proxy_bytes.json`. With `-- --quick` it is
 //! short, for a look, and writes nothing.
 
-mod addressed;
-mod arrivals;
-mod forwarder;
-mod hop;
 mod links;
 mod load;
 #[allow(
@@ -30,7 +26,6 @@ mod memory_log;
 mod postman;
 mod report;
 mod ring;
-mod sample;
 mod topology;
 mod variant;
 
@@ -39,13 +34,10 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use testkit::figures::Figures;
 
-use arrivals::Arrivals;
-use hop::HopReport;
-use load::{Client, Load};
+use load::{Client, Load, Sample, Seen};
 use postman::Postman;
-use report::Report;
-use ring::Ring;
-use sample::{Sample, Seen};
+use report::{HopReport, Report};
+use ring::{Arrivals, Ring};
 use topology::{ACROSS, INSIDE, Layout};
 use variant::Variant;
 

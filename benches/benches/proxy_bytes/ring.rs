@@ -3,32 +3,35 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use consensus::log_probe::LogProbe;
 use consensus::quorum::{QuorumPolicy, RingRules};
 use consensus::{
-    Answer, AppliedFloor, Identity, IdentityBook, IdentityFile, LogOrigin, Member, MemberCalls,
-    MemberConfig, Question, RingState, Term, Timers,
+    Answer, AppliedFloor, CallError, Identity, IdentityBook, IdentityFile, LogOrigin, Member,
+    MemberCalls, MemberConfig, Question, RingState, Term, Timers,
 };
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
-use proxy::{Proxying, Relay, RouteTable};
-use raft_types::{MemberId, MemberRecord, OwnLog, RingId};
+use futures::stream::BoxStream;
+use openraft::network::RaftNetworkFactory;
+use proxy::{LineBroken, ProxyAnswers, ProxyCalls, ProxyRequest, Proxying, Relay, RouteTable};
+use raft_types::{MemberId, MemberRecord, OwnLog, RingId, TypeConfig};
 use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
 use transport::{
-    GrpcNetworkFactory, LocalMember, RunningServer, StatusSource, TransportConfig, serve,
+    GrpcNetworkFactory, LocalMember, PeerClient, RunningServer, StatusSource, TransportConfig,
+    serve,
 };
 
-use super::addressed::{Addressed, Doors};
-use super::forwarder::{Forwarder, Journey};
-use super::links::{Counts, Heading, Lane, LinkId, Links};
-use super::memory_log::MemoryDisk;
-use super::postman::Postman;
-use super::topology::{LEADER, Layout, NEIGHBOUR, Topology};
-use super::variant::Variant;
+use crate::links::{Counts, Forwarder, Heading, Journey, Lane, LinkId, Links};
+use crate::load::Commit;
+use crate::memory_log::MemoryDisk;
+use crate::postman::Postman;
+use crate::topology::{LEADER, Layout, NEIGHBOUR, Topology};
+use crate::variant::Variant;
 
 const READY_LIMIT: Duration = Duration::from_secs(30);
 /// How often a state is looked at that nothing tells of.
@@ -269,4 +272,156 @@ impl StatusSource for NoStatus {
     fn status(&self) -> BoxFuture<'_, Vec<u8>> {
         async { Vec::new() }.boxed()
     }
+}
+
+// The transport of one member, which calls every other one over the link of the two.
+
+/// Where a member's links to the others begin.
+pub(crate) type Doors = BTreeMap<(MemberId, Lane), SocketAddr>;
+
+/// See the module. A proxy is called over a link of its own, so that what is said to it for others is counted by itself; else
+/// it would share a connection with what it gets for itself. That costs a proxied destination the signs of life of one
+/// connection more than it has to.
+#[derive(Clone)]
+pub(crate) struct Addressed {
+    own: GrpcNetworkFactory,
+    proxied: GrpcNetworkFactory,
+    doors: Arc<Doors>,
+}
+
+impl Addressed {
+    /// Both factories are this member's.
+    pub(crate) fn new(own: GrpcNetworkFactory, proxied: GrpcNetworkFactory, doors: Doors) -> Self {
+        Self {
+            own,
+            proxied,
+            doors: Arc::new(doors),
+        }
+    }
+
+    /// The record as this member has to use it.
+    fn over(&self, to: MemberId, lane: Lane, record: &MemberRecord) -> MemberRecord {
+        let door = self.doors.get(&(to, lane));
+        MemberRecord {
+            address: door.map_or_else(|| record.address.clone(), SocketAddr::to_string),
+            ..record.clone()
+        }
+    }
+}
+
+impl RaftNetworkFactory<TypeConfig> for Addressed {
+    type Network = PeerClient;
+
+    async fn new_client(&mut self, target: MemberId, record: &MemberRecord) -> PeerClient {
+        let record = self.over(target, Lane::Own, record);
+        self.own.new_client(target, &record).await
+    }
+
+    async fn new_heartbeat_client(
+        &mut self,
+        target: MemberId,
+        record: &MemberRecord,
+    ) -> PeerClient {
+        let record = self.over(target, Lane::Own, record);
+        self.own.new_heartbeat_client(target, &record).await
+    }
+}
+
+impl MemberCalls for Addressed {
+    fn ask<'a>(
+        &'a self,
+        to: MemberId,
+        record: &'a MemberRecord,
+        question: Question,
+        deadline: Duration,
+    ) -> BoxFuture<'a, Result<Answer, CallError>> {
+        async move {
+            let record = self.over(to, Lane::Own, record);
+            self.own.ask(to, &record, question, deadline).await
+        }
+        .boxed()
+    }
+}
+
+impl ProxyCalls for Addressed {
+    fn open(
+        &self,
+        proxy: MemberId,
+        record: &MemberRecord,
+        onward: Vec<MemberId>,
+        requests: BoxStream<'static, ProxyRequest>,
+    ) -> BoxFuture<'static, Result<ProxyAnswers, LineBroken>> {
+        let record = self.over(proxy, Lane::Proxied, record);
+        self.proxied.open(proxy, &record, onward, requests)
+    }
+}
+
+// When entries arrive in the logs of members far away.
+
+/// The moment from which on a log had all entries before an index; both only grow.
+type Growth = Arc<Mutex<Vec<(u64, Instant)>>>;
+
+/// Watches logs until it is dropped.
+pub(crate) struct Arrivals(Vec<Watched>);
+
+struct Watched {
+    growth: Growth,
+    watching: AbortHandle,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.watching.abort();
+    }
+}
+
+impl Arrivals {
+    pub(crate) fn watch(ring: &Ring, members: impl Iterator<Item = MemberId>) -> Self {
+        Self(members.map(|member| watch(ring.log(member))).collect())
+    }
+
+    /// For each commit and each log, how long after the client had its answer the entry was there, in milliseconds. An entry
+    /// that is not there yet is left out.
+    pub(crate) fn lags_ms(&self, commits: &[Commit]) -> Vec<f64> {
+        let logs = self.0.iter();
+        logs.flat_map(|watched| {
+            let growth = watched
+                .growth
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let lags = commits.iter().map(|commit| lag_ms(&growth, commit));
+            lags.collect::<Vec<_>>()
+        })
+        .flatten()
+        .collect()
+    }
+}
+
+fn watch(log: &dyn OwnLog) -> Watched {
+    let growth = Growth::default();
+    let mut appended = log.appended();
+    let noted = growth.clone();
+    let watching = tokio::spawn(async move {
+        while appended.changed().await.is_ok() {
+            let behind = *appended.borrow_and_update();
+            let mut growth = noted.lock().unwrap_or_else(PoisonError::into_inner);
+            growth.push((behind, Instant::now()));
+        }
+    });
+    Watched {
+        growth,
+        watching: watching.abort_handle(),
+    }
+}
+
+fn lag_ms(growth: &[(u64, Instant)], commit: &Commit) -> Option<f64> {
+    let position = growth.partition_point(|(behind, _)| *behind <= commit.index);
+    let (_, arrived) = growth.get(position)?;
+    let after = arrived.checked_duration_since(commit.answered);
+    let before = commit.answered.saturating_duration_since(*arrived);
+    Some(after.map_or_else(|| -milliseconds(before), milliseconds))
+}
+
+fn milliseconds(duration: std::time::Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
 }

@@ -10,7 +10,6 @@ mod distances;
 mod durable_write;
 mod load;
 mod network;
-mod picture;
 mod plain;
 mod postman;
 mod receiver;
@@ -24,12 +23,12 @@ use std::time::Duration;
 use anyhow::Result;
 use testkit::figures::Figures;
 
-use distances::Distances;
-use load::{Load, measure};
-use postman::Postman;
-use report::{Measured, Report};
-use ring::Ring;
-use setup::Setup;
+use crate::distances::Distances;
+use crate::load::{Load, measure};
+use crate::postman::Postman;
+use crate::report::{Measured, Report};
+use crate::ring::Ring;
+use crate::setup::Setup;
 
 const INSIDE_ONE_WAY_MS: [f64; 2] = [0.1, 1.0];
 const ACROSS_ONE_WAY_MS: [f64; 3] = [10.0, 30.0, 100.0];
@@ -144,7 +143,7 @@ fn main() -> Result<()> {
     let folder = testkit::checkout().join("docs/img");
     fs::create_dir_all(&folder)?;
     let picture = folder.join("quorum_latency.svg");
-    fs::write(&picture, picture::draw(&report))?;
+    fs::write(&picture, report::draw(&report))?;
     println!("picture: {}", picture.display());
     Ok(())
 }

@@ -9,10 +9,10 @@
 //! What it keeps, whatever the number of workers: every row sees its writes in the log's order; readers see only prefixes
 //! of the log; the target's executed GTIDs are the only checkpoint, so that a restart repeats nothing and skips nothing.
 
-pub mod analysis;
 pub mod backend;
 pub mod decode;
 pub mod keys;
+pub mod log_parallelism;
 pub mod memory;
 pub mod mysql;
 pub mod persistence;

@@ -10,14 +10,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::answers::{ErrorAnswer, code};
 use crate::committed_log::{CommittedLog, LogCommands};
 use crate::consumers::Consumers;
 use crate::options::{OptionsError, ServerOptions, TlsError, acceptor};
-use crate::session::{Client, Ended};
+use crate::session::{Client, Ended, Shared};
 
 /// How long a connection that is one too many may take to hear so.
 const REFUSAL_LIMIT: Duration = Duration::from_millis(200);
@@ -38,17 +37,6 @@ pub enum ServerError {
     /// The listener has no address.
     #[error("the binlog server cannot listen: {0}")]
     Listen(#[from] std::io::Error),
-}
-
-/// What all sessions share.
-pub(crate) struct Shared {
-    pub(crate) log: Arc<dyn CommittedLog>,
-    pub(crate) commands: Arc<dyn LogCommands>,
-    pub(crate) options: ServerOptions,
-    pub(crate) tls: Option<TlsAcceptor>,
-    pub(crate) consumers: Consumers,
-    pub(crate) address: SocketAddr,
-    pub(crate) stop: CancellationToken,
 }
 
 /// A server of binlogs.

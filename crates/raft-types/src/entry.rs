@@ -1,4 +1,5 @@
-//! What a log entry of the application carries. No-op and membership entries are openraft's own.
+//! What a log entry carries, as the application and the engine handle it; how the engine is parameterised; and the bounds that
+//! more than one crate must agree on.
 
 use std::fmt;
 

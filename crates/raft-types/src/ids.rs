@@ -1,4 +1,4 @@
-//! Newtypes for the identities that travel between members.
+//! Who is who and what is where: the identities that travel between members, and the position of an entry in the log.
 
 use std::fmt;
 use std::str::FromStr;

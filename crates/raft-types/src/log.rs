@@ -1,6 +1,5 @@
-//! The start of a log file: all that a log needs to begin there instead of at the first entry. It is
-//! what a leader sends to a member whose entries are purged, in place of a snapshot: a log has no other
-//! state. Declared here, because the log offers and takes it and the consensus engine carries it.
+//! A member's log as the consensus engine's surroundings see it: where a file of it begins, what it says of itself, what it has
+//! room for, and that it had to cut its end. Declared here, because the log answers and the consensus crate carries it.
 
 use std::future::Future;
 use std::ops::Range;
@@ -15,6 +14,9 @@ use tokio::sync::watch;
 
 use crate::entry::{Entry, StoredMembership, TypeConfig, Vote};
 use crate::ids::OpId;
+
+// The start of a log file: all that a log needs to begin there instead of at the first entry. It is what a leader sends to a
+// member whose entries are purged, in place of a snapshot: a log has no other state.
 
 /// Where a file begins, and the bytes with which it begins on every member.
 #[derive(Clone, PartialEq, Eq)]

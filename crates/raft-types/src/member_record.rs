@@ -1,4 +1,4 @@
-//! What the replicated membership says of each member.
+//! What the replicated membership says of each member, and of a pause of automatic failover.
 
 use std::collections::BTreeMap;
 use std::fmt;

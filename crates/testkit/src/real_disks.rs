@@ -1,8 +1,5 @@
-//! A disk that can be frozen and filled while programs write to it: an ext4 file system in a file, mounted through a loop
-//! device. What a killed harness left is thawed and unmounted by the next one. It needs root and a loop device.
-//!
-//! A program that writes to a frozen file system cannot even be killed until it is thawed, so that whoever holds a
-//! [`LoopDisk`] thaws it before it ends programs; dropping it does so, too.
+//! Disks of real programs that can be frozen, filled and resized while they are written to. What a killed harness left is thawed and
+//! unmounted by the next one. They need root, and one of them a loop device.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -19,6 +16,10 @@ use rustix::io::Errno;
 use crate::bounded_run;
 use crate::owner::Owner;
 
+// A disk that can be frozen and filled while programs write to it: an ext4 file system in a file, mounted through a loop device.
+// A program that writes to a frozen file system cannot even be killed until it is thawed, so that whoever holds a [`LoopDisk`]
+// thaws it before it ends programs; dropping it does so, too.
+
 const LOOPS: &str = "/sys/block";
 const IMAGE: &str = "img";
 /// What takes the room on a full one.
@@ -26,7 +27,7 @@ const FILLER: &str = "filler";
 /// The least that is taken at once while it is filled: a block of ext4.
 const LEAST: u64 = 4096;
 
-/// See the module. It goes, with what is on it, when this is dropped.
+/// A disk that can be frozen and filled while programs write to it. It goes, with what is on it, when this is dropped.
 #[derive(Debug)]
 pub struct LoopDisk {
     folder: PathBuf,

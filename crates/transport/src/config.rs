@@ -1,7 +1,4 @@
-//! TLS between members by configuration: one certificate and key for both roles, and the authority
-//! that signed everybody's. Each side verifies the other's certificate against it, the caller also the
-//! name. Files are checked when they are loaded, so that a mistake names its file instead of showing
-//! up later as a failed handshake.
+//! What the transport is configured with: TLS between members, and deadlines and sizes derived from the ring's timers.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +11,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use thiserror::Error;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+
+// TLS between members: one certificate and key for both roles, and the authority that signed everybody's. Each side verifies
+// the other's certificate against it, the caller also the name. Files are checked when they are loaded, so that a mistake names
+// its file instead of showing up later as a failed handshake.
 
 /// The files of one member, all in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]

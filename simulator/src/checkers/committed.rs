@@ -1,15 +1,137 @@
-//! A committed entry never changes: whatever a member's commit mark has moved over, on any member and across restarts, is
-//! the same entry on all of them, for good. But for what an operator gave up in a repair.
+//! Nothing acknowledged is lost: what a client was told to be committed is in the ring's log under that op id, for good.
+//! But for what an operator gave up in a repair. And the other way round: what a client was told not to be taken is never committed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use raft_types::{MemberId, OpId};
 
-use super::Checker;
-use super::repairs::Repairs;
-use crate::event::Event;
-use crate::seen::Seen;
-use crate::tick::Tick;
+use crate::checkers::Checker;
+use crate::checkers::quorums::Repairs;
+use crate::event::{Content, Digest, Event, Seen};
+use crate::record::Tick;
+
+#[derive(Default)]
+pub(super) struct NothingAcknowledgedIsLost {
+    /// By index.
+    acknowledged: BTreeMap<u64, Acknowledged>,
+    committed: BTreeMap<u64, Seen>,
+    refused: BTreeSet<Digest>,
+    repairs: Repairs,
+}
+
+#[derive(Clone)]
+struct Acknowledged {
+    op_id: OpId,
+    content: Content,
+    by: MemberId,
+}
+
+impl Acknowledged {
+    fn compare(&self, committed: &Seen, repairs: &Repairs) -> Result<(), String> {
+        let (mine, theirs) = (self.op_id, committed.op_id);
+        // Who acknowledges in the ring that goes on may do so before anybody's commit mark says it.
+        let given_up = repairs.replaced(mine, theirs) || repairs.replaced(theirs, mine);
+        if given_up || self.op_id == committed.op_id && self.content == committed.content {
+            return Ok(());
+        }
+        Err(format!(
+            "member {} acknowledged {} ({:?}), but committed at that index is {committed:?}",
+            self.by, self.op_id, self.content
+        ))
+    }
+}
+
+impl NothingAcknowledgedIsLost {
+    fn acknowledged(&mut self, acknowledged: &Acknowledged) -> Result<(), String> {
+        let index = acknowledged.op_id.index;
+        if let Some(earlier) = self.acknowledged.get(&index)
+            && (earlier.op_id, &earlier.content) != (acknowledged.op_id, &acknowledged.content)
+            && !self.repairs.replaced(earlier.op_id, acknowledged.op_id)
+        {
+            return Err(format!(
+                "members {} and {} acknowledged different transactions, {} and {}, at index {index}",
+                earlier.by, acknowledged.by, earlier.op_id, acknowledged.op_id
+            ));
+        }
+        self.acknowledged.insert(index, acknowledged.clone());
+        match self.committed.get(&index) {
+            Some(committed) => acknowledged.compare(committed, &self.repairs),
+            None => Ok(()),
+        }
+    }
+
+    fn committed(&mut self, entry: &Seen) -> Result<(), String> {
+        let index = entry.op_id.index;
+        let first = self.committed.entry(index);
+        let first = first.or_insert_with(|| entry.clone());
+        if self.repairs.replaced(first.op_id, entry.op_id) {
+            *first = entry.clone();
+        }
+        if let Content::Transaction(digest) = &entry.content
+            && self.refused.contains(digest)
+        {
+            return Err(format!(
+                "{entry:?} is committed, although its client was told that it never will be"
+            ));
+        }
+        match self.acknowledged.get(&index) {
+            Some(acknowledged) => acknowledged.compare(entry, &self.repairs),
+            None => Ok(()),
+        }
+    }
+
+    /// At the end, when the ring has committed again: all that was acknowledged is there.
+    fn finished(&self) -> Result<(), String> {
+        match self
+            .acknowledged
+            .iter()
+            .filter(|(_, acknowledged)| !self.repairs.gave_up(acknowledged.op_id))
+            .find(|(index, _)| !self.committed.contains_key(index))
+        {
+            Some((_, lost)) => Err(format!(
+                "member {} acknowledged {}, which no log has as committed at the end",
+                lost.by, lost.op_id
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Checker for NothingAcknowledgedIsLost {
+    fn name(&self) -> &'static str {
+        "nothing acknowledged is lost"
+    }
+
+    fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
+        self.repairs.saw(event);
+        match event {
+            Event::Acknowledged {
+                member,
+                op_id,
+                content,
+            } => self.acknowledged(&Acknowledged {
+                op_id: *op_id,
+                content: content.clone(),
+                by: *member,
+            }),
+            Event::Refused {
+                content: Content::Transaction(digest),
+                ..
+            } => {
+                self.refused.insert(*digest);
+                Ok(())
+            }
+            Event::Committed { entries, .. } => {
+                entries.iter().try_for_each(|entry| self.committed(entry))
+            }
+            Event::Finished => self.finished(),
+            _ => Ok(()),
+        }
+    }
+}
+
+// A committed entry never changes: whatever a member's commit mark has moved over, on any member and across restarts, is
+// the same entry on all of them, for good. But for what an operator gave up in a repair.
 
 #[derive(Default)]
 pub(super) struct CommittedNeverChanges {

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 
 use raft_types::{MemberId, OpId, Vote};
 
-use super::Checker;
-use super::member_log::MemberLog;
-use crate::event::{Damage, Event};
-use crate::seen::Seen;
-use crate::tick::Tick;
+use crate::checkers::Checker;
+use crate::checkers::member_log::MemberLog;
+use crate::event::{Damage, Event, Seen};
+use crate::record::Tick;
 
 #[derive(Default)]
 pub(super) struct DurableSurvives {

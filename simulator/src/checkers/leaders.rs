@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use raft_types::MemberId;
 
-use super::Checker;
+use crate::checkers::Checker;
 use crate::event::Event;
-use crate::tick::Tick;
+use crate::record::Tick;
 
 #[derive(Default)]
 pub(super) struct OneLeaderPerTerm {
@@ -33,6 +33,26 @@ impl Checker for OneLeaderPerTerm {
             Err(format!(
                 "members {first} and {leader} both lead term {term}"
             ))
+        }
+    }
+}
+
+// The number of a member is used once: another disk does not get it, neither while the ring has a member of that number nor when it
+// had one.
+
+pub(super) struct NumbersAreUsedOnce;
+
+impl Checker for NumbersAreUsedOnce {
+    fn name(&self) -> &'static str {
+        "the number of a member is used once"
+    }
+
+    fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
+        match event {
+            Event::UsedNumberTaken { member, by } => Err(format!(
+                "member {by} adds a member {member} with another disk, although the number was used"
+            )),
+            _ => Ok(()),
         }
     }
 }

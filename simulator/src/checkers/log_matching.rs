@@ -6,11 +6,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use raft_types::{MemberId, OpId};
 
-use super::Checker;
-use super::member_log::MemberLog;
-use crate::event::Event;
-use crate::seen::{Content, Seen};
-use crate::tick::Tick;
+use crate::checkers::Checker;
+use crate::checkers::member_log::MemberLog;
+use crate::event::{Content, Event, Seen};
+use crate::record::Tick;
 
 #[derive(Default)]
 pub(super) struct LogsMatch {

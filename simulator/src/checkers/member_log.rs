@@ -2,7 +2,7 @@
 
 use raft_types::OpId;
 
-use crate::seen::Seen;
+use crate::event::Seen;
 
 /// Entries from some index on, without a gap.
 #[derive(Debug, Default)]

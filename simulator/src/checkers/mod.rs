@@ -1,24 +1,18 @@
 //! What must never happen, one file each. A checker hears every event in its order and says what is wrong with it, in
 //! words that name the members and the entries. It knows nothing of how the events come about.
 
-mod acknowledged;
 mod committed;
 mod durability;
 mod leaders;
 mod log_matching;
 mod member_log;
-mod numbers;
-mod panics;
 mod progress;
 mod quorums;
-mod refusals;
 mod regions;
-mod removals;
-mod repairs;
 mod served;
 
 use crate::event::Event;
-use crate::tick::Tick;
+use crate::record::Tick;
 
 /// One property.
 pub(crate) trait Checker: Send {
@@ -44,16 +38,16 @@ impl Checkers {
             Box::new(log_matching::LogsMatch::default()),
             Box::new(quorums::ConsecutiveQuorumsIntersect::default()),
             Box::new(committed::CommittedNeverChanges::default()),
-            Box::new(acknowledged::NothingAcknowledgedIsLost::default()),
+            Box::new(committed::NothingAcknowledgedIsLost::default()),
             Box::new(served::NothingUncommittedIsServed::default()),
             Box::new(durability::DurableSurvives::default()),
-            Box::new(numbers::NumbersAreUsedOnce),
-            Box::new(removals::WhoeverIsLetGoIsNotNeeded),
+            Box::new(leaders::NumbersAreUsedOnce),
+            Box::new(progress::WhoeverIsLetGoIsNotNeeded),
             Box::new(regions::RegionsAreNotCutOff::default()),
         ];
         if !broken {
-            checkers.push(Box::new(panics::NothingPanics));
-            checkers.push(Box::new(refusals::LogsOpen));
+            checkers.push(Box::new(progress::NothingPanics));
+            checkers.push(Box::new(progress::LogsOpen));
             checkers.push(Box::new(progress::TheRingComesBack));
         }
         Self(checkers)

@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use raft_types::{MemberId, Region};
 
-use super::Checker;
-use crate::event::Event;
-use crate::seen::Seen;
-use crate::tick::Tick;
+use crate::checkers::Checker;
+use crate::event::{Event, Seen};
+use crate::record::Tick;
 
 #[derive(Default)]
 pub(super) struct RegionsAreNotCutOff {

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use raft_types::{MemberId, OpId};
 
-use super::Checker;
-use super::repairs::Repairs;
+use crate::checkers::Checker;
+use crate::checkers::quorums::Repairs;
 use crate::event::{Event, Repair};
-use crate::tick::Tick;
+use crate::record::Tick;
 
 #[derive(Default)]
 pub(super) struct NothingUncommittedIsServed {

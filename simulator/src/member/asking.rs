@@ -12,14 +12,13 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::clock::Clock;
-use super::process::{OpenFailure, Parts, Process};
-use super::seat::Seat;
-use super::watched_log::Watch;
 use crate::event::Event;
+use crate::member::clock::Clock;
+use crate::member::process::{OpenFailure, Parts, Process};
+use crate::member::seat::Seat;
+use crate::member::watched_log::Watch;
 use crate::network::{Body, Desk, Message, Post};
-use crate::record::Record;
-use crate::tick::Tick;
+use crate::record::{Record, Tick};
 
 /// See the module.
 pub(crate) struct Asking {

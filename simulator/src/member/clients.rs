@@ -12,10 +12,9 @@ use raft_types::{
 };
 use testkit::log_entries::transaction_events;
 
-use super::seat::Seat;
-use crate::event::Event;
+use crate::event::{Content, Event, Seen};
+use crate::member::seat::Seat;
 use crate::record::Record;
-use crate::seen::{Content, Seen};
 
 /// How many transactions of one member may wait for their commit.
 const PIPELINE: usize = 32;

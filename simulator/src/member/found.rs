@@ -7,7 +7,7 @@ use openraft::RaftLogReader;
 use openraft::storage::RaftLogStorage;
 use raft_types::{OpId, Vote};
 
-use crate::seen::Seen;
+use crate::event::Seen;
 
 /// What was found in a log that was just opened.
 pub(super) struct Found {

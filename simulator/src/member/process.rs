@@ -16,24 +16,19 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::asking::{self, Asking};
-use super::broken_mover;
-use super::clients;
-use super::clock::Clock;
-use super::disk_work::DiskWork;
-use super::found::Found;
-use super::mending;
-use super::mover_by_file;
-use super::seat::Seat;
-use super::unsynced_meta::UnsyncedMeta;
-use super::watched_log::{Watch, WatchedLog};
-use super::watched_starts::WatchedStarts;
-use crate::event::{Damage, Event};
+use crate::event::{Damage, Event, Seen};
+use crate::member::asking::Asking;
+use crate::member::clock::Clock;
+use crate::member::disk_work::DiskWork;
+use crate::member::found::Found;
+use crate::member::seat::Seat;
+use crate::member::unsynced_meta::UnsyncedMeta;
+use crate::member::watched_log::{Watch, WatchedLog};
+use crate::member::watched_starts::WatchedStarts;
+use crate::member::{asking, broken_mover, clients, mending, mover_by_file};
 use crate::mutation::Mutation;
 use crate::network::{Desk, Message, Outbound, Post, Reception, Relayed, Relaying};
-use crate::record::Record;
-use crate::seen::Seen;
-use crate::tick::Tick;
+use crate::record::{Record, Tick};
 
 /// Why a process did not come up.
 #[derive(Debug)]

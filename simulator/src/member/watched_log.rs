@@ -12,11 +12,10 @@ use raft_types::{
 };
 use testkit::disk::FaultyDisk;
 
-use super::disk_work::DiskWork;
-use crate::event::Event;
+use crate::event::{Event, Seen};
+use crate::member::disk_work::DiskWork;
 use crate::mutation::Mutation;
 use crate::record::Record;
-use crate::seen::Seen;
 
 /// See the module.
 pub(super) struct WatchedLog {

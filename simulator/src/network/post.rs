@@ -8,12 +8,11 @@ use fastrand::Rng;
 use raft_types::{MemberId, Vote};
 use testkit::network::Call;
 
-use super::links::{Fate, Links};
-use super::message::{Body, CallId, Message};
-use super::session_part::SessionPart;
 use crate::event::Event;
-use crate::record::Record;
-use crate::tick::Tick;
+use crate::network::links::{Fate, Links};
+use crate::network::message::{Body, CallId, Message};
+use crate::network::session_part::SessionPart;
+use crate::record::{Record, Tick};
 
 /// Clones are the same post.
 #[derive(Clone)]

@@ -1,19 +1,148 @@
-//! [`Scenario::Failovers`]: a leader dies, its successor dies, and a proxy dies. Each time, and soon, whoever leads sends entries
-//! through proxies again: nothing that a failover leaves behind turns proxying off.
+//! An adversary that watches: what has just happened is cut off before anybody hears of it.
 //!
-//! [`Scenario::Failovers`]: crate::scenario::Scenario::Failovers
+//! A siege is the worst that it does. A leader that has just appended a change of the membership gets nothing of it through: at
+//! first only its streams stall, so that its heartbeats still tell what is committed, then it is cut off. When
+//! somebody else leads, or narrows the quorum in its turn, that one's region is cut off and the first leader is let back to its
+//! own: now two leaders each have a quorum of some membership, unless every step between memberships was made as it must be.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use consensus::Term;
 use proxy::{ProxyMode, ProxyOptions};
 use raft_types::MemberId;
+use testkit::disk::Survival;
 
-use super::World;
-use super::healing::time_to_commit;
 use crate::event::Event;
-use crate::faults::{Crash, Fault};
+use crate::faults;
+use crate::faults::{Crash, Fault, Stress};
+use crate::mutation::Mutation;
+use crate::network::StandIn;
+use crate::record::{News, Tick};
 use crate::shape::Shape;
+use crate::world::World;
+use crate::world::healing::time_to_commit;
+use crate::world::playing::Undo;
+
+/// Who is under siege, and until when.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Siege {
+    leader: MemberId,
+    until: Tick,
+}
+
+/// How long the first leader is cut off when nobody follows it.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+impl World {
+    /// Strikes at what has just happened, or does not.
+    pub(super) fn ambush(&mut self) {
+        let news = self.record.take_news();
+        if news.is_empty() {
+            return;
+        }
+        let leader = self.leader();
+        for news in news {
+            // A follower that appends what it was sent is no news.
+            if let News::Widens(member) | News::Narrows(member) = news
+                && leader != Some(member)
+            {
+                continue;
+            }
+            if self.loses_what_narrows(news) || self.besiege(news) {
+                continue;
+            }
+            let view = self.view();
+            if let Some(fault) = faults::ambush(news, &view, self.intensity, &mut self.dice) {
+                self.play(fault);
+            }
+        }
+    }
+
+    /// Begins a siege, or goes on with one. Whether it did.
+    fn besiege(&mut self, news: News) -> bool {
+        let siege = self.siege.filter(|siege| siege.until > self.now);
+        match (news, siege) {
+            (News::Widens(member) | News::Narrows(member), None) => {
+                // What narrows is where it hurts: its entry needs one quorum, the others still wait for two.
+                let chance = match news {
+                    News::Narrows(_) => 2,
+                    _ => 10,
+                };
+                let strikes =
+                    self.intensity.stress == Stress::Moves && self.dice.u32(0..chance) == 0;
+                if !strikes {
+                    return false;
+                }
+                self.record.note(&format!("SIEGE of member {member}"));
+                self.post.links(|links| links.stall(member, true));
+                let heartbeat = self.shape.timers.heartbeat;
+                self.later(heartbeat * 3 / 2, Undo::CutOff(member));
+                self.siege = Some(Siege {
+                    leader: member,
+                    until: self.now.after(PATIENCE),
+                });
+                true
+            }
+            // Rather when it takes its first step with the quorum than when it has just been elected: until it hears from a
+            // quorum the engine lets it do nothing.
+            (News::Leads(next), Some(siege)) if next != siege.leader && self.dice.u32(0..4) > 0 => {
+                false
+            }
+            (News::Leads(next) | News::Narrows(next), Some(siege)) if next != siege.leader => {
+                self.siege = None;
+                self.let_back(siege.leader);
+                let regions = self.regions();
+                let home = regions.get(&next);
+                let (from, to): (Vec<_>, Vec<_>) = self
+                    .there()
+                    .into_iter()
+                    .partition(|member| regions.get(member) == home);
+                let time = Duration::from_millis(self.dice.u64(1_000..4_000));
+                self.play(Fault::Cut {
+                    from,
+                    to,
+                    both: true,
+                    time,
+                });
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Its heartbeats have told what is committed; now nothing gets through.
+    pub(super) fn cut_off(&mut self, member: MemberId) {
+        self.post.links(|links| links.stall(member, false));
+        let besieged = self.siege.is_some_and(|siege| siege.leader == member);
+        if besieged {
+            let others = self.there().into_iter().filter(|other| *other != member);
+            self.play(Fault::Cut {
+                from: vec![member],
+                to: others.collect(),
+                both: true,
+                time: PATIENCE,
+            });
+        }
+    }
+
+    /// The links of one member work again.
+    fn let_back(&mut self, member: MemberId) {
+        let others = self.there();
+        self.post.links(|links| {
+            links.stall(member, false);
+            for other in others {
+                links.open_up(member, other);
+                links.open_up(other, member);
+            }
+        });
+    }
+}
+
+// [`Scenario::Failovers`]: a leader dies, its successor dies, and a proxy dies. Each time, and soon, whoever leads sends entries
+// through proxies again: nothing that a failover leaves behind turns proxying off.
+//
+// [`Scenario::Failovers`]: crate::scenario::Scenario::Failovers
 
 /// How long a member that was killed stays away.
 const DOWN: Duration = Duration::from_secs(1);
@@ -115,5 +244,78 @@ impl World {
         let sent = process.map(|process| process.traffic().members);
         let sent = sent.into_iter().flatten();
         sent.map(|(_, sent)| sent.proxied_entries).sum()
+    }
+}
+
+// [`Scenario::Learners`]: a leader is left with members that have no vote. It is cut off from the other voters of its quorum, and
+// reaches everybody else; the others elect one of their own, and the first one loses its power. What it acknowledged in
+// between would be lost, so that it must acknowledge nothing: whoever has no vote in force counts for nothing in a commit.
+//
+// [`Scenario::Learners`]: crate::scenario::Scenario::Learners
+
+/// How often a leader is left with them.
+const SIEGES: u32 = 3;
+
+/// Everybody could lead, so that those that are cut off elect one of their own, and entries go the straight way.
+pub(super) fn without_proxies(shape: &mut Shape) {
+    shape.proxies.mode = proxy::ProxyMode::Off;
+    shape.with_databases_only();
+}
+
+impl World {
+    pub(super) fn learners(&mut self) {
+        for _ in 0..SIEGES {
+            let calm = Duration::from_millis(self.dice.u64(1_000..3_000));
+            self.steps(calm);
+            self.leave_with_learners();
+        }
+    }
+
+    /// The leader has nobody but learners for a while, then its power goes.
+    fn leave_with_learners(&mut self) {
+        let Some((leader, view)) = self.leading_view() else {
+            return;
+        };
+        // While the quorum moves, another set may decide.
+        let [set] = view.voter_sets.as_slice() else {
+            return;
+        };
+        if !set.contains(&leader) || set.len() < 3 {
+            return;
+        }
+        let learners = self.slots.iter().filter(|(id, slot)| {
+            view.member(**id).is_some() && !set.contains(id) && slot.is_running()
+        });
+        let learners: Vec<MemberId> = learners.map(|(id, _)| *id).collect();
+        if learners.is_empty() {
+            return;
+        }
+        let learner = learners[self.dice.usize(0..learners.len())];
+        let others: BTreeSet<MemberId> = set.iter().copied().filter(|id| *id != leader).collect();
+        let lease = self.shape.timers.lease;
+        let alone = lease * 3 + Duration::from_millis(self.dice.u64(0..2_000));
+        self.play(Fault::Cut {
+            from: vec![leader],
+            to: others.iter().copied().collect(),
+            both: true,
+            time: alone,
+        });
+        if self.mutation == Some(Mutation::CountALearner) {
+            let stand_in = StandIn {
+                leader,
+                voters: others,
+                learner,
+            };
+            self.post.links(|links| links.stand_in(Some(stand_in)));
+        }
+        self.steps(alone);
+        self.post.links(|links| links.stand_in(None));
+        let down = Duration::from_millis(self.dice.u64(500..3_000));
+        self.play(Fault::Crash {
+            member: leader,
+            crash: Crash::PowerCut(Survival::Everything),
+            after_calls: 0,
+            down,
+        });
     }
 }

@@ -1,16 +1,137 @@
-//! [`Scenario::FullDisks`]: the disks of all members fill together, as they do where all are of one size and have the same log.
-//! The leader refuses transactions then, and nothing stops: when it dies, somebody else is elected and serves, and once there is
-//! room commits go on, without a restart of anybody.
+//! [`Scenario::Purges`]: a region is cut off for a while, and all others purge their logs as the product's members do, as far as the
+//! ring does not need them any more. When the region is back it catches up, and leads next.
 //!
-//! [`Scenario::FullDisks`]: crate::scenario::Scenario::FullDisks
+//! [`Scenario::Purges`]: crate::scenario::Scenario::Purges
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::World;
-use super::healing::time_to_commit;
+use consensus::{RingView, region_watermarks};
+use raft_types::{OpId, Region};
+
+use crate::dice::pick;
 use crate::event::Event;
+use crate::faults::Fault;
+use crate::mutation::Mutation;
 use crate::shape::Shape;
 use crate::workload::Workload;
+use crate::world::World;
+use crate::world::healing::time_to_commit;
+use crate::world::operator::last_file_before;
+use crate::world::slot::Slot;
+
+/// How often a region is cut off.
+const CUTS: u32 = 2;
+/// How often each member looks what it may purge.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+/// How long a region that is back is waited for.
+const CATCHES_UP: Duration = Duration::from_secs(8);
+
+/// Everybody votes, so that every region has a majority, and files are short.
+pub(super) fn with_short_files(shape: &mut Shape, workload: &mut Workload) {
+    shape.with_databases_only();
+    workload.write_pause = Duration::from_millis(40);
+    workload.rotate_one_in = 4;
+}
+
+impl World {
+    pub(super) fn purges(&mut self) {
+        let members = self.slots.iter().filter(|(_, slot)| !slot.absent);
+        let voting = members.map(|(id, slot)| (*id, slot.seat.record.region.clone()));
+        let voting = voting.collect();
+        self.record.saw(&Event::Regions { voting });
+        for _ in 0..CUTS {
+            let calm = Duration::from_millis(self.dice.u64(500..1_500));
+            self.steps(calm);
+            self.purge_while_a_region_is_away();
+            let goal = self.furthest();
+            let until = self.now.after(CATCHES_UP);
+            while self.goes_on() && self.now < until && !self.everybody_has(goal) {
+                self.step();
+            }
+            let primaries = self.primaries();
+            if !primaries.is_empty() {
+                let next = *pick(&mut self.dice, &primaries);
+                self.promote(next);
+            }
+        }
+    }
+
+    fn purge_while_a_region_is_away(&mut self) {
+        let Some((leader, _)) = self.leading_view() else {
+            return;
+        };
+        let regions = self.regions();
+        let there: BTreeSet<&Region> = self
+            .there()
+            .iter()
+            .filter_map(|id| regions.get(id))
+            .filter(|region| Some(*region) != regions.get(&leader))
+            .collect();
+        let away: Vec<&Region> = there.into_iter().collect();
+        if away.is_empty() {
+            return;
+        }
+        let away = (*pick(&mut self.dice, &away)).clone();
+        let (from, to) = self
+            .there()
+            .into_iter()
+            .partition(|id| regions.get(id) == Some(&away));
+        let time = Duration::from_millis(self.dice.u64(1_500..4_000));
+        self.play(Fault::Cut {
+            from,
+            to,
+            both: true,
+            time,
+        });
+        let absent_after = Duration::from_millis(*pick(&mut self.dice, &[300, 1_000]));
+        let until = self.now.after(time);
+        while self.goes_on() && self.now < until {
+            self.steps(BETWEEN_LOOKS);
+            self.purge_what_nobody_needs(absent_after);
+        }
+    }
+
+    /// Every member purges as far as its leader says that the ring does not need the log.
+    fn purge_what_nobody_needs(&mut self, absent_after: Duration) {
+        let past_regions = self.mutation == Some(Mutation::PurgePastRegions);
+        let view = self.leading_view().map(|(_, view)| view);
+        let own_majority = view.as_ref().and_then(majority_at_home);
+        for process in self.slots.values().filter_map(Slot::process) {
+            let (record, log) = (self.record.clone(), process.log().clone());
+            process.spawn(move |member| async move {
+                let floor = match past_regions {
+                    true => own_majority,
+                    false => {
+                        let floor = member.purge_floor(absent_after).await;
+                        floor.ok().and_then(|floor| floor.upto)
+                    }
+                };
+                let Some(floor) = floor else { return };
+                if let Some(upto) = last_file_before(&log, floor.index).await {
+                    let outcome = member.purge(upto).await;
+                    record.note(&format!(
+                        "member {} purges up to {upto}: {outcome:?}",
+                        member.id()
+                    ));
+                }
+            });
+        }
+    }
+}
+
+/// What a majority of the leader's own region has.
+fn majority_at_home(view: &RingView) -> Option<OpId> {
+    let home = &view.member(view.own)?.record.region;
+    let mut regions = region_watermarks(view).into_iter();
+    regions.find(|region| region.region == *home)?.majority
+}
+
+// [`Scenario::FullDisks`]: the disks of all members fill together, as they do where all are of one size and have the same log.
+// The leader refuses transactions then, and nothing stops: when it dies, somebody else is elected and serves, and once there is
+// room commits go on, without a restart of anybody.
+//
+// [`Scenario::FullDisks`]: crate::scenario::Scenario::FullDisks
 
 /// What is kept of each disk for the ring's own entries.
 const RESERVE: u64 = 40_000;
@@ -81,6 +202,62 @@ impl World {
                 self.record.saw(&Event::Stuck { words });
             }
             self.step();
+        }
+    }
+}
+
+// [`Scenario::SlowDisk`]: the leader's own disk takes longer for a sync than others wait for a leader, while clients write large
+// transactions. The others' disks decide the commits, so that nothing is amiss: it goes on leading, and commits.
+//
+// [`Scenario::SlowDisk`]: crate::scenario::Scenario::SlowDisk
+
+/// How much may wait for a disk: some transactions.
+pub(super) const QUEUE: u64 = 64 << 10;
+/// Bytes of a large transaction at most; every second one is large.
+const LARGE: usize = 40_000;
+/// How long a new leader has the ring to itself before.
+const SETTLES: Duration = Duration::from_secs(2);
+/// A sync takes so many times the longest election.
+const SLOWER: u32 = 2;
+/// So many of them are waited for.
+const SYNCS: u32 = 3;
+
+/// Clients write much at once.
+pub(super) fn with_large_transactions(workload: &mut Workload) {
+    workload.write_pause = Duration::from_millis(60);
+    workload.large_one_in = 2;
+    workload.largest_of_all = LARGE;
+}
+
+impl World {
+    pub(super) fn slow_disk(&mut self) {
+        self.wait_for_leader(None);
+        self.steps(SETTLES);
+        self.wait_for_leader(None);
+        let Some((leader, term)) = self.serving() else {
+            return;
+        };
+        let sync = self.shape.timers.longest_election() * SLOWER;
+        self.record
+            .fault(&format!("FAULT a sync of member {leader} takes {sync:?}"));
+        if let Some(slot) = self.slots.get(&leader) {
+            slot.seat.pace.set(sync);
+        }
+        let before = self.record.counts().acknowledged;
+        let end = self.now.after(sync * SYNCS);
+        while self.now < end && self.goes_on() {
+            self.step();
+            if self.serving() != Some((leader, term)) {
+                let words = format!(
+                    "member {leader} of term {term:?} serves no more, although its disk is only slow; {}",
+                    self.standing()
+                );
+                self.record.saw(&Event::Stuck { words });
+            }
+        }
+        if self.goes_on() && self.record.counts().acknowledged == before {
+            let words = "nothing is committed while the leader's disk is slow".to_owned();
+            self.record.saw(&Event::Stuck { words });
         }
     }
 }

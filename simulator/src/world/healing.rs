@@ -6,12 +6,12 @@ use std::time::Duration;
 use proxy::ProxyMode;
 use raft_types::MemberId;
 
-use super::World;
-use super::slot::Slot;
 use crate::event::Event;
 use crate::network::dead_after;
+use crate::record::STEP;
 use crate::shape::Shape;
-use crate::tick::STEP;
+use crate::world::World;
+use crate::world::slot::Slot;
 
 /// How long the ring may take from the mending to the first commit of a client.
 ///

@@ -9,17 +9,11 @@ mod damage;
 mod failovers;
 mod full_disks;
 mod healing;
-mod learners;
 mod lost_quorum;
 mod operator;
 mod playing;
 mod policies;
-mod purges;
-mod removals;
-mod siege;
 mod slot;
-mod slow_disk;
-mod wiping;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,21 +24,19 @@ use fastrand::Rng;
 use raft_types::{MemberId, Region, RingId};
 
 use crate::dice::pick;
-use crate::faults::{self, Fault, Intensity, Stress, View};
+use crate::faults;
+use crate::faults::{Fault, Intensity, Stress, View};
 use crate::member::{DiskPace, Mending, Process, Seat};
 use crate::mutation::Mutation;
 use crate::network::{Links, Post, Relayed};
-use crate::record::Record;
+use crate::record::{Record, STEP, Tick, Trace};
 use crate::scenario::Scenario;
 use crate::shape::Shape;
-use crate::tick::{STEP, Tick};
-use crate::trace::Trace;
 use crate::workload::Workload;
-
-use operator::Removed;
-use playing::Undo;
-use siege::Siege;
-use slot::Slot;
+use crate::world::failovers::Siege;
+use crate::world::operator::Removed;
+use crate::world::playing::Undo;
+use crate::world::slot::Slot;
 
 /// The mean time between two, where nothing else goes wrong.
 const BETWEEN_RELAPSES: Duration = Duration::from_millis(2_500);
@@ -131,8 +123,8 @@ impl World {
         }
         match scenario {
             Some(Scenario::Failovers) => failovers::with_proxies(&mut shape),
-            Some(Scenario::Learners) => learners::without_proxies(&mut shape),
-            Some(Scenario::Removals) => removals::with_a_majority(&mut shape, &mut dice),
+            Some(Scenario::Learners) => failovers::without_proxies(&mut shape),
+            Some(Scenario::Removals) => policies::with_a_majority(&mut shape, &mut dice),
             _ => {}
         }
         let mut workload = Workload::choose(&mut dice);
@@ -143,10 +135,10 @@ impl World {
             full_disks::with_reserves(&mut shape, &mut workload);
         }
         if scenario == Some(Scenario::Purges) {
-            purges::with_short_files(&mut shape, &mut workload);
+            full_disks::with_short_files(&mut shape, &mut workload);
         }
         if scenario == Some(Scenario::SlowDisk) {
-            slow_disk::with_large_transactions(&mut workload);
+            full_disks::with_large_transactions(&mut workload);
         }
         let mending = (scenario == Some(Scenario::ColdDamage)).then(|| {
             cold_damage::with_cold_files(&mut shape, &mut workload, &mut dice);
@@ -183,7 +175,7 @@ impl World {
                 disk,
                 pace: DiskPace::new(usual),
                 log: member.log,
-                queue_bytes: (scenario == Some(Scenario::SlowDisk)).then_some(slow_disk::QUEUE),
+                queue_bytes: (scenario == Some(Scenario::SlowDisk)).then_some(full_disks::QUEUE),
                 mending,
                 workload: workload.clone(),
                 mutation,

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use raft_types::{MemberId, MemberKind};
 
-use super::World;
-use super::lost_quorum::Given;
-use super::policies::Wish;
-use super::slot::Slot;
-use super::wiping::Replacement;
 use crate::faults::{Crash, Fault};
 use crate::mutation::Mutation;
 use crate::network::Weather;
-use crate::tick::Tick;
+use crate::record::Tick;
+use crate::world::World;
+use crate::world::damage::Replacement;
+use crate::world::lost_quorum::Given;
+use crate::world::policies::Wish;
+use crate::world::slot::Slot;
 
 /// What ends by itself.
 #[derive(Debug, Clone)]

@@ -7,15 +7,14 @@ use raft_types::Incarnation;
 use testkit::disk::FaultyDisk;
 use testkit::network::Reply;
 
-use super::cold_damage::ColdFile;
 use crate::event::{Damage, Event};
 use crate::faults::Crash;
 use crate::member::{Asking, OpenFailure, Process, Seat, Started};
 use crate::mutation::Mutation;
 use crate::network::{Body, Message, Post, SessionPart};
 use crate::panics;
-use crate::record::Record;
-use crate::tick::Tick;
+use crate::record::{Record, Tick};
+use crate::world::cold_damage::ColdFile;
 
 /// See the module.
 pub(super) struct Slot {

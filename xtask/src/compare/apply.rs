@@ -18,9 +18,9 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::ring::{Profile, witness_binary};
 use testkit::workload::{Load, Workload};
 
-use bed::{Bed, Targets};
-use contender::{Contender, Policy};
-use summary::{Sample, Summary};
+use crate::compare::apply::bed::{Bed, Targets};
+use crate::compare::apply::contender::{Contender, Policy};
+use crate::compare::apply::summary::{Sample, Summary};
 
 const FIGURES: &str = "apply";
 
@@ -78,7 +78,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let tree = MysqlTree::locate()?;
     eprintln!("compare: building the release binary");
     let witness = witness_binary(Profile::Release)?;
-    let mut figures = Figures::new(FIGURES, &super::command_line())?;
+    let mut figures = Figures::new(FIGURES, &crate::compare::setup::command_line())?;
     let contenders = options.contenders();
     let workloads = match options.workloads.as_slice() {
         [] => Workload::ALL.to_vec(),

@@ -16,12 +16,12 @@ use testkit::ring::{Profile, witness_binary};
 use testkit::statistics::{Percentiles, Spread};
 use testkit::sysbench::Sysbench;
 
-use super::data::{LoadedData, TableSizes};
-use super::disk;
-use super::measurement::{Sample, rounds};
-use super::processor_time::ProcessorTime;
-use super::setup::{Bed, Setup};
-use super::summary::{Stock, Summary};
+use crate::compare::data::{LoadedData, TableSizes};
+use crate::compare::disk;
+use crate::compare::measurement::{Sample, rounds};
+use crate::compare::processor_time::ProcessorTime;
+use crate::compare::setup::{Bed, Setup};
+use crate::compare::summary::{Stock, Summary};
 
 const FIGURES: &str = "commit-latency";
 /// Before the first measured step of a setup, so that buffers and connections are warm in all of them.
@@ -75,7 +75,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     } else {
         None
     };
-    let mut figures = Figures::new(FIGURES, &super::command_line())?;
+    let mut figures = Figures::new(FIGURES, &crate::compare::setup::command_line())?;
     let work = options.work_folder()?;
     eprintln!(
         "compare: loading {} tables of {} rows",

@@ -4,84 +4,30 @@
 //! Every region has one database member, whose database is a writer or a mysqld with clients, and two witnesses, which are the
 //! released binary.
 
-mod acknowledgements;
 mod crash;
 mod databases;
-mod log_lines;
+mod events;
+mod options;
 mod promotion;
 mod scene;
 mod summary;
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use testkit::distance::check_needs;
 use testkit::figures::Figures;
 use testkit::ring::{Profile, embedded_member, primary_clients, witness_binary};
 
-use crash::CrashTimes;
-use databases::Verdict;
-use promotion::Promotion;
-use scene::Scene;
-use summary::Summary;
+pub(crate) use crate::compare::failover::options::Options;
+use crate::compare::failover::options::Programs;
+use crate::compare::failover::scene::Scene;
+use crate::compare::failover::summary::{Measured, Summary};
 
 const FIGURES: &str = "failover";
 const FIGURES_WITH_MYSQL: &str = "failover-mysql";
-
-#[derive(Args)]
-pub(crate) struct Options {
-    /// With a mysqld beside every database member and clients that look for the primary, in place of a writer
-    #[arg(long)]
-    mysql: bool,
-    /// How many times the leader is killed, for each timer setting
-    #[arg(long, default_value_t = 50)]
-    crashes: u32,
-    /// How many times another member is promoted, for each timer setting
-    #[arg(long, default_value_t = 50)]
-    promotions: u32,
-    /// Heartbeats to measure with, in milliseconds; the lease follows from each as by default
-    #[arg(long, value_delimiter = ',', default_values_t = [500, 100])]
-    timers: Vec<u64>,
-    /// One way, between two members of a region, in milliseconds
-    #[arg(long, default_value_t = 0.1)]
-    inside_ms: f64,
-    /// One way, between two regions, in milliseconds
-    #[arg(long, default_value_t = 30.0)]
-    across_ms: f64,
-    /// How many transactions a second the database commits
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(20..=10_000))]
-    commits_per_second: u32,
-}
-
-impl Options {
-    fn inside(&self) -> Duration {
-        Duration::from_secs_f64(self.inside_ms / 1e3)
-    }
-
-    fn across(&self) -> Duration {
-        Duration::from_secs_f64(self.across_ms / 1e3)
-    }
-}
-
-/// The programs of the ring.
-struct Programs {
-    witness: PathBuf,
-    /// Of a database member with a writer, or of the clients.
-    database: PathBuf,
-}
-
-/// Everything that was measured with one heartbeat.
-struct Measured {
-    heartbeat_ms: u64,
-    crashes: Vec<CrashTimes>,
-    promotions: Vec<Promotion>,
-    verdict: Verdict,
-}
 
 /// Runs the comparison, prints the tables and writes the figures.
 pub(super) fn run(options: &Options) -> Result<()> {
@@ -103,7 +49,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
         true => FIGURES_WITH_MYSQL,
         false => FIGURES,
     };
-    let mut figures = Figures::new(name, &super::command_line())?;
+    let mut figures = Figures::new(name, &crate::compare::setup::command_line())?;
     let bar = bar(options)?;
     let mut measured = Vec::new();
     for &heartbeat_ms in &options.timers {
@@ -152,11 +98,6 @@ fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, stop.clone())?;
     }
     Ok(stop)
-}
-
-fn ensure_goes_on(stop: &AtomicBool) -> Result<()> {
-    ensure!(!stop.load(Ordering::Relaxed), "interrupted");
-    Ok(())
 }
 
 fn bar(options: &Options) -> Result<ProgressBar> {

@@ -221,6 +221,12 @@ fn launch_ring(
     ProcessRing::launch(witness, &options)
 }
 
+/// The command as it was typed, for the figures.
+pub(super) fn command_line() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    format!("cargo xtask {}", arguments.join(" "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,12 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, SessionId};
 use crate::run::error::{ApplyError, reach};
-use crate::run::options::{Control, Options};
+use crate::run::options::{Control, Ended, Options, Steering};
 use crate::run::plan::{Order, Plan, WorkerId};
 use crate::run::progress::{Progress, StageName};
 use crate::run::reader::{Feed, Item, Place, Reader, Window};
 use crate::run::worker::{Event, Worker};
-use crate::run::{Ended, Steering};
 use crate::transaction::{Seq, Transaction};
 
 /// Transactions between reader and driver; they are in the window already.

@@ -20,49 +20,16 @@ mod worker;
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
-
 use crate::backend::Backend;
 pub use crate::run::error::ApplyError;
 pub use crate::run::options::{
-    BatchSize, CommitOrder, Control, MAX_WORKERS, Options, OptionsError, WindowSize,
+    BatchSize, CommitOrder, Control, Ended, MAX_WORKERS, Options, OptionsError, Steering,
+    WindowSize,
 };
 pub use crate::run::progress::{Passed, Progress, StageName};
 use crate::run::reader::DecodedSource;
 pub use crate::run::reader::Feed;
 use crate::source::Source;
-
-/// What goes into and comes out of a run while it goes on.
-#[derive(Debug, Clone)]
-pub struct Steering {
-    /// Pause and rate. A sender that is dropped leaves them as they are.
-    pub control: watch::Receiver<Control>,
-    /// Ends the run in good order: what is open and cannot be committed any more is taken back.
-    pub cancel: CancellationToken,
-    /// How far it has come.
-    pub progress: Arc<Progress>,
-}
-
-impl Steering {
-    /// Without anybody who would pause or cancel.
-    pub fn unattended() -> Self {
-        Self {
-            control: watch::channel(Control::default()).1,
-            cancel: CancellationToken::new(),
-            progress: Arc::new(Progress::new()),
-        }
-    }
-}
-
-/// How a run ended that did what it was to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// The log has ended, and all of it is committed.
-    WithTheLog,
-    /// It was cancelled.
-    Cancelled,
-}
 
 /// Applies a source's log to a database. What the database has is skipped, whatever the order in which it got it.
 ///

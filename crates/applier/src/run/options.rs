@@ -1,9 +1,13 @@
-//! What a run may be told, with defaults.
+//! What a run may be told, before and while it goes on, and how it ends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
+use crate::run::progress::Progress;
 use crate::scheduler::Policy;
 
 /// In which order transactions become visible.
@@ -204,6 +208,37 @@ impl Pace {
         let most = (rate * CATCH_UP.as_secs_f64()).max(1.0);
         self.allowance = (self.allowance + gone * rate).min(most);
     }
+}
+
+/// What goes into and comes out of a run while it goes on.
+#[derive(Debug, Clone)]
+pub struct Steering {
+    /// Pause and rate. A sender that is dropped leaves them as they are.
+    pub control: watch::Receiver<Control>,
+    /// Ends the run in good order: what is open and cannot be committed any more is taken back.
+    pub cancel: CancellationToken,
+    /// How far it has come.
+    pub progress: Arc<Progress>,
+}
+
+impl Steering {
+    /// Without anybody who would pause or cancel.
+    pub fn unattended() -> Self {
+        Self {
+            control: watch::channel(Control::default()).1,
+            cancel: CancellationToken::new(),
+            progress: Arc::new(Progress::new()),
+        }
+    }
+}
+
+/// How a run ended that did what it was to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The log has ended, and all of it is committed.
+    WithTheLog,
+    /// It was cancelled.
+    Cancelled,
 }
 
 #[cfg(test)]

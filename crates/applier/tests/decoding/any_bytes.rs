@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use applier::analysis::Analysis;
 use applier::decode::Decoder;
 use applier::keys::Fold;
+use applier::log_parallelism::Analysis;
 use applier::schema::TableShape;
 use applier::transaction::Body;
 use binlog_format::framing::FramedTransaction;

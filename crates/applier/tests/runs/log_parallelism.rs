@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use applier::analysis::{Analysis, Report};
+use applier::log_parallelism::{Analysis, Report};
 use applier::source::{FileSource, Source};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::Mysqld;

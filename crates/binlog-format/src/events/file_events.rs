@@ -1,10 +1,5 @@
-//! FORMAT_DESCRIPTION: the first event of a file. It names the server's version, the length of the
-//! fixed part of every event type, and the checksum algorithm of the events that follow.
-//!
-//! ```text
-//! u16 binlog version (4); 50 bytes server version; u32 created; u8 header length (19);
-//! u8 for each event type from 1: length of its fixed part; u8 checksum algorithm
-//! ```
+//! The events that belong to a file or a stream and not to a transaction: FORMAT_DESCRIPTION, HEARTBEAT, ROTATE, IGNORABLE and
+//! PREVIOUS_GTIDS.
 
 use std::borrow::Cow;
 
@@ -15,6 +10,12 @@ use crate::event::{EventFlags, EventRef, HEADER_LEN};
 use crate::event_type::EventType;
 use crate::events::{EncodeEvent, EventOrigin};
 use crate::gtid::{GtidSet, GtidSetFormat};
+
+// FORMAT_DESCRIPTION: the first event of a file. It names the server's version, the length of the fixed part of every event type,
+// and the checksum algorithm of the events that follow.
+//
+//   u16 binlog version (4); 50 bytes server version; u32 created; u8 header length (19);
+//   u8 for each event type from 1: length of its fixed part; u8 checksum algorithm
 
 /// Bytes that the server version takes, padded with zeros.
 const VERSION_LEN: usize = 50;

@@ -17,7 +17,7 @@ use tokio::time::Duration;
 use uuid::Uuid;
 
 use crate::answers::{ErrorAnswer, code, ok_packet};
-use crate::server::Shared;
+use crate::session::Shared;
 
 /// Nothing that a client sends before it is let in is larger.
 const MAX_LOGIN_PACKET: usize = 64 << 10;

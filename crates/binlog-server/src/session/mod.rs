@@ -1,8 +1,29 @@
 //! One client: greeting, login, then commands until it leaves.
 
 mod client;
+mod commands;
 mod login;
-mod statements;
+mod statement_answers;
 mod values;
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::committed_log::{CommittedLog, LogCommands};
+use crate::consumers::Consumers;
+use crate::options::ServerOptions;
 pub(crate) use crate::session::client::{Client, Ended};
+
+/// What all sessions share.
+pub(crate) struct Shared {
+    pub(crate) log: Arc<dyn CommittedLog>,
+    pub(crate) commands: Arc<dyn LogCommands>,
+    pub(crate) options: ServerOptions,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) consumers: Consumers,
+    pub(crate) address: SocketAddr,
+    pub(crate) stop: CancellationToken,
+}

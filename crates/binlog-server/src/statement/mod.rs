@@ -6,7 +6,6 @@ mod parser;
 mod tokens;
 
 pub(crate) use crate::statement::expression::Expression;
-use crate::statement::tokens::tokens;
 
 /// The longest statement that is looked into. Those of clients are short; `GTID_SUBTRACT` of two large sets is not.
 pub(crate) const MAX_STATEMENT_BYTES: usize = 4 << 20;
@@ -75,20 +74,6 @@ pub(crate) enum Other {
     Ring,
     /// There are no tables, accounts or settings here.
     Unknown,
-}
-
-impl Statement {
-    /// Recognises a statement; never fails.
-    pub(crate) fn recognise(text: &[u8]) -> Self {
-        let Some(tokens) = text
-            .get(..text.len().min(MAX_STATEMENT_BYTES + 1))
-            .filter(|text| text.len() <= MAX_STATEMENT_BYTES)
-            .and_then(tokens)
-        else {
-            return Self::Other(Other::Unknown);
-        };
-        parser::statement(text, &tokens)
-    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! something else.
 
 use super::expression::{Expression, Scope, VariableName};
-use super::tokens::{Token, TokenKind};
-use super::{Column, EventRange, Filter, Names, Other, Statement};
+use super::tokens::{Token, TokenKind, tokens};
+use super::{Column, EventRange, Filter, MAX_STATEMENT_BYTES, Names, Other, Statement};
 
 /// Functions are called with arguments this deep at most.
 const MAX_DEPTH: usize = 8;
@@ -13,8 +13,22 @@ const MAX_ITEMS: usize = 256;
 const STATUS_COLUMNS: &[&str] = &["Variable_name", "Value"];
 const WARNING_COLUMNS: &[&str] = &["Level", "Code", "Message"];
 
+impl Statement {
+    /// Recognises a statement; never fails.
+    pub(crate) fn recognise(text: &[u8]) -> Self {
+        let Some(tokens) = text
+            .get(..text.len().min(MAX_STATEMENT_BYTES + 1))
+            .filter(|text| text.len() <= MAX_STATEMENT_BYTES)
+            .and_then(tokens)
+        else {
+            return Self::Other(Other::Unknown);
+        };
+        statement(text, &tokens)
+    }
+}
+
 /// The statement of these tokens of `text`.
-pub(super) fn statement(text: &[u8], tokens: &[Token]) -> Statement {
+fn statement(text: &[u8], tokens: &[Token]) -> Statement {
     let mut parser = Parser {
         text,
         tokens,

@@ -1,4 +1,4 @@
-//! Where a mysqld listens.
+//! How to connect to a mysqld: where it listens, as whom, over what, and how long to wait.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What both directions of the protocol share: packets over a byte stream.
+//! What both directions of the protocol share: packets, and the streams that carry them.
 
 mod lenenc;
 mod packets;

@@ -1,4 +1,4 @@
-//! Bytes into packets, pure. A packet is one or more chunks: four bytes of header (length, number)
+//! Packets, and how they go over a byte stream. A packet is one or more chunks: four bytes of header (length, number)
 //! and up to 16 MiB - 1 of payload; a chunk of exactly that length is followed by another one.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! SQL through the tree's own `mysql` client: what an operator would type, over the socket or over TCP.
+//! The tree's own client programs: SQL through `mysql`, what an operator would type; what a server holds; and `mysqlbinlog`.
 
 use std::collections::BTreeMap;
 use std::fs;

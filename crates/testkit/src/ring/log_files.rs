@@ -1,4 +1,4 @@
-//! A member's binlog files as bytes, for comparing members.
+//! What a member has and says: its binlog files as bytes, and its answers over HTTP.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

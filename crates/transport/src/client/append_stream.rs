@@ -1,5 +1,5 @@
-//! How much of a stream is under way: the sender waits when it is full, the answers make room. The
-//! engine itself pipelines without a bound.
+//! One append stream of the engine to a member: the requests, packed where they go to another region and cut into messages; how
+//! much is under way; and the answers.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -22,6 +22,9 @@ use crate::client::peers::Peer;
 use crate::compression::Packer;
 use crate::schema::{AppendAnswer, AppendPart};
 use crate::wire::{PackedRequest, Splitter, answered_from};
+
+// How much of a stream is under way: the sender waits when it is full, the answers make room. The engine itself pipelines
+// without a bound.
 
 /// Bytes a second that the disk of a member writes at least, of entries whose stream is not given up meanwhile.
 const SLOWEST_DISK: usize = 2 << 20;

@@ -1,4 +1,4 @@
-//! Cuts a request of the engine into messages of bounded size. Small entries travel together, as many
+//! Requests of the engine as messages of bounded size, and back. Small entries travel together, as many
 //! as fit, and make a request of their own on the wire; one that is larger than a message travels
 //! alone, in pieces. The receiver never has to hold more than it is able to hand on.
 

@@ -1,4 +1,4 @@
-//! Log ids, votes and the small calls.
+//! Log ids, votes, reports of logs, and the small calls.
 
 use consensus::log_probe::Answered;
 use consensus::{Answer, Question};

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
-use super::acknowledgements::{Acknowledged, Moment};
-use super::log_lines::{Event, What};
-use super::scene::Scene;
+use crate::compare::failover::events::{Acknowledged, Event, Moment, What};
+use crate::compare::failover::scene::Scene;
 
 /// How long one took, in milliseconds since the kill.
 #[derive(Clone, Debug, PartialEq)]

@@ -15,8 +15,8 @@ use testkit::bounded_run;
 use testkit::mysql_tree::MysqlTree;
 use testkit::ring::{Beside, ChildServer, FarRing};
 
-use super::acknowledgements::Accounts;
-use super::{Options, Programs};
+use crate::compare::failover::events::Accounts;
+use crate::compare::failover::options::{Options, Programs};
 
 const VERIFY_LIMIT: Duration = Duration::from_secs(300);
 const END_LIMIT: Duration = Duration::from_secs(60);

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::acknowledgements::{Moment, longest_gap_ms};
-use super::crash::behind_the_transfer;
-use super::log_lines::What;
-use super::scene::Scene;
+use crate::compare::failover::crash::behind_the_transfer;
+use crate::compare::failover::events::{Moment, What, longest_gap_ms};
+use crate::compare::failover::scene::Scene;
 
 /// Before the promotion, so that the gap that it makes has a beginning.
 const BEFORE_MS: u64 = 100;

@@ -12,13 +12,13 @@ use anyhow::{Result, bail, ensure};
 use indicatif::ProgressBar;
 use serde::Deserialize;
 use serde_json::Value;
-use testkit::bounded_run::{self, Finished};
+use testkit::bounded_run;
+use testkit::bounded_run::Finished;
 use testkit::ring::{FarMember, FarRing, FarRingOptions};
 
-use super::acknowledgements::{Accounts, Acknowledged, Moment};
-use super::databases::{Databases, Verdict};
-use super::log_lines::{Event, events};
-use super::{Options, Programs, ensure_goes_on};
+use crate::compare::failover::databases::{Databases, Verdict};
+use crate::compare::failover::events::{Accounts, Acknowledged, Event, Moment, events};
+use crate::compare::failover::options::{Options, Programs, ensure_goes_on};
 
 const REGIONS: [&str; 3] = ["a", "b", "c"];
 /// One database member and two witnesses.

@@ -7,8 +7,17 @@ use anyhow::Result;
 use testkit::figures::Figures;
 use testkit::statistics::Percentiles;
 
-use super::Measured;
-use super::promotion::Promotion;
+use crate::compare::failover::crash::CrashTimes;
+use crate::compare::failover::databases::Verdict;
+use crate::compare::failover::promotion::Promotion;
+
+/// Everything that was measured with one heartbeat.
+pub(super) struct Measured {
+    pub(super) heartbeat_ms: u64,
+    pub(super) crashes: Vec<CrashTimes>,
+    pub(super) promotions: Vec<Promotion>,
+    pub(super) verdict: Verdict,
+}
 
 /// Table 2 of MyRaft: mean, p50, p95, p99 in milliseconds.
 const PAPER_FAILOVER_MS: [f64; 4] = [2389.0, 1887.0, 5030.0, 6632.0];
@@ -207,10 +216,8 @@ fn line(text: &mut String, name: &str, [mean, p50, p95, p99, max]: [String; 5]) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::crash::CrashTimes;
-    use super::super::databases::Verdict;
-    use super::super::promotion::PromotionTimes;
     use super::*;
+    use crate::compare::failover::promotion::PromotionTimes;
 
     #[test]
     fn the_table_stands_beside_the_papers() {

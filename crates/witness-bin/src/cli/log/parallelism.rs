@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use applier::analysis::{Analysis, Groups, Report};
+use applier::log_parallelism::{Analysis, Groups, Report};
 use applier::source::{FileSource, Source};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

@@ -10,5 +10,5 @@ mod groups;
 mod report;
 mod writesets;
 
-pub use crate::analysis::groups::{GroupSize, Groups};
-pub use crate::analysis::report::{Analysis, Chain, Report};
+pub use crate::log_parallelism::groups::{GroupSize, Groups};
+pub use crate::log_parallelism::report::{Analysis, Chain, Report};

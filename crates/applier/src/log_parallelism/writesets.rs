@@ -7,9 +7,9 @@ use binlog_format::event::EventRef;
 use binlog_format::events::TableMap;
 use binlog_format::row_image::{Columns, TableMetadata};
 
-use crate::analysis::groups::GroupCounts;
 use crate::decode::LoggedTable;
 use crate::keys::{Access, Fold, KeyAccess, KeyHash};
+use crate::log_parallelism::groups::GroupCounts;
 use crate::schema::{ColumnShape, KeyPart, KeyShape, TableShape};
 use crate::transaction::{Body, RowChanges, Transaction};
 

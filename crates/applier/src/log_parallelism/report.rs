@@ -6,10 +6,10 @@ use std::sync::Arc;
 use binlog_format::framing::FramedTransaction;
 use serde::Serialize;
 
-use crate::analysis::clock::ClockedLog;
-use crate::analysis::groups::Groups;
-use crate::analysis::writesets::{PrimaryKey, Writesets, shape_of};
 use crate::decode::{DecodeCause, DecodeFailure, Decoder};
+use crate::log_parallelism::clock::ClockedLog;
+use crate::log_parallelism::groups::Groups;
+use crate::log_parallelism::writesets::{PrimaryKey, Writesets, shape_of};
 use crate::schema::{TableName, TableShape};
 use crate::transaction::{Body, Transaction};
 
