@@ -8,6 +8,8 @@
 //!
 //! What it keeps, whatever the number of workers: every row sees its writes in the log's order; readers see only prefixes
 //! of the log; the target's executed GTIDs are the only checkpoint, so that a restart repeats nothing and skips nothing.
+//!
+//! Most callers need what stands at the root: a [`Source`] such as [`FileSource`], a [`MysqlBackend`], and [`apply`].
 
 pub mod backend;
 pub mod decode;
@@ -21,3 +23,7 @@ pub mod scheduler;
 pub mod schema;
 pub mod source;
 pub mod transaction;
+
+pub use crate::mysql::{MysqlBackend, MysqlOptions};
+pub use crate::run::{ApplyError, CommitOrder, Ended, Options, Progress, Steering, apply};
+pub use crate::source::{DumpSource, FileSource, Source, SourceError};

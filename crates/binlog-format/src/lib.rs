@@ -18,3 +18,8 @@ pub use crate::decode_error::DecodeError;
 
 /// What every binlog file begins with.
 pub const MAGIC: [u8; 4] = [0xfe, b'b', b'i', b'n'];
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

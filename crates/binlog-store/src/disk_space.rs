@@ -11,7 +11,7 @@ use raft_types::LogRoom;
 use crate::file_system::FileSystem;
 use crate::stats::Counters;
 
-/// See the module.
+/// The disk of one log: its budget, and what others write to it.
 pub(crate) struct DiskSpace {
     fs: Arc<dyn FileSystem>,
     /// The log's directory.

@@ -83,7 +83,7 @@ impl ReadFault {
     }
 }
 
-/// See the module.
+/// The read handles of one log.
 #[derive(Debug, Default)]
 pub(crate) struct ReadFaults {
     failed: AtomicU64,

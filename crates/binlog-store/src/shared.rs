@@ -20,7 +20,7 @@ const IN_PLACE_BYTES: u64 = 256 << 10;
 /// On a disk with less free now, nobody writes in the caller's thread, which would have to wait for room there.
 const IN_PLACE_FREE: u64 = 256 << 20;
 
-/// See the module.
+/// What the store, its handles and its readers share.
 pub(crate) struct Shared {
     pub(crate) view: Arc<SharedView>,
     pub(crate) handles: Arc<FileHandles>,

@@ -98,7 +98,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// See the module.
+/// What went wrong in a row, and when it did last.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Health {
     /// In a row.
@@ -133,7 +133,7 @@ impl Health {
 
 // How long a leader bears a session that says nothing, or one that says that it lives and brings no answer. Pure.
 
-/// See the module.
+/// How long one session may say nothing, or say that it lives and bring no answer.
 #[derive(Debug)]
 pub(crate) struct Patience {
     silence: Duration,

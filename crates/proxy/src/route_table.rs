@@ -21,7 +21,7 @@ use crate::routes::{Candidate, Route, Scene};
 /// For how long a route that was chosen is not chosen anew, as long as nothing happens: a leader asks before every request.
 const CHOSEN_FOR: Duration = Duration::from_millis(20);
 
-/// See the module. Clones are the same.
+/// What a leader knows of its members and by which route each gets its entries. Clones are the same table.
 #[derive(Debug, Clone)]
 pub struct RouteTable(Arc<Shared>);
 

@@ -25,7 +25,7 @@ pub use crate::distance::links::{DelayLine, Link, Links, Place, Traffic};
 use crate::distance::namespace::{Namespace, Wire};
 use crate::distance::router::Router;
 
-/// See the module. Processes inside it should end before it is dropped: they would be left without a network.
+/// A network of places. Processes inside it should end before it is dropped: they would be left without a network.
 #[derive(Debug)]
 pub struct DistanceNetwork {
     namespaces: Vec<Namespace>,

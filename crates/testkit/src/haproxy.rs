@@ -12,7 +12,7 @@ use crate::mysql_tree::MysqlTree;
 
 const CHECK_LIMIT: Duration = Duration::from_secs(30);
 
-/// See the module.
+/// A running HAProxy. Dropped, it is killed.
 #[derive(Debug)]
 pub struct Haproxy {
     child: Child,

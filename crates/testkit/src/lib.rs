@@ -5,6 +5,7 @@
 //! members in one process is behind `network`.
 
 pub mod bounded_run;
+#[cfg(feature = "storage")]
 pub mod disk;
 pub mod distance;
 pub mod figures;

@@ -174,7 +174,7 @@ fn thaw(folder: &Path) -> Result<()> {
 /// How often a disk that is written to is measured again.
 const MOST_TRIES: u32 = 100;
 
-/// See the module. It goes, with what is on it, when this is dropped.
+/// A disk whose size is chosen while programs write to it. It goes, with what is on it, when this is dropped.
 #[derive(Debug)]
 pub struct SmallDisk {
     folder: PathBuf,

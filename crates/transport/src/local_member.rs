@@ -44,7 +44,7 @@ pub trait LogSource: Send + Sync + 'static {
     fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, String>>;
 }
 
-/// See the module.
+/// The member behind a server.
 pub struct LocalMember {
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) status: Arc<dyn StatusSource>,

@@ -31,7 +31,7 @@ pub struct KeyAccess {
 // Hashes of keys. XXH3 with 64 bits: its values are fixed by its specification, so that they are the same in every version
 // and on every machine, and it is among the fastest for inputs of this size (one to a few dozen bytes, one pass).
 
-/// See the module. Two values that the database takes for equal have the same;
+/// The hash of a table's key and one value of it. Two values that the database takes for equal have the same;
 /// two others may have, which only costs parallelism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(pub u64);

@@ -16,7 +16,7 @@ use crate::memory::{Shared, locked};
 use crate::schema::TableName;
 use crate::transaction::{Barrier, BarrierEnd, Body, RowChanges, Step, Transaction};
 
-/// See the module.
+/// One session, with the transaction that is open in it.
 #[derive(Debug)]
 pub struct MemorySession {
     pub(super) shared: Arc<Shared>,

@@ -269,7 +269,7 @@ impl<S: Source, B: Backend> Feed for DecodedSource<S, B> {
 /// Bytes are counted in units of this many.
 const UNIT: usize = 1024;
 
-/// See the module.
+/// The room for decoded transactions, in rows and bytes, and who waits for it.
 #[derive(Debug)]
 pub(super) struct Window {
     rows: Bound,

@@ -17,7 +17,7 @@ use crate::transaction::SchemaChange;
 /// question, not with its tables, comes most of what it costs.
 const MOST_AT_ONCE: usize = 64;
 
-/// See the module.
+/// The shapes that are known, by table.
 #[derive(Debug, Default)]
 pub(super) struct Shapes {
     known: HashMap<TableName, Arc<TableShape>>,

@@ -191,7 +191,7 @@ const READ_BYTES: usize = 1 << 20;
 /// How an encrypted binlog begins.
 const ENCRYPTED: [u8; 4] = [0xfd, b'b', b'i', b'n'];
 
-/// See the module.
+/// One binlog file that is being read.
 #[derive(Debug)]
 pub(super) struct EventFile {
     path: PathBuf,

@@ -45,7 +45,7 @@ struct Inner {
     blocked: HashMap<SessionId, u64>,
 }
 
-/// See the module.
+/// A database whose sessions wait for permission at every call.
 #[derive(Debug)]
 pub(crate) struct Gate {
     inner: Mutex<Inner>,

@@ -31,7 +31,7 @@ pub(crate) const PASSWORD: &str = "a password";
 pub(crate) const SOURCE: Uuid = Uuid::from_u128(0x3e11_fa47);
 const OWN: &[u8] = b"OWN!";
 
-/// See the module.
+/// A log in memory.
 pub(crate) struct MemoryLog {
     files: Mutex<BTreeMap<u64, Vec<u8>>>,
     /// The GTIDs before each file, and all.

@@ -26,7 +26,7 @@ use crate::election::vote_gate::ElectionGate;
 use crate::engine::{Engine, RoleSnapshot};
 use crate::member::config::Timers;
 
-/// See the module.
+/// What keeps this member from campaigning at the moment.
 #[derive(Debug)]
 pub(crate) struct Campaigning {
     /// Until when a lease may be in force that was granted before the start.

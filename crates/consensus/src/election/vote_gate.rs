@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use raft_types::{DoubtedTail, OpId};
 use thiserror::Error;
 
-/// See the module.
+/// For whom this member may vote at the moment.
 #[derive(Debug)]
 pub(crate) struct ElectionGate {
     /// From this end on a log is known to have all that this member may have acknowledged; `None`: its own has.

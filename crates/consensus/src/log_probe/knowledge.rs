@@ -75,7 +75,7 @@ pub(super) struct Exchange {
     epoch: u64,
 }
 
-/// See the module.
+/// What a leader knows of one follower's log, by the rules at the top of this file.
 ///
 /// ```text
 ///   own log   ├───────────────┼──────────────┼───────────┤

@@ -11,7 +11,7 @@ use tokio::sync::futures::Notified;
 use crate::log_probe::Answered;
 use crate::log_probe::knowledge::{Exchange, Knowledge};
 
-/// See the module.
+/// One follower's knowledge, shared by the clients that call it.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     knowledge: Mutex<Knowledge>,

@@ -33,7 +33,7 @@ pub(crate) struct StartedTransfer {
     pub(crate) to: MemberId,
 }
 
-/// See the module.
+/// What the tasks of one member share.
 #[derive(Debug)]
 pub(crate) struct MemberCore {
     pub(crate) raft: Engine,

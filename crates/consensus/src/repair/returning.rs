@@ -24,7 +24,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// How long it waits for all of them. After a power cut in which one of them died, this is how long the ring stays down.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// A member on its way back to its ring, before its Raft starts.
 pub struct Returning {
     own: Recollection,
     others: BTreeMap<MemberId, MemberRecord>,

@@ -20,7 +20,7 @@ const FIRST_HOST: u32 = 1;
 /// The last octet that a member may have.
 const LAST_HOST: u32 = 254;
 
-/// See the module.
+/// The /24 of one network, and how many places it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AddressPlan {
     network: u32,

@@ -176,7 +176,7 @@ impl Links {
 
 // What is under way: things that come out at their time, and in the order in which they went in where times are equal. Pure.
 
-/// See the module.
+/// Things with the time at which each comes out.
 #[derive(Debug)]
 pub struct DelayLine<T> {
     under_way: BinaryHeap<UnderWay<T>>,

@@ -98,7 +98,7 @@ pub(super) const MTU: usize = 1500;
 /// Packets that wait for the router at most; the kernel's own choice, 500, is less than a burst of TCP at a long distance.
 const QUEUED_PACKETS: &str = "10000";
 
-/// See the module.
+/// The TUN device of one place.
 pub(super) struct Wire {
     pub(super) device: SyncDevice,
 }

@@ -56,7 +56,7 @@ pub struct FarRingOptions {
     pub folder: Option<PathBuf>,
 }
 
-/// See the module.
+/// A ring over a network with distance. Dropping it kills the processes that it started.
 #[derive(Debug)]
 pub struct FarRing {
     options: FarRingOptions,

@@ -176,7 +176,7 @@ const SMALL: [&str; 2] = [
     "--innodb-redo-log-capacity=32M",
 ];
 
-/// See the module. Dropping it kills the server; its member, which would start it again, has to end before.
+/// A mysqld that its member starts. Dropping it kills the server; its member, which would start it again, has to end before.
 #[derive(Debug)]
 pub struct ChildServer {
     prepared: Mysqld,

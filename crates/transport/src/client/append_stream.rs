@@ -140,7 +140,7 @@ impl Window {
 
 type Item = RpcResult<Answered>;
 
-/// See the module.
+/// The answers to one stream, in the order of its requests.
 pub(crate) struct Answers {
     peer: Arc<Peer>,
     streaming: Streaming<AppendAnswer>,
@@ -257,7 +257,7 @@ fn call_error(peer: &Peer, status: &Status) -> RPCError<TypeConfig> {
 
 // The engine's requests with their payloads packed, where they go to another region.
 
-/// See the module.
+/// The engine's requests, with payloads packed.
 pub(crate) struct Packing<S> {
     requests: S,
     /// None: everything travels as it is.
@@ -319,7 +319,7 @@ async fn pack(packer: Arc<Packer>, asked: Asked) -> PackedRequest {
 // The engine's requests as a stream of messages. It is polled by the connection, so nothing stands
 // between the engine and the socket but the cutting.
 
-/// See the module.
+/// The engine's requests as messages, each cut off when the connection asks for it.
 pub(crate) struct Parts<S> {
     requests: S,
     window: Arc<Window>,

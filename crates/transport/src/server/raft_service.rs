@@ -206,7 +206,7 @@ impl Wanted {
     }
 }
 
-/// See the module.
+/// An append stream as the engine reads it.
 pub(crate) struct Requests {
     parts: Option<Streaming<AppendPart>>,
     assembly: Assembly,

@@ -27,7 +27,7 @@ struct Shared {
     speed: AtomicU64,
 }
 
-/// See the module.
+/// A relay in front of one member. Clones are the same relay.
 #[derive(Clone)]
 pub(crate) struct Wire {
     shared: Arc<Shared>,

@@ -22,7 +22,7 @@ const TRIAL: Duration = Duration::from_millis(150);
 /// How long the faster one is kept before both are tried again.
 const KEPT: Duration = Duration::from_millis(2_700);
 
-/// See the module. Pure: moments are time since the run began.
+/// Which way was faster, and which one is tried now. Pure: moments are time since the run began.
 #[derive(Debug)]
 pub(super) struct Tempo {
     phase: Phase,

@@ -165,7 +165,8 @@ impl PrefixPoints {
 // The database lets k+1 have its turn when k is committed in its memory, and refuses it when k failed
 // (`docs/decisions/0032-the-turn-to-commit-is-a-row.md`). So k+1 is only asked when the turn of k is known to be taken.
 
-/// See the module. Off at first, and where the database cannot do it.
+/// Up to which transaction the database was given commits whose turn comes there. Off at first, and where the database cannot
+/// do it.
 #[derive(Debug, Default)]
 pub(super) struct Passing {
     /// The database can do it.

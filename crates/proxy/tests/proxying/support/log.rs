@@ -28,7 +28,7 @@ pub(crate) fn sized_entry(term: u64, index: u64, bytes: bytes::Bytes) -> Entry {
     }
 }
 
-/// See the module. Clones are the same.
+/// A member's log. Clones are the same log.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Inner>);
 

@@ -27,7 +27,7 @@ pub(crate) fn vote() -> Vote {
 
 pub(crate) type Client = ProxyingClient<Line<Members>, Lines>;
 
-/// See the module.
+/// A leader and the others, with their relays.
 pub(crate) struct Ring {
     pub(crate) members: Members,
     pub(crate) lines: Lines,
