@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 use witness_bin::config::{Config, Settings, Sources, read};
-use witness_bin::node::{Node, Surroundings};
+use witness_bin::node::{Opened, Surroundings};
 
 use account::Account;
 
@@ -102,12 +102,14 @@ async fn run(config: Config, options: &Run) -> Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut quiet = signal(SignalKind::user_defined1())?;
     let account = Account::open(&options.acknowledged)?;
-    let node = Node::launch(config.member, Surroundings::default()).await?;
-    let ring = tokio::select! {
-        ring = node.join(options.bootstrap) => ring?,
-        _ = end.recv() => return Ok(node.stop().await?),
-        _ = interrupt.recv() => return Ok(node.stop().await?),
+    let mut opened = Opened::open(config.member, Surroundings::default()).await?;
+    let joined = tokio::select! {
+        joined = opened.join(options.bootstrap) => joined?,
+        _ = end.recv() => return Ok(opened.close().await?),
+        _ = interrupt.recv() => return Ok(opened.close().await?),
     };
+    let member = opened.take_part(joined).await?;
+    let ring = member.ring().clone();
     let stop_writing = CancellationToken::new();
     let interval = Duration::from_secs(1) / options.commits_per_second;
     let writing = writer::write(ring, account, interval, stop_writing.clone());
@@ -115,8 +117,8 @@ async fn run(config: Config, options: &Run) -> Result<()> {
     let mut written = None;
     loop {
         tokio::select! {
-            error = node.failed() => {
-                node.end_failed().await?;
+            error = member.failed() => {
+                member.end_failed().await?;
                 return Err(error.into());
             }
             done = &mut writing, if written.is_none() => written = Some(done??),
@@ -126,7 +128,7 @@ async fn run(config: Config, options: &Run) -> Result<()> {
         }
     }
     stop_writing.cancel();
-    node.stop().await?;
+    member.stop().await?;
     if written.is_none() {
         writing.await??;
     }

@@ -1,5 +1,6 @@
 //! `witness run`: one member, until it is told to stop or cannot go on.
 
+use std::future::ready;
 use std::sync::Arc;
 
 use consensus::IdentityError;
@@ -10,7 +11,7 @@ use super::stop_signals::StopSignals;
 use super::tracing_setup::start_log;
 use crate::http::{FlushMetrics, serve_member};
 use crate::node::{
-    GUARD, GuardCommand, IdentityFileError, LockError, Node, NodeError, Surroundings,
+    GUARD, GuardCommand, IdentityFileError, LockError, NodeError, Opened, Surroundings,
 };
 use crate::terminal::{Exit, Failure};
 
@@ -46,12 +47,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             flushes: Some(Arc::new(flushes.clone())),
             guard: guard(args),
         };
-        let node = Node::launch(config.member.clone(), with)
-            .await
-            .map_err(|error| failure(&error))?;
-        serve_member(&config, &node, &flushes)
-            .await
-            .map_err(|error| failure(&error))?;
+        let opened = Opened::open(config.member.clone(), with).await;
+        let opened = opened.map_err(|error| failure(&error))?;
+        let served = serve_member(&config, &opened, &flushes).await;
+        served.map_err(|error| failure(&error))?;
         tracing::info!(
             member = %config.member.own.id,
             name = config.member.own.name,
@@ -61,9 +60,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             "started"
         );
         manager.ready();
+        let view = opened.view();
         tokio::select! {
-            ended = live(&node, args.bootstrap, &mut stop, &manager) => ended,
-            never = manager.keep_alive(node.view()) => match never {},
+            ended = live(opened, args.bootstrap, &mut stop, &manager) => ended,
+            never = manager.keep_alive(view) => match never {},
         }
     })
 }
@@ -82,40 +82,57 @@ fn guard(args: &RunArgs) -> Option<GuardCommand> {
     }
 }
 
+/// From the way to the ring to the end.
 async fn live(
-    node: &Node,
+    mut opened: Opened,
     bootstrap: bool,
     stop: &mut StopSignals,
     manager: &ServiceManager,
 ) -> Result<(), Failure> {
     let joined = tokio::select! {
-        joined = node.join(bootstrap) => joined.map(|_| true),
+        joined = opened.join(bootstrap) => joined,
         name = stop.next() => {
             tracing::info!("{name}: stopping before the ring was joined");
-            Ok(false)
+            return end(Ok(()), opened.close(), stop, manager).await;
         }
     };
-    let ended = match joined {
-        Err(error) => Err(error),
-        Ok(false) => Ok(()),
-        Ok(true) => tokio::select! {
-            error = node.failed() => Err(error),
-            name = stop.next() => {
-                tracing::info!("{name}: stopping");
-                Ok(())
-            }
-        },
+    let joined = match joined {
+        Ok(joined) => joined,
+        Err(error) => return end(Err(error), opened.close(), stop, manager).await,
     };
+    let taken = tokio::select! {
+        taken = opened.take_part(joined) => taken,
+        // It waits for no other member, but maybe for a disk. Nothing acts on mysqld so far, and a log that was not closed is one
+        // that a start expects.
+        name = stop.next() => {
+            tracing::info!("{name}: stopping before the member took part");
+            return end(Ok(()), ready(Ok(())), stop, manager).await;
+        }
+    };
+    let running = match taken {
+        Ok(running) => running,
+        Err(error) => return end(Err(error), ready(Ok(())), stop, manager).await,
+    };
+    tokio::select! {
+        error = running.failed() => end(Err(error), running.end_failed(), stop, manager).await,
+        name = stop.next() => {
+            tracing::info!("{name}: stopping");
+            end(Ok(()), running.stop(), stop, manager).await
+        }
+    }
+}
+
+/// Ends the member, and says how it ended.
+async fn end(
+    ended: Result<(), NodeError>,
+    stopping: impl Future<Output = Result<(), NodeError>>,
+    stop: &mut StopSignals,
+    manager: &ServiceManager,
+) -> Result<(), Failure> {
     if let Err(error) = &ended {
         tracing::error!("stopping: {error}");
     }
     manager.stopping();
-    let stopping = async {
-        match &ended {
-            Ok(()) => node.stop().await,
-            Err(_) => node.end_failed().await,
-        }
-    };
     let stopped = tokio::select! {
         stopped = stopping => stopped,
         // The second signal of an operator who does not want to wait.

@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, PasswordSource};
-use crate::node::{Node, NodeError};
+use crate::node::{NodeError, Opened};
 use crate::openmetrics;
 use crate::status::{Question, ViewSource, answer};
 
@@ -32,7 +32,7 @@ pub use orders::{OrderDesk, OrderTaker};
 /// When nobody can listen there, or the token that orders need cannot be read.
 pub async fn serve_member(
     config: &Config,
-    node: &Node,
+    member: &Opened,
     flushes: &FlushMetrics,
 ) -> Result<(), NodeError> {
     let Some(address) = &config.http_listen else {
@@ -50,10 +50,10 @@ pub async fn serve_member(
         key: "http.token_file",
         source,
     })?;
-    let registry = registry(node.view(), flushes);
-    let orders = OrderDesk::new(node.commands(), token);
-    let endpoints = Endpoints::new(node.view(), registry, orders);
-    let end = node.end();
+    let registry = registry(member.view(), flushes);
+    let orders = OrderDesk::new(Arc::new(member.commands()), token);
+    let endpoints = Endpoints::new(member.view(), registry, orders);
+    let end = member.end();
     tokio::spawn(async move {
         if let Err(error) = endpoints.serve(listener, end).await {
             tracing::error!(%error, "HTTP is not served any more");

@@ -18,24 +18,23 @@ use serde_json::json;
 
 use super::Endpoints;
 use crate::admin::{CommandResult, OperatorCommand, Refusal, RefusalKind};
-use crate::node::CommandService;
+use crate::node::Commands;
 use crate::status::MemberView;
 
 /// Who carries orders out.
 pub trait OrderTaker: Send + Sync + 'static {
     /// Carries an order out, also when nobody waits for its end any more.
-    fn order(
-        self: Arc<Self>,
-        command: OperatorCommand,
-    ) -> BoxFuture<'static, Result<CommandResult, Refusal>>;
+    fn order(&self, command: OperatorCommand)
+    -> BoxFuture<'static, Result<CommandResult, Refusal>>;
 }
 
-impl OrderTaker for CommandService {
+impl OrderTaker for Commands {
     fn order(
-        self: Arc<Self>,
+        &self,
         command: OperatorCommand,
     ) -> BoxFuture<'static, Result<CommandResult, Refusal>> {
-        Box::pin(async move { self.carry_out("over HTTP", command).await })
+        let commands = self.clone();
+        Box::pin(async move { commands.carry_out("over HTTP", command).await })
     }
 }
 
@@ -185,7 +184,7 @@ fn chosen(body: &SwitchoverBody, view: &MemberView) -> Result<MemberId, (StatusC
 
 impl Endpoints {
     async fn carry_out(&self, command: OperatorCommand) -> Response {
-        match self.orders.taker.clone().order(command).await {
+        match self.orders.taker.order(command).await {
             Ok(
                 CommandResult::Paused { paused, entry } | CommandResult::Resumed { paused, entry },
             ) => Json(json!({ "ok": true, "pause": paused, "entry": entry })).into_response(),
@@ -239,10 +238,7 @@ mod tests {
     struct Nobody;
 
     impl OrderTaker for Nobody {
-        fn order(
-            self: Arc<Self>,
-            _: OperatorCommand,
-        ) -> BoxFuture<'static, Result<CommandResult, Refusal>> {
+        fn order(&self, _: OperatorCommand) -> BoxFuture<'static, Result<CommandResult, Refusal>> {
             Box::pin(std::future::ready(Err(PauseError::Busy.into())))
         }
     }

@@ -3,14 +3,12 @@
 //! the way of a promotion, and each time later than the last, so that two members whose mysqlds are broken do not hand it to and
 //! fro. Not while failover is paused. [`AutomaticDemotion`] decides, the task acts.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use consensus::{DatabaseState, Member, SOON_THERE, Term};
 use raft_types::MemberId;
 use tokio::sync::watch;
 
-use super::member_state::MemberState;
 use super::mysql::PrimaryHealth;
 
 /// Between two looks.
@@ -166,7 +164,7 @@ pub(crate) struct DemotionTask {
     /// How mysqld is; nothing where the member does not act on it.
     pub(crate) health: Box<dyn Fn() -> Option<PrimaryHealth> + Send + Sync>,
     /// Where is told what it is about to do.
-    pub(crate) member_state: Arc<MemberState>,
+    pub(crate) told: watch::Sender<Option<String>>,
 }
 
 impl DemotionTask {
@@ -245,7 +243,7 @@ impl DemotionTask {
     }
 
     fn tell(&self, words: Option<String>) {
-        self.member_state.gives_way(words);
+        self.told.send_replace(words);
     }
 }
 

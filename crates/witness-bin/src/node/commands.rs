@@ -31,24 +31,25 @@ use crate::status::{MemberView, ViewSource};
 const WAITING_EVENTS: usize = 64;
 
 /// See the module.
-pub struct CommandService {
-    member_state: Arc<MemberState>,
+#[derive(Clone)]
+pub struct Commands {
+    state: Arc<MemberState>,
     tls: Option<TlsMaterial>,
     transport: TransportConfig,
     /// The member stops.
     stop: CancellationToken,
 }
 
-impl CommandService {
+impl Commands {
     /// For a member; newcomers are called with the same TLS and deadlines as the others.
     pub(crate) fn new(
-        member_state: Arc<MemberState>,
+        state: Arc<MemberState>,
         tls: Option<TlsMaterial>,
         transport: TransportConfig,
         stop: CancellationToken,
     ) -> Self {
         Self {
-            member_state,
+            state,
             tls,
             transport,
             stop,
@@ -80,9 +81,7 @@ impl CommandService {
 
     fn work(&self, events: CommandProgress) -> Work {
         Work {
-            member_state: self.member_state.clone(),
-            tls: self.tls.clone(),
-            transport: self.transport,
+            member: self.clone(),
             events,
         }
     }
@@ -96,7 +95,7 @@ fn unknown(why: &str) -> Refusal {
     )
 }
 
-impl CommandSource for CommandService {
+impl CommandSource for Commands {
     fn command(&self, caller: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes> {
         let (events, receiver) = mpsc::channel(WAITING_EVENTS);
         let work = self.work(CommandProgress(events));
@@ -113,9 +112,7 @@ impl CommandSource for CommandService {
 
 /// One command under way.
 struct Work {
-    member_state: Arc<MemberState>,
-    tls: Option<TlsMaterial>,
-    transport: TransportConfig,
+    member: Commands,
     events: CommandProgress,
 }
 
@@ -166,7 +163,8 @@ impl Work {
 
     async fn carry_out(&self, command: OperatorCommand) -> Result<CommandResult, Refusal> {
         let ring = || {
-            self.member_state.raft().ok_or_else(|| {
+            let parts = self.member.state.parts();
+            parts.map(|parts| parts.ring.clone()).ok_or_else(|| {
                 Refusal::new(
                     RefusalKind::NoQuorum,
                     "this member does not take part in its ring yet",
@@ -176,51 +174,53 @@ impl Work {
         };
         Ok(match command {
             OperatorCommand::Found { origin } => {
-                CommandResult::Founded(mysqld_orders::found(&self.member_state, &origin).await?)
+                CommandResult::Founded(mysqld_orders::found(&self.member.state, &origin).await?)
             }
             OperatorCommand::Mysqld { order } => {
-                let answer = mysqld_orders::carry_out(&self.member_state, &order).await?;
+                let answer = mysqld_orders::carry_out(&self.member.state, &order).await?;
                 CommandResult::Mysqld(Box::new(answer))
             }
-            OperatorCommand::Promote { to, force } => self.promote(ring()?, to, force).await?,
+            OperatorCommand::Promote { to, force } => {
+                self.promote(&ring()?.member, to, force).await?
+            }
             OperatorCommand::MockElection { to } => {
-                CommandResult::MockElection(ring()?.mock_election(to).await?)
+                CommandResult::MockElection(ring()?.member.mock_election(to).await?)
             }
             OperatorCommand::AddMember { member: id, record } => {
-                CommandResult::Added(self.add(ring()?, id, record).await?)
+                CommandResult::Added(self.add(&ring()?.member, id, record).await?)
             }
             OperatorCommand::UpdateMember {
                 member: id,
                 wish,
                 dry_run,
             } => {
-                let updated = ring()?.update_member(id, &wish, dry_run).await?;
+                let updated = ring()?.member.update_member(id, &wish, dry_run).await?;
                 CommandResult::MemberUpdated(Box::new(updated))
             }
             OperatorCommand::SetRules { wish, dry_run } => {
-                CommandResult::RulesSet(Box::new(ring()?.set_rules(&wish, dry_run).await?))
+                CommandResult::RulesSet(Box::new(ring()?.member.set_rules(&wish, dry_run).await?))
             }
             OperatorCommand::RemoveMember { member: id } => {
-                CommandResult::Removed(ring()?.remove_member(id).await?)
+                CommandResult::Removed(ring()?.member.remove_member(id).await?)
             }
             OperatorCommand::Pause { wish } => {
-                let (paused, entry) = ring()?.pause(&wish).await?;
+                let (paused, entry) = ring()?.member.pause(&wish).await?;
                 CommandResult::Paused { paused, entry }
             }
-            OperatorCommand::FlushLog => self.flush(ring()?).await?,
+            OperatorCommand::FlushLog => self.flush(&ring()?).await?,
             OperatorCommand::Resume => {
-                let (paused, entry) = ring()?.resume().await?;
+                let (paused, entry) = ring()?.member.resume().await?;
                 CommandResult::Resumed { paused, entry }
             }
             OperatorCommand::Evidence => {
-                CommandResult::Evidence(Box::new(ring()?.evidence().await))
+                CommandResult::Evidence(Box::new(ring()?.member.evidence().await))
             }
             OperatorCommand::RepairQuorum {
                 plan,
                 accepted_loss,
-            } => CommandResult::Repaired(repair(ring()?, &plan, accepted_loss).await?),
+            } => CommandResult::Repaired(repair(&ring()?.member, &plan, accepted_loss).await?),
             OperatorCommand::PurgeLog { wish, dry_run } => {
-                CommandResult::Purged(self.purge(ring()?, &wish, dry_run).await?)
+                CommandResult::Purged(self.purge(&ring()?, &wish, dry_run).await?)
             }
             OperatorCommand::Provision {
                 donor,
@@ -228,10 +228,10 @@ impl Work {
                 force,
             } => self.provision(donor, dry_run, force).await?,
             OperatorCommand::OfferClone { recipient } => {
-                CommandResult::Offered(provision_order::offer(&self.member_state, recipient).await?)
+                CommandResult::Offered(provision_order::offer(&self.member.state, recipient).await?)
             }
             OperatorCommand::WithdrawClone { account } => {
-                provision_order::withdraw(&self.member_state, &account).await?;
+                provision_order::withdraw(&self.member.state, &account).await?;
                 CommandResult::Withdrawn
             }
         })
@@ -274,7 +274,7 @@ impl Work {
         if to == member.id() {
             // While failover is paused, a member that only takes care of the ring can be made the primary itself. Any other
             // leader is it already, which the promotion says.
-            let own = self.member_state.view();
+            let own = self.member.state.view();
             let takes_care = own.pause.is_some_and(|pause| pause.primary != to);
             let mysqld = own.mysql.as_ref().filter(|_| takes_care);
             return fitness(&own.member.name, mysqld);
@@ -287,7 +287,11 @@ impl Work {
             return Ok(());
         };
         let asked = async {
-            let client = AdminClient::new(&record.address, self.tls.as_ref(), self.transport);
+            let client = AdminClient::new(
+                &record.address,
+                self.member.tls.as_ref(),
+                self.member.transport,
+            );
             let answer = client.ok()?.status().await.ok()?;
             serde_json::from_slice::<MemberView>(&answer).ok()
         };
@@ -297,15 +301,10 @@ impl Work {
         fitness(&record.name, view.mysql.as_ref())
     }
 
-    async fn flush(&self, member: &Member) -> Result<CommandResult, Refusal> {
-        if member.leadership_now().leading_term().is_none() {
-            return Err(Refusal::not_leader(member.status().ring_view.leader));
+    async fn flush(&self, ring: &RingHandle) -> Result<CommandResult, Refusal> {
+        if ring.member.leadership_now().leading_term().is_none() {
+            return Err(Refusal::not_leader(ring.member.status().ring_view.leader));
         }
-        let log = self.member_state.log().ok_or_else(not_open)?.clone();
-        let ring = RingHandle {
-            member: member.clone(),
-            log,
-        };
         let rotated = ring.rotate().await;
         let rotated = rotated.map_err(|error| {
             let kind = match &error {
@@ -323,15 +322,11 @@ impl Work {
 
     async fn purge(
         &self,
-        member: &Member,
+        ring: &RingHandle,
         wish: &PurgeWish,
         dry_run: bool,
     ) -> Result<PurgeReport, Refusal> {
-        let ring = RingHandle {
-            member: member.clone(),
-            log: self.member_state.log().ok_or_else(not_open)?.clone(),
-        };
-        let settings = self.member_state.config.mysql.as_ref();
+        let settings = self.member.state.settings.mysql.as_ref();
         let mysqld = settings.map(connect_options).transpose();
         let mysqld = mysqld.map_err(|error| {
             Refusal::new(
@@ -340,8 +335,8 @@ impl Work {
                 "mend it on that member; nothing was removed",
             )
         })?;
-        let absent_after = self.member_state.config.log.absent_after;
-        purge_order::carry_out(&ring, wish, absent_after, mysqld.as_ref(), dry_run).await
+        let absent_after = self.member.state.settings.log.absent_after;
+        purge_order::carry_out(ring, wish, absent_after, mysqld.as_ref(), dry_run).await
     }
 
     async fn provision(
@@ -350,22 +345,19 @@ impl Work {
         dry_run: bool,
         force: bool,
     ) -> Result<CommandResult, Refusal> {
-        let provisioner = self
-            .member_state
-            .provisioner()
-            .ok_or_else(provision_order::no_mysqld)?;
-        let others = self
-            .member_state
-            .raft()
-            .map(Member::others)
-            .unwrap_or_default();
-        let own = self.member_state.mysql_view();
+        let parts = self.member.state.parts();
+        let steering = parts.as_ref().and_then(|parts| parts.steering.as_ref());
+        let provisioner = steering.and_then(|steering| steering.provisioner());
+        let provisioner = provisioner.ok_or_else(provision_order::no_mysqld)?;
+        let others = parts.as_ref().map(|parts| parts.ring.member.others());
+        let others = others.unwrap_or_default();
+        let own = parts.as_ref().and_then(|parts| parts.mysql_view());
         let donor = DonorMember::find(
             others.get(&donor),
             donor,
             own.as_ref(),
-            self.tls.as_ref(),
-            self.transport,
+            self.member.tls.as_ref(),
+            self.member.transport,
         );
         let donor = donor.await?;
         if dry_run {
@@ -394,9 +386,13 @@ impl Work {
             incarnation: record.incarnation,
         };
         let adopting = async {
-            let client = AdminClient::new(&record.address, self.tls.as_ref(), self.transport)?;
+            let client = AdminClient::new(
+                &record.address,
+                self.member.tls.as_ref(),
+                self.member.transport,
+            )?;
             client
-                .adopt(status.ring, party, &self.member_state.book.origin())
+                .adopt(status.ring, party, &self.member.state.book.origin())
                 .await
         };
         let adopted = self.events.phase("adopt", adopting).await;
@@ -404,14 +400,6 @@ impl Work {
         let adding = member.add_member(id, record);
         Ok(self.events.phase("add", adding).await?)
     }
-}
-
-fn not_open() -> Refusal {
-    Refusal::new(
-        RefusalKind::NoQuorum,
-        "this member has not opened its log yet",
-        "wait until it has, and try again",
-    )
 }
 
 fn not_adopted(error: &AdminError) -> Refusal {

@@ -1,18 +1,21 @@
 //! How a data directory comes to its ring: it belongs to one already, it waits to be taken into one, or
-//! it makes one because it was started with `--bootstrap` (or had begun to, before it was stopped).
+//! it makes one because it was started with `--bootstrap` (or had begun to, before it was stopped). A log that is older than its ring
+//! is cut back first, if the ring went on without its end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use binlog_store::{BinlogStore, StoreObserver};
-use consensus::{IdentityBook, LogOrigin, RingState};
+use binlog_store::{BinlogStore, CutBackError, LogHandle, StoreObserver};
+use consensus::{IdentityBook, LogOrigin, MemberCalls, Recollection, Rejoin, Returning, RingState};
 use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
+use tokio::sync::mpsc;
 use transport::{TlsMaterial, TransportConfig, found_ring};
 
 use super::error::NodeError;
 use super::log_opening::open_log;
-use super::member_state::{FoundOrder, MemberState};
+use super::member_state::FoundOrder;
+use super::ring_handle::now_in_seconds;
 use crate::config::{MemberEntry, Settings};
 
 /// How often a waiting member looks whether it was taken into a ring.
@@ -23,17 +26,18 @@ const FOUNDER_PATIENCE: Duration = Duration::from_secs(365 * 86_400);
 /// How long the others are waited for when an operator waits too.
 const ORDERED_PATIENCE: Duration = Duration::from_secs(10);
 
-/// An open log, and the first membership when this member has to begin the ring.
-pub(crate) struct Joined {
-    pub(crate) ring: RingId,
-    pub(crate) log: BinlogStore,
-    pub(crate) first_members: Option<BTreeMap<MemberId, MemberRecord>>,
-}
+/// A ring, its open log, and the first membership when this member has to begin the ring.
+type Come = (
+    RingId,
+    BinlogStore,
+    Option<BTreeMap<MemberId, MemberRecord>>,
+);
 
 /// What joining needs.
 pub(crate) struct Joining<'a> {
-    pub(crate) config: &'a Arc<Settings>,
-    pub(crate) member_state: &'a MemberState,
+    pub(crate) settings: &'a Arc<Settings>,
+    /// Orders to make the ring.
+    pub(crate) founding: &'a mut mpsc::Receiver<FoundOrder>,
     pub(crate) book: &'a IdentityBook,
     pub(crate) tls: Option<&'a TlsMaterial>,
     pub(crate) transport: TransportConfig,
@@ -46,7 +50,7 @@ impl Joining<'_> {
     ///
     /// # Errors
     /// When waiting cannot help.
-    pub(crate) async fn join(&self) -> Result<Joined, NodeError> {
+    pub(crate) async fn join(mut self) -> Result<Come, NodeError> {
         match self.book.identity().ring {
             RingState::Belongs { ring } => {
                 if self.bootstrap {
@@ -59,11 +63,7 @@ impl Joining<'_> {
                 let log = self.open_log(ring).await?;
                 if log.bounds().is_some() {
                     self.book.founded()?;
-                    return Ok(Joined {
-                        ring,
-                        log,
-                        first_members: None,
-                    });
+                    return Ok((ring, log, None));
                 }
                 drop(log.close());
                 drop(log);
@@ -77,25 +77,18 @@ impl Joining<'_> {
     }
 
     /// Waits until another member founds the ring, or an operator has this one do it.
-    async fn taken_in_or_ordered(&self) -> Result<Joined, NodeError> {
+    async fn taken_in_or_ordered(&mut self) -> Result<Come, NodeError> {
         tracing::info!(
             "waiting to be taken into a ring; start one member with --bootstrap, or run `witness enable-raft`"
         );
-        let mut orders = self.member_state.founding_orders();
         loop {
-            let ordered = async {
-                match &mut orders {
-                    Some(orders) => orders.recv().await,
-                    None => std::future::pending().await,
-                }
-            };
             let order = tokio::select! {
-                ring = self.taken_in() => return self.open(ring, None).await,
-                order = ordered => order,
+                ring = taken_in(self.book) => return self.open(ring, None).await,
+                order = self.founding.recv() => order,
             };
             let Some(FoundOrder { origin, answer }) = order else {
-                orders = None;
-                continue;
+                let ring = taken_in(self.book).await;
+                return self.open(ring, None).await;
             };
             // Begun already, it is still the same ring.
             let origin = match self.book.identity().ring {
@@ -105,7 +98,7 @@ impl Joining<'_> {
             // Whoever ordered it may have left; that changes nothing here.
             match self.found(&origin, ORDERED_PATIENCE).await {
                 Ok(joined) => {
-                    drop(answer.send(Ok(joined.ring)));
+                    drop(answer.send(Ok(joined.0)));
                     return Ok(joined);
                 }
                 Err(error) => {
@@ -116,8 +109,8 @@ impl Joining<'_> {
         }
     }
 
-    async fn found(&self, origin: &LogOrigin, patience: Duration) -> Result<Joined, NodeError> {
-        let configured = configured_members(self.config);
+    async fn found(&self, origin: &LogOrigin, patience: Duration) -> Result<Come, NodeError> {
+        let configured = configured_members(self.settings);
         let plan = found_ring(
             self.book,
             true,
@@ -131,31 +124,18 @@ impl Joining<'_> {
         self.open(plan.ring, Some(plan.members)).await
     }
 
-    async fn taken_in(&self) -> RingId {
-        loop {
-            if let RingState::Belongs { ring } = self.book.identity().ring {
-                return ring;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
     async fn open(
         &self,
         ring: RingId,
         first_members: Option<BTreeMap<MemberId, MemberRecord>>,
-    ) -> Result<Joined, NodeError> {
+    ) -> Result<Come, NodeError> {
         let log = self.open_log(ring).await?;
-        Ok(Joined {
-            ring,
-            log,
-            first_members,
-        })
+        Ok((ring, log, first_members))
     }
 
     async fn open_log(&self, ring: RingId) -> Result<BinlogStore, NodeError> {
         open_log(
-            self.config.clone(),
+            self.settings.clone(),
             ring,
             &self.book.origin(),
             self.flushes.cloned(),
@@ -164,9 +144,18 @@ impl Joining<'_> {
     }
 }
 
+async fn taken_in(book: &IdentityBook) -> RingId {
+    loop {
+        if let RingState::Belongs { ring } = book.identity().ring {
+            return ring;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 /// The first membership, before the data directories are known.
-fn configured_members(config: &Settings) -> BTreeMap<MemberId, MemberRecord> {
-    config
+fn configured_members(settings: &Settings) -> BTreeMap<MemberId, MemberRecord> {
+    settings
         .members
         .iter()
         .map(|entry| (entry.id, record_of(entry)))
@@ -184,4 +173,37 @@ pub(super) fn record_of(entry: &MemberEntry) -> MemberRecord {
         incarnation: Incarnation::default(),
         ..MemberRecord::default()
     }
+}
+
+/// Comes back with a log: cuts it back if the ring went on without its end, see [`Returning`].
+///
+/// # Errors
+/// When the log has to be cut back and cannot be.
+pub(crate) async fn come_back(
+    store: &mut BinlogStore,
+    own: MemberId,
+    calls: Arc<dyn MemberCalls>,
+) -> Result<Returning, CutBackError> {
+    let mut returning = returning(&store.handle(), own, calls.clone());
+    let Rejoin::CutBack { to, ring_last } = returning.before_the_start().await else {
+        return Ok(returning);
+    };
+    let reason = format!(
+        "the quorum was repaired without this member; the ring goes on to {ring_last} without these entries"
+    );
+    let at = u64::from(now_in_seconds());
+    let tail = store.cut_back(to, &reason, at).await?;
+    let gtids = tail.map(|tail| tail.gtids).unwrap_or_default();
+    tracing::warn!(?to, %ring_last, %gtids, "the log was cut back: {reason}; what was cut is kept in `trimmed`");
+    Ok(self::returning(&store.handle(), own, calls))
+}
+
+/// What the log remembers, and whom to ask.
+fn returning(log: &LogHandle, own: MemberId, calls: Arc<dyn MemberCalls>) -> Returning {
+    let (committed, membership) = log.applied_at_open();
+    let recollection = Recollection {
+        runs: log.term_runs(),
+        committed,
+    };
+    Returning::new(own, recollection, &membership, calls)
 }

@@ -1,19 +1,21 @@
-//! Where a member is asked about itself: over HTTP, by `witness status`, by the demonstration. Parts of
-//! the member report here as they come into being, so that it answers from its first moment.
+//! Where a member is asked about itself: over HTTP, by `witness status`, by the demonstration. It says here how far it has come, so
+//! that it answers from its first moment.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use binlog_store::{LogHandle, ReadFault, ScrubProgress};
-use consensus::{IdentityBook, LogOrigin, Member};
+use consensus::{IdentityBook, LogOrigin};
 use futures::future::BoxFuture;
+use proxy::RouteTable;
 use raft_types::{RingId, UnixSeconds};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
+use transport::GrpcNetworkFactory;
 
+use super::error::NodeError;
 use super::mysql::Steering;
 use super::observer::Observer;
-use super::provisioning::Provisioner;
-use super::ring_handle::now_in_seconds;
+use super::ring_handle::{RingHandle, now_in_seconds};
 use super::status_view::StatusView;
 use crate::config::Settings;
 use crate::hooks::HookFigures;
@@ -29,98 +31,87 @@ pub(crate) struct FoundOrder {
     pub(crate) answer: oneshot::Sender<Result<RingId, String>>,
 }
 
-/// Gives the view of the mysqld beside the member.
-pub(crate) type MysqlSource = Box<dyn Fn() -> MysqlView + Send + Sync>;
-
 /// Gives the views of those who read the member's binlog server.
 pub(crate) type ConsumerSource = Box<dyn Fn() -> Vec<ConsumerView> + Send + Sync>;
 
-/// Gives the view of how entries travel.
-pub(crate) type TravelSource = Box<dyn Fn() -> TravelView + Send + Sync>;
+/// How far the member has come.
+#[derive(Clone)]
+pub(crate) enum Phase {
+    /// It has its data directory, and answers calls.
+    Opened,
+    /// It has come to its ring.
+    LogOpen(LogHandle),
+    /// It takes part in it.
+    TakesPart(Arc<Parts>),
+}
+
+/// What a member consists of that takes part in its ring.
+pub(crate) struct Parts {
+    pub(crate) ring: RingHandle,
+    /// By which ways it sends entries.
+    pub(crate) routes: RouteTable,
+    pub(crate) network: GrpcNetworkFactory,
+    /// Whoever acts on the mysqld beside it; none beside a witness.
+    pub(crate) steering: Option<Arc<Steering>>,
+    /// None without a binlog server.
+    pub(crate) consumers: Option<ConsumerSource>,
+    /// What it does about a mysqld that should be the primary and cannot be it.
+    pub(crate) demotion: watch::Receiver<Option<String>>,
+}
 
 /// See the module.
 pub(crate) struct MemberState {
-    pub(crate) config: Arc<Settings>,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) observer: Observer,
     started: Instant,
-    log: OnceLock<LogHandle>,
-    raft: OnceLock<Member>,
-    mysql: OnceLock<MysqlSource>,
-    consumers: OnceLock<ConsumerSource>,
-    travel: OnceLock<TravelSource>,
-    steering: OnceLock<Arc<Steering>>,
+    phase: RwLock<Phase>,
     founding: mpsc::Sender<FoundOrder>,
-    /// Taken by whoever comes to the ring.
-    founding_orders: Mutex<Option<mpsc::Receiver<FoundOrder>>>,
     fault: Mutex<Option<String>>,
-    giving_way: Mutex<Option<String>>,
     /// How the hooks do.
     pub(crate) hooks: Arc<HookFigures>,
 }
 
 impl MemberState {
-    pub(crate) fn new(config: Arc<Settings>, book: Arc<IdentityBook>) -> Self {
-        let (founding, founding_orders) = mpsc::channel(1);
+    /// `founding` goes to whoever brings the member to its ring.
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        book: Arc<IdentityBook>,
+        founding: mpsc::Sender<FoundOrder>,
+    ) -> Self {
         Self {
-            config,
+            settings,
             book,
             observer: Observer::new(),
             started: Instant::now(),
-            log: OnceLock::new(),
-            raft: OnceLock::new(),
-            mysql: OnceLock::new(),
-            consumers: OnceLock::new(),
-            travel: OnceLock::new(),
-            steering: OnceLock::new(),
+            phase: RwLock::new(Phase::Opened),
             founding,
-            founding_orders: Mutex::new(Some(founding_orders)),
             fault: Mutex::new(None),
-            giving_way: Mutex::new(None),
             hooks: Arc::default(),
         }
     }
 
-    /// The log is open. Each part reports once; a later one changes nothing.
-    pub(crate) fn set_log(&self, log: LogHandle) {
-        drop(self.log.set(log));
+    /// The member has come further.
+    pub(crate) fn enter(&self, phase: Phase) {
+        *self.phase.write().unwrap_or_else(PoisonError::into_inner) = phase;
     }
 
-    /// The member takes part in its ring.
-    pub(crate) fn set_raft(&self, raft: Member) {
-        drop(self.raft.set(raft));
+    fn phase(&self) -> Phase {
+        let phase = self.phase.read().unwrap_or_else(PoisonError::into_inner);
+        phase.clone()
     }
 
-    /// The member's log, once it is open.
-    pub(crate) fn log(&self) -> Option<&LogHandle> {
-        self.log.get()
-    }
-
-    /// The member's Raft, once it takes part.
-    pub(crate) fn raft(&self) -> Option<&Member> {
-        self.raft.get()
-    }
-
-    /// The mysqld beside the member is being looked after.
-    pub(crate) fn set_mysql(&self, mysql: MysqlSource) {
-        drop(self.mysql.set(mysql));
-    }
-
-    /// The member acts on the mysqld beside it, or leaves it alone.
-    pub(crate) fn set_steering(&self, steering: Arc<Steering>) {
-        let viewed = steering.clone();
-        self.set_mysql(Box::new(move || viewed.view()));
-        drop(self.steering.set(steering));
+    /// What it consists of, once it takes part.
+    pub(crate) fn parts(&self) -> Option<Arc<Parts>> {
+        match self.phase() {
+            Phase::TakesPart(parts) => Some(parts),
+            Phase::Opened | Phase::LogOpen(_) => None,
+        }
     }
 
     /// Who acts on the mysqld beside the member, once it takes part.
-    pub(crate) fn steering(&self) -> Option<&Arc<Steering>> {
-        self.steering.get()
-    }
-
-    /// Who replaces the data of the mysqld beside the member, where there is one and the member acts on it.
-    pub(crate) fn provisioner(&self) -> Option<Arc<Provisioner>> {
-        self.steering.get()?.provisioner()
+    pub(crate) fn steering(&self) -> Option<Arc<Steering>> {
+        self.parts()?.steering.clone()
     }
 
     /// Has the member make a ring. False while it does not wait for that.
@@ -128,44 +119,15 @@ impl MemberState {
         self.founding.try_send(order).is_ok()
     }
 
-    /// The orders to make a ring; once.
-    pub(crate) fn founding_orders(&self) -> Option<mpsc::Receiver<FoundOrder>> {
-        let mut orders = self
-            .founding_orders
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        orders.take()
-    }
-
-    /// The mysqld beside the member, as it is now.
-    pub(crate) fn mysql_view(&self) -> Option<MysqlView> {
-        self.mysql.get().map(|mysql| mysql())
-    }
-
-    /// The binlog server serves.
-    pub(crate) fn set_consumers(&self, consumers: ConsumerSource) {
-        drop(self.consumers.set(consumers));
-    }
-
-    /// The member sends entries.
-    pub(crate) fn set_travel(&self, travel: TravelSource) {
-        drop(self.travel.set(travel));
-    }
-
-    /// What the member does about a mysqld that should be the primary and cannot be it.
-    pub(crate) fn gives_way(&self, words: Option<String>) {
-        *lock(&self.giving_way) = words;
-    }
-
     /// The member has stopped working. The first reason stays.
-    pub(crate) fn set_failed(&self, why: &str) {
+    pub(crate) fn fails(&self, why: &NodeError) {
         let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
-        fault.get_or_insert_with(|| why.to_owned());
+        fault.get_or_insert_with(|| why.to_string());
     }
 
-    fn log_view(&self) -> (LogView, ActivityView) {
-        let durability = self.config.log.durability.name().to_owned();
-        let Some(log) = self.log.get() else {
+    fn log_view(&self, log: Option<&LogHandle>) -> (LogView, ActivityView) {
+        let durability = self.settings.log.durability.name().to_owned();
+        let Some(log) = log else {
             let empty = LogView {
                 durability,
                 ..LogView::default()
@@ -183,7 +145,7 @@ impl MemberState {
             disk_left_bytes: stats.left_bytes,
             unreadable: log.read_faults().iter().map(unreadable).collect(),
             scrub: ScrubView {
-                bytes_per_second: self.config.log.scrub_rate,
+                bytes_per_second: self.settings.log.scrub_rate,
                 ..scrub_view(log.scrub_progress())
             },
             disk_alarm: stats.disk_alarm,
@@ -197,6 +159,22 @@ impl MemberState {
             ..ActivityView::default()
         };
         (view, activity)
+    }
+}
+
+impl Parts {
+    /// The mysqld beside the member, as it is now.
+    pub(crate) fn mysql_view(&self) -> Option<MysqlView> {
+        let steering = self.steering.as_ref()?;
+        Some(MysqlView {
+            demotion: self.demotion.borrow().clone(),
+            ..steering.view()
+        })
+    }
+
+    fn travel_view(&self) -> TravelView {
+        let counted = self.routes.traffic().counted();
+        TravelView::new(self.routes.routes(), counted, &self.network)
     }
 }
 
@@ -227,17 +205,20 @@ fn unreadable(fault: &ReadFault) -> String {
 impl ViewSource for MemberState {
     fn view(&self) -> MemberView {
         let remembered = self.observer.remembered();
-        let (log, activity) = self.log_view();
-        let fault = self
-            .fault
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let (log, parts) = match self.phase() {
+            Phase::Opened => (None, None),
+            Phase::LogOpen(log) => (Some(log), None),
+            Phase::TakesPart(parts) => (Some(parts.ring.log.clone()), Some(parts)),
+        };
+        let parts = parts.as_deref();
+        let (log, activity) = self.log_view(log.as_ref());
+        let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let fault = fault.clone();
         StatusView {
-            config: &self.config,
+            config: &self.settings,
             identity: self.book.identity(),
             uptime: self.started.elapsed(),
-            raft: self.raft.get().map(Member::status),
+            raft: parts.map(|parts| parts.ring.member.status()),
             log,
             activity: ActivityView {
                 elections_won_total: remembered.elections_won,
@@ -245,13 +226,10 @@ impl ViewSource for MemberState {
                 ..activity
             },
             quorum_lost_for: remembered.quorum_lost_for,
-            mysql: self.mysql_view().map(|mysql| MysqlView {
-                demotion: lock(&self.giving_way).clone(),
-                ..mysql
-            }),
-            consumers: self.consumers.get().map(|consumers| consumers()),
-            travel: self.travel.get().map(|travel| travel()),
-            hooks: self.config.hooks.any().then(|| self.hooks.view()),
+            mysql: parts.and_then(Parts::mysql_view),
+            consumers: parts.and_then(|parts| Some(parts.consumers.as_ref()?())),
+            travel: parts.map(Parts::travel_view),
+            hooks: self.settings.hooks.any().then(|| self.hooks.view()),
             fault,
             now: UnixSeconds(u64::from(now_in_seconds())),
         }
@@ -265,9 +243,4 @@ impl transport::StatusSource for MemberState {
         let json = serde_json::to_vec(&self.view()).unwrap_or_default();
         Box::pin(std::future::ready(json))
     }
-}
-
-fn lock<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // The value is replaced as a whole, so a panic elsewhere cannot have left half of one.
-    value.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -128,7 +128,7 @@ struct Mysqld<'a> {
 
 impl<'a> Mysqld<'a> {
     fn of(member_state: &'a Arc<MemberState>) -> Result<Self, Refusal> {
-        let settings = member_state.config.mysql.as_ref().ok_or_else(|| {
+        let settings = member_state.settings.mysql.as_ref().ok_or_else(|| {
             Refusal::new(
                 RefusalKind::Refused,
                 "this member is a witness and has no mysqld",
@@ -180,7 +180,7 @@ impl<'a> Mysqld<'a> {
     }
 
     fn note(&self) -> HandsOff {
-        HandsOff::of(&self.member_state.config.data_dir)
+        HandsOff::of(&self.member_state.settings.data_dir)
     }
 
     fn is_steered(&self) -> bool {
@@ -213,7 +213,7 @@ impl<'a> Mysqld<'a> {
         note.set().map_err(|error| unknown(&error))
     }
 
-    fn steering(&self) -> Result<&Arc<Steering>, Refusal> {
+    fn steering(&self) -> Result<Arc<Steering>, Refusal> {
         self.member_state.steering().ok_or_else(|| {
             Refusal::new(
                 RefusalKind::NoQuorum,

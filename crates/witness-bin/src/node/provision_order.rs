@@ -44,7 +44,7 @@ pub(super) fn no_mysqld() -> Refusal {
 }
 
 fn account(member_state: &MemberState) -> Result<ConnectOptions, Refusal> {
-    let settings = member_state.config.mysql.as_ref().ok_or_else(no_mysqld)?;
+    let settings = member_state.settings.mysql.as_ref().ok_or_else(no_mysqld)?;
     connect_options(settings).map_err(|error| {
         Refusal::new(
             RefusalKind::Failed,

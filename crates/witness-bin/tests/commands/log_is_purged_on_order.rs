@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::program::{Scratch, witness};
 use testkit::wait::eventually;
 use witness_bin::config::{Sources, read};
-use witness_bin::node::{Node, Surroundings};
+use witness_bin::node::{Opened, Surroundings};
 
 #[test]
 fn closed_files_go_and_the_last_one_stays() {
@@ -29,11 +29,13 @@ members = [{{ id = 1, name = "only", region = "here", kind = "witness", address 
     };
     let config = read(&sources).0.expect("a configuration");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let node = runtime.block_on(async {
-        let node = Node::launch(config.member, Surroundings::default())
+    let member = runtime.block_on(async {
+        let mut opened = Opened::open(config.member, Surroundings::default())
             .await
             .expect("a member");
-        let ring = node.join(true).await.expect("its ring");
+        let joined = opened.join(true).await.expect("its ring");
+        let member = opened.take_part(joined).await.expect("its part");
+        let ring = member.ring();
         let until = Instant::now() + Duration::from_secs(20);
         while ring.member.leadership_now().serving_term().is_none() {
             assert!(Instant::now() < until, "it never serves");
@@ -42,7 +44,7 @@ members = [{{ id = 1, name = "only", region = "here", kind = "witness", address 
         for _ in 0..3 {
             ring.rotate().await.expect("a new file");
         }
-        node
+        member
     });
     let files = || {
         let list = witness(&scratch)
@@ -128,5 +130,5 @@ members = [{{ id = 1, name = "only", region = "here", kind = "witness", address 
         }
     });
     purged.expect("a purge");
-    runtime.block_on(node.stop()).expect("a good end");
+    runtime.block_on(member.stop()).expect("a good end");
 }

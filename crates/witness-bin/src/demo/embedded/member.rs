@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use binlog_store::SledMeta;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
-use crate::node::{Node, NodeError, RingHandle, Surroundings};
-use crate::status::MemberView;
+use crate::node::{NodeError, Opened, RingHandle, Surroundings};
+use crate::status::{MemberView, ViewSource};
 use crate::terminal::{Exit, Failure};
 
 /// How long the last threads of a crashed member may take to let go of its files.
@@ -27,7 +29,9 @@ pub(crate) struct EmbeddedMember {
 }
 
 struct Alive {
-    node: Arc<Node>,
+    view: Arc<dyn ViewSource>,
+    stop: CancellationToken,
+    ended: JoinHandle<Result<(), NodeError>>,
     runtime: Runtime,
 }
 
@@ -56,8 +60,8 @@ impl EmbeddedMember {
 
     /// What it says of itself; none while it does not run.
     pub(crate) fn view(&self) -> Option<MemberView> {
-        let node = self.lock().as_ref().map(|alive| alive.node.clone());
-        node.map(|node| node.view().view())
+        let view = self.lock().as_ref().map(|alive| alive.view.clone());
+        view.map(|view| view.view())
     }
 
     /// Starts it; it comes to its ring by itself.
@@ -68,33 +72,30 @@ impl EmbeddedMember {
             .thread_name(self.name())
             .enable_all()
             .build()?;
-        let launched = runtime
-            .spawn(Node::launch(self.settings.clone(), Surroundings::default()))
-            .await;
-        let node = match launched {
-            Ok(Ok(node)) => Arc::new(node),
+        let opening = Opened::open(self.settings.clone(), Surroundings::default());
+        let opened = match runtime.spawn(opening).await {
+            Ok(Ok(opened)) => opened,
             Ok(Err(error)) => return Err(self.failure(&error)),
             Err(error) => return Err(Failure::error(error.to_string())),
         };
-        let joining = node.clone();
-        let ring = self.ring.clone();
-        runtime.spawn(async move {
-            // Why it does not join, if so, stands in its view.
-            if let Ok(handle) = joining.join(bootstrap).await {
-                ring.send_replace(Some(handle));
-            }
+        let (view, stop) = (opened.view(), CancellationToken::new());
+        let living = live(opened, bootstrap, self.ring.clone(), stop.clone());
+        let ended = runtime.spawn(living);
+        *self.lock() = Some(Alive {
+            view,
+            stop,
+            ended,
+            runtime,
         });
-        *self.lock() = Some(Alive { node, runtime });
         Ok(())
     }
 
     /// Drops it with everything it was doing.
     pub(crate) async fn crash(&self) {
         self.ring.send_replace(None);
-        let Some(Alive { node, runtime }) = self.lock().take() else {
+        let Some(Alive { runtime, .. }) = self.lock().take() else {
             return;
         };
-        drop(node);
         let ended = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(RELEASE_PATIENCE));
         drop(ended.await);
     }
@@ -102,15 +103,12 @@ impl EmbeddedMember {
     /// Stops it in good order, without making another member the leader.
     pub(crate) async fn stop(&self) -> Result<(), Failure> {
         self.ring.send_replace(None);
-        let Some(Alive { node, runtime }) = self.lock().take() else {
+        let Some(alive) = self.lock().take() else {
             return Ok(());
         };
-        let stopping = node.clone();
-        let stopped = runtime
-            .spawn(async move { stopping.stop_as_follower().await })
-            .await;
-        drop(node);
-        runtime.shutdown_background();
+        alive.stop.cancel();
+        let stopped = alive.ended.await;
+        alive.runtime.shutdown_background();
         match stopped {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(self.failure(&error)),
@@ -146,4 +144,29 @@ impl EmbeddedMember {
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Alive>> {
         self.alive.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// From the way to the ring to `stop`.
+async fn live(
+    mut opened: Opened,
+    bootstrap: bool,
+    ring: watch::Sender<Option<RingHandle>>,
+    stop: CancellationToken,
+) -> Result<(), NodeError> {
+    let joined = tokio::select! {
+        joined = opened.join(bootstrap) => joined,
+        () = stop.cancelled() => return opened.close().await,
+    };
+    // Why it does not join, if so, stands in its view.
+    let Ok(joined) = joined else {
+        stop.cancelled().await;
+        return opened.close().await;
+    };
+    let Ok(running) = opened.take_part(joined).await else {
+        return Ok(());
+    };
+    ring.send_replace(Some(running.ring().clone()));
+    stop.cancelled().await;
+    // Without a hand-over: another one is made the leader by the others.
+    running.end_failed().await
 }
