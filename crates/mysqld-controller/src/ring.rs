@@ -1,4 +1,4 @@
-//! The ring as this crate needs it. `witness-bin` implements it over the member's Raft and its log;
+//! The ring as this crate needs it. `member` implements it over the member's Raft and its log;
 //! tests implement it with a log in memory.
 
 use std::future::Future;

@@ -12,15 +12,15 @@ mod writer;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use account::Account;
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Parser, Subcommand};
+use member::settings::Settings;
+use member::{Opened, Surroundings};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
-use witness_bin::config::{Config, Settings, Sources, read};
-use witness_bin::node::{Opened, Surroundings};
-
-use account::Account;
+use witness_bin::config::{Config, Sources, read};
 
 #[derive(Parser)]
 #[command(about = "A database member with a writer in the place of mysqld")]

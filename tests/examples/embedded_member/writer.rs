@@ -8,11 +8,11 @@ use binlog_format::events::{CommitTimestamp, LogicalClock, ServerVersion, TableI
 use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
 use binlog_format::synthesis::{Column, ColumnType, RowTransaction, Table, TransactionHead, Value};
 use consensus::{Outcome, ProposalTicket, Term};
+use member::RingHandle;
 use raft_types::{AppEntry, TransactionPayload};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use witness_bin::node::RingHandle;
 
 use super::account::Account;
 

@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use member::settings::Settings;
 
 use crate::config::key::flag_of;
 use crate::config::keys::{KEYS, MEMBERS, former_of};
-use crate::config::{Config, Problems, Settings, Sources, read};
+use crate::config::{Config, Problems, Sources, read};
 use crate::terminal::{Exit, Failure};
 
 /// Where the file is looked for when nobody names one.

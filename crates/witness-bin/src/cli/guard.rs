@@ -3,13 +3,13 @@
 
 use std::io::Read;
 
+use member::{GUARDS, guarded_server};
 use mysqld_controller::fence::{GuardOptions, Word, guard};
 use tokio::sync::mpsc;
 
 use super::config_args::ConfigArgs;
 use super::stop_signals::StopSignals;
 use super::tracing_setup::start_log;
-use crate::node::{GUARDS, guarded_server};
 use crate::terminal::Failure;
 
 /// Words that were not taken yet. The member says one at a time, and a guard that acts hears them behind it.

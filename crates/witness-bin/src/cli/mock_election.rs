@@ -1,12 +1,13 @@
 //! `witness mock-election`: whether a member would be elected now. Changes nothing.
 
 use consensus::{MockElection, MockVote};
+use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId};
 use serde::Serialize;
 
 use super::config_args::ConfigArgs;
 use super::session::{Patience, Session, another_answer, block_on};
-use crate::admin::{CommandResult, Directory, OperatorCommand};
+use crate::operator::Directory;
 use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
 
 /// Arguments of `witness mock-election`.

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use consensus::{PauseWish, RingPause};
+use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId, UnixSeconds};
 use serde::Serialize;
 
 use super::config_args::ConfigArgs;
 use super::session::{Patience, Session, another_answer, block_on};
-use crate::admin::{CommandResult, Directory, OperatorCommand};
 use crate::config::duration_of;
+use crate::operator::Directory;
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Arguments of `witness pause`.

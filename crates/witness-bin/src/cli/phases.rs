@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::admin::Told;
+use crate::operator::Told;
 use crate::terminal::Format;
 
 /// How often a spinner turns.

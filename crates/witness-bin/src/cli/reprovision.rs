@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use member::protocol::{CommandResult, OperatorCommand, ProvisionPlan, Provisioned};
 use raft_types::{MemberId, MemberKind};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -10,9 +11,8 @@ use tokio::time::Instant;
 use super::config_args::ConfigArgs;
 use super::phases::{Phases, milliseconds};
 use super::session::{Consent, Session, another_answer, block_on};
-use crate::admin::{CommandResult, Directory, OperatorCommand, Place, ProvisionPlan, Provisioned};
 use crate::config::duration_of;
-use crate::status::{MemberReport, RingReport};
+use crate::operator::{Directory, MemberReport, Place, RingReport};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Arguments of `witness reprovision`.
@@ -222,7 +222,7 @@ fn page(name: &str, done: &Provisioned) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::{KeptBinlog, SchemaSize};
+    use member::protocol::{KeptBinlog, SchemaSize};
 
     #[test]
     fn what_is_lost_is_told() {

@@ -4,15 +4,15 @@ use std::future::ready;
 use std::sync::Arc;
 
 use consensus::IdentityError;
+use member::{
+    GUARD, GuardCommand, IdentityFileError, LockError, MemberError, Opened, Surroundings,
+};
 
 use super::config_args::ConfigArgs;
 use super::service_manager::ServiceManager;
 use super::stop_signals::StopSignals;
 use super::tracing_setup::start_log;
 use crate::http::{FlushMetrics, serve_member};
-use crate::node::{
-    GUARD, GuardCommand, IdentityFileError, LockError, NodeError, Opened, Surroundings,
-};
 use crate::terminal::{Exit, Failure};
 
 /// Arguments of `witness run`.
@@ -124,8 +124,8 @@ async fn live(
 
 /// Ends the member, and says how it ended.
 async fn end(
-    ended: Result<(), NodeError>,
-    stopping: impl Future<Output = Result<(), NodeError>>,
+    ended: Result<(), MemberError>,
+    stopping: impl Future<Output = Result<(), MemberError>>,
     stop: &mut StopSignals,
     manager: &ServiceManager,
 ) -> Result<(), Failure> {
@@ -170,37 +170,37 @@ fn damage_advice(error: &binlog_store::OpenError) -> &'static str {
 }
 
 /// The exit code and the advice for what stopped a member.
-pub(crate) fn failure(error: &NodeError) -> Failure {
+pub(crate) fn failure(error: &MemberError) -> Failure {
     let (exit, advice) = match error {
-        NodeError::Lock(LockError::InUse { .. }) => (
+        MemberError::Lock(LockError::InUse { .. }) => (
             Exit::Refused,
             "stop that process first, or name another `data_dir`",
         ),
-        NodeError::IdentityFile(IdentityFileError::Foreign { .. }) => (
+        MemberError::IdentityFile(IdentityFileError::Foreign { .. }) => (
             Exit::Refused,
             "name the right `data_dir`, or give this member an empty one; a member that lost its data comes \
              back under a new id",
         ),
-        NodeError::IdentityFile(
+        MemberError::IdentityFile(
             IdentityFileError::Damaged { .. } | IdentityFileError::Missing { .. },
         ) => (
             Exit::Corrupt,
             "restore the data directory from a copy made while the member was stopped, or replace the member",
         ),
-        NodeError::Identity(IdentityError::OtherRing { .. } | IdentityError::Founder { .. }) => {
+        MemberError::Identity(IdentityError::OtherRing { .. } | IdentityError::Founder { .. }) => {
             (Exit::Refused, "")
         }
-        NodeError::Founding(_) | NodeError::Bootstrap(_) => (Exit::Refused, ""),
-        NodeError::Open(binlog_store::OpenError::ForeignRing { .. }) => (Exit::Refused, ""),
-        NodeError::Open(open) if open.is_corruption() => (Exit::Corrupt, damage_advice(open)),
-        NodeError::Store(binlog_store::StoreError::Corrupt(_)) => (Exit::Corrupt, ""),
-        NodeError::Tls(_) => (Exit::Usage, ""),
-        NodeError::Start(consensus::StartError::Config(_)) => (Exit::Usage, ""),
-        NodeError::Listen { .. } => (
+        MemberError::Founding(_) | MemberError::Bootstrap(_) => (Exit::Refused, ""),
+        MemberError::Open(binlog_store::OpenError::ForeignRing { .. }) => (Exit::Refused, ""),
+        MemberError::Open(open) if open.is_corruption() => (Exit::Corrupt, damage_advice(open)),
+        MemberError::Store(binlog_store::StoreError::Corrupt(_)) => (Exit::Corrupt, ""),
+        MemberError::Tls(_) => (Exit::Usage, ""),
+        MemberError::Start(consensus::StartError::Config(_)) => (Exit::Usage, ""),
+        MemberError::Listen { .. } => (
             Exit::Error,
             "stop what listens there, or configure another address",
         ),
-        NodeError::Meta { .. } => (
+        MemberError::Meta { .. } => (
             Exit::Error,
             "another process may have it open; look at `lock` in the data directory",
         ),

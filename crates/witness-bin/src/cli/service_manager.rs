@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::status::ViewSource;
+use member::status::ViewSource;
 
 /// Where the service manager listens, if one asked to be told.
 const SOCKET: &str = "NOTIFY_SOCKET";

@@ -4,13 +4,13 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+use member::protocol::{CommandResult, OperatorCommand};
 use tokio::time::Instant;
 
 use super::config_args::ConfigArgs;
 use super::phases::Phases;
-use crate::admin::{CommandResult, Directory, Operator, OperatorCommand};
 use crate::config::duration_of;
-use crate::status::{Asker, RingReport};
+use crate::operator::{Asker, Directory, Operator, RingReport};
 use crate::terminal::{Exit, Failure, Format};
 
 /// How long a command may take.

@@ -1,13 +1,14 @@
 //! `witness switchover`: gives the leadership to a named member, phase by phase.
 
 use consensus::Promoted;
+use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::MemberId;
 use serde::Serialize;
 
 use super::config_args::ConfigArgs;
 use super::phases::milliseconds;
 use super::session::{Consent, Patience, Session, another_answer, block_on};
-use crate::admin::{CommandResult, OperatorCommand, Place};
+use crate::operator::Place;
 use crate::terminal::{Failure, Format, print_json, print_text};
 
 /// Arguments of `witness switchover`.

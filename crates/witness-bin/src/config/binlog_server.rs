@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use member::settings::{BinlogServerSettings, PasswordSource};
+
 use super::problem::Problems;
-use super::settings::{BinlogServerSettings, PasswordSource};
 use super::values::Values;
 
 /// The inner `None` is a member without a binlog server.

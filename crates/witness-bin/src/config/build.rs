@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use binlog_store::VerifyAtStart;
 use consensus::quorum::{QuorumPolicy, RingRules};
-use mysqld_controller::events::EventsWanted;
-use raft_types::{MemberId, MemberKind, Region};
-
-use super::settings::{
+use member::settings::{
     Durability, HookSettings, LogSettings, MemberEntry, MysqlMode, MysqlSettings, MysqlTls,
     PasswordSource, RaftSettings, Settings, TlsSettings,
 };
+use mysqld_controller::events::EventsWanted;
+use raft_types::{MemberId, MemberKind, Region};
+
 use super::values::Values;
 use super::{Config, LoggingSettings, binlog_server, external_mysqld, regions};
 

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use member::settings::ExternalMysqld;
+
 use super::problem::Problems;
-use super::settings::ExternalMysqld;
 use super::values::Values;
 
 const COMMANDS: [&str; 3] = [

@@ -14,7 +14,6 @@ mod problem;
 mod quorum_rules;
 mod regions;
 mod rules;
-mod settings;
 mod suggest;
 mod typed;
 mod values;
@@ -25,13 +24,10 @@ pub mod keys;
 pub use example::{example, reference};
 pub use layers::Sources;
 pub use problem::{Place, Problem, Problems, Severity};
-pub use settings::{
-    BinlogServerSettings, Durability, ExternalMysqld, HookSettings, LogSettings, MemberEntry,
-    MysqlMode, MysqlSettings, MysqlTls, PasswordSource, RaftSettings, RegionsSettings, Settings,
-    TlsSettings,
-};
 pub use suggest::nearest;
 pub(crate) use typed::{bytes_of, duration_of};
+
+use member::settings::{PasswordSource, Settings};
 
 /// A whole configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]

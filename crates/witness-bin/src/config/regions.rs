@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use member::settings::RegionsSettings;
 use proxy::{ProxyMode, ProxyOptions, check_edges};
 use transport::Compression;
 
 use super::problem::Problems;
-use super::settings::RegionsSettings;
 use super::suggest::{listed, nearest};
 use super::values::Values;
 

@@ -1,8 +1,7 @@
 //! What the members' views say of each other: who has caught up, whether all logs end alike. Pure.
 
+use member::status::MemberView;
 use raft_types::OpId;
-
-use crate::status::MemberView;
 
 /// A member under load is always some entries behind what the leader has committed by now.
 const NEARLY: u64 = 100;
@@ -34,7 +33,7 @@ pub(crate) fn all_equal<'a>(views: impl Iterator<Item = Option<&'a MemberView>>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::sample::{database_leader, witness_follower};
+    use member::status::sample::{database_leader, witness_follower};
 
     #[test]
     fn a_member_that_is_down_or_behind_is_not_equal() {

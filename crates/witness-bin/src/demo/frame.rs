@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use member::status::MemberView;
 use raft_types::OpId;
 
 use super::scoreboard::Window;
-use crate::status::MemberView;
 use crate::terminal::Table;
 
 /// Without a commit for so long, commits wait.

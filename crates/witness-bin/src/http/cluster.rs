@@ -1,9 +1,8 @@
 //! The ring as one member sees it, in the shape of Patroni's `/cluster`.
 
+use member::status::{MemberView, PauseView, PeerView, Role};
 use raft_types::MemberId;
 use serde::Serialize;
-
-use crate::status::{MemberView, PauseView, PeerView, Role};
 
 /// The ring.
 #[derive(Debug, PartialEq, Serialize)]
@@ -96,7 +95,7 @@ fn split(address: &str) -> (String, Option<u16>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::sample::database_leader;
+    use member::status::sample::database_leader;
 
     #[test]
     fn the_leader_knows_everyone() {

@@ -12,16 +12,17 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get, post};
+use member::settings::PasswordSource;
+use member::status::{Question, ViewSource, answer};
+use member::{MemberError, Opened};
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, PasswordSource};
-use crate::node::{NodeError, Opened};
+use crate::config::Config;
 use crate::openmetrics;
-use crate::status::{Question, ViewSource, answer};
 
 pub use metrics::{FlushMetrics, registry};
 pub use orders::{OrderDesk, OrderTaker};
@@ -34,19 +35,19 @@ pub async fn serve_member(
     config: &Config,
     member: &Opened,
     flushes: &FlushMetrics,
-) -> Result<(), NodeError> {
+) -> Result<(), MemberError> {
     let Some(address) = &config.http_listen else {
         return Ok(());
     };
     let listener = TcpListener::bind(address).await;
-    let listener = listener.map_err(|source| NodeError::Listen {
+    let listener = listener.map_err(|source| MemberError::Listen {
         key: "http.listen",
         address: address.clone(),
         source,
     })?;
     let token = config.http_token.as_ref();
     let token = token.map(PasswordSource::read).transpose();
-    let token = token.map_err(|source| NodeError::PasswordFile {
+    let token = token.map_err(|source| MemberError::PasswordFile {
         key: "http.token_file",
         source,
     })?;

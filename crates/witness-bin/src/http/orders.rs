@@ -11,15 +11,15 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use consensus::PauseWish;
 use futures::future::BoxFuture;
+use member::Commands;
+use member::protocol::{CommandResult, OperatorCommand, Refusal, RefusalKind};
+use member::status::MemberView;
 use raft_types::MemberId;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::Endpoints;
-use crate::admin::{CommandResult, OperatorCommand, Refusal, RefusalKind};
-use crate::node::Commands;
-use crate::status::MemberView;
 
 /// Who carries orders out.
 pub trait OrderTaker: Send + Sync + 'static {
@@ -233,7 +233,7 @@ mod tests {
     use consensus::{PauseError, PromotionError, PromotionRefusal};
 
     use super::*;
-    use crate::status::sample::database_leader;
+    use member::status::sample::database_leader;
 
     struct Nobody;
 

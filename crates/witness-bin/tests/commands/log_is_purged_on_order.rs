@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::program::{Scratch, witness};
+use member::{Opened, Surroundings};
 use testkit::wait::eventually;
 use witness_bin::config::{Sources, read};
-use witness_bin::node::{Opened, Surroundings};
+
+use crate::program::{Scratch, witness};
 
 #[test]
 fn closed_files_go_and_the_last_one_stays() {

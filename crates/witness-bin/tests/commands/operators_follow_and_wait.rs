@@ -6,20 +6,21 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::program::{Run, Scratch, witness};
 use bytes::Bytes;
 use consensus::{Identity, IdentityBook, IdentityFile, LogOrigin, Promoted, Term, Timers};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use member::protocol::{CommandEvent, CommandResult, OperatorCommand, Refusal};
+use member::status::{
+    ActivityView, LogView, MemberName, MemberView, QuorumView, RingName, Role, RosterView,
+};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use transport::{CommandSource, LocalMember, RunningServer, StatusSource, TransportConfig, serve};
-use witness_bin::admin::{CommandEvent, CommandResult, OperatorCommand, Refusal};
-use witness_bin::status::{
-    ActivityView, LogView, MemberName, MemberView, QuorumView, RingName, Role, RosterView,
-};
+
+use crate::program::{Run, Scratch, witness};
 
 /// How a played member answers a command.
 #[derive(Clone, Copy, PartialEq)]

@@ -13,7 +13,7 @@ use super::login::SourceLogin;
 use super::member_source::MemberSource;
 use crate::cli::config_args::ConfigArgs;
 use crate::config::nearest;
-use crate::status::Asker;
+use crate::operator::Asker;
 use crate::terminal::{Exit, Failure};
 
 /// Where the log comes from; one of the three.

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use member::protocol::{MysqldAnswer, MysqldOrder, ReplicateFrom};
+use member::settings::PasswordSource;
 use mysql_link::Secret;
 use mysqld_controller::ReplicationSource;
 use mysqld_controller::conversion::{DetachScene, DetachServer, DetachStep, acts, plan_detach};
@@ -11,10 +13,9 @@ use super::course::{Course, Work};
 use super::stock::{Stock, StockArgs, host_and_port};
 use super::undertaking::{Everybody, Undertaking, look_of, seen};
 use super::write_pause::WritePause;
-use crate::admin::{MysqldAnswer, MysqldOrder, ReplicateFrom};
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Consent, block_on};
-use crate::config::{PasswordSource, duration_of};
+use crate::config::duration_of;
 use crate::terminal::{Failure, Format};
 
 /// Arguments of `witness disable-raft`.

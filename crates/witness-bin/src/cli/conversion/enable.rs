@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
+use member::protocol::{CommandResult, MysqldAnswer, MysqldOrder, OperatorCommand};
+use member::status::{MysqlView, Question, answer};
 use mysqld_controller::ReplicationSource;
 use mysqld_controller::conversion::{
     EnableScene, EnableServer, EnableStep, Obstacle, Planned, acts, plan_enable,
@@ -12,11 +14,9 @@ use super::course::{Course, Work};
 use super::stock::{StockArgs, host_and_port};
 use super::undertaking::{Everybody, Undertaking, look_of, seen};
 use super::write_pause::WritePause;
-use crate::admin::{CommandResult, MysqldAnswer, MysqldOrder, OperatorCommand};
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Consent, another_answer, block_on};
 use crate::config::duration_of;
-use crate::status::{MysqlView, Question, answer};
 use crate::terminal::{Exit, Failure, Format};
 
 /// Arguments of `witness enable-raft`.
@@ -282,7 +282,7 @@ impl Enabling<'_> {
             .until_executed(own, directory, &executed)
             .await?;
         self.order(name, MysqldOrder::Steer).await?;
-        let following = |view: &crate::status::MemberView| follows(view.mysql.as_ref());
+        let following = |view: &member::status::MemberView| follows(view.mysql.as_ref());
         undertaking.until_view(place, following).await
     }
 

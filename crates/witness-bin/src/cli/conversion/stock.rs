@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use member::settings::PasswordSource;
 use mysql_link::{ConnectOptions, Endpoint, Secret};
 use mysqld_controller::conversion::{ServerLook, look};
 use mysqld_controller::settings::Requirements;
 use uuid::Uuid;
 
-use crate::config::PasswordSource;
 use crate::terminal::{Exit, Failure};
 
 /// Which they are, and the account there.

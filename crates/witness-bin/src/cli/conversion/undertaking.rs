@@ -3,19 +3,18 @@
 use std::time::{Duration, SystemTime};
 
 use binlog_format::gtid::GtidSet;
+use member::connect_options;
+use member::protocol::{CommandResult, MysqldAnswer, MysqldOrder, OperatorCommand};
+use member::settings::{MysqlSettings, Settings};
+use member::status::MemberView;
 use mysql_link::ConnectOptions;
 use mysqld_controller::conversion::ServerLook;
 use raft_types::MemberKind;
 use tokio::time::Instant;
 
 use super::stock::{Stock, StockArgs};
-use crate::admin::{
-    CommandResult, Directory, MysqldAnswer, MysqldOrder, Operator, OperatorCommand, Place,
-};
 use crate::cli::session::another_answer;
-use crate::config::{MysqlSettings, Settings};
-use crate::node::connect_options;
-use crate::status::{Asker, MemberView, RingReport};
+use crate::operator::{Asker, Directory, Operator, Place, RingReport};
 use crate::terminal::{Exit, Failure, Format};
 
 /// Between two looks at what is waited for.

@@ -1,9 +1,9 @@
 //! `witness log flush`: ends the current file of the ring's log on every member and begins the next.
 
+use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::OpId;
 use serde::Serialize;
 
-use crate::admin::{CommandResult, OperatorCommand};
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Patience, Session, another_answer, block_on};
 use crate::terminal::{Failure, Format, print_json, print_text};

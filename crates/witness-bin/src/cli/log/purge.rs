@@ -2,10 +2,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use member::protocol::{CommandResult, OperatorCommand, PurgeReport, PurgeWish};
 use raft_types::MemberId;
 use serde::Serialize;
 
-use crate::admin::{CommandResult, OperatorCommand, PurgeReport, PurgeWish};
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
 use crate::config::{bytes_of, duration_of};
@@ -136,7 +136,7 @@ fn page(document: &Document) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::KeptFile;
+    use member::protocol::KeptFile;
 
     #[test]
     fn what_went_and_what_stays_is_told() {

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use consensus::{Introduction, RingState};
+use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::admin::{CommandResult, Directory, OperatorCommand};
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::phases::CatchUp;
 use crate::cli::session::{Patience, Session, another_answer, block_on};
 use crate::config::nearest;
-use crate::status::RingReport;
+use crate::operator::{Directory, RingReport};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Arguments of `witness members add`.

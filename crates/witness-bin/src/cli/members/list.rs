@@ -1,11 +1,12 @@
 //! `witness members list`: every member as the ring's log says it, and how far it is.
 
+use member::status::PeerView;
 use raft_types::{MemberId, MemberKind};
 use serde::Serialize;
 
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Session, block_on};
-use crate::status::{PeerView, RingReport};
+use crate::operator::RingReport;
 use crate::terminal::{Failure, Format, Table, print_json, print_text};
 
 /// Arguments of `witness members list`.
@@ -148,9 +149,9 @@ mod tests {
     use raft_types::Region;
 
     use super::*;
-    use crate::config::MemberEntry;
-    use crate::status::Asked;
-    use crate::status::sample::{database_leader, witness_follower};
+    use crate::operator::Asked;
+    use member::settings::MemberEntry;
+    use member::status::sample::{database_leader, witness_follower};
 
     #[test]
     fn the_rings_word_counts() {

@@ -1,9 +1,9 @@
 //! `witness members remove`: lets a member go.
 
+use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId};
 use serde::Serialize;
 
-use crate::admin::{CommandResult, OperatorCommand};
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
 use crate::terminal::{Failure, Format, print_json, print_text};

@@ -1,10 +1,10 @@
 //! `witness members update`: changes what the ring's log says of a member.
 
 use consensus::{Amendment, RecordWish};
+use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, MemberRecord, OpId, Region};
 use serde::Serialize;
 
-use crate::admin::{CommandResult, OperatorCommand};
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};

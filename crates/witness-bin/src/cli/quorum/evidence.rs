@@ -5,7 +5,7 @@ use consensus::{MemberEvidence, RepairPlan};
 use raft_types::{MemberId, OpId};
 use serde::Serialize;
 
-use crate::admin::{Directory, Place};
+use crate::operator::{Directory, Place};
 use crate::terminal::Table;
 
 /// One member's, or why there is none.

@@ -4,15 +4,15 @@
 use std::time::Duration;
 
 use consensus::{MemberEvidence, RepairPlan, accept_repair, plan_repair};
+use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId};
 use serde::Serialize;
 use tokio::time::Instant;
 
 use super::evidence::{Evidence, page};
-use crate::admin::{CommandResult, Directory, OperatorCommand};
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
-use crate::status::RingReport;
+use crate::operator::{Directory, RingReport};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Arguments of `witness quorum fix`.

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use clap::ValueEnum;
 use consensus::quorum::{QuorumPolicy, RingRules};
 use consensus::{Amendment, RulesWish};
+use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::Region;
 use serde::Serialize;
 
-use crate::admin::{CommandResult, OperatorCommand};
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use consensus::quorum::{RegionQuorum, region_quorums};
 use consensus::{RingView, Standing};
+use member::status::MemberView;
 use raft_types::{MemberId, OpId};
 use serde::Serialize;
 
-use crate::admin::Directory;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::sentence;
 use crate::cli::session::{Session, block_on};
-use crate::status::{MemberView, RingReport};
+use crate::operator::{Directory, RingReport};
 use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
 
 /// Arguments of `witness quorum show`.
@@ -172,9 +172,9 @@ mod tests {
     use raft_types::{MemberKind, Region};
 
     use super::*;
-    use crate::config::MemberEntry;
-    use crate::status::Asked;
-    use crate::status::sample::{database_leader, witness_follower};
+    use crate::operator::Asked;
+    use member::settings::MemberEntry;
+    use member::status::sample::{database_leader, witness_follower};
 
     fn report(leader: Result<MemberView, String>) -> RingReport {
         let entry = |id: u64, name: &str| MemberEntry {

@@ -3,9 +3,8 @@
 
 use std::fmt::Write;
 
-use crate::admin::Directory;
 use crate::cli::sentence;
-use crate::status::RingReport;
+use crate::operator::{Directory, RingReport};
 
 /// The lines below the table.
 pub(super) fn lines(report: &RingReport) -> String {
@@ -62,9 +61,10 @@ mod tests {
     use raft_types::{MemberId, MemberKind, Region};
 
     use super::*;
-    use crate::config::MemberEntry;
-    use crate::status::sample::{database_leader, witness_follower};
-    use crate::status::{Asked, MemberView};
+    use crate::operator::Asked;
+    use member::settings::MemberEntry;
+    use member::status::MemberView;
+    use member::status::sample::{database_leader, witness_follower};
 
     fn report(leader: MemberView) -> RingReport {
         let asked = |id: u64, name: &str, view| Asked {

@@ -11,9 +11,8 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use super::config_args::ConfigArgs;
-use crate::status::{Asker, RingReport};
-use crate::terminal::{Exit, Failure};
-use crate::terminal::{Format, colours, print_json, print_json_line, print_text};
+use crate::operator::{Asker, RingReport};
+use crate::terminal::{Exit, Failure, Format, colours, print_json, print_json_line, print_text};
 
 /// Arguments of `witness status`.
 #[derive(Debug, clap::Args)]

@@ -1,7 +1,8 @@
 //! What the mysqld beside a member is, in few words.
 
+use member::status::MysqlView;
+
 use super::span::span;
-use crate::status::MysqlView;
 
 /// From which lag on it is said.
 const LAG_MS: u64 = 1_000;
@@ -50,7 +51,7 @@ pub(super) fn wait(mysql: &MysqlView) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::sample::database_leader;
+    use member::status::sample::database_leader;
 
     #[test]
     fn a_mysqld_in_few_words() {

@@ -1,7 +1,8 @@
 //! How the reading back of a member's log is getting on, in one line, also when all is well.
 
+use member::status::ScrubView;
+
 use super::span::span;
-use crate::status::ScrubView;
 
 /// The line; none while there is no closed file.
 pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {

@@ -3,10 +3,12 @@
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use member::status::{MemberView, QuorumView};
+
 use super::scrub_line::scrub_line;
 use super::span::span;
 use super::{mysqld_cell, travel_tree};
-use crate::status::{MemberReport, MemberView, QuorumView, RingReport};
+use crate::operator::{MemberReport, RingReport};
 use crate::terminal::Table;
 
 /// The page, its lines ended.
@@ -218,9 +220,9 @@ const NO_ROOM: u64 = 64 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::MemberEntry;
-    use crate::status::Asked;
-    use crate::status::sample::{database_leader, witness_follower};
+    use crate::operator::Asked;
+    use member::settings::MemberEntry;
+    use member::status::sample::{database_leader, witness_follower};
 
     fn entry(view: &MemberView) -> MemberEntry {
         MemberEntry {

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use member::status::{MemberView, RosterView};
 use raft_types::MemberId;
-
-use crate::status::{MemberView, RosterView};
 
 /// The lines, the leader first; none when everybody gets the entries from the leader.
 pub(super) fn lines(leader: &MemberView) -> Vec<String> {
@@ -58,8 +57,8 @@ mod tests {
     use raft_types::{MemberRecord, Region};
 
     use super::*;
-    use crate::status::TravelView;
-    use crate::status::sample::database_leader;
+    use member::status::TravelView;
+    use member::status::sample::database_leader;
 
     fn leader(routes: &[(u64, &[u64])]) -> MemberView {
         let mut view = database_leader();

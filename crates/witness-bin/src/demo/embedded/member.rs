@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use binlog_store::SledMeta;
+use member::settings::Settings;
+use member::status::{MemberView, ViewSource};
+use member::{MemberError, Opened, RingHandle, Surroundings};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Settings;
-use crate::node::{NodeError, Opened, RingHandle, Surroundings};
-use crate::status::{MemberView, ViewSource};
 use crate::terminal::{Exit, Failure};
 
 /// How long the last threads of a crashed member may take to let go of its files.
@@ -31,7 +31,7 @@ pub(crate) struct EmbeddedMember {
 struct Alive {
     view: Arc<dyn ViewSource>,
     stop: CancellationToken,
-    ended: JoinHandle<Result<(), NodeError>>,
+    ended: JoinHandle<Result<(), MemberError>>,
     runtime: Runtime,
 }
 
@@ -133,7 +133,7 @@ impl EmbeddedMember {
         Ok(())
     }
 
-    fn failure(&self, error: &NodeError) -> Failure {
+    fn failure(&self, error: &MemberError) -> Failure {
         Failure::new(
             Exit::Error,
             format!("member `{}`: {error}", self.name()),
@@ -152,7 +152,7 @@ async fn live(
     bootstrap: bool,
     ring: watch::Sender<Option<RingHandle>>,
     stop: CancellationToken,
-) -> Result<(), NodeError> {
+) -> Result<(), MemberError> {
     let joined = tokio::select! {
         joined = opened.join(bootstrap) => joined,
         () = stop.cancelled() => return opened.close().await,

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use binlog_format::gtid::{Gtid, GtidSet, SourceId};
 use binlog_format::synthesis::SynthesisError;
 use consensus::{Leadership, Outcome, ProposalTicket, Term};
+use member::RingHandle;
 use raft_types::AppEntry;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::bank::{Bank, Transaction, Transfer};
-use crate::node::RingHandle;
 
 /// How many transactions may wait for the ring.
 const IN_FLIGHT: usize = 256;

@@ -6,16 +6,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::config::{Settings, Sources, read};
+use member::settings::Settings;
+use member::status::MemberView;
+
+use super::member::EmbeddedMember;
+use crate::config::{Sources, read};
 use crate::demo::agreement;
 use crate::demo::frame::Frame;
 use crate::demo::ports::free_addresses;
 use crate::demo::scoreboard::Scoreboard;
 use crate::demo::screen::Screen;
-use crate::status::MemberView;
 use crate::terminal::{Exit, Failure};
-
-use super::member::EmbeddedMember;
 
 /// The member beside the embedded database.
 pub(crate) const DATABASE: usize = 0;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use member::status::{MemberView, Question, answer};
 use mysql_link::{ConnectOptions, Endpoint};
 use tempfile::TempDir;
 
@@ -17,7 +18,7 @@ use crate::demo::frame::Frame;
 use crate::demo::ports::free_addresses;
 use crate::demo::scoreboard::Scoreboard;
 use crate::demo::screen::Screen;
-use crate::status::{Asker, MemberView, Question, answer};
+use crate::operator::Asker;
 use crate::terminal::Failure;
 
 /// The member beside mysqld.

@@ -2,10 +2,10 @@
 
 use std::fmt::Error;
 
+use member::status::{ConsumerView, MemberView};
 use prometheus_client::registry::Unit;
 
 use crate::openmetrics::Sheet;
-use crate::status::{ConsumerView, MemberView};
 
 /// A gauge of each consumer: its name, its help, its value.
 type Gauge = (&'static str, &'static str, fn(&ConsumerView) -> u64);

@@ -2,22 +2,23 @@
 //! scrape, so they cannot fall behind it; how long flushes take is observed as it happens.
 
 mod consumers;
-mod member;
+
 mod mysqld;
 mod others;
+mod process;
 mod travel;
 
 use std::fmt::Error;
 use std::sync::Arc;
 
 use binlog_store::{FlushSample, StoreObserver};
+use member::status::ViewSource;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::openmetrics::Sheet;
-use crate::status::ViewSource;
 
 /// How long making entries durable takes.
 #[derive(Debug, Clone)]
@@ -90,7 +91,7 @@ impl Collector for ViewCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let view = self.0.view();
         let mut sheet = Sheet::new(&mut encoder);
-        member::write(&mut sheet, &view)?;
+        process::write(&mut sheet, &view)?;
         others::write(&mut sheet, &view)?;
         mysqld::write(&mut sheet, &view)?;
         consumers::write(&mut sheet, &view)?;
@@ -106,8 +107,8 @@ mod tests {
     use raft_types::{OpId, Region};
 
     use super::*;
-    use crate::status::MemberView;
-    use crate::status::sample::{database_leader, witness_follower};
+    use member::status::MemberView;
+    use member::status::sample::{database_leader, witness_follower};
 
     struct Fixed(MemberView);
 

@@ -2,10 +2,10 @@
 
 use std::fmt::Error;
 
+use member::status::MemberView;
 use prometheus_client::registry::Unit;
 
 use crate::openmetrics::Sheet;
-use crate::status::MemberView;
 
 /// Writes them; nothing for a witness.
 pub(super) fn write(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {

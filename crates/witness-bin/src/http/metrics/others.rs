@@ -3,11 +3,11 @@
 use std::fmt::Error;
 
 use consensus::quorum::RegionQuorum;
+use member::status::{MemberView, PeerView};
 use prometheus_client::registry::Unit;
 use raft_types::OpId;
 
 use crate::openmetrics::Sheet;
-use crate::status::{MemberView, PeerView};
 
 /// Writes them; nothing on a member that does not lead.
 pub(super) fn write(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {

@@ -2,11 +2,11 @@
 
 use std::fmt::Error;
 
+use member::status::{MemberView, RelayedView, SentView, TravelView};
 use prometheus_client::registry::Unit;
 use raft_types::MemberId;
 
 use crate::openmetrics::Sheet;
-use crate::status::{MemberView, RelayedView, SentView, TravelView};
 
 /// A counter of each member that is sent to: its name, its unit, its help, its value.
 type Sent = (

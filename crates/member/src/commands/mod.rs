@@ -1,0 +1,445 @@
+//! The member's end of operators' commands: carries them out on its Raft and tells what happens. Each
+//! one that changes something is recorded in the member's log with who asked and how it ended. A command
+//! goes on when its operator has left, and ends with the member.
+
+mod mysqld_orders;
+mod promotion_fitness;
+mod provision_order;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use consensus::{Member, Party, PromotionPhase, PromotionProgress, RepairPlan};
+use raft_types::{MemberId, MemberKind, MemberRecord, OpId};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use transport::{AdminClient, AdminError, CommandSource, TlsMaterial, TransportConfig};
+
+use self::promotion_fitness::fitness;
+use crate::log_keeping::purge_order;
+use crate::mysqld::connect_options;
+use crate::protocol::{
+    CommandEvent, CommandProgress, CommandResult, OperatorCommand, PurgeReport, PurgeWish, Refusal,
+    RefusalKind, done_event,
+};
+use crate::provisioning::DonorMember;
+use crate::ring_handle::{RingHandle, RotateError};
+use crate::state::MemberState;
+use crate::status::{MemberView, ViewSource};
+
+/// Events that wait for an operator who does not read; later phases are not told to such a one.
+const WAITING_EVENTS: usize = 64;
+
+/// See the module.
+#[derive(Clone)]
+pub struct Commands {
+    state: Arc<MemberState>,
+    tls: Option<TlsMaterial>,
+    transport: TransportConfig,
+    /// The member stops.
+    stop: CancellationToken,
+}
+
+impl Commands {
+    /// For a member; newcomers are called with the same TLS and deadlines as the others.
+    pub(crate) fn new(
+        state: Arc<MemberState>,
+        tls: Option<TlsMaterial>,
+        transport: TransportConfig,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            state,
+            tls,
+            transport,
+            stop,
+        }
+    }
+
+    /// Carries a command out, also when nobody waits for its end any more; nobody hears what happens meanwhile. `caller` is for the
+    /// record.
+    ///
+    /// # Errors
+    /// The refusal; its kind says how things stand.
+    pub async fn carry_out(
+        &self,
+        caller: &'static str,
+        command: OperatorCommand,
+    ) -> Result<CommandResult, Refusal> {
+        let (events, _) = mpsc::channel(1);
+        let work = self.work(CommandProgress(events));
+        let stop = self.stop.clone();
+        let carried_out = tokio::spawn(async move {
+            tokio::select! {
+                outcome = work.record(caller, command) => outcome,
+                () = stop.cancelled() => Err(unknown("the member stops")),
+            }
+        });
+        let outcome = carried_out.await;
+        outcome.unwrap_or_else(|error| Err(unknown(&error.to_string())))
+    }
+
+    fn work(&self, events: CommandProgress) -> Work {
+        Work {
+            member: self.clone(),
+            events,
+        }
+    }
+}
+
+fn unknown(why: &str) -> Refusal {
+    Refusal::new(
+        RefusalKind::Unknown,
+        format!("whether the order was carried out is not known: {why}"),
+        "look with `witness status`",
+    )
+}
+
+impl CommandSource for Commands {
+    fn command(&self, caller: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes> {
+        let (events, receiver) = mpsc::channel(WAITING_EVENTS);
+        let work = self.work(CommandProgress(events));
+        let stop = self.stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = work.answer(caller, json) => {}
+                () = stop.cancelled() => {}
+            }
+        });
+        receiver
+    }
+}
+
+/// One command under way.
+struct Work {
+    member: Commands,
+    events: CommandProgress,
+}
+
+impl Work {
+    async fn answer(&self, caller: Option<SocketAddr>, json: Bytes) {
+        let outcome = match serde_json::from_slice::<OperatorCommand>(&json) {
+            Ok(command) => {
+                let caller = caller.map_or_else(|| "unknown".to_owned(), |at| at.to_string());
+                self.record(&caller, command).await
+            }
+            Err(error) => Err(Refusal::new(
+                RefusalKind::Refused,
+                format!("this member does not know the command ({error})"),
+                "run the same version everywhere",
+            )),
+        };
+        self.events
+            .end(&match outcome {
+                Ok(result) => CommandEvent::Result(result),
+                Err(refusal) => CommandEvent::Refused(refusal),
+            })
+            .await;
+    }
+
+    /// Leaves an audit line for what changes something.
+    async fn record(
+        &self,
+        caller: &str,
+        command: OperatorCommand,
+    ) -> Result<CommandResult, Refusal> {
+        let audited = command.changes_something();
+        let what = command.to_string();
+        if audited {
+            tracing::info!(target: "audit", caller, "an operator orders {what}: {command:?}");
+        }
+        let outcome = self.carry_out(command).await;
+        match &outcome {
+            Ok(result) if audited => {
+                tracing::info!(target: "audit", caller, "done: {what}: {result:?}");
+            }
+            Err(refusal) if audited => {
+                tracing::warn!(target: "audit", caller, "not done: {what}: {}", refusal.what);
+            }
+            _ => {}
+        }
+        outcome
+    }
+
+    async fn carry_out(&self, command: OperatorCommand) -> Result<CommandResult, Refusal> {
+        let ring = || {
+            let parts = self.member.state.parts();
+            parts.map(|parts| parts.ring.clone()).ok_or_else(|| {
+                Refusal::new(
+                    RefusalKind::NoQuorum,
+                    "this member does not take part in its ring yet",
+                    "wait until it has opened its log, or add it with `witness members add`",
+                )
+            })
+        };
+        Ok(match command {
+            OperatorCommand::Found { origin } => {
+                CommandResult::Founded(mysqld_orders::found(&self.member.state, &origin).await?)
+            }
+            OperatorCommand::Mysqld { order } => {
+                let answer = mysqld_orders::carry_out(&self.member.state, &order).await?;
+                CommandResult::Mysqld(Box::new(answer))
+            }
+            OperatorCommand::Promote { to, force } => {
+                self.promote(&ring()?.member, to, force).await?
+            }
+            OperatorCommand::MockElection { to } => {
+                CommandResult::MockElection(ring()?.member.mock_election(to).await?)
+            }
+            OperatorCommand::AddMember { member: id, record } => {
+                CommandResult::Added(self.add(&ring()?.member, id, record).await?)
+            }
+            OperatorCommand::UpdateMember {
+                member: id,
+                wish,
+                dry_run,
+            } => {
+                let updated = ring()?.member.update_member(id, &wish, dry_run).await?;
+                CommandResult::MemberUpdated(Box::new(updated))
+            }
+            OperatorCommand::SetRules { wish, dry_run } => {
+                CommandResult::RulesSet(Box::new(ring()?.member.set_rules(&wish, dry_run).await?))
+            }
+            OperatorCommand::RemoveMember { member: id } => {
+                CommandResult::Removed(ring()?.member.remove_member(id).await?)
+            }
+            OperatorCommand::Pause { wish } => {
+                let (paused, entry) = ring()?.member.pause(&wish).await?;
+                CommandResult::Paused { paused, entry }
+            }
+            OperatorCommand::FlushLog => self.flush(&ring()?).await?,
+            OperatorCommand::Resume => {
+                let (paused, entry) = ring()?.member.resume().await?;
+                CommandResult::Resumed { paused, entry }
+            }
+            OperatorCommand::Evidence => {
+                CommandResult::Evidence(Box::new(ring()?.member.evidence().await))
+            }
+            OperatorCommand::RepairQuorum {
+                plan,
+                accepted_loss,
+            } => CommandResult::Repaired(repair(&ring()?.member, &plan, accepted_loss).await?),
+            OperatorCommand::PurgeLog { wish, dry_run } => {
+                CommandResult::Purged(self.purge(&ring()?, &wish, dry_run).await?)
+            }
+            OperatorCommand::Provision {
+                donor,
+                dry_run,
+                force,
+            } => self.provision(donor, dry_run, force).await?,
+            OperatorCommand::OfferClone { recipient } => {
+                CommandResult::Offered(provision_order::offer(&self.member.state, recipient).await?)
+            }
+            OperatorCommand::WithdrawClone { account } => {
+                provision_order::withdraw(&self.member.state, &account).await?;
+                CommandResult::Withdrawn
+            }
+        })
+    }
+
+    async fn promote(
+        &self,
+        member: &Member,
+        to: MemberId,
+        force: bool,
+    ) -> Result<CommandResult, Refusal> {
+        // Who leads knows better whether the target is fit: it may be the one that leads.
+        if member.leadership_now().leading_term().is_none() {
+            return Err(Refusal::not_leader(member.status().ring_view.leader));
+        }
+        if !force {
+            self.fit_to_be_promoted(member, to).await?;
+        }
+        let (progress, mut seen) = watch::channel(PromotionProgress::default());
+        let promoting = member.promote(to, progress);
+        tokio::pin!(promoting);
+        let mut told = PhasesTold::default();
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut promoting => break outcome,
+                changed = seen.changed() => {
+                    told.tell(&seen.borrow_and_update().clone(), &self.events);
+                    if changed.is_err() {
+                        break promoting.await;
+                    }
+                }
+            }
+        };
+        told.tell(&seen.borrow().clone(), &self.events);
+        Ok(CommandResult::Promoted(outcome?))
+    }
+
+    /// Asks the target how its mysqld is. One that does not answer is left to the promotion, which says what is wrong.
+    async fn fit_to_be_promoted(&self, member: &Member, to: MemberId) -> Result<(), Refusal> {
+        if to == member.id() {
+            // While failover is paused, a member that only takes care of the ring can be made the primary itself. Any other
+            // leader is it already, which the promotion says.
+            let own = self.member.state.view();
+            let takes_care = own.pause.is_some_and(|pause| pause.primary != to);
+            let mysqld = own.mysql.as_ref().filter(|_| takes_care);
+            return fitness(&own.member.name, mysqld);
+        }
+        let others = member.others();
+        // What else could not lead, the promotion refuses with the reason.
+        let could_lead =
+            |record: &&MemberRecord| record.votes && record.kind == MemberKind::Database;
+        let Some(record) = others.get(&to).filter(could_lead) else {
+            return Ok(());
+        };
+        let asked = async {
+            let client = AdminClient::new(
+                &record.address,
+                self.member.tls.as_ref(),
+                self.member.transport,
+            );
+            let answer = client.ok()?.status().await.ok()?;
+            serde_json::from_slice::<MemberView>(&answer).ok()
+        };
+        let Some(view) = asked.await else {
+            return Ok(());
+        };
+        fitness(&record.name, view.mysql.as_ref())
+    }
+
+    async fn flush(&self, ring: &RingHandle) -> Result<CommandResult, Refusal> {
+        if ring.member.leadership_now().leading_term().is_none() {
+            return Err(Refusal::not_leader(ring.member.status().ring_view.leader));
+        }
+        let rotated = ring.rotate().await;
+        let rotated = rotated.map_err(|error| {
+            let kind = match &error {
+                RotateError::NotServing => RefusalKind::NoQuorum,
+                RotateError::Ended(_) => RefusalKind::Unknown,
+                RotateError::Propose(_) | RotateError::NotHere { .. } => RefusalKind::Failed,
+            };
+            Refusal::new(kind, error.to_string(), "look with `witness status`")
+        })?;
+        Ok(CommandResult::Flushed {
+            entry: rotated.entry,
+            file: rotated.file.name(),
+        })
+    }
+
+    async fn purge(
+        &self,
+        ring: &RingHandle,
+        wish: &PurgeWish,
+        dry_run: bool,
+    ) -> Result<PurgeReport, Refusal> {
+        let settings = self.member.state.settings.mysql.as_ref();
+        let mysqld = settings.map(connect_options).transpose();
+        let mysqld = mysqld.map_err(|error| {
+            Refusal::new(
+                RefusalKind::Failed,
+                format!("the file of `mysql.password_file` cannot be read: {error}"),
+                "mend it on that member; nothing was removed",
+            )
+        })?;
+        let absent_after = self.member.state.settings.log.absent_after;
+        purge_order::carry_out(ring, wish, absent_after, mysqld.as_ref(), dry_run).await
+    }
+
+    async fn provision(
+        &self,
+        donor: MemberId,
+        dry_run: bool,
+        force: bool,
+    ) -> Result<CommandResult, Refusal> {
+        let parts = self.member.state.parts();
+        let steering = parts.as_ref().and_then(|parts| parts.steering.as_ref());
+        let provisioner = steering.and_then(|steering| steering.provisioner());
+        let provisioner = provisioner.ok_or_else(provision_order::no_mysqld)?;
+        let others = parts.as_ref().map(|parts| parts.ring.member.others());
+        let others = others.unwrap_or_default();
+        let own = parts.as_ref().and_then(|parts| parts.mysql_view());
+        let donor = DonorMember::find(
+            others.get(&donor),
+            donor,
+            own.as_ref(),
+            self.member.tls.as_ref(),
+            self.member.transport,
+        );
+        let donor = donor.await?;
+        if dry_run {
+            return Ok(CommandResult::ProvisionPlan(
+                provisioner.plan(&donor).await?,
+            ));
+        }
+        let provisioned = provisioner.provision(&donor, force, &self.events).await?;
+        Ok(CommandResult::Provisioned(provisioned))
+    }
+
+    /// Gives the newcomer its ring, then takes it in. What would be refused afterwards is refused before.
+    async fn add(
+        &self,
+        member: &Member,
+        id: MemberId,
+        record: MemberRecord,
+    ) -> Result<OpId, Refusal> {
+        let status = member.status();
+        if !status.ring_view.leads {
+            return Err(Refusal::not_leader(status.ring_view.leader));
+        }
+        member.check_new_member(id, &record)?;
+        let party = Party {
+            member: id,
+            incarnation: record.incarnation,
+        };
+        let adopting = async {
+            let client = AdminClient::new(
+                &record.address,
+                self.member.tls.as_ref(),
+                self.member.transport,
+            )?;
+            client
+                .adopt(status.ring, party, &self.member.state.book.origin())
+                .await
+        };
+        let adopted = self.events.phase("adopt", adopting).await;
+        adopted.map_err(|error| not_adopted(&error))?;
+        let adding = member.add_member(id, record);
+        Ok(self.events.phase("add", adding).await?)
+    }
+}
+
+fn not_adopted(error: &AdminError) -> Refusal {
+    Refusal::new(
+        RefusalKind::Refused,
+        format!("the leader cannot give the new member its ring: {error}"),
+        "nothing was changed; start the new member with an empty `data_dir`, at an address that the leader reaches too",
+    )
+}
+
+async fn repair(
+    member: &Member,
+    plan: &RepairPlan,
+    accepted_loss: Option<OpId>,
+) -> Result<OpId, Refusal> {
+    Ok(member
+        .repair_quorum(plan, accepted_loss, SystemTime::now())
+        .await?)
+}
+
+/// What was told of a promotion already.
+#[derive(Default)]
+struct PhasesTold {
+    done: usize,
+    under_way: Option<PromotionPhase>,
+}
+
+impl PhasesTold {
+    fn tell(&mut self, progress: &PromotionProgress, events: &CommandProgress) {
+        for (phase, took) in progress.done.iter().skip(self.done) {
+            events.tell(&done_event(phase.name(), *took));
+        }
+        self.done = progress.done.len();
+        if let Some(phase) = progress.under_way
+            && self.under_way.replace(phase) != Some(phase)
+        {
+            let phase = phase.name().to_owned();
+            events.tell(&CommandEvent::Began { phase });
+        }
+    }
+}

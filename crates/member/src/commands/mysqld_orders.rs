@@ -1,0 +1,257 @@
+//! The member's end of `witness enable-raft` and `witness disable-raft`: acts on its own mysqld as it is ordered, and makes the ring.
+//! Also for a member that has no ring yet, which leaves its mysqld alone by that. Whatever would let two servers take writes, or
+//! a commit through that nobody has, is refused here too, whatever the plan was.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use consensus::{LogOrigin, RingState};
+use mysql_link::{ConnectOptions, Secret};
+use mysqld_controller::ReplicationSource;
+use mysqld_controller::conversion::{ConversionError, acts, look};
+use raft_types::RingId;
+use tokio::sync::oneshot;
+
+use crate::data_directory::HandsOff;
+use crate::mysqld::{Steering, connect_options, requirements};
+use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind, ReplicateFrom};
+use crate::settings::{MysqlSettings, PasswordSource};
+use crate::state::{FoundOrder, MemberState};
+
+/// How long making the ring may take here, everybody being up.
+const FOUNDING_LIMIT: Duration = Duration::from_secs(25);
+/// Between two looks whether it is made.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Carries an order out, and says how things stand then.
+///
+/// # Errors
+/// The refusal, with what to do.
+pub(crate) async fn carry_out(
+    member_state: &Arc<MemberState>,
+    order: &MysqldOrder,
+) -> Result<MysqldAnswer, Refusal> {
+    let mysqld = Mysqld::of(member_state)?;
+    match order {
+        MysqldOrder::Look => return mysqld.answer(true).await,
+        MysqldOrder::HandsOff => mysqld.hands_off()?,
+        MysqldOrder::Prepare => {
+            done(acts::prepare(&mysqld.connect, &mysqld.requirements()).await)?;
+        }
+        MysqldOrder::StopAcknowledging => done(acts::stop_acknowledging(&mysqld.connect).await)?,
+        MysqldOrder::StopWaiting => {
+            mysqld.left_alone("commits wait for the ring, and would be let through")?;
+            done(acts::stop_waiting(&mysqld.connect).await)?;
+        }
+        MysqldOrder::LeaveSource => {
+            mysqld.left_alone("the member acts on it")?;
+            done(acts::leave_source(&mysqld.connect).await)?;
+        }
+        MysqldOrder::Steer => told(mysqld.steering()?.steer().await)?,
+        MysqldOrder::LetFollowerGo => told(mysqld.steering()?.let_follower_go().await)?,
+        MysqldOrder::LetPrimaryGo => told(mysqld.steering()?.let_primary_go().await)?,
+        MysqldOrder::Replicate(from) => {
+            mysqld.left_alone("the member acts on it")?;
+            let source = mysqld.source(from)?;
+            done(acts::follow_source(&mysqld.connect, &source).await)?;
+        }
+    }
+    mysqld.answer(false).await
+}
+
+/// Makes the ring, its log behind these transactions; a member that belongs to one says which.
+///
+/// # Errors
+/// The refusal, with what to do.
+pub(crate) async fn found(
+    member_state: &Arc<MemberState>,
+    origin: &str,
+) -> Result<RingId, Refusal> {
+    let mut founding = None;
+    let until = tokio::time::Instant::now() + FOUNDING_LIMIT;
+    loop {
+        match member_state.book.identity().ring {
+            RingState::Belongs { ring } => return Ok(ring),
+            // Begun, and going on by itself since a restart, or waiting to be told again.
+            RingState::Fresh | RingState::Founding { .. } if founding.is_none() => {
+                let (answer, answered) = oneshot::channel();
+                let order = FoundOrder {
+                    origin: LogOrigin::behind(origin),
+                    answer,
+                };
+                if member_state.order_founding(order) {
+                    founding = Some(answered);
+                }
+            }
+            RingState::Fresh | RingState::Founding { .. } => {}
+        }
+        if let Some(answered) = &mut founding
+            && let Ok(Err(cause)) = answered.try_recv()
+        {
+            return Err(Refusal::new(
+                RefusalKind::Refused,
+                format!("the ring cannot be made: {cause}"),
+                "start all members of the configuration with empty data directories, without --bootstrap, and try again",
+            ));
+        }
+        if tokio::time::Instant::now() > until {
+            return Err(Refusal::new(
+                RefusalKind::Unknown,
+                "the ring is not made yet",
+                "see in this member's log what it waits for, and run the command again",
+            ));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn done(outcome: Result<(), ConversionError>) -> Result<(), Refusal> {
+    told(outcome.map_err(|error| error.to_string()))
+}
+
+fn told(outcome: Result<(), String>) -> Result<(), Refusal> {
+    outcome.map_err(|cause| {
+        Refusal::new(
+            RefusalKind::Failed,
+            cause,
+            "mend that, and run the command again: it goes on where it was",
+        )
+    })
+}
+
+/// The member's mysqld, as far as it has one.
+struct Mysqld<'a> {
+    member_state: &'a Arc<MemberState>,
+    settings: &'a MysqlSettings,
+    connect: ConnectOptions,
+}
+
+impl<'a> Mysqld<'a> {
+    fn of(member_state: &'a Arc<MemberState>) -> Result<Self, Refusal> {
+        let settings = member_state.settings.mysql.as_ref().ok_or_else(|| {
+            Refusal::new(
+                RefusalKind::Refused,
+                "this member is a witness and has no mysqld",
+                "",
+            )
+        })?;
+        let connect = connect_options(settings).map_err(|error| {
+            Refusal::new(
+                RefusalKind::Failed,
+                format!("the file of `mysql.password_file` cannot be read: {error}"),
+                "mend it on that member; nothing was done",
+            )
+        })?;
+        Ok(Self {
+            member_state,
+            settings,
+            connect,
+        })
+    }
+
+    fn requirements(&self) -> mysqld_controller::settings::Requirements {
+        let identity = self.member_state.book.identity();
+        requirements(self.settings, identity.member, identity.incarnation)
+    }
+
+    async fn answer(&self, seen: bool) -> Result<MysqldAnswer, Refusal> {
+        let note = self.note().is_set().map_err(|error| unknown(&error))?;
+        let (look, unseen) = match seen {
+            false => (None, None),
+            true => match look(&self.connect, &self.requirements()).await {
+                Ok(look) => (Some(look), None),
+                Err(error) => (None, Some(error.to_string())),
+            },
+        };
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.unwrap_or_default().as_millis();
+        Ok(MysqldAnswer {
+            ring: match self.member_state.book.identity().ring {
+                RingState::Belongs { ring } => Some(ring),
+                RingState::Fresh | RingState::Founding { .. } => None,
+            },
+            origin: self.member_state.book.origin().gtids().to_owned(),
+            hands_off: note,
+            steered: self.is_steered(),
+            now_ms: u64::try_from(now).unwrap_or(u64::MAX),
+            look,
+            unseen,
+        })
+    }
+
+    fn note(&self) -> HandsOff {
+        HandsOff::of(&self.member_state.settings.data_dir)
+    }
+
+    fn is_steered(&self) -> bool {
+        self.member_state
+            .steering()
+            .is_some_and(|steering| steering.is_steered())
+    }
+
+    fn left_alone(&self, why: &str) -> Result<(), Refusal> {
+        if self.is_steered() {
+            return Err(Refusal::new(RefusalKind::Refused, why, "nothing was done"));
+        }
+        Ok(())
+    }
+
+    /// Before there is a ring, the member does nothing to its mysqld; with the note it goes on so.
+    fn hands_off(&self) -> Result<(), Refusal> {
+        self.left_alone("the member acts on its mysqld; `witness disable-raft` ends that cleanly")?;
+        let note = self.note();
+        if note.is_set().map_err(|error| unknown(&error))? {
+            return Ok(());
+        }
+        if self.member_state.book.identity().ring != RingState::Fresh {
+            return Err(Refusal::new(
+                RefusalKind::Refused,
+                "the member belongs to a ring, and begins to act on its mysqld",
+                "start it with an empty data directory, without --bootstrap",
+            ));
+        }
+        note.set().map_err(|error| unknown(&error))
+    }
+
+    fn steering(&self) -> Result<Arc<Steering>, Refusal> {
+        self.member_state.steering().ok_or_else(|| {
+            Refusal::new(
+                RefusalKind::NoQuorum,
+                "this member does not take part in its ring yet",
+                "wait until it has opened its log, and try again",
+            )
+        })
+    }
+
+    fn source(&self, from: &ReplicateFrom) -> Result<ReplicationSource, Refusal> {
+        let password = match &from.password_file {
+            None => self.connect.password.clone(),
+            Some(file) => {
+                let read = PasswordSource::File(file.clone()).read();
+                Secret::new(read.map_err(|error| {
+                    Refusal::new(
+                        RefusalKind::Failed,
+                        format!("{} cannot be read on this member: {error}", file.display()),
+                        "put the password's file there on every database member, and try again",
+                    )
+                })?)
+            }
+        };
+        let user = from.user.as_ref();
+        Ok(ReplicationSource {
+            host: from.host.clone(),
+            port: from.port,
+            user: user.unwrap_or(&self.connect.user).clone(),
+            password,
+            tls: from.tls,
+        })
+    }
+}
+
+fn unknown(error: &std::io::Error) -> Refusal {
+    Refusal::new(
+        RefusalKind::Failed,
+        format!("the note `hands-off` in the data directory cannot be read or written: {error}"),
+        "mend the data directory; nothing was done",
+    )
+}

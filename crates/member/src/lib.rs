@@ -1,0 +1,34 @@
+//! One running member: its data directory, its ring, the mysqld beside it, what it says of itself, what operators have it do, and
+//! its end. [`Opened`] is where it begins. It knows nothing of command lines, exit codes and HTTP.
+//!
+//! ```text
+//!   settings   status   protocol     what it is told, what it says, what it can be asked: plain values
+//!   ring_handle                      its Raft and its log together
+//!   log_keeping   provisioning       old and damaged files; the data of its mysqld
+//!   mysqld                           what it does to the mysqld beside it
+//!   binlog_serving   hooks           consumers of its log; the operator's own programs
+//!   state   commands                 where it stands; orders are carried out
+//!   phases                           from its start to its end
+//! ```
+
+mod binlog_serving;
+mod commands;
+mod data_directory;
+mod error;
+mod hooks;
+mod log_keeping;
+mod mysqld;
+mod phases;
+pub mod protocol;
+mod provisioning;
+mod ring_handle;
+pub mod settings;
+mod state;
+pub mod status;
+
+pub use commands::Commands;
+pub use data_directory::{IdentityFileError, LockError};
+pub use error::MemberError;
+pub use mysqld::{GUARD, GUARDS, GuardCommand, connect_options, guarded_server};
+pub use phases::{Joined, Opened, Running, Surroundings};
+pub use ring_handle::{RingHandle, RotateError, Rotated};

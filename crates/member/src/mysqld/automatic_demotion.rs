@@ -1,0 +1,466 @@
+//! A leader whose mysqld cannot be the primary gives the leadership to a database member whose mysqld can: when its process has
+//! ended, when the member's log alone has no room on its disk, or when it has made no progress for the operator's patience; on
+//! the way of a promotion, and each time later than the last, so that two members whose mysqlds are broken do not hand it to and
+//! fro. Not while failover is paused. [`AutomaticDemotion`] decides, the task acts.
+
+use std::time::{Duration, Instant};
+
+use consensus::{DatabaseState, Member, SOON_THERE, Term};
+use raft_types::MemberId;
+use tokio::sync::watch;
+
+use crate::mysqld::PrimaryHealth;
+
+/// Between two looks.
+const TICK: Duration = Duration::from_millis(50);
+/// From an attempt that came to nothing to the next one.
+const RETRY: Duration = Duration::from_secs(5);
+/// From a leadership that was given away to the next one that may be, at most.
+const AGAIN_AFTER: Duration = Duration::from_secs(300);
+
+/// What the decision depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    /// The leadership in which this member's mysqld should be the primary.
+    leads: Option<Term>,
+    /// Failover is paused.
+    paused: bool,
+    /// How its mysqld is.
+    health: PrimaryHealth,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    /// Nothing is wrong, or nothing is to be done about it.
+    Stay,
+    /// Something is wrong, and may pass until then.
+    Wait { why: String, left: Duration },
+    /// Give the leadership away.
+    GiveWay { why: String },
+    /// Give it to a member whose mysqld is level, if there is one: a promotion is shorter than what this one has to catch up.
+    Offer { why: String },
+}
+
+/// Remembers what the decision needs.
+#[derive(Debug)]
+struct AutomaticDemotion {
+    patience: Duration,
+    /// Since when nothing has got better, in which leadership, and how far behind mysqld was at best.
+    stuck: Option<(Term, Instant, u64)>,
+    /// Since when mysqld has been fit without a break, in which leadership.
+    sound: Option<(Term, Instant)>,
+    given_away: Option<GivenAway>,
+    /// Behind an attempt that came to nothing.
+    not_before: Option<Instant>,
+}
+
+/// A leadership that was given away, since mysqld was last sound.
+#[derive(Debug, Clone, Copy)]
+struct GivenAway {
+    last: Instant,
+    times: u32,
+}
+
+impl GivenAway {
+    /// When it may be again. A process that has ended is started again and recovers by itself, and what ended it may come to the
+    /// next primary, too; whatever else is wrong may stay so, and is waited for twice as long each time.
+    fn not_again_before(self, health: &PrimaryHealth, patience: Duration) -> Instant {
+        let pause = match health {
+            PrimaryHealth::Down(_) => AGAIN_AFTER,
+            _ => patience.saturating_mul(2_u32.saturating_pow(self.times)),
+        };
+        self.last + pause.min(AGAIN_AFTER)
+    }
+}
+
+impl AutomaticDemotion {
+    fn new(patience: Duration) -> Self {
+        Self {
+            patience,
+            stuck: None,
+            sound: None,
+            given_away: None,
+            not_before: None,
+        }
+    }
+
+    fn decide(&mut self, seen: &Seen, now: Instant) -> Verdict {
+        let (behind, why) = match &seen.health {
+            PrimaryHealth::Fit => (0, None),
+            PrimaryHealth::Behind(behind) => {
+                let why = format!("mysqld lacks {behind} transactions of the ring's log");
+                (*behind, Some(why))
+            }
+            PrimaryHealth::Stalled(why)
+            | PrimaryHealth::Unable(why)
+            | PrimaryHealth::Full(why)
+            | PrimaryHealth::Down(why) => (u64::MAX, Some(why.clone())),
+        };
+        self.sound = match (seen.leads, &seen.health, self.sound) {
+            (Some(term), PrimaryHealth::Fit, Some((then, since))) if then == term => {
+                // Whatever was broken is mended: this is not handed to and fro.
+                if now.saturating_duration_since(since) >= self.patience {
+                    (self.given_away, self.not_before) = (None, None);
+                }
+                Some((then, since))
+            }
+            (Some(term), PrimaryHealth::Fit, _) => Some((term, now)),
+            _ => None,
+        };
+        let (Some(term), Some(why), false) = (seen.leads, why, seen.paused) else {
+            self.stuck = None;
+            return Verdict::Stay;
+        };
+        let (since, least) = match self.stuck {
+            // Catching up is progress; that a server which was behind cannot be seen for a while is none.
+            Some((then, since, least)) if then == term && behind >= least => (since, least),
+            _ => (now, behind),
+        };
+        self.stuck = Some((term, since, least));
+        // What has ended has to recover first, which takes longer than a promotion. And on a full disk commits go on into the
+        // reserve, but not for long.
+        let at_once = matches!(seen.health, PrimaryHealth::Down(_) | PrimaryHealth::Full(_));
+        let due = if at_once {
+            since
+        } else {
+            since + self.patience
+        };
+        let again = self
+            .given_away
+            .map(|given| given.not_again_before(&seen.health, self.patience));
+        let not_before = self.not_before.max(again);
+        let due = not_before.map_or(due, |not_before| due.max(not_before));
+        match due.saturating_duration_since(now) {
+            Duration::ZERO => Verdict::GiveWay { why },
+            _ if behind > SOON_THERE
+                && behind != u64::MAX
+                && not_before.is_none_or(|not_before| now >= not_before) =>
+            {
+                Verdict::Offer { why }
+            }
+            left => Verdict::Wait { why, left },
+        }
+    }
+
+    /// An attempt came to its end.
+    fn attempted(&mut self, given_away: bool, now: Instant) {
+        if given_away {
+            let times = self.given_away.map_or(0, |given| given.times);
+            self.given_away = Some(GivenAway {
+                last: now,
+                times: times.saturating_add(1),
+            });
+        } else {
+            self.not_before = Some(now + RETRY);
+        }
+    }
+}
+
+/// Looks after one leader's mysqld.
+pub(crate) struct DemotionTask {
+    pub(crate) member: Member,
+    pub(crate) patience: Duration,
+    /// How mysqld is; nothing where the member does not act on it.
+    pub(crate) health: Box<dyn Fn() -> Option<PrimaryHealth> + Send + Sync>,
+    /// Where is told what it is about to do.
+    pub(crate) told: watch::Sender<Option<String>>,
+}
+
+impl DemotionTask {
+    /// Acts until it is dropped.
+    pub(crate) async fn run(self) {
+        let mut demotion = AutomaticDemotion::new(self.patience);
+        loop {
+            tokio::time::sleep(TICK).await;
+            match demotion.decide(&self.see(), Instant::now()) {
+                Verdict::Stay => self.tell(None),
+                Verdict::Wait { why, left } => self.tell(Some(format!(
+                    "automatic demotion in {} s, if another mysqld can be the primary: {why}",
+                    left.as_secs()
+                ))),
+                Verdict::GiveWay { why } => {
+                    let given_away = self.give_way(&why, u64::MAX).await;
+                    demotion.attempted(given_away, Instant::now());
+                }
+                Verdict::Offer { why } => {
+                    let given_away = self.give_way(&why, SOON_THERE).await;
+                    demotion.attempted(given_away, Instant::now());
+                }
+            }
+        }
+    }
+
+    /// Without a leadership nothing else is looked at.
+    fn see(&self) -> Seen {
+        let primacy = self.member.primacy_now();
+        let leads = primacy.leadership.serving_term();
+        let health = leads.and_then(|_| (self.health)());
+        Seen {
+            leads,
+            paused: primacy.paused,
+            health: health.unwrap_or(PrimaryHealth::Fit),
+        }
+    }
+
+    /// Gives it to whose mysqld lacks at most so many transactions. Whether it was given away.
+    async fn give_way(&self, why: &str, at_most: u64) -> bool {
+        let target = match self.transfer_target().await {
+            Ok((_, state)) if state.behind.is_some_and(|behind| behind > at_most) => return false,
+            Ok((target, _)) => target,
+            Err(nobody) => {
+                self.tell(Some(format!(
+                    "its mysqld cannot be the primary ({why}), and neither can any other: {nobody}"
+                )));
+                return false;
+            }
+        };
+        tracing::warn!(to = %target, "the leadership is given away, because the mysqld here cannot be the primary: {why}");
+        self.tell(Some(format!(
+            "it is giving the leadership to member {target}: {why}"
+        )));
+        match self.member.promote(target, watch::Sender::default()).await {
+            Ok(promoted) => {
+                tracing::info!(leader = %promoted.leader, "gave the leadership away");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(to = %target, %error, "the leadership could not be given away");
+                false
+            }
+        }
+    }
+
+    /// Who could lead, and has a mysqld that could be the primary: of all of them that are asked, the best.
+    async fn transfer_target(&self) -> Result<(MemberId, DatabaseState), String> {
+        match self.member.transfer_target().await? {
+            (target, None) => Err(format!("member {target} does not say how its mysqld is")),
+            (target, Some(state)) => match state.unfit {
+                Some(why) => Err(format!("the best of them is member {target}, and {why}")),
+                None => Ok((target, state)),
+            },
+        }
+    }
+
+    fn tell(&self, words: Option<String>) {
+        self.told.send_replace(words);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn seen(term: u64, health: PrimaryHealth) -> Seen {
+        Seen {
+            leads: Some(Term(term)),
+            paused: false,
+            health,
+        }
+    }
+
+    fn unable() -> PrimaryHealth {
+        PrimaryHealth::Unable("no".to_owned())
+    }
+
+    #[test]
+    fn a_leader_whose_log_alone_has_no_room_gives_way_at_once() {
+        let mut demotion = AutomaticDemotion::new(PATIENCE);
+        let seconds = [
+            (0, seen(3, PrimaryHealth::Fit)),
+            (1, seen(3, PrimaryHealth::full())),
+        ];
+        assert_eq!(verdicts(&mut demotion, Instant::now(), &seconds), ".!");
+    }
+
+    fn down() -> PrimaryHealth {
+        PrimaryHealth::Down("killed".to_owned())
+    }
+
+    /// `.` stays, `w` waits, `o` offers, `!` gives way; one a second.
+    fn verdicts(
+        demotion: &mut AutomaticDemotion,
+        begin: Instant,
+        seconds: &[(u64, Seen)],
+    ) -> String {
+        let verdict = |(second, seen): &(u64, Seen)| match demotion
+            .decide(seen, begin + Duration::from_secs(*second))
+        {
+            Verdict::Stay => '.',
+            Verdict::Wait { .. } => 'w',
+            Verdict::GiveWay { .. } => '!',
+            Verdict::Offer { .. } => 'o',
+        };
+        seconds.iter().map(verdict).collect()
+    }
+
+    #[test]
+    fn only_a_leader_whose_mysqld_makes_no_progress_gives_way() {
+        let behind = PrimaryHealth::Behind;
+        let follower = Seen {
+            leads: None,
+            ..seen(3, unable())
+        };
+        let paused = Seen {
+            paused: true,
+            ..seen(3, unable())
+        };
+        let table = [
+            (
+                "fit",
+                vec![
+                    (0, seen(3, PrimaryHealth::Fit)),
+                    (99, seen(3, PrimaryHealth::Fit)),
+                ],
+                "..",
+            ),
+            (
+                "follows",
+                vec![(0, follower.clone()), (99, follower.clone())],
+                "..",
+            ),
+            (
+                "paused",
+                vec![(0, paused.clone()), (99, paused.clone())],
+                "..",
+            ),
+            (
+                "unable",
+                vec![
+                    (0, seen(3, unable())),
+                    (29, seen(3, unable())),
+                    (30, seen(3, unable())),
+                ],
+                "ww!",
+            ),
+            (
+                "its process has ended",
+                vec![(0, seen(3, PrimaryHealth::Fit)), (1, seen(3, down()))],
+                ".!",
+            ),
+            (
+                "it was started again and does not answer",
+                vec![(0, seen(3, unable())), (20, seen(3, unable()))],
+                "ww",
+            ),
+            (
+                "came to itself in between",
+                vec![
+                    (0, seen(3, unable())),
+                    (20, seen(3, PrimaryHealth::Fit)),
+                    (31, seen(3, unable())),
+                    (61, seen(3, unable())),
+                ],
+                "w.w!",
+            ),
+            (
+                "another leadership begins anew",
+                vec![
+                    (0, seen(3, unable())),
+                    (31, seen(5, unable())),
+                    (61, seen(5, unable())),
+                ],
+                "ww!",
+            ),
+            (
+                "catches up",
+                vec![
+                    (0, seen(3, behind(900))),
+                    (29, seen(3, behind(500))),
+                    (58, seen(3, behind(100))),
+                    (87, seen(3, behind(1))),
+                ],
+                "owww",
+            ),
+            (
+                "does not catch up, now and then unseen",
+                vec![
+                    (0, seen(3, behind(900))),
+                    (10, seen(3, unable())),
+                    (20, seen(3, behind(900))),
+                    (30, seen(3, behind(901))),
+                ],
+                "owo!",
+            ),
+        ];
+        for (what, seconds, expected) in table {
+            let begin = Instant::now();
+            let mut demotion = AutomaticDemotion::new(PATIENCE);
+            assert_eq!(verdicts(&mut demotion, begin, &seconds), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn it_is_given_away_again_later_each_time() {
+        let begin = Instant::now();
+        let at = |second| begin + Duration::from_secs(second);
+        let mut demotion = AutomaticDemotion::new(PATIENCE);
+        assert_eq!(
+            verdicts(
+                &mut demotion,
+                begin,
+                &[(0, seen(3, unable())), (30, seen(3, unable()))]
+            ),
+            "w!"
+        );
+        // Nobody could take it: tried again soon, without the patience.
+        demotion.attempted(false, at(30));
+        assert_eq!(
+            verdicts(
+                &mut demotion,
+                begin,
+                &[(34, seen(3, unable())), (35, seen(3, unable()))]
+            ),
+            "w!"
+        );
+        // It came back, and mysqld is no better: twice the patience later, then four times.
+        demotion.attempted(true, at(35));
+        let back = [
+            (40, seen(5, unable())),
+            (94, seen(5, unable())),
+            (95, seen(5, unable())),
+        ];
+        assert_eq!(verdicts(&mut demotion, begin, &back), "ww!");
+        demotion.attempted(true, at(95));
+        let back = [
+            (100, seen(7, unable())),
+            (214, seen(7, unable())),
+            (215, seen(7, unable())),
+        ];
+        assert_eq!(verdicts(&mut demotion, begin, &back), "ww!");
+        // It came back, and mysqld was sound for a while, before that of another leadership broke.
+        demotion.attempted(true, at(215));
+        let fit = PrimaryHealth::Fit;
+        let mended = [
+            (340, seen(9, fit.clone())),
+            (370, seen(9, fit.clone())),
+            (371, seen(9, unable())),
+            (401, seen(9, unable())),
+        ];
+        assert_eq!(verdicts(&mut demotion, begin, &mended), "..w!");
+        // A process that ended is waited for, as long as it may be at most.
+        demotion.attempted(true, at(401));
+        let in_pieces = [
+            (410, seen(11, fit.clone())),
+            (420, seen(13, fit.clone())),
+            (445, seen(13, fit)),
+            (446, seen(13, down())),
+            (700, seen(13, down())),
+            (701, seen(13, down())),
+        ];
+        assert_eq!(verdicts(&mut demotion, begin, &in_pieces), "...ww!");
+    }
+
+    #[test]
+    fn the_longest_wait_is_five_minutes() {
+        let begin = Instant::now();
+        let mut demotion = AutomaticDemotion::new(PATIENCE);
+        for _ in 0..40 {
+            demotion.attempted(true, begin);
+        }
+        let seconds = [(270, seen(3, unable())), (300, seen(3, unable()))];
+        assert_eq!(verdicts(&mut demotion, begin, &seconds), "w!");
+    }
+}

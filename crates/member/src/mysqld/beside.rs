@@ -1,0 +1,597 @@
+//! Looks after the mysqld beside a database member: runs it if it is the member's child, takes its
+//! transactions in, watches its settings, opens and closes it for writes. A mysqld that cannot be
+//! reached, or that is not set up as it must be, is a state that is shown, and no end of the member.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use binlog_format::gtid::GtidSet;
+use consensus::{DatabaseState, Member};
+use mysql_link::ConnectOptions;
+use mysqld_controller::events::EventScheduler;
+use mysqld_controller::fence::{self, FenceInputs, FenceReason, FenceStatus, FenceTask, ToGuard};
+use mysqld_controller::gate::{Gate, GateOptions, GateState, GateStatus};
+use mysqld_controller::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
+use mysqld_controller::role::{
+    FollowOptions, LockoutPatience, Readiness, Role, RoleInputs, RoleState, RoleStatus,
+};
+use mysqld_controller::settings::Requirements;
+use mysqld_controller::supervisor::{
+    Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus,
+};
+use mysqld_controller::tail_trim::{ProtectionStart, TailTrim, TailTrimOptions};
+use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
+use mysqld_controller::{ReplicationSource, RingObserver};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::candidacy::Candidacy;
+use super::connection::supervisor_options;
+use super::guard_line::{GuardCommand, GuardLine};
+use super::primary_health::{PrimaryHealth, primary_health};
+use super::unasked_stop::UnaskedStop;
+use super::writer::{LogRoom, PrimaryWriter};
+use crate::provisioning::{CopiedMysqld, Provisioner, hold_at_start};
+use crate::ring_handle::RingHandle;
+use crate::settings::{MysqlMode, MysqlSettings, Settings};
+use crate::status::{MysqlView, NotTheRings};
+
+/// See the module.
+pub(crate) struct Beside {
+    parts: Parts,
+    member: Member,
+    gate: Running,
+    fence: Running,
+    guard: Option<Arc<GuardLine>>,
+    role: Option<Running>,
+    ingest: Running,
+    watcher: Running,
+    supervisor: Option<Supervised>,
+    provisioner: Arc<Provisioner>,
+    /// Finishes what was begun by an operator.
+    provisioning: Running,
+    /// Said to the gate; nobody else says more where nothing is applied.
+    _readiness: watch::Sender<Readiness>,
+    handing_over: Arc<watch::Sender<bool>>,
+    /// How long a planned switchover waits at most for long statements.
+    statements: Duration,
+    connect: ConnectOptions,
+    candidacy: Arc<Candidacy>,
+    /// Asks now and then what a promotion would cost.
+    costing: Running,
+    /// Cuts a stop short that would tell clients what is not so.
+    unasked_stop: Option<Running>,
+}
+
+/// What the member knows of mysqld and of its ring before it acts.
+#[derive(Clone)]
+pub(crate) struct Known {
+    /// What mysqld's events were configured to.
+    pub(crate) events: EventScheduler,
+    /// What the ring's log begins behind.
+    pub(crate) origin: GtidSet,
+    /// How a guard is started, if one is.
+    pub(crate) guard: Option<GuardCommand>,
+}
+
+/// A mysqld that is the member's child.
+struct Supervised {
+    handle: Arc<SupervisorHandle>,
+    task: JoinHandle<()>,
+}
+
+/// What becomes of a child when its member ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Child {
+    /// It is stopped, once no commit waits.
+    Stops,
+    /// It goes on without its member; its commits wait for it to come back, and readers are kept off.
+    Stays,
+    /// It goes on, and the member leaves it alone from now on.
+    IsLetGo,
+}
+
+/// What a view is made from.
+#[derive(Clone)]
+struct Parts {
+    mode: MysqlMode,
+    ingest: watch::Receiver<IngestStatus>,
+    figures: Arc<IngestFigures>,
+    reports: watch::Receiver<WatchReport>,
+    gate: watch::Receiver<GateStatus>,
+    fence: watch::Receiver<FenceStatus>,
+    role: Option<watch::Receiver<RoleStatus>>,
+    supervisor: Option<watch::Receiver<SupervisorStatus>>,
+    promotion: watch::Receiver<Option<DatabaseState>>,
+}
+
+/// A task with its end.
+struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    fn start<F: Future<Output = ()> + Send + 'static>(
+        run: impl FnOnce(CancellationToken) -> F,
+    ) -> Self {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(run(stop.clone()));
+        Self { stop, task }
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "a task beside mysqld ended badly");
+        }
+    }
+}
+
+impl Beside {
+    /// Begins to look after the mysqld, which applies by its own threads from `native`, if that is there.
+    pub(crate) fn start(
+        config: &Settings,
+        settings: &MysqlSettings,
+        connect: ConnectOptions,
+        requirements: Requirements,
+        native: Option<ReplicationSource>,
+        known: Known,
+        ring: RingHandle,
+    ) -> Self {
+        let supervisor = supervisor_options(config, settings, &connect, &requirements);
+        let data_dir = supervisor
+            .as_ref()
+            .map(|options| options.server.data_dir.clone());
+        let (member, ring) = (ring.member.clone(), Arc::new(ring));
+        let options = IngestOptions {
+            max_file_bytes: config.log.max_file_bytes,
+            in_flight_bytes: u64::from(config.raft.proposals_bytes),
+            report_host: config.own.name.clone(),
+            ..IngestOptions::new(connect.clone(), requirements.clone())
+        };
+        let (readiness, may_lead) = watch::channel(Readiness::Always);
+        let (handing_over, handed_over) = watch::channel(false);
+        let ingest = Ingest::new(ring.clone(), options, may_lead.clone());
+        let (ingest_status, figures) = (ingest.status(), ingest.figures());
+        let observer = RingObserver::new(ring.clone());
+        // One that the member starts itself was started behind the guard.
+        let protection_start = supervisor
+            .as_ref()
+            .filter(|options| options.external.is_some())
+            .map(|options| {
+                let (member_dir, server) = (config.data_dir.clone(), options.server.clone());
+                ProtectionStart::new(TailTrimOptions::new(member_dir, server))
+            });
+        let supervisor = supervisor.map(|options| {
+            let trim = TailTrimOptions::new(config.data_dir.clone(), options.server.clone());
+            let guard = TailTrim::new(ring.clone(), Some(ingest_status.clone()), trim);
+            let (supervisor, handle) = Supervisor::new(options);
+            let task = tokio::spawn(supervisor.guarded_by(Arc::new(guard)).run());
+            let handle = Arc::new(handle);
+            Supervised { handle, task }
+        });
+        let Known {
+            events,
+            origin,
+            guard,
+        } = known;
+        let guard = guard.map(|command| Arc::new(GuardLine::new(command)));
+        let events = Some(events).filter(|_| steers_events(settings));
+        let watching = WatchOptions {
+            events: events.clone(),
+            figures: Some(Arc::clone(&figures)),
+            data_dir,
+            ..WatchOptions::new(connect.clone(), requirements)
+        };
+        let (watcher, reports) = Watcher::new(watching, ingest_status.clone(), may_lead.clone());
+        let (gate, gate_status) = Gate::new(
+            observer.clone(),
+            GateOptions {
+                patience: settings.fence_after,
+                statement_patience: settings.kill_statements_after,
+                events,
+                protection_start,
+                ..GateOptions::new(connect.clone())
+            },
+            reports.clone(),
+            ingest_status.clone(),
+            may_lead.clone(),
+            handed_over,
+        );
+        let (hold, held) = watch::channel(hold_at_start(&config.data_dir));
+        let role = settings.apply_workers.map(|workers| {
+            let mut options = FollowOptions::new(connect.clone(), &config.data_dir);
+            options.run.workers = workers;
+            options.native = native;
+            let inputs = RoleInputs {
+                reports: reports.clone(),
+                gate: gate_status.clone(),
+                ingest: ingest_status.clone(),
+                supervisor: supervisor
+                    .as_ref()
+                    .map(|supervised| supervised.handle.clone()),
+                hold: held,
+                origin,
+                patience: LockoutPatience::new(settings.demote_after),
+            };
+            Role::new(observer.clone(), options, inputs, readiness.clone())
+        });
+        let (role, role_status) = role.unzip();
+        let fencing = FenceInputs {
+            reports: reports.clone(),
+            readiness: may_lead.clone(),
+            role: role_status.clone(),
+        };
+        let (fence, fence_status) =
+            FenceTask::new(observer, connect.clone(), settings.fence_after, fencing);
+        let fence = fence.guarded_by(
+            guard
+                .clone()
+                .map(|guard| -> ToGuard { Box::new(move |guards| guard.says(guards)) }),
+        );
+        let unasked_stop = supervisor.as_ref().map(|supervised| {
+            let watching = UnaskedStop {
+                reports: reports.clone(),
+                figures: Arc::clone(&figures),
+                supervisor: Arc::clone(&supervised.handle),
+            };
+            Running::start(|stop| async move {
+                tokio::select! {
+                    () = watching.run() => {}
+                    () = stop.cancelled() => {}
+                }
+            })
+        });
+        let account = connect.clone();
+        let candidacy = Arc::new(Candidacy {
+            ring: ring.clone(),
+            connect: ConnectOptions {
+                program_name: "witness-candidacy".to_owned(),
+                ..connect.clone()
+            },
+            reports: reports.clone(),
+            readiness: may_lead,
+            role: role_status.clone(),
+            supervisor: supervisor
+                .as_ref()
+                .map(|supervised| supervised.handle.status()),
+        });
+        let (told, promotion) = watch::channel(None);
+        let provisioner = Arc::new(Provisioner {
+            own: config.own.id,
+            member_dir: config.data_dir.clone(),
+            mysqld: CopiedMysqld {
+                connect,
+                role: role_status.clone(),
+                supervisor: supervisor
+                    .as_ref()
+                    .map(|supervised| supervised.handle.status()),
+            },
+            ring,
+            gate: gate_status.clone(),
+            hold,
+            busy: tokio::sync::Mutex::new(()),
+        });
+        Self {
+            parts: Parts {
+                mode: settings.mode,
+                ingest: ingest_status,
+                figures,
+                reports,
+                gate: gate_status,
+                fence: fence_status,
+                role: role_status,
+                supervisor: supervisor
+                    .as_ref()
+                    .map(|supervised| supervised.handle.status()),
+                promotion,
+            },
+            supervisor,
+            ingest: Running::start(|stop| ingest.run(stop)),
+            watcher: Running::start(|stop| watcher.run(stop)),
+            gate: Running::start(|stop| gate.run(stop)),
+            fence: Running::start(|stop| fence.run(stop)),
+            guard,
+            role: role.map(|role| Running::start(|stop| role.run(stop))),
+            provisioning: Running::start(|stop| {
+                let finishing = Arc::clone(&provisioner).look_after();
+                async move {
+                    tokio::select! {
+                        () = finishing => {}
+                        () = stop.cancelled() => {}
+                    }
+                }
+            }),
+            provisioner,
+            member,
+            _readiness: readiness,
+            handing_over: Arc::new(handing_over),
+            statements: settings.longest_wait_for_statements(),
+            connect: account,
+            costing: Running::start(|stop| {
+                let candidacy = Arc::clone(&candidacy);
+                async move {
+                    loop {
+                        tokio::select! {
+                            () = stop.cancelled() => return,
+                            state = candidacy.state(None) => drop(told.send_replace(Some(state))),
+                        }
+                        tokio::select! {
+                            () = stop.cancelled() => return,
+                            () = tokio::time::sleep(COSTS_EVERY) => {}
+                        }
+                    }
+                }
+            }),
+            candidacy,
+            unasked_stop,
+        }
+    }
+
+    /// Gives the mysqld's view at any moment.
+    pub(crate) fn viewer(&self) -> impl Fn() -> MysqlView + Send + Sync + 'static {
+        let parts = self.parts.clone();
+        move || parts.view(Instant::now())
+    }
+
+    /// Who replaces its data on order.
+    pub(crate) fn provisioner(&self) -> Arc<Provisioner> {
+        Arc::clone(&self.provisioner)
+    }
+
+    /// Tells at any moment whether the mysqld can be the primary; nothing where nothing is applied, since no other one could
+    /// take its place there.
+    pub(crate) fn health(&self) -> impl Fn() -> Option<PrimaryHealth> + Send + Sync + 'static {
+        let parts = self.parts.clone();
+        move || {
+            let role = parts.role.as_ref()?.borrow().state.clone();
+            let supervisor = parts.supervisor.as_ref();
+            let supervisor = supervisor.map(|status| status.borrow().state.clone());
+            let report = parts.reports.borrow().clone();
+            Some(primary_health(supervisor.as_ref(), &report, &role))
+        }
+    }
+
+    /// Says what a promotion would cost.
+    pub(crate) fn candidacy(&self) -> Arc<Candidacy> {
+        Arc::clone(&self.candidacy)
+    }
+
+    /// Who is paused before the leadership is given away.
+    pub(crate) fn writer(&self) -> Arc<PrimaryWriter> {
+        Arc::new(PrimaryWriter {
+            handing_over: Arc::clone(&self.handing_over),
+            gate: self.parts.gate.clone(),
+            statements: self.statements,
+            reports: self.parts.reports.clone(),
+            supervisor: self
+                .supervisor
+                .as_ref()
+                .map(|supervised| supervised.handle.clone()),
+            room: LogRoom::new({
+                let member = self.member.clone();
+                move || member.is_full_alone()
+            }),
+        })
+    }
+
+    /// Ends: closes the primary for writes first, so that what is under way can still be
+    /// acknowledged while mysqld stops.
+    pub(crate) async fn end(self, child: Child) {
+        self.provisioning.end().await;
+        self.costing.end().await;
+        if let Some(unasked_stop) = self.unasked_stop {
+            unasked_stop.end().await;
+        }
+        if let Some(role) = self.role {
+            role.end().await;
+        }
+        self.fence.end().await;
+        if let Some(guard) = self.guard {
+            // A mysqld that somebody else stops may go on for long without its member.
+            let released = match child {
+                Child::Stops => self.supervisor.is_some(),
+                Child::IsLetGo => true,
+                Child::Stays => false,
+            };
+            guard.end(released).await;
+        }
+        let guards = self.parts.fence.borrow().guards;
+        let fenced = match child {
+            // Nobody else would close its sessions while the primary is beside another member.
+            Child::Stays if guards => fence::raise(&self.connect).await.map(drop),
+            Child::IsLetGo => fence::lower(&self.connect).await.map(drop),
+            Child::Stays | Child::Stops => Ok(()),
+        };
+        if let Err(error) = fenced {
+            tracing::warn!(%error, "whether ordinary accounts are let in could not be changed");
+        }
+        self.gate.end().await;
+        if let Some(Supervised { handle, task }) = self.supervisor {
+            match child {
+                Child::Stops => handle.stop().await,
+                Child::Stays | Child::IsLetGo => handle.leave().await,
+            }
+            if let Err(error) = task.await {
+                tracing::error!(%error, "supervising mysqld ended badly");
+            }
+        }
+        self.ingest.end().await;
+        self.watcher.end().await;
+    }
+}
+
+impl Parts {
+    fn view(&self, now: Instant) -> MysqlView {
+        let ingest = self.ingest.borrow().clone();
+        let report = self.reports.borrow().clone();
+        let gate = self.gate.borrow().clone();
+        let supervisor = self
+            .supervisor
+            .as_ref()
+            .map(|status| status.borrow().state.clone());
+        let role = self.role.as_ref().map(|status| status.borrow().clone());
+        let figures = self.figures.view(now);
+        let stale = now.saturating_duration_since(report.looked_at) > LOOKED_AT_RECENTLY;
+        MysqlView {
+            mode: mode_words(self.mode).to_owned(),
+            state: state_words(supervisor.as_ref(), &report).to_owned(),
+            version: report.server.as_ref().map(|server| server.version.clone()),
+            ingesting: ingest.is_attached(),
+            protected: report.protection.is_protected() && !stale,
+            unprotected_because: unprotected_because(&report, stale),
+            writable: gate.state == GateState::Open,
+            write_fence: gate_words(&gate.state),
+            offline: offline_words(self.fence.borrow().because, &report),
+            role: role_words(role.as_ref()),
+            applies: role.is_some(),
+            following: role
+                .as_ref()
+                .is_some_and(|role| role.state == RoleState::Following),
+            lag_ms: role.as_ref().and_then(|role| role.lag_ms),
+            applied_total: role.as_ref().map_or(0, |role| role.applied_total),
+            errant: role
+                .as_ref()
+                .and_then(|role| not_the_rings(&role.not_the_rings)),
+            oldest_unacked_seconds: figures.oldest_unacknowledged.map(|age| age.as_secs_f64()),
+            acknowledged_total: figures.committed_total,
+            acks_total: figures.acks_total,
+            demotion: None,
+            promotion: self.promotion.borrow().clone(),
+            trouble: trouble(supervisor.as_ref(), &ingest, &report, &gate, role.as_ref())
+                .or_else(|| self.supervisor.as_ref()?.borrow().warning.clone()),
+        }
+    }
+}
+
+fn not_the_rings(gtids: &GtidSet) -> Option<NotTheRings> {
+    let transactions = u64::try_from(gtids.count()).unwrap_or(u64::MAX);
+    (transactions > 0).then(|| NotTheRings {
+        transactions,
+        gtids: gtids.to_string().replace('\n', ""),
+    })
+}
+
+/// Whether the member switches mysqld's events on and off: where it starts mysqld with them off, and where mysqld may follow.
+pub(crate) fn steers_events(settings: &MysqlSettings) -> bool {
+    settings.mode == MysqlMode::Child || settings.apply_workers.is_some()
+}
+
+/// The mode as the configuration has it.
+pub(crate) fn mode_words(mode: MysqlMode) -> &'static str {
+    match mode {
+        MysqlMode::Child => "child",
+        MysqlMode::External => "external",
+        MysqlMode::Attach => "attach",
+    }
+}
+
+/// Between two looks at what a promotion would cost, for the status.
+const COSTS_EVERY: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// The watch looks every second; a verdict that is older than this says nothing of now.
+const LOOKED_AT_RECENTLY: std::time::Duration = std::time::Duration::from_secs(6);
+
+fn unprotected_because(report: &WatchReport, stale: bool) -> Vec<String> {
+    match &report.protection {
+        Protection::Protected if stale => vec!["it was not looked at for some seconds".to_owned()],
+        Protection::Protected => Vec::new(),
+        Protection::Unprotected { findings } => findings.iter().map(ToString::to_string).collect(),
+        Protection::Unknown { cause } => vec![cause.clone()],
+    }
+}
+
+fn gate_words(state: &GateState) -> String {
+    match state {
+        GateState::Open => "open".to_owned(),
+        GateState::Closed { why } => format!("closed: {why}"),
+        GateState::NotClosed { why, cause, .. } => {
+            format!("should be closed ({why}), but could not be: {cause}")
+        }
+        GateState::Opening => "being opened".to_owned(),
+        GateState::NotOpened { cause } => format!("could not be opened: {cause}"),
+        GateState::Unknown => "unknown".to_owned(),
+    }
+}
+
+/// Why ordinary accounts are kept off, if they are.
+fn offline_words(fenced: Option<FenceReason>, report: &WatchReport) -> Option<String> {
+    let offline = report.server.as_ref().is_some_and(|server| server.offline);
+    match fenced {
+        Some(reason) => Some(reason.to_string()),
+        None => offline.then(|| {
+            "offline_mode is on: set by an operator, or before this member started".to_owned()
+        }),
+    }
+}
+
+fn role_words(role: Option<&RoleStatus>) -> String {
+    let Some(role) = role else {
+        return "nothing is applied to it".to_owned();
+    };
+    match &role.state {
+        RoleState::Unknown => "unknown".to_owned(),
+        RoleState::Primary => "primary".to_owned(),
+        RoleState::Following => "following".to_owned(),
+        RoleState::CatchingUp { behind } => {
+            format!("catching up: {behind} transactions behind, then the primary")
+        }
+        RoleState::Waiting { what } => format!("waiting: {what}"),
+        RoleState::Stopped { cause } => format!("stopped: {cause}"),
+        RoleState::Restarting { why } => format!("restarting: {why}"),
+    }
+}
+
+/// What mysqld is doing, as its process and the last look at it tell.
+fn state_words(supervisor: Option<&SupervisorState>, report: &WatchReport) -> &'static str {
+    match supervisor {
+        Some(SupervisorState::Beginning) => "starting",
+        Some(SupervisorState::Initialising) => "initialising",
+        Some(SupervisorState::Failed { .. }) => "failed",
+        Some(SupervisorState::Held { .. }) => "held",
+        Some(SupervisorState::Draining { .. }) => "draining",
+        Some(SupervisorState::Stopping { .. }) => "stopping",
+        Some(SupervisorState::Ended) => "stopped",
+        Some(SupervisorState::Running { .. }) | None => {
+            match (&report.protection, &report.server) {
+                (Protection::Unknown { .. }, _) if supervisor.is_some() => "starting",
+                (Protection::Unknown { .. }, _) => "unreachable",
+                (_, Some(_)) => "running",
+                (_, None) => "unknown",
+            }
+        }
+    }
+}
+
+fn trouble(
+    supervisor: Option<&SupervisorState>,
+    ingest: &IngestStatus,
+    report: &WatchReport,
+    gate: &GateStatus,
+    role: Option<&RoleStatus>,
+) -> Option<String> {
+    if let Some(SupervisorState::Failed { cause } | SupervisorState::Held { cause }) = supervisor {
+        return Some(cause.clone());
+    }
+    if let Some(RoleState::Stopped { cause }) = role.map(|role| &role.state) {
+        return Some(cause.clone());
+    }
+    if let IngestState::Failed { cause } = &ingest.state {
+        return Some(format!("its transactions are not taken in: {cause}"));
+    }
+    // While an attachment is tried again and again, what the last try met is the trouble.
+    if let (IngestState::Attaching, Some(cause)) = (&ingest.state, &ingest.last_failure) {
+        return Some(format!("its transactions are not taken in: {cause}"));
+    }
+    if let Protection::Unknown { cause } = &report.protection {
+        return Some(format!("it could not be looked at: {cause}"));
+    }
+    match &gate.state {
+        state @ (GateState::NotClosed { .. } | GateState::NotOpened { .. }) => {
+            Some(format!("for writes it {}", gate_words(state)))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,193 @@
+//! How the member connects to the mysqld beside it, and what it asks of it, out of the configuration.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mysql_link::{
+    ClientCertificate, ConnectOptions, Endpoint, PublicKeySource, Secret, TlsMode, TlsOptions,
+};
+use mysqld_controller::ReplicationSource;
+use mysqld_controller::settings::Requirements;
+use mysqld_controller::supervisor::{ExternalCommands, ServerCommand, SupervisorOptions};
+use raft_types::{Incarnation, MemberId};
+use uuid::Uuid;
+
+use crate::settings::{MysqlMode, MysqlSettings, MysqlTls, Settings};
+
+/// Options for connecting; reads the password file.
+///
+/// # Errors
+/// When the password file cannot be read.
+pub fn connect_options(settings: &MysqlSettings) -> io::Result<ConnectOptions> {
+    let endpoint = match &settings.socket {
+        Some(socket) => Endpoint::unix(socket),
+        None => Endpoint::tcp(&settings.host, settings.port),
+    };
+    let password = Secret::new(settings.password.read()?);
+    let mut options = ConnectOptions::new(endpoint, &settings.user, password);
+    options.tls = TlsOptions {
+        mode: match settings.tls {
+            MysqlTls::Disabled => TlsMode::Disabled,
+            MysqlTls::Preferred => TlsMode::Preferred,
+            MysqlTls::Required => TlsMode::Required,
+            MysqlTls::VerifyCa => TlsMode::VerifyCa,
+            MysqlTls::VerifyIdentity => TlsMode::VerifyIdentity,
+        },
+        ca_file: settings.tls_ca_file.clone(),
+        client_certificate: settings
+            .tls_certificate
+            .clone()
+            .map(|(certificate_file, key_file)| ClientCertificate {
+                certificate_file,
+                key_file,
+            }),
+    };
+    if let Some(file) = &settings.public_key_file {
+        options.public_key = PublicKeySource::File(file.clone());
+    }
+    Ok(options)
+}
+
+/// What is asked of the mysqld, and as whom the member attaches to it.
+pub(crate) fn requirements(
+    settings: &MysqlSettings,
+    member: MemberId,
+    incarnation: Incarnation,
+) -> Requirements {
+    let server_id = settings
+        .server_id
+        .unwrap_or_else(|| usual_server_id(member));
+    let uuid = settings.server_uuid.unwrap_or(incarnation.0);
+    Requirements {
+        manage_settings: settings.manage_settings,
+        accept_unproven: settings.accept_unproven,
+        may_install_plugin: settings.manage_settings,
+        ..Requirements::new(server_id, uuid)
+    }
+}
+
+/// How a guard beside the member reaches the mysqld, and how it kills it, where the member has started it; reads the password
+/// file.
+///
+/// # Errors
+/// When the password file cannot be read.
+pub fn guarded_server(
+    config: &Settings,
+    settings: &MysqlSettings,
+) -> io::Result<(ConnectOptions, Option<SupervisorOptions>)> {
+    let connect = connect_options(settings)?;
+    // Nothing is started, so that nobody asks as whom the member attaches.
+    let requirements = requirements(settings, config.own.id, Incarnation(Uuid::nil()));
+    let server = supervisor_options(config, settings, &connect, &requirements);
+    Ok((connect, server))
+}
+
+/// How mysqld is run when the member starts it, itself or through commands.
+pub(crate) fn supervisor_options(
+    config: &Settings,
+    settings: &MysqlSettings,
+    account: &ConnectOptions,
+    requirements: &Requirements,
+) -> Option<SupervisorOptions> {
+    if settings.mode == MysqlMode::Attach {
+        return None;
+    }
+    let own = |name: &str| absolute(&config.data_dir.join(name));
+    let external = settings.external.as_ref();
+    let pid_file = external.and_then(|external| external.pid_file.as_deref());
+    let server = ServerCommand {
+        command: settings.mysqld.clone(),
+        data_dir: absolute(settings.datadir.as_deref()?),
+        socket: settings
+            .socket
+            .as_deref()
+            .map_or_else(|| own("mysqld.sock"), absolute),
+        port: Some(settings.port),
+        pid_file: pid_file.map_or_else(|| own("mysqld.pid"), absolute),
+        error_log: own("mysqld.err"),
+        extra_args: match external {
+            Some(external) => vec![format!("--log-bin={}", external.log_bin)],
+            None => settings.extra_args.clone(),
+        },
+        max_cache_bytes: requirements.max_cache_bytes(),
+    };
+    Some(SupervisorOptions {
+        may_initialise: settings.initialize && external.is_none(),
+        external: external.map(|external| ExternalCommands {
+            start: external.start.clone(),
+            stop: external.stop.clone(),
+            kill: external.kill.clone(),
+            limit: START_LIMIT,
+        }),
+        ..SupervisorOptions::new(server, account.clone())
+    })
+}
+
+/// Where the mysqld's own replica threads read from, if they are to apply; reads the password file.
+///
+/// # Errors
+/// When the password file of the binlog server cannot be read.
+pub(crate) fn native_source(config: &Settings) -> io::Result<Option<ReplicationSource>> {
+    let wanted = config.mysql.as_ref().is_some_and(|mysql| mysql.native);
+    let Some(server) = config.binlog_server.as_ref().filter(|_| wanted) else {
+        return Ok(None);
+    };
+    let (host, port) = near_address(&server.listen);
+    Ok(Some(ReplicationSource {
+        host,
+        port,
+        user: server.user.clone(),
+        password: Secret::new(server.password.read()?),
+        tls: server.require_tls,
+    }))
+}
+
+/// Where somebody on this host reaches a listener.
+fn near_address(listen: &str) -> (String, u16) {
+    let (host, port) = listen.rsplit_once(':').unwrap_or((listen, ""));
+    let host = match host.trim_start_matches('[').trim_end_matches(']') {
+        "" | "0.0.0.0" => "127.0.0.1",
+        "::" => "::1",
+        other => other,
+    };
+    (host.to_owned(), port.parse().unwrap_or(0))
+}
+
+/// How long a command may take to start mysqld: recovery is in it.
+const START_LIMIT: Duration = Duration::from_secs(600);
+
+/// mysqld works in its own directory, so that it has to be told whole paths. One that cannot be made
+/// whole is given as it is, and mysqld says what it thinks of it.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Server ids of people are small, so those of members begin high.
+const FIRST_SERVER_ID: u32 = 4_000_000_000;
+const SERVER_IDS: u64 = 200_000_000;
+
+/// The server id under which a member speaks MySQL's protocol when nobody says another.
+pub(crate) fn usual_server_id(member: MemberId) -> u32 {
+    FIRST_SERVER_ID + u32::try_from(member.0 % SERVER_IDS).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_is_reached_from_its_own_host() {
+        let near = |listen| near_address(listen);
+        assert_eq!(near("0.0.0.0:3307"), ("127.0.0.1".to_owned(), 3307));
+        assert_eq!(near("[::]:3307"), ("::1".to_owned(), 3307));
+        assert_eq!(near("10.0.0.1:3307"), ("10.0.0.1".to_owned(), 3307));
+    }
+
+    #[test]
+    fn members_have_server_ids_of_their_own() {
+        assert_eq!(usual_server_id(MemberId(1)), 4_000_000_001);
+        assert_eq!(usual_server_id(MemberId(SERVER_IDS + 2)), 4_000_000_002);
+        assert!(usual_server_id(MemberId(SERVER_IDS - 1)) < u32::MAX);
+    }
+}

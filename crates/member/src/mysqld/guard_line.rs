@@ -1,0 +1,207 @@
+//! The line to the guard: a process of the same program that keeps readers off the mysqld when this one hangs or is dead and
+//! stays so (`mysqld_controller::fence::guard`). It is started with the member, and started again when it dies.
+//!
+//! The line is a socket that is the guard's standard input. It is closed by the system when this process ends, however it ends.
+
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The command that the guard is, and what it is told on its line.
+pub const GUARD: &str = "guard";
+/// This process goes on, and clients take its mysqld for the primary.
+pub const GUARDS: u8 = b'1';
+/// This process goes on, and nobody has to be kept from its mysqld.
+const GUARDS_NOTHING: u8 = b'0';
+
+/// How often the same is said.
+const EVERY: Duration = Duration::from_millis(200);
+/// From a guard that died to the next one.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long a guard that is not needed any more may take to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+/// How a guard is started.
+#[derive(Debug, Clone)]
+pub struct GuardCommand {
+    /// This program.
+    pub program: PathBuf,
+    /// Its arguments, with which it reads the same configuration.
+    pub arguments: Vec<OsString>,
+}
+
+impl GuardCommand {
+    /// In a process group of its own: what a terminal sends to the member's is not for it.
+    fn start(&self) -> io::Result<Guard> {
+        let (line, its) = UnixStream::pair()?;
+        // A guard that does not read holds nothing up.
+        line.set_nonblocking(true)?;
+        let child = Command::new(&self.program)
+            .args(&self.arguments)
+            .env_remove("NOTIFY_SOCKET")
+            .env_remove("WATCHDOG_USEC")
+            .stdin(Stdio::from(OwnedFd::from(its)))
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        Ok(Guard { line, child })
+    }
+}
+
+struct Guard {
+    line: UnixStream,
+    child: Child,
+}
+
+/// See the module.
+pub(crate) struct GuardLine {
+    command: GuardCommand,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    guard: Option<Guard>,
+    told: Option<(Instant, bool)>,
+    retry_at: Option<Instant>,
+    ended: bool,
+}
+
+impl GuardLine {
+    pub(crate) fn new(command: GuardCommand) -> Self {
+        Self {
+            command,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Says that this process goes on, and whether there is something to guard.
+    pub(crate) fn says(&self, guards: bool) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let is_old_news = |(at, told)| told == guards && now.duration_since(at) < EVERY;
+        if state.ended
+            || state.told.is_some_and(is_old_news)
+            || state.retry_at.is_some_and(|at| now < at)
+        {
+            return;
+        }
+        state.told = Some((now, guards));
+        match self.say(&mut state, guards) {
+            Ok(()) => state.retry_at = None,
+            // It has enough to read, and that is what it will read.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => {
+                tracing::warn!(%error, "nobody would keep readers off mysqld if this member hung: its guard is started again");
+                state.retry_at = Some(now + RETRY);
+                if let Some(mut guard) = state.guard.take() {
+                    // It has closed its line, so it ends.
+                    let _ = guard.child.kill();
+                    let _ = guard.child.wait();
+                }
+            }
+        }
+    }
+
+    fn say(&self, state: &mut State, guards: bool) -> io::Result<()> {
+        let guard = match &mut state.guard {
+            Some(guard) => guard,
+            none => none.insert(self.command.start()?),
+        };
+        let word = if guards { GUARDS } else { GUARDS_NOTHING };
+        guard.line.write_all(&[word])
+    }
+
+    /// Ends with the fence. A guard that is released is gone behind this; another one goes on for as long as its member may be
+    /// away, and then acts on what it was told last.
+    pub(crate) async fn end(&self, released: bool) {
+        let guard = {
+            let mut state = self.lock();
+            state.ended = true;
+            state.guard.take()
+        };
+        let Some(Guard {
+            mut line,
+            mut child,
+        }) = guard
+        else {
+            return;
+        };
+        if !released {
+            return;
+        }
+        let told = line.write_all(&[GUARDS_NOTHING]);
+        drop(line);
+        let until = Instant::now() + ENDS_WITHIN;
+        while let Ok(None) = child.try_wait() {
+            if told.is_err() || Instant::now() > until {
+                let _ = child.kill();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+
+    fn shell(script: String) -> GuardLine {
+        GuardLine::new(GuardCommand {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+        })
+    }
+
+    fn wait_for(file: &std::path::Path, words: &str) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while std::fs::read_to_string(file).ok().as_deref() != Some(words) {
+            assert!(
+                Instant::now() < until,
+                "{:?}",
+                std::fs::read_to_string(file)
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_same_is_said_now_and_then_and_news_at_once_and_a_release_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let heard = folder.path().join("heard");
+        let line = shell(format!("cat > {}; echo -n . >> {0}", heard.display()));
+        for guards in [true, true, true, false, false, true] {
+            line.says(guards);
+        }
+        wait_for(&heard, "101");
+        line.end(true).await;
+        assert_eq!(std::fs::read_to_string(&heard).unwrap(), "1010.");
+        line.says(true);
+        assert_eq!(std::fs::read_to_string(&heard).unwrap(), "1010.");
+    }
+
+    #[tokio::test]
+    async fn a_guard_that_died_is_started_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let heard = folder.path().join("heard");
+        let line = shell(format!("head -c 1 >> {}", heard.display()));
+        let until = Instant::now() + Duration::from_secs(20);
+        while std::fs::read_to_string(&heard).unwrap_or_default().len() < 2 {
+            assert!(Instant::now() < until);
+            line.says(true);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        line.end(true).await;
+    }
+}

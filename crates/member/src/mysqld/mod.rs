@@ -1,0 +1,20 @@
+//! The mysqld beside a database member.
+
+mod automatic_demotion;
+mod beside;
+mod candidacy;
+mod connection;
+mod guard_line;
+mod primary_health;
+mod steering;
+mod unasked_stop;
+mod writer;
+
+pub(crate) use automatic_demotion::DemotionTask;
+pub(crate) use beside::Child;
+pub(crate) use candidacy::MOST_BEHIND;
+pub use connection::{connect_options, guarded_server};
+pub(crate) use connection::{native_source, requirements, usual_server_id};
+pub use guard_line::{GUARD, GUARDS, GuardCommand};
+pub(crate) use primary_health::PrimaryHealth;
+pub(crate) use steering::{Given, Steering};

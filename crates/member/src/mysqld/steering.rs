@@ -1,0 +1,331 @@
+//! Whether the member acts on its mysqld: it does, unless it was told to leave it alone, and that can change while it runs.
+//!
+//! ```text
+//!             steer: the note is removed, then it acts
+//!  left alone ──────────────────────────────────────► steered
+//!             ◄──────────────────────────────────────
+//!             let go: drained, noted, ended, then released
+//! ```
+//!
+//! The note on disk comes before whatever is irreversible: a member that is killed in between finds out what it is to be.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use binlog_format::gtid::GtidSet;
+use consensus::{Database, DatabaseState, Writer};
+use futures::future::BoxFuture;
+use mysql_link::ConnectOptions;
+use mysqld_controller::ReplicationSource;
+use mysqld_controller::conversion::{acts, look};
+use mysqld_controller::events::EventScheduler;
+use mysqld_controller::settings::Requirements;
+use tokio::time::Instant;
+
+use super::beside::{Beside, Child, Known, mode_words, steers_events};
+use super::connection::supervisor_options;
+use super::guard_line::GuardCommand;
+use super::primary_health::PrimaryHealth;
+use super::writer::PrimaryWriter;
+use crate::data_directory::HandsOff;
+use crate::provisioning::Provisioner;
+use crate::ring_handle::RingHandle;
+use crate::settings::{MysqlSettings, Settings};
+use crate::status::MysqlView;
+
+/// How long commits that wait may take to be acknowledged once the primary is closed.
+const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+/// Between two looks at them.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// See the module.
+pub(crate) struct Steering {
+    config: Arc<Settings>,
+    settings: MysqlSettings,
+    connect: ConnectOptions,
+    requirements: Requirements,
+    native: Option<ReplicationSource>,
+    known: Known,
+    ring: RingHandle,
+    note: HandsOff,
+    /// One change at a time.
+    turn: tokio::sync::Mutex<()>,
+    now: Mutex<Option<Steered>>,
+}
+
+/// What the member brings along.
+pub(crate) struct Given {
+    /// Where mysqld's own replica threads read from, if they apply.
+    pub(crate) native: Option<ReplicationSource>,
+    /// What the ring's log begins behind.
+    pub(crate) origin: GtidSet,
+    /// How a guard is started, if one is.
+    pub(crate) guard: Option<GuardCommand>,
+}
+
+struct Steered {
+    beside: Beside,
+    writer: Arc<PrimaryWriter>,
+    viewer: Arc<dyn Fn() -> MysqlView + Send + Sync>,
+    health: Arc<dyn Fn() -> Option<PrimaryHealth> + Send + Sync>,
+}
+
+impl Steering {
+    /// Begins to act, unless the note says otherwise.
+    ///
+    /// # Errors
+    /// When the note cannot be looked for, or what mysqld's events were configured to cannot be read.
+    pub(crate) fn begin(
+        config: &Arc<Settings>,
+        settings: &MysqlSettings,
+        connect: ConnectOptions,
+        requirements: Requirements,
+        given: Given,
+        ring: RingHandle,
+    ) -> std::io::Result<Arc<Self>> {
+        let command = supervisor_options(config, settings, &connect, &requirements)
+            .filter(|options| options.external.is_none())
+            .map(|options| options.server);
+        let steering = Arc::new(Self {
+            known: Known {
+                events: EventScheduler::new(&config.data_dir, settings.events, command)?,
+                origin: given.origin,
+                guard: given.guard,
+            },
+            config: config.clone(),
+            settings: settings.clone(),
+            connect,
+            requirements,
+            native: given.native,
+            ring,
+            note: HandsOff::of(&config.data_dir),
+            turn: tokio::sync::Mutex::new(()),
+            now: Mutex::new(None),
+        });
+        if steering.note.is_set()? {
+            tracing::warn!(
+                "mysqld is left alone, as `witness enable-raft` or `witness disable-raft` has left it"
+            );
+        } else {
+            steering.start();
+        }
+        Ok(steering)
+    }
+
+    fn start(&self) {
+        let beside = Beside::start(
+            &self.config,
+            &self.settings,
+            self.connect.clone(),
+            self.requirements.clone(),
+            self.native.clone(),
+            self.known.clone(),
+            self.ring.clone(),
+        );
+        *self.lock() = Some(Steered {
+            writer: beside.writer(),
+            viewer: Arc::new(beside.viewer()),
+            health: Arc::new(beside.health()),
+            beside,
+        });
+    }
+
+    /// Whether it acts.
+    pub(crate) fn is_steered(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    /// Whether mysqld can be the primary; nothing where the member does not act on it, or nothing is applied to it.
+    pub(crate) fn health(&self) -> Option<PrimaryHealth> {
+        let health = self.lock().as_ref().map(|steered| steered.health.clone());
+        health.and_then(|health| health())
+    }
+
+    /// What is to be said of mysqld now.
+    pub(crate) fn view(&self) -> MysqlView {
+        let viewer = self.lock().as_ref().map(|steered| steered.viewer.clone());
+        match viewer {
+            Some(viewer) => viewer(),
+            None => self.left_alone(),
+        }
+    }
+
+    fn left_alone(&self) -> MysqlView {
+        let words = "unmanaged: `witness enable-raft` lets the member manage it";
+        MysqlView {
+            mode: mode_words(self.settings.mode).to_owned(),
+            state: "unmanaged".to_owned(),
+            unprotected_because: vec![format!("it is {words}")],
+            write_fence: words.to_owned(),
+            role: words.to_owned(),
+            applies: self.settings.apply_workers.is_some(),
+            ..MysqlView::default()
+        }
+    }
+
+    /// Who replaces the data of mysqld on order, while the member acts on it.
+    pub(crate) fn provisioner(&self) -> Option<Arc<Provisioner>> {
+        let now = self.lock();
+        now.as_ref().map(|steered| steered.beside.provisioner())
+    }
+
+    /// Acts from now on. Acting already, it changes nothing.
+    ///
+    /// # Errors
+    /// In words: the note cannot be removed.
+    pub(crate) async fn steer(&self) -> Result<(), String> {
+        let _turn = self.turn.lock().await;
+        if self.is_steered() {
+            return Ok(());
+        }
+        self.note
+            .clear()
+            .map_err(|error| format!("the note `hands-off` cannot be removed: {error}"))?;
+        tracing::info!("the member acts on its mysqld from now on");
+        self.start();
+        Ok(())
+    }
+
+    /// Stops to act on the primary, and lets it go on without the ring: it is closed, what waits is acknowledged, then commits
+    /// wait for nobody and it is opened. Done already, it changes nothing.
+    ///
+    /// # Errors
+    /// In words. Before the note is written, the primary goes on in the ring; after it, the same order goes on.
+    pub(crate) async fn let_primary_go(&self) -> Result<(), String> {
+        let _turn = self.turn.lock().await;
+        let writer = self.lock().as_ref().map(|steered| steered.writer.clone());
+        if let Some(writer) = writer {
+            if self.ring.member.leadership_now().serving_term().is_none() {
+                return Err("this member does not lead".to_owned());
+            }
+            let drained = self.drain(&writer).await.and_then(|()| self.write_note());
+            if let Err(cause) = drained {
+                writer.resume();
+                return Err(cause);
+            }
+            self.stop_acting().await;
+        }
+        let seen = look(&self.connect, &self.requirements).await;
+        let seen = seen.map_err(|error| error.to_string())?;
+        if !seen.replicates_from.is_empty() {
+            return Err(
+                "its mysqld replicates from another server, so it is not the primary".to_owned(),
+            );
+        }
+        let released = acts::release_primary(&self.connect).await;
+        released.map_err(|error| error.to_string())?;
+        if !steers_events(&self.settings) {
+            return Ok(());
+        }
+        let given_back = self.known.events.give_back(&self.connect).await;
+        given_back.map_err(|error| format!("event_scheduler cannot be set back: {error}"))
+    }
+
+    /// Stops to act on a follower, which stays closed for writes. Done already, it changes nothing but making sure of that.
+    ///
+    /// # Errors
+    /// In words; the same order goes on.
+    pub(crate) async fn let_follower_go(&self) -> Result<(), String> {
+        let _turn = self.turn.lock().await;
+        if self.is_steered() {
+            if self.ring.member.leadership_now().serving_term().is_some() {
+                return Err("this member leads, so its mysqld is no follower".to_owned());
+            }
+            self.write_note()?;
+            self.stop_acting().await;
+        }
+        let released = acts::release_follower(&self.connect).await;
+        released.map_err(|error| error.to_string())
+    }
+
+    /// Leaves mysqld alone from its first moment in the ring on. For a member that has none yet, or acts on nothing.
+    ///
+    /// # Errors
+    /// In words.
+    fn write_note(&self) -> Result<(), String> {
+        let written = self.note.set();
+        written.map_err(|error| format!("the note `hands-off` cannot be written: {error}"))
+    }
+
+    /// Closes the primary, behind everything that commits, and makes sure that nothing waits.
+    async fn drain(&self, writer: &PrimaryWriter) -> Result<(), String> {
+        writer.pause().await?;
+        let until = Instant::now() + DRAIN_LIMIT;
+        loop {
+            let seen = look(&self.connect, &self.requirements).await;
+            let seen = seen.map_err(|error| error.to_string())?;
+            if seen.waiting_commits == 0 && !seen.writable {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                let waiting = seen.waiting_commits;
+                return Err(format!("{waiting} commits still wait for the ring"));
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    async fn stop_acting(&self) {
+        let steered = self.lock().take();
+        if let Some(steered) = steered {
+            steered.beside.end(Child::IsLetGo).await;
+            tracing::info!("the member leaves its mysqld alone from now on");
+        }
+    }
+
+    /// Ends with the member.
+    pub(crate) async fn end(&self, child: Child) {
+        let _turn = self.turn.lock().await;
+        let steered = self.lock().take();
+        if let Some(steered) = steered {
+            steered.beside.end(child).await;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Steered>> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A mysqld that is left alone could not become the primary.
+impl Database for Steering {
+    fn version(&self) -> Option<String> {
+        self.lock().as_ref()?.beside.candidacy().version()
+    }
+
+    fn state(&self, primary: Option<String>) -> BoxFuture<'_, DatabaseState> {
+        let candidacy = self
+            .lock()
+            .as_ref()
+            .map(|steered| steered.beside.candidacy());
+        Box::pin(async move {
+            match candidacy {
+                Some(candidacy) => candidacy.state(primary).await,
+                None => DatabaseState {
+                    unfit: Some("its mysqld is unmanaged".to_owned()),
+                    ..DatabaseState::default()
+                },
+            }
+        })
+    }
+}
+
+/// Whoever writes at the moment is paused; a mysqld that is left alone is nobody's writer.
+impl Writer for Steering {
+    fn pause(&self) -> BoxFuture<'_, Result<(), String>> {
+        let writer = self.lock().as_ref().map(|steered| steered.writer.clone());
+        Box::pin(async move {
+            match writer {
+                Some(writer) => writer.pause().await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn resume(&self) {
+        let writer = self.lock().as_ref().map(|steered| steered.writer.clone());
+        if let Some(writer) = writer {
+            writer.resume();
+        }
+    }
+}

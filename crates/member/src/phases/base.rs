@@ -1,0 +1,122 @@
+//! What a member has in every phase, and how that ends.
+
+use std::sync::Arc;
+
+use binlog_store::{StoreError, StoreObserver};
+use consensus::{IdentityBook, Timers};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use transport::{GrpcNetworkFactory, LocalMember, RunningServer, TlsMaterial, TransportConfig};
+
+use crate::commands::Commands;
+use crate::data_directory::DirectoryLock;
+use crate::error::MemberError;
+use crate::mysqld::GuardCommand;
+use crate::ring_handle::RingHandle;
+use crate::settings::Settings;
+use crate::state::MemberState;
+
+/// What the program gives its member.
+#[derive(Default)]
+pub struct Surroundings {
+    /// Hears how long flushes take.
+    pub flushes: Option<Arc<dyn StoreObserver>>,
+    /// How a guard is started, which keeps readers off the mysqld of a database member when this process hangs or ends badly;
+    /// none where this process is not one member.
+    pub guard: Option<GuardCommand>,
+}
+
+/// What a member has in every phase.
+pub(super) struct Base {
+    pub(super) settings: Arc<Settings>,
+    pub(super) book: Arc<IdentityBook>,
+    pub(super) state: Arc<MemberState>,
+    pub(super) local: Arc<LocalMember>,
+    pub(super) tls: Option<TlsMaterial>,
+    pub(super) transport: TransportConfig,
+    pub(super) timers: Timers,
+    pub(super) with: Surroundings,
+    pub(super) commands: Commands,
+    pub(super) server: RunningServer,
+    pub(super) tasks: Tasks,
+    /// Last, so that the directory is free only when everything else is gone.
+    pub(super) _lock: DirectoryLock,
+}
+
+impl Base {
+    /// What calls the other members.
+    pub(super) fn network(&self) -> GrpcNetworkFactory {
+        let (book, tls) = (self.book.clone(), self.tls.clone());
+        let region = self.settings.own.region.clone();
+        match self.settings.regions.compression {
+            None => GrpcNetworkFactory::new(book, tls, self.transport),
+            Some(packed) => {
+                GrpcNetworkFactory::compressing(book, tls, self.transport, region, packed)
+            }
+        }
+    }
+
+    /// Ends everything, the engine before the log, and frees the data directory.
+    pub(super) async fn close(mut self, ring: Option<RingHandle>) -> Result<(), MemberError> {
+        self.tasks.stop.cancel();
+        self.server.shutdown().await;
+        if let Some(ring) = &ring {
+            // The engine ends when it has what it asked of the log, and a full disk may take for ever.
+            ring.log.wait_for_no_room();
+            ring.member.shutdown().await;
+        }
+        self.tasks.set.shutdown().await;
+        let Some(ring) = ring else { return Ok(()) };
+        let closed = tokio::task::spawn_blocking(move || ring.log.close()).await;
+        match closed {
+            Ok(Ok(()) | Err(StoreError::Closed)) => Ok(()),
+            Ok(Err(error)) => Err(MemberError::Store(error)),
+            Err(error) => Err(MemberError::Ended {
+                what: "closing the log",
+                why: error.to_string(),
+            }),
+        }
+    }
+}
+
+/// Everything that looks after a member. It ends with this, at the latest.
+#[derive(Default)]
+pub(super) struct Tasks {
+    pub(super) stop: CancellationToken,
+    set: JoinSet<()>,
+}
+
+impl Tasks {
+    /// Spawns what is dropped when the member closes.
+    pub(super) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.set.spawn(async move {
+            tokio::select! {
+                () = task => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    }
+
+    /// Spawns what ends by itself once `stop` is cancelled.
+    pub(super) fn spawn_to_its_end(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.set.spawn(task);
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+pub(super) async fn listen(key: &'static str, address: &str) -> Result<TcpListener, MemberError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| MemberError::Listen {
+            key,
+            address: address.to_owned(),
+            source,
+        })
+}

@@ -1,0 +1,233 @@
+//! How a data directory comes to its ring: it belongs to one already, it waits to be taken into one, or
+//! it makes one because it was started with `--bootstrap` (or had begun to, before it was stopped). A log that is older than its ring
+//! is cut back first, if the ring went on without its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use binlog_store::{BinlogStore, CutBackError, LogHandle};
+use consensus::{IdentityBook, LogOrigin, MemberCalls, Recollection, Rejoin, Returning, RingState};
+use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
+use tokio::sync::mpsc;
+use transport::{GrpcNetworkFactory, found_ring};
+
+use super::base::Base;
+use super::log_opening::open_log;
+use crate::error::MemberError;
+use crate::ring_handle::now_in_seconds;
+use crate::settings::{MemberEntry, Settings};
+use crate::state::{FoundOrder, Phase};
+
+/// How often a waiting member looks whether it was taken into a ring.
+const LOOK: Duration = Duration::from_millis(50);
+/// A founder waits for the other members as long as nobody stops it.
+const FOUNDER_PATIENCE: Duration = Duration::from_secs(365 * 86_400);
+
+/// How long the others are waited for when an operator waits too.
+const ORDERED_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A ring, its open log, and the first membership when this member has to begin the ring.
+type Come = (
+    RingId,
+    BinlogStore,
+    Option<BTreeMap<MemberId, MemberRecord>>,
+);
+
+/// A member that has come to its ring: its log is open, and was cut back if the ring had gone on without its end.
+pub struct Joined {
+    pub(super) ring: RingId,
+    pub(super) log: BinlogStore,
+    pub(super) returning: Returning,
+    pub(super) network: GrpcNetworkFactory,
+    /// When this member has to begin the ring.
+    pub(super) first_members: Option<BTreeMap<MemberId, MemberRecord>>,
+}
+
+/// What joining needs.
+pub(super) struct Joining<'a> {
+    pub(super) base: &'a Base,
+    /// Orders to make the ring.
+    pub(super) founding: &'a mut mpsc::Receiver<FoundOrder>,
+    pub(super) bootstrap: bool,
+}
+
+impl Joining<'_> {
+    /// Comes to the ring, however long that takes. May be stopped and repeated at any point.
+    ///
+    /// # Errors
+    /// When waiting cannot help.
+    pub(super) async fn join(mut self) -> Result<Joined, MemberError> {
+        let (ring, mut log, first_members) = self.come().await?;
+        let base = self.base;
+        base.state.enter(Phase::LogOpen(log.handle()));
+        base.local.report_of(Arc::new(log.handle()));
+        let network = base.network();
+        let calls = Arc::new(network.clone());
+        let returning = come_back(&mut log, base.settings.own.id, calls).await?;
+        Ok(Joined {
+            ring,
+            log,
+            returning,
+            network,
+            first_members,
+        })
+    }
+
+    async fn come(&mut self) -> Result<Come, MemberError> {
+        match self.base.book.identity().ring {
+            RingState::Belongs { ring } => {
+                if self.bootstrap {
+                    tracing::info!(%ring, "--bootstrap has nothing to do: this member belongs to a ring");
+                }
+                self.open(ring, None).await
+            }
+            RingState::Founding { ring } => {
+                // Stopped before or after the first entry was written: the log tells.
+                let log = self.open_log(ring).await?;
+                if log.bounds().is_some() {
+                    self.base.book.founded()?;
+                    return Ok((ring, log, None));
+                }
+                drop(log.close());
+                drop(log);
+                self.found(&self.base.book.origin(), FOUNDER_PATIENCE).await
+            }
+            RingState::Fresh if self.bootstrap => {
+                self.found(&LogOrigin::default(), FOUNDER_PATIENCE).await
+            }
+            RingState::Fresh => self.taken_in_or_ordered().await,
+        }
+    }
+
+    /// Waits until another member founds the ring, or an operator has this one do it.
+    async fn taken_in_or_ordered(&mut self) -> Result<Come, MemberError> {
+        tracing::info!(
+            "waiting to be taken into a ring; start one member with --bootstrap, or run `witness enable-raft`"
+        );
+        loop {
+            let order = tokio::select! {
+                ring = taken_in(&self.base.book) => return self.open(ring, None).await,
+                order = self.founding.recv() => order,
+            };
+            let Some(FoundOrder { origin, answer }) = order else {
+                let ring = taken_in(&self.base.book).await;
+                return self.open(ring, None).await;
+            };
+            // Begun already, it is still the same ring.
+            let origin = match self.base.book.identity().ring {
+                RingState::Founding { .. } => self.base.book.origin(),
+                _ => origin,
+            };
+            // Whoever ordered it may have left; that changes nothing here.
+            match self.found(&origin, ORDERED_PATIENCE).await {
+                Ok(joined) => {
+                    drop(answer.send(Ok(joined.0)));
+                    return Ok(joined);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the ring that was ordered is not made");
+                    drop(answer.send(Err(error.to_string())));
+                }
+            }
+        }
+    }
+
+    async fn found(&self, origin: &LogOrigin, patience: Duration) -> Result<Come, MemberError> {
+        let configured = configured_members(&self.base.settings);
+        let plan = found_ring(
+            &self.base.book,
+            true,
+            origin,
+            &configured,
+            self.base.tls.as_ref(),
+            self.base.transport,
+            patience,
+        );
+        let plan = plan.await?;
+        self.open(plan.ring, Some(plan.members)).await
+    }
+
+    async fn open(
+        &self,
+        ring: RingId,
+        first_members: Option<BTreeMap<MemberId, MemberRecord>>,
+    ) -> Result<Come, MemberError> {
+        let log = self.open_log(ring).await?;
+        Ok((ring, log, first_members))
+    }
+
+    async fn open_log(&self, ring: RingId) -> Result<BinlogStore, MemberError> {
+        open_log(
+            self.base.settings.clone(),
+            ring,
+            &self.base.book.origin(),
+            self.base.with.flushes.clone(),
+        )
+        .await
+    }
+}
+
+async fn taken_in(book: &IdentityBook) -> RingId {
+    loop {
+        if let RingState::Belongs { ring } = book.identity().ring {
+            return ring;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The first membership, before the data directories are known.
+fn configured_members(settings: &Settings) -> BTreeMap<MemberId, MemberRecord> {
+    settings
+        .members
+        .iter()
+        .map(|entry| (entry.id, record_of(entry)))
+        .collect()
+}
+
+pub(super) fn record_of(entry: &MemberEntry) -> MemberRecord {
+    MemberRecord {
+        name: entry.name.clone(),
+        region: entry.region.clone(),
+        kind: entry.kind,
+        votes: entry.votes,
+        priority: entry.priority,
+        address: entry.address.clone(),
+        incarnation: Incarnation::default(),
+        ..MemberRecord::default()
+    }
+}
+
+/// Comes back with a log: cuts it back if the ring went on without its end, see [`Returning`].
+///
+/// # Errors
+/// When the log has to be cut back and cannot be.
+async fn come_back(
+    store: &mut BinlogStore,
+    own: MemberId,
+    calls: Arc<dyn MemberCalls>,
+) -> Result<Returning, CutBackError> {
+    let mut returning = returning(&store.handle(), own, calls.clone());
+    let Rejoin::CutBack { to, ring_last } = returning.before_the_start().await else {
+        return Ok(returning);
+    };
+    let reason = format!(
+        "the quorum was repaired without this member; the ring goes on to {ring_last} without these entries"
+    );
+    let at = u64::from(now_in_seconds());
+    let tail = store.cut_back(to, &reason, at).await?;
+    let gtids = tail.map(|tail| tail.gtids).unwrap_or_default();
+    tracing::warn!(?to, %ring_last, %gtids, "the log was cut back: {reason}; what was cut is kept in `trimmed`");
+    Ok(self::returning(&store.handle(), own, calls))
+}
+
+/// What the log remembers, and whom to ask.
+fn returning(log: &LogHandle, own: MemberId, calls: Arc<dyn MemberCalls>) -> Returning {
+    let (committed, membership) = log.applied_at_open();
+    let recollection = Recollection {
+        runs: log.term_runs(),
+        committed,
+    };
+    Returning::new(own, recollection, &membership, calls)
+}

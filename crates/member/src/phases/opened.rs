@@ -1,0 +1,121 @@
+//! The first phase: the member has its data directory, answers calls, and comes to its ring.
+
+use std::sync::Arc;
+
+use consensus::Timers;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use transport::{LocalMember, TransportConfig, serve};
+
+use super::base::{Base, Surroundings, Tasks, listen};
+use super::joining::{Joined, Joining};
+use super::running::{Running, take_part};
+use crate::commands::Commands;
+use crate::data_directory::{Claim, DirectoryLock, open_identity};
+use crate::error::MemberError;
+use crate::settings::{Settings, TlsSettings};
+use crate::state::{FoundOrder, MemberState};
+use crate::status::ViewSource;
+
+/// A member that has its data directory and answers calls, and is on its way to its ring.
+pub struct Opened {
+    base: Base,
+    founding: mpsc::Receiver<FoundOrder>,
+}
+
+impl Opened {
+    /// Takes the data directory and begins to answer calls.
+    ///
+    /// # Errors
+    /// [`MemberError`]; the data directory is then free again.
+    pub async fn open(settings: Settings, with: Surroundings) -> Result<Self, MemberError> {
+        let data_dir = &settings.data_dir;
+        std::fs::create_dir_all(data_dir).map_err(|source| MemberError::DataDir {
+            path: data_dir.clone(),
+            source,
+        })?;
+        let lock = DirectoryLock::take(data_dir)?;
+        let claim = Claim {
+            ring_name: settings.ring_name.clone(),
+            member_id: settings.own.id,
+            member_name: settings.own.name.clone(),
+        };
+        let book = Arc::new(open_identity(data_dir, &claim)?);
+        let tls = settings.tls.as_ref().map(TlsSettings::load).transpose()?;
+        let timers = Timers {
+            heartbeat: settings.raft.heartbeat,
+            lease: settings.raft.lease,
+        };
+        let transport = TransportConfig::for_timers(&timers);
+        let settings = Arc::new(settings);
+        let (orders, founding) = mpsc::channel(1);
+        let state = Arc::new(MemberState::new(settings.clone(), book.clone(), orders));
+        let local = Arc::new(LocalMember::new(book.clone(), state.clone()));
+        let tasks = Tasks::default();
+        let stop = tasks.stop.clone();
+        let commands = Commands::new(state.clone(), tls.clone(), transport, stop);
+        local.take_commands(Arc::new(commands.clone()));
+        let listener = listen("member.listen", &settings.listen).await?;
+        let server = serve(listener, local.clone(), tls.as_ref(), &transport)?;
+        let base = Base {
+            settings,
+            book,
+            state,
+            local,
+            tls,
+            transport,
+            timers,
+            with,
+            commands,
+            server,
+            tasks,
+            _lock: lock,
+        };
+        Ok(Self { base, founding })
+    }
+
+    /// What the member says of itself, in this phase and in all that come.
+    pub fn view(&self) -> Arc<dyn ViewSource> {
+        self.base.state.clone()
+    }
+
+    /// Who carries out what operators order, likewise.
+    pub fn commands(&self) -> Commands {
+        self.base.commands.clone()
+    }
+
+    /// Cancelled when the member closes: until then it may be served to others.
+    pub fn end(&self) -> CancellationToken {
+        self.base.tasks.stop.clone()
+    }
+
+    /// Comes to the ring; waits for that as long as it takes. Dropped at any point, nothing is lost, and it may be called again.
+    ///
+    /// # Errors
+    /// When waiting cannot help.
+    pub async fn join(&mut self, bootstrap: bool) -> Result<Joined, MemberError> {
+        let joining = Joining {
+            base: &self.base,
+            founding: &mut self.founding,
+            bootstrap,
+        };
+        let joined = joining.join().await;
+        joined.inspect_err(|error| self.base.state.fails(error))
+    }
+
+    /// Takes part in the ring. Waits for no other member.
+    ///
+    /// # Errors
+    /// When it cannot; what had begun is closed then.
+    pub async fn take_part(self, joined: Joined) -> Result<Running, MemberError> {
+        take_part(self.base, joined).await
+    }
+
+    /// Ends without having taken part.
+    ///
+    /// # Errors
+    /// None of today's.
+    pub async fn close(self) -> Result<(), MemberError> {
+        self.base.close(None).await
+    }
+}

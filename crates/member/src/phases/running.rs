@@ -1,0 +1,287 @@
+//! A member that takes part in its ring: what that takes, and its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use binlog_store::LogHandle;
+use consensus::log_probe::LogProbe;
+use consensus::{AppliedFloor, Bounds, Fault, Member, MemberConfig};
+use proxy::{Proxying, Records, Relay, RouteTable};
+use raft_types::LogId;
+use tokio::sync::watch;
+
+use super::base::{Base, listen};
+use super::joining::{Joined, record_of};
+use super::leaving::{Successor, give_leadership_away};
+use super::log_opening::origin_gtids;
+use crate::error::MemberError;
+use crate::log_keeping::purging::{Retention, purge_as_configured};
+use crate::log_keeping::scrubbing::scrub;
+use crate::mysqld::{
+    Child, DemotionTask, Given, PrimaryHealth, Steering, connect_options, native_source,
+    requirements,
+};
+use crate::ring_handle::{ReadableLog, RingHandle};
+use crate::state::{ConsumerSource, Parts, Phase};
+use crate::{binlog_serving, hooks};
+
+/// A member that takes part in its ring.
+pub struct Running {
+    base: Base,
+    ring: RingHandle,
+    steering: Option<Arc<Steering>>,
+}
+
+impl Running {
+    /// The ring as its leader uses it.
+    pub fn ring(&self) -> &RingHandle {
+        &self.ring
+    }
+
+    /// Waits until the member cannot go on.
+    pub async fn failed(&self) -> MemberError {
+        let error = why_stopped(self.ring.member.fault().await, &self.ring.log);
+        self.base.state.fails(&error);
+        error
+    }
+
+    /// Stops in good order: gives the leadership away if it can, lets mysqld finish, then makes everything durable.
+    ///
+    /// # Errors
+    /// When the log cannot be closed.
+    pub async fn stop(self) -> Result<(), MemberError> {
+        // First, behind what commits: the end of mysqld may take long, and the ring shall have a primary meanwhile.
+        self.hand_over(Successor::Awaited).await;
+        self.leave_mysql(Child::Stops).await;
+        // Who waited for commits that took too long may take it now.
+        self.hand_over(Successor::NowOrNever).await;
+        self.base.close(Some(self.ring)).await
+    }
+
+    /// Ends after a failure. A mysqld that is the member's child goes on: what waits there is decided when the member is back.
+    ///
+    /// # Errors
+    /// Why the log had failed, if it had.
+    pub async fn end_failed(self) -> Result<(), MemberError> {
+        self.leave_mysql(Child::Stays).await;
+        self.base.close(Some(self.ring)).await
+    }
+
+    async fn hand_over(&self, successor: Successor) {
+        let mysql = self.base.settings.mysql.as_ref();
+        let statements = mysql.map_or(Duration::ZERO, |mysql| mysql.longest_wait_for_statements());
+        let lease = self.base.timers.lease;
+        give_leadership_away(&self.ring.member, lease, statements, successor).await;
+    }
+
+    /// While it still leads, what mysqld has under way can be acknowledged.
+    async fn leave_mysql(&self, child: Child) {
+        if let Some(steering) = &self.steering {
+            steering.end(child).await;
+        }
+    }
+}
+
+/// See [`crate::node::Opened::take_part`].
+pub(crate) async fn take_part(mut base: Base, joined: Joined) -> Result<Running, MemberError> {
+    let mut started = None;
+    match begin(&mut base, joined, &mut started).await {
+        Ok((ring, steering)) => Ok(Running {
+            base,
+            ring,
+            steering,
+        }),
+        Err(error) => {
+            base.state.fails(&error);
+            if let Err(also) = base.close(started).await {
+                tracing::warn!(error = %also, "and the log could not be closed");
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Begins to take part. Nothing acts on mysqld before everything that may fail is done.
+async fn begin(
+    base: &mut Base,
+    joined: Joined,
+    started: &mut Option<RingHandle>,
+) -> Result<(RingHandle, Option<Arc<Steering>>), MemberError> {
+    let (settings, id) = (base.settings.clone(), base.settings.own.id);
+    let log = joined.log.handle();
+    let (own_log, network) = (Arc::new(log.clone()), joined.network);
+    // Two leases: one heartbeat that is late changes no route.
+    let heard_within = base.timers.lease * 2;
+    let (own, proxying) = (record_of(&settings.own), settings.regions.proxy.clone());
+    let routes = RouteTable::new(id, &own, proxying, heard_within);
+    let over_proxies = Proxying::new(network.clone(), network.clone(), routes.clone());
+    let config = MemberConfig {
+        timers: base.timers,
+        rules: settings.rules.clone(),
+        bounds: Bounds {
+            proposals_bytes: settings.raft.proposals_bytes,
+            ..Bounds::default()
+        },
+        ..MemberConfig::new(joined.ring, id, settings.own.kind)
+    };
+    let member = Member::start(
+        config,
+        joined.log,
+        LogProbe::new(over_proxies, own_log.clone(), &base.timers),
+        Arc::new(network.clone()),
+        applied_floor(&log),
+        Arc::new(log.clone()),
+    );
+    let member = member.await?;
+    member.take_in_by(Arc::new(log.clone()));
+    let ring = started
+        .insert(RingHandle {
+            member: member.clone(),
+            log,
+        })
+        .clone();
+    base.tasks
+        .spawn(joined.returning.campaign_when_known(member.clone()));
+    let (factory, others_of) = (network.clone(), member.clone());
+    base.tasks
+        .spawn(async move { factory.keep_connected(|| others_of.others()).await });
+    let inbound = member.inbound();
+    let records: Records = Arc::new(move |member| inbound.record(member));
+    let relay = Relay::new(
+        id,
+        own_log,
+        network.clone(),
+        network.clone(),
+        routes.clone(),
+        records,
+    );
+    base.local.send_on_by(Arc::new(relay));
+    base.local.attach(member.inbound());
+    if let Some(members) = joined.first_members {
+        member.bootstrap(members).await?;
+        base.book.founded()?;
+    }
+    base.local.serve_log(Arc::new(ReadableLog(ring.clone())));
+    let serving = match &settings.binlog_server {
+        None => None,
+        Some(server) => {
+            let listener = listen("binlog_server.listen", &server.listen).await?;
+            let incarnation = base.book.identity().incarnation;
+            let ready = binlog_serving::prepare(&settings, server, listener, &ring, incarnation);
+            Some(ready?)
+        }
+    };
+    let (told, demotion) = watch::channel(None);
+    let steering = look_after_mysqld(base, &ring, told)?;
+    let consumers = serving.map(|ready| {
+        let viewer = binlog_serving::viewer(ready.server.consumers(), ready.log.clone());
+        tracing::info!(address = %ready.server.address(), "serving the binlog");
+        base.tasks.spawn(async move { ready.log.follow().await });
+        // It ends its sessions itself.
+        let stop = base.tasks.stop.clone();
+        base.tasks.spawn_to_its_end(ready.server.serve(stop));
+        Box::new(viewer) as ConsumerSource
+    });
+    base.state.enter(Phase::TakesPart(Arc::new(Parts {
+        ring: ring.clone(),
+        routes,
+        network,
+        steering: steering.clone(),
+        consumers,
+        demotion,
+    })));
+    look_after(base, &ring);
+    Ok((ring, steering))
+}
+
+/// Begins to act on the mysqld beside the member, if there is one, and to purge as it allows. What it is about to do about one that
+/// cannot be the primary is `told`.
+fn look_after_mysqld(
+    base: &mut Base,
+    ring: &RingHandle,
+    told: watch::Sender<Option<String>>,
+) -> Result<Option<Arc<Steering>>, MemberError> {
+    let config = base.settings.clone();
+    let retention = Retention::of(&config.log);
+    let Some(settings) = &config.mysql else {
+        base.tasks
+            .spawn(purge_as_configured(ring.clone(), retention, None));
+        return Ok(None);
+    };
+    let unreadable = |key| move |source| MemberError::PasswordFile { key, source };
+    let connect = connect_options(settings).map_err(unreadable("mysql.password_file"))?;
+    let native = native_source(&config).map_err(unreadable("binlog_server.password_file"))?;
+    let given = Given {
+        native,
+        origin: origin_gtids(&config, &base.book.origin())?,
+        guard: base.with.guard.clone(),
+    };
+    let identity = base.book.identity();
+    let requirements = requirements(settings, identity.member, identity.incarnation);
+    let asked = Some(connect.clone());
+    base.tasks
+        .spawn(purge_as_configured(ring.clone(), retention, asked));
+    let steering = Steering::begin(
+        &config,
+        settings,
+        connect,
+        requirements,
+        given,
+        ring.clone(),
+    );
+    let steering = steering.map_err(|source| MemberError::DataDir {
+        path: config.data_dir.clone(),
+        source,
+    })?;
+    ring.member.set_writer(steering.clone());
+    ring.member.set_database(steering.clone());
+    if let Some(patience) = settings.demote_after {
+        let (full, seen) = (ring.member.clone(), steering.clone());
+        let watching = DemotionTask {
+            member: ring.member.clone(),
+            patience,
+            health: Box::new(move || match full.is_full_alone() {
+                true => Some(PrimaryHealth::full()),
+                false => seen.health(),
+            }),
+            told,
+        };
+        base.tasks.spawn(watching.run());
+    }
+    Ok(Some(steering))
+}
+
+/// Begins what looks after the member itself.
+fn look_after(base: &mut Base, ring: &RingHandle) {
+    let (state, member) = (base.state.clone(), ring.member.clone());
+    base.tasks
+        .spawn(async move { state.observer.observe(member).await });
+    if base.settings.hooks.any() {
+        let (settings, state) = (base.settings.clone(), base.state.clone());
+        base.tasks.spawn(async move {
+            let (commands, figures) = (settings.hooks.clone(), state.hooks.clone());
+            hooks::run(commands, settings.mysql.as_ref(), state, figures).await;
+        });
+    }
+    let (region, rate) = (
+        base.settings.own.region.clone(),
+        base.settings.log.scrub_rate,
+    );
+    base.tasks.spawn(scrub(ring.clone(), region, rate));
+}
+
+fn applied_floor(log: &LogHandle) -> AppliedFloor {
+    let (last_applied, membership) = log.applied_at_open();
+    AppliedFloor {
+        last_applied: last_applied.map(LogId::from),
+        membership,
+    }
+}
+
+/// The engine says that its log failed; the log says how.
+fn why_stopped(fault: Fault, log: &LogHandle) -> MemberError {
+    match log.failure() {
+        Some(error) => MemberError::Store(error),
+        None => MemberError::Engine(fault),
+    }
+}

@@ -1,0 +1,215 @@
+//! What a member tells while it carries a command out. A JSON document each on the wire; the last one
+//! is the end. Fields are only ever added.
+
+use consensus::quorum::RingRules;
+use consensus::{Amendment, MemberEvidence, MockElection, Promoted, RingPause};
+use mysqld_controller::provision::CloneOffer;
+use raft_types::{MemberRecord, OpId, RingId};
+use serde::{Deserialize, Serialize};
+
+use super::mysqld_order::MysqldAnswer;
+use super::refusal::Refusal;
+
+/// One thing that happened. (Tagged from outside: an inner tag would not read maps by number back from JSON, and a
+/// membership is one.)
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CommandEvent {
+    /// A phase began.
+    Began {
+        /// What it is called.
+        phase: String,
+    },
+    /// A phase is done.
+    Done {
+        /// What it is called.
+        phase: String,
+        /// How long it took.
+        seconds: f64,
+    },
+    /// So much has been copied.
+    Copied {
+        /// What is being copied, as MySQL calls it.
+        stage: String,
+        /// Bytes so far.
+        bytes: u64,
+        /// Bytes that are expected, about.
+        of: u64,
+    },
+    /// The command was carried out.
+    Result(CommandResult),
+    /// It was not, or not to its end.
+    Refused(Refusal),
+}
+
+/// What came of a command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CommandResult {
+    /// The member leads.
+    Promoted(Promoted),
+    /// How the voters would decide.
+    MockElection(MockElection),
+    /// The member was taken in; this entry says so.
+    Added(OpId),
+    /// What the log says of a member, before and after.
+    MemberUpdated(Box<Amendment<MemberRecord>>),
+    /// The rules of the quorum, before and after.
+    RulesSet(Box<Amendment<RingRules>>),
+    /// The member was let go; this entry says so.
+    Removed(OpId),
+    /// Failover is paused; this entry says so.
+    Paused {
+        /// The pause.
+        paused: RingPause,
+        /// The entry.
+        entry: OpId,
+    },
+    /// Failover is not paused any more; this entry says so.
+    Resumed {
+        /// The pause that ended.
+        paused: RingPause,
+        /// The entry.
+        entry: OpId,
+    },
+    /// What the member knows.
+    Evidence(Box<MemberEvidence>),
+    /// The member goes on alone; this entry says so.
+    Repaired(OpId),
+    /// The log was rotated everywhere.
+    Flushed {
+        /// The rotate entry.
+        entry: OpId,
+        /// The file that is written to behind it.
+        file: String,
+    },
+    /// Which files of its log are gone.
+    Purged(PurgeReport),
+    /// The ring that was made, or that the member belongs to.
+    Founded(RingId),
+    /// How a member's mysqld is.
+    Mysqld(Box<MysqldAnswer>),
+    /// What replacing the data of a mysqld would take away.
+    ProvisionPlan(ProvisionPlan),
+    /// The data of its mysqld are another member's.
+    Provisioned(Provisioned),
+    /// An account for a copy.
+    Offered(CloneOffer),
+    /// An account is gone.
+    Withdrawn,
+}
+
+/// What replacing the data of a mysqld would take away.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProvisionPlan {
+    /// Whose data would come.
+    pub donor: String,
+    /// Its transactions that the ring has not, in MySQL's text form.
+    pub errant: String,
+    /// How many they are.
+    pub errant_transactions: u64,
+    /// Its schemas.
+    pub schemas: Vec<SchemaSize>,
+    /// Why nobody can look into it, if nobody can.
+    pub unknown: Option<String>,
+}
+
+/// A schema and its size.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchemaSize {
+    /// Its name.
+    pub name: String,
+    /// Bytes of its tables and indexes, about.
+    pub bytes: u64,
+}
+
+/// How a mysqld was provisioned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Provisioned {
+    /// Whose data came.
+    pub donor: String,
+    /// Binlog files with errant transactions that are kept.
+    pub kept: Vec<KeptBinlog>,
+    /// Whether it follows the ring.
+    pub follows: bool,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// A binlog file that is kept in the member's `trimmed/mysqld/`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptBinlog {
+    /// The server's file.
+    pub from: String,
+    /// Its errant transactions, in MySQL's text form.
+    pub gtids: String,
+    /// The name of the copy.
+    pub kept_as: String,
+}
+
+/// What a purge removed, or would remove.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PurgeReport {
+    /// The files, oldest first.
+    pub removed: Vec<String>,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The last entry in them.
+    pub upto: Option<OpId>,
+    /// The first file that was to go and stays, and why.
+    pub kept: Option<KeptFile>,
+}
+
+/// A file that a purge leaves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptFile {
+    /// Its name.
+    pub file: String,
+    /// Why it stays, in words.
+    pub because: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use consensus::Term;
+    use raft_types::{MemberId, MemberRecord, Membership, StoredMembership};
+
+    use super::*;
+    use crate::protocol::RefusalKind;
+
+    /// Pins a bug: evidence with a membership in it could not be read back.
+    #[test]
+    fn every_event_comes_back_from_the_wire() {
+        let members = BTreeMap::from([(MemberId(1), MemberRecord::default())]);
+        let voters = vec![BTreeSet::from([MemberId(1)])];
+        let evidence = MemberEvidence {
+            member: MemberId(1),
+            term: Term(3),
+            log_end: Some(OpId::new(3, 9)),
+            committed: None,
+            membership: StoredMembership::new(None, Membership::new(voters, members).unwrap()),
+            settled: Some(StoredMembership::default()),
+            leader: None,
+            doubted_tail: false,
+        };
+        for event in [
+            CommandEvent::Began {
+                phase: "check".into(),
+            },
+            CommandEvent::Done {
+                phase: "check".into(),
+                seconds: 0.25,
+            },
+            CommandEvent::Result(CommandResult::Evidence(Box::new(evidence))),
+            CommandEvent::Refused(Refusal::new(RefusalKind::Refused, "what", "advice")),
+        ] {
+            let json = serde_json::to_vec(&event).unwrap();
+            assert_eq!(
+                serde_json::from_slice::<CommandEvent>(&json).unwrap(),
+                event
+            );
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The mysqld that gets a copy, and what is waited for with it: that it answers, that the data come, that it comes back with
+//! them, and its role.
+
+use std::time::{Duration, Instant};
+
+use mysql_link::ConnectOptions;
+use mysqld_controller::provision::{CloneAccount, CopyState, ProvisionError, look, survey};
+use mysqld_controller::role::{RoleState, RoleStatus};
+use mysqld_controller::supervisor::{SupervisorState, SupervisorStatus};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::protocol::{CommandEvent, CommandProgress, Refusal, RefusalKind};
+
+/// Between two looks at a copy.
+pub(crate) const LOOK: Duration = Duration::from_millis(500);
+/// How long a member's own mysqld may take to come back.
+const COME_BACK: Duration = Duration::from_secs(600);
+/// How long an operator may take to start one that nobody else starts.
+const BY_HAND: Duration = Duration::from_secs(3600);
+/// How long a mysqld that is provisioned may take until it follows, before the command ends without that.
+const FOLLOW: Duration = Duration::from_secs(60);
+/// How long the applier may take to end, and a copy to begin.
+pub(crate) const BEGIN: Duration = Duration::from_secs(60);
+
+/// Why a copy did not come.
+pub(crate) struct Stop {
+    /// Whether mysqld may have begun to remove its data.
+    pub(crate) begun: bool,
+    /// Why.
+    pub(crate) why: String,
+}
+
+/// See the module.
+pub(crate) struct CopiedMysqld {
+    pub(crate) connect: ConnectOptions,
+    /// What it is to the ring; `None` where nothing is applied to it.
+    pub(crate) role: Option<watch::Receiver<RoleStatus>>,
+    /// Who starts it; `None` where that is nobody of ours.
+    pub(crate) supervisor: Option<watch::Receiver<SupervisorStatus>>,
+}
+
+impl CopiedMysqld {
+    /// Why it does not run, where somebody knows.
+    pub(crate) fn why_down(&self) -> Option<String> {
+        match &self.supervisor.as_ref()?.borrow().state {
+            SupervisorState::Held { cause } | SupervisorState::Failed { cause } => {
+                Some(cause.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Waits until mysqld answers.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub(crate) async fn answers(&self) -> Result<(), Refusal> {
+        let deadline = Instant::now() + COME_BACK;
+        loop {
+            let Err(error) = survey(&self.connect).await else {
+                return Ok(());
+            };
+            if Instant::now() >= deadline {
+                let why = self.why_down().unwrap_or_else(|| error.to_string());
+                return Err(Refusal::new(
+                    RefusalKind::Failed,
+                    format!("mysqld does not run, and a copy needs one that does: {why}"),
+                    "mend that; or empty its data directory, have it initialised (mysql.initialize = true), and try again",
+                ));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until all data have come, or nothing more does.
+    pub(crate) async fn copied(
+        &self,
+        account: &CloneAccount,
+        mut copying: Option<JoinHandle<Result<(), ProvisionError>>>,
+        events: &CommandProgress,
+    ) -> Result<(), Stop> {
+        let mut ended = None;
+        let began = Instant::now();
+        loop {
+            if let Some(task) = copying.take_if(|task| task.is_finished()) {
+                ended = Some(match task.await {
+                    Ok(Ok(())) => return Ok(()),
+                    Ok(Err(error)) => error.to_string(),
+                    Err(error) => error.to_string(),
+                });
+            }
+            match look(&self.connect, account).await {
+                CopyState::There | CopyState::Ending => return Ok(()),
+                CopyState::UnderWay { stage, bytes, of } => {
+                    events.tell(&CommandEvent::Copied { stage, bytes, of });
+                }
+                // Its end may be the end of mysqld, which comes back with the copy or without it.
+                CopyState::Down(_) if copying.is_none() => return Ok(()),
+                CopyState::Down(_) => {}
+                CopyState::Not { begun, error } => {
+                    let why = ended.clone().or(error);
+                    if copying.is_none() || began.elapsed() > BEGIN {
+                        let why = why.unwrap_or_else(|| "mysqld copies nothing".to_owned());
+                        return Err(Stop { begun, why });
+                    }
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until mysqld runs with the copy.
+    pub(crate) async fn restarted(&self, account: &CloneAccount) -> Result<(), Stop> {
+        let limit = if self.supervisor.is_some() {
+            COME_BACK
+        } else {
+            BY_HAND
+        };
+        let deadline = Instant::now() + limit;
+        loop {
+            let why = match look(&self.connect, account).await {
+                CopyState::There => return Ok(()),
+                CopyState::Not { error, .. } => {
+                    let why = error.unwrap_or_else(|| "mysqld came back without it".to_owned());
+                    return Err(Stop { begun: true, why });
+                }
+                CopyState::Down(why) => self.why_down().unwrap_or(why),
+                CopyState::Ending | CopyState::UnderWay { .. } => {
+                    "mysqld does not restart".to_owned()
+                }
+            };
+            if Instant::now() >= deadline {
+                return Err(Stop { begun: true, why });
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// What mysqld is after a while.
+    pub(crate) async fn followed(&self) -> Result<RoleState, Refusal> {
+        let Some(mut role) = self.role.clone() else {
+            return Ok(RoleState::Unknown);
+        };
+        let works =
+            |status: &RoleStatus| matches!(status.state, RoleState::Following | RoleState::Primary);
+        // What it waits for, its status says.
+        drop(tokio::time::timeout(FOLLOW, role.wait_for(works)).await);
+        let state = role.borrow().state.clone();
+        Ok(state)
+    }
+}

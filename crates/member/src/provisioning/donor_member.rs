@@ -1,0 +1,157 @@
+//! Another member as the donor of a copy: asked over the ring's own connections.
+
+use mysqld_controller::provision::{CloneAccount, CloneOffer};
+use raft_types::{MemberId, MemberKind, MemberRecord};
+use transport::{AdminClient, AdminError, TlsMaterial, TransportConfig};
+
+use crate::protocol::{CommandEvent, CommandResult, OperatorCommand, Refusal, RefusalKind};
+use crate::status::{MemberView, MysqlView};
+
+/// See the module.
+pub(crate) struct DonorMember {
+    /// Its name.
+    pub(crate) name: String,
+    /// The host of its address, where its mysqld listens too.
+    pub(crate) host: String,
+    client: AdminClient,
+}
+
+impl DonorMember {
+    /// The member with this number, of which the ring has `record`, if it can be a donor for the mysqld `own` now.
+    ///
+    /// # Errors
+    /// When it cannot, with the reason.
+    pub(crate) async fn find(
+        record: Option<&MemberRecord>,
+        id: MemberId,
+        own: Option<&MysqlView>,
+        tls: Option<&TlsMaterial>,
+        transport: TransportConfig,
+    ) -> Result<Self, Refusal> {
+        let record = record.filter(|record| record.kind == MemberKind::Database);
+        let record = record.ok_or_else(|| {
+            refused(format!(
+                "member {id} is no other database member of this ring"
+            ))
+        })?;
+        let client = AdminClient::new(&record.address, tls, transport);
+        let client = client.map_err(|error| unreachable(&record.name, &error))?;
+        let donor = Self {
+            name: record.name.clone(),
+            host: host_of(&record.address).to_owned(),
+            client,
+        };
+        let view = donor.client.status().await;
+        let view = view.map_err(|error| unreachable(&donor.name, &error))?;
+        let view = serde_json::from_slice::<MemberView>(&view);
+        let theirs = view.ok().and_then(|view| view.mysql);
+        fit(&donor.name, theirs.as_ref(), own)?;
+        Ok(donor)
+    }
+
+    /// Has it make an account for a copy.
+    ///
+    /// # Errors
+    /// Its refusal, or that it does not answer.
+    pub(crate) async fn offer(&self, recipient: MemberId) -> Result<CloneOffer, Refusal> {
+        match self.ask(&OperatorCommand::OfferClone { recipient }).await? {
+            CommandResult::Offered(offer) => Ok(offer),
+            _ => Err(refused(format!(
+                "`{}` answers something else; run the same version everywhere",
+                self.name
+            ))),
+        }
+    }
+
+    /// Has it take that account away.
+    ///
+    /// # Errors
+    /// As [`Self::offer`].
+    pub(crate) async fn withdraw(&self, account: &CloneAccount) -> Result<(), Refusal> {
+        let account = account.clone();
+        self.ask(&OperatorCommand::WithdrawClone { account })
+            .await
+            .map(drop)
+    }
+
+    async fn ask(&self, command: &OperatorCommand) -> Result<CommandResult, Refusal> {
+        let broken = |error: AdminError| unreachable(&self.name, &error);
+        let json = serde_json::to_vec(command).unwrap_or_default();
+        let mut events = self.client.command(json.into()).await.map_err(broken)?;
+        while let Some(event) = events.next().await.map_err(broken)? {
+            match serde_json::from_slice(&event) {
+                Ok(CommandEvent::Result(result)) => return Ok(result),
+                Ok(CommandEvent::Refused(refusal)) => return Err(refusal),
+                Ok(_) => {}
+                Err(error) => {
+                    return Err(refused(format!(
+                        "`{}` answers something that has no meaning here ({error}); run the same version everywhere",
+                        self.name
+                    )));
+                }
+            }
+        }
+        Err(refused(format!(
+            "`{}` ended before it had an answer",
+            self.name
+        )))
+    }
+}
+
+fn fit(name: &str, theirs: Option<&MysqlView>, own: Option<&MysqlView>) -> Result<(), Refusal> {
+    let Some(theirs) = theirs else {
+        return Err(refused(format!(
+            "the mysqld beside `{name}` cannot be seen"
+        )));
+    };
+    if !theirs.following && !theirs.writable {
+        return Err(refused(format!(
+            "the mysqld beside `{name}` is no source of a copy: {}",
+            theirs.role
+        )));
+    }
+    let ours = own.and_then(|own| own.version.as_ref());
+    match (ours, &theirs.version) {
+        (Some(ours), Some(theirs)) if series(ours) != series(theirs) => Err(refused(format!(
+            "the mysqld beside `{name}` is a {theirs}, and this one a {ours}; MySQL copies between servers of one series only"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// `9.7` of `9.7.4`.
+fn series(version: &str) -> &str {
+    let second_dot = version.match_indices('.').nth(1);
+    second_dot.map_or(version, |(at, _)| &version[..at])
+}
+
+/// The host of `host:port`.
+fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+fn refused(what: String) -> Refusal {
+    Refusal::new(
+        RefusalKind::Refused,
+        what,
+        "nothing was changed; name another donor with --from, or look with `witness status`",
+    )
+}
+
+fn unreachable(name: &str, error: &dyn std::fmt::Display) -> Refusal {
+    refused(format!("`{name}` cannot be asked: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_versions_are_taken_apart() {
+        assert_eq!(host_of("db-2:7400"), "db-2");
+        assert_eq!(host_of("[::1]:7400"), "::1");
+        assert_eq!(series("9.7.4"), "9.7");
+        assert_eq!(series("8.4.10"), "8.4");
+    }
+}

@@ -1,0 +1,504 @@
+//! Provisions the mysqld beside the member from another member's, one attempt at a time, and finishes by itself what is only
+//! waiting for mysqld to come back. What nobody but an operator may go on with, the role's words say.
+
+mod copied_mysqld;
+mod donor_member;
+
+pub(crate) use copied_mysqld::CopiedMysqld;
+pub(crate) use donor_member::DonorMember;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use binlog_format::gtid::GtidSet;
+use mysqld_controller::Ring;
+use mysqld_controller::gate::{GateState, GateStatus};
+use mysqld_controller::provision::{
+    CloneAccount, CopyState, NoteStep, ProvisionError, ProvisionNote, copy, finish, log_place,
+    look, make_ready, survey,
+};
+use mysqld_controller::role::{Hold, RoleState};
+use mysqld_controller::tail_trim::errant_files;
+use raft_types::MemberId;
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
+
+use self::copied_mysqld::{BEGIN, LOOK, Stop};
+use crate::protocol::{
+    CommandProgress, KeptBinlog, ProvisionPlan, Provisioned, Refusal, RefusalKind, SchemaSize,
+};
+use crate::ring_handle::RingHandle;
+
+/// How long the ring may take to say what is committed, and a look of our own to let another one in.
+const SOON: Duration = Duration::from_secs(10);
+const AGAIN: &str = "give the command again: `witness reprovision --from`";
+
+/// See the module.
+pub(crate) struct Provisioner {
+    pub(crate) own: MemberId,
+    pub(crate) member_dir: PathBuf,
+    pub(crate) mysqld: CopiedMysqld,
+    pub(crate) ring: Arc<RingHandle>,
+    pub(crate) gate: watch::Receiver<GateStatus>,
+    /// Obeyed by the role.
+    pub(crate) hold: watch::Sender<Option<Hold>>,
+    pub(crate) busy: Mutex<()>,
+}
+
+/// What keeps the role off at the start of the member.
+pub(crate) fn hold_at_start(member_dir: &std::path::Path) -> Option<Hold> {
+    match ProvisionNote::load(member_dir) {
+        Ok(None) => None,
+        Ok(Some(note)) => Some(Hold::Working {
+            what: format!(
+                "how far the copy of the data of `{}` is has to be seen",
+                note.donor
+            ),
+        }),
+        Err(error) => Some(unreadable(&error)),
+    }
+}
+
+fn unreadable(error: &std::io::Error) -> Hold {
+    Hold::Interrupted {
+        cause: format!("whether mysqld's data are being replaced cannot be read: {error}"),
+    }
+}
+
+impl Provisioner {
+    /// Finishes what only mysqld is waited for, for ever.
+    pub(crate) async fn look_after(self: Arc<Self>) {
+        loop {
+            if let Ok(_alone) = self.busy.try_lock()
+                && self.hold.borrow().is_some()
+            {
+                let hold = match self.go_on().await {
+                    Ok(hold) => hold,
+                    Err(error) => Some(Hold::Interrupted {
+                        cause: format!("{}; {AGAIN}", error.what),
+                    }),
+                };
+                self.set(hold);
+            }
+            tokio::time::sleep(LOOK * 4).await;
+        }
+    }
+
+    /// One look; what holds the role from now on.
+    async fn go_on(&self) -> Result<Option<Hold>, Refusal> {
+        let note = match ProvisionNote::load(&self.member_dir) {
+            Ok(Some(note)) => note,
+            Ok(None) => return Ok(None),
+            Err(error) => return Ok(Some(unreadable(&error))),
+        };
+        let donor = &note.donor;
+        let what = match &note.step {
+            NoteStep::Starting => {
+                return Ok(Some(Hold::Interrupted {
+                    cause: format!(
+                        "mysqld was about to get a copy of the data of `{donor}`; nothing was removed yet; {AGAIN}"
+                    ),
+                }));
+            }
+            NoteStep::Copied => {
+                self.complete(donor).await?;
+                return Ok(None);
+            }
+            NoteStep::Copying { account } => match look(&self.mysqld.connect, account).await {
+                CopyState::There => {
+                    self.complete(donor).await?;
+                    return Ok(None);
+                }
+                CopyState::UnderWay { .. } => format!("the data of `{donor}` are being copied"),
+                CopyState::Ending | CopyState::Down(_) => self.wait_words(donor),
+                CopyState::Not { error, .. } => {
+                    return Ok(Some(interrupted(donor, error.as_deref())));
+                }
+            },
+        };
+        Ok(Some(Hold::Working { what }))
+    }
+
+    fn wait_words(&self, donor: &str) -> String {
+        match self.mysqld.supervisor {
+            Some(_) => format!("mysqld has to come back with its copy of the data of `{donor}`"),
+            None => format!(
+                "mysqld has to come back with its copy of the data of `{donor}`: start it, if nothing else does"
+            ),
+        }
+    }
+
+    /// What a provisioning would take away.
+    ///
+    /// # Errors
+    /// When it would be refused.
+    pub(crate) async fn plan(&self, donor: &DonorMember) -> Result<ProvisionPlan, Refusal> {
+        self.may_begin()?;
+        let mut plan = ProvisionPlan {
+            donor: donor.name.clone(),
+            ..ProvisionPlan::default()
+        };
+        match survey(&self.mysqld.connect).await {
+            Ok(found) => {
+                let errant = found.executed.difference(&self.committed().await?);
+                plan.errant = errant.to_string().replace('\n', "");
+                plan.errant_transactions = u64::try_from(errant.count()).unwrap_or(u64::MAX);
+                plan.schemas = found
+                    .schemas
+                    .into_iter()
+                    .map(|(name, bytes)| SchemaSize { name, bytes })
+                    .collect();
+            }
+            Err(error) => {
+                plan.unknown = Some(self.mysqld.why_down().unwrap_or_else(|| error.to_string()))
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Replaces the data. Given again after an interruption, it goes on.
+    ///
+    /// # Errors
+    /// When it is refused or goes wrong; the words say whether data were removed.
+    pub(crate) async fn provision(
+        &self,
+        donor: &DonorMember,
+        force: bool,
+        events: &CommandProgress,
+    ) -> Result<Provisioned, Refusal> {
+        let began = Instant::now();
+        let Ok(_alone) = tokio::time::timeout(SOON, self.busy.lock()).await else {
+            return Err(Refusal::new(
+                RefusalKind::Refused,
+                "the data of this member's mysqld are being replaced already",
+                "look with `witness status` how far it is",
+            ));
+        };
+        let note = ProvisionNote::load(&self.member_dir).map_err(|error| on_disk(&error))?;
+        let mut kept = Vec::new();
+        let mut donor_name = donor.name.clone();
+        let account = match note {
+            Some(ProvisionNote {
+                donor: first,
+                step: NoteStep::Copying { account },
+            }) if !matches!(
+                look(&self.mysqld.connect, &account).await,
+                CopyState::Not { .. } | CopyState::Down(_)
+            ) =>
+            {
+                // It goes on, or is about to come back.
+                donor_name = first;
+                let copied = events.phase("copy", self.mysqld.copied(&account, None, events));
+                copied
+                    .await
+                    .map_err(|stop| self.stopped(&donor_name, true, stop))?;
+                account
+            }
+            note => {
+                let touched = matches!(&note, Some(note) if note.step != NoteStep::Starting);
+                let begun = self.begin(donor, touched, force, events).await;
+                let (account, copying) = match begun {
+                    Ok((files, account, copying)) => {
+                        kept = files;
+                        (account, copying)
+                    }
+                    Err(refusal) => {
+                        return Err(self.not_begun(&donor_name, touched, refusal));
+                    }
+                };
+                let copied =
+                    events.phase("copy", self.mysqld.copied(&account, Some(copying), events));
+                copied
+                    .await
+                    .map_err(|stop| self.stopped(&donor_name, touched, stop))?;
+                account
+            }
+        };
+        self.set(Some(Hold::Working {
+            what: self.wait_words(&donor_name),
+        }));
+        let phase = match self.mysqld.supervisor {
+            Some(_) => "restart",
+            None => "restart (start mysqld now, if nothing else does)",
+        };
+        let restarted = events.phase(phase, self.mysqld.restarted(&account)).await;
+        restarted.map_err(|stop| self.stopped(&donor_name, true, stop))?;
+        self.complete(&donor_name).await?;
+        self.set(None);
+        if donor_name == donor.name
+            && let Err(refusal) = donor.withdraw(&account).await
+        {
+            tracing::warn!(%account, "the account of the copy stays at the donor until its next copy: {}", refusal.what);
+        }
+        let role = events.phase("follow", self.mysqld.followed()).await?;
+        Ok(Provisioned {
+            donor: donor_name,
+            kept,
+            follows: role == RoleState::Following,
+            seconds: began.elapsed().as_secs_f64(),
+        })
+    }
+
+    fn may_begin(&self) -> Result<(), Refusal> {
+        if self.mysqld.role.is_none() {
+            return Err(Refusal::new(
+                RefusalKind::Refused,
+                "nothing is applied to this member's mysqld (`mysql.apply = \"off\"`), so that a copy would not follow the ring",
+                "set mysql.apply = \"rows\", and start the member again",
+            ));
+        }
+        if self.ring.serving_term().is_some() {
+            return Err(Refusal::new(
+                RefusalKind::Refused,
+                "this member leads, and its mysqld is or becomes the primary",
+                "nothing was changed; give the leadership away first with `witness switchover`",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Everything before the first byte is removed, and the statement that removes it.
+    async fn begin(
+        &self,
+        donor: &DonorMember,
+        touched: bool,
+        force: bool,
+        events: &CommandProgress,
+    ) -> Result<
+        (
+            Vec<KeptBinlog>,
+            CloneAccount,
+            JoinHandle<Result<(), ProvisionError>>,
+        ),
+        Refusal,
+    > {
+        self.may_begin()?;
+        let what = format!("mysqld gets a copy of the data of `{}`", donor.name);
+        events
+            .phase("prepare", self.take_hold(donor, touched, &what))
+            .await?;
+        let keeping = async {
+            match self.keep_errant().await {
+                Err(refusal) if force => {
+                    tracing::warn!("nothing of what is lost is kept: {}", refusal.what);
+                    Ok(Vec::new())
+                }
+                other => other,
+            }
+        };
+        let kept = events.phase("keep", keeping).await?;
+        let offer = events.phase("offer", donor.offer(self.own)).await?;
+        if offer.member_account != self.mysqld.connect.user {
+            return Err(Refusal::new(
+                RefusalKind::Refused,
+                format!(
+                    "the account of `{}` is `{}`, and `{}` here: after the copy, which brings its accounts, this member could not log in",
+                    donor.name, offer.member_account, self.mysqld.connect.user
+                ),
+                "give all members the same mysql.user and password",
+            ));
+        }
+        let host = donor.host.clone();
+        make_ready(&self.mysqld.connect, &format!("{host}:{}", offer.port))
+            .await
+            .map_err(at_server)?;
+        self.note(
+            &donor.name,
+            NoteStep::Copying {
+                account: offer.account.clone(),
+            },
+        )?;
+        let (connect, account) = (self.mysqld.connect.clone(), offer.account.clone());
+        let copying = tokio::spawn(async move { copy(&connect, &host, &offer).await });
+        Ok((kept, account, copying))
+    }
+
+    /// Has the role let go of a server that runs.
+    async fn take_hold(
+        &self,
+        donor: &DonorMember,
+        touched: bool,
+        what: &str,
+    ) -> Result<(), Refusal> {
+        let down = survey(&self.mysqld.connect).await.is_err();
+        let state = self.gate.borrow().state.clone();
+        let may_be_open = matches!(
+            state,
+            GateState::Open | GateState::Opening | GateState::NotClosed { .. }
+        );
+        if !down && may_be_open {
+            return Err(Refusal::new(
+                RefusalKind::Refused,
+                "clients can write to this member's mysqld, or commits wait in it",
+                "look with `witness status`, and try again when it is closed",
+            ));
+        }
+        let hold = Hold::Working {
+            what: what.to_owned(),
+        };
+        self.set(Some(hold.clone()));
+        if down {
+            if !touched {
+                self.note(&donor.name, NoteStep::Starting)?;
+            }
+            self.mysqld.answers().await?;
+        }
+        let Some(mut role) = self.mysqld.role.clone() else {
+            return Ok(());
+        };
+        let held = role.wait_for(|status| status.state == RoleState::from(hold.clone()));
+        match tokio::time::timeout(BEGIN, held).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(Refusal::new(
+                RefusalKind::Failed,
+                "the applier did not end in time",
+                "look into the member's log, and try again",
+            )),
+        }
+    }
+
+    async fn committed(&self) -> Result<GtidSet, Refusal> {
+        match tokio::time::timeout(SOON, self.ring.settled()).await {
+            Ok(Ok(committed)) => Ok(committed),
+            Ok(Err(error)) => Err(unsettled(&error.to_string())),
+            Err(_) => Err(unsettled("nobody leads with a quorum behind it")),
+        }
+    }
+
+    /// Keeps the binlog files that hold what the ring has not.
+    async fn keep_errant(&self) -> Result<Vec<KeptBinlog>, Refusal> {
+        let committed = self.committed().await?;
+        let place = log_place(&self.mysqld.connect).await.map_err(at_server)?;
+        let executed = survey(&self.mysqld.connect)
+            .await
+            .map_err(at_server)?
+            .executed;
+        let Some(place) = place else {
+            return Ok(Vec::new());
+        };
+        let member_dir = self.member_dir.clone();
+        let kept = tokio::task::spawn_blocking(move || {
+            let errant = executed.difference(&committed);
+            if errant.is_empty() {
+                return Ok(Vec::new());
+            }
+            let files = errant_files(&place, &executed, &errant)?;
+            let kept = files.iter().map(|file| file.keep(&member_dir));
+            kept.collect::<std::io::Result<Vec<_>>>()
+        });
+        let told = |error: &dyn std::fmt::Display| {
+            Refusal::new(
+                RefusalKind::Refused,
+                format!("the binlog files with errant transactions cannot be kept: {error}"),
+                "nothing was changed; mend that, or add --force to lose them",
+            )
+        };
+        let kept = match kept.await {
+            Ok(kept) => kept.map_err(|error| told(&error))?,
+            Err(error) => return Err(told(&error)),
+        };
+        Ok(kept
+            .into_iter()
+            .map(|tail| KeptBinlog {
+                from: tail.from.display().to_string(),
+                gtids: tail.gtids,
+                kept_as: tail.kept_as,
+            })
+            .collect())
+    }
+
+    /// Gives the server back to its role, the copy being there.
+    async fn complete(&self, donor: &str) -> Result<(), Refusal> {
+        self.note(donor, NoteStep::Copied)?;
+        finish(&self.mysqld.connect).await.map_err(at_server)?;
+        ProvisionNote::remove(&self.member_dir).map_err(|error| on_disk(&error))?;
+        tracing::info!("mysqld has a copy of the data of `{donor}`");
+        Ok(())
+    }
+
+    /// Ends an attempt that has removed nothing.
+    fn not_begun(&self, donor: &str, touched: bool, refusal: Refusal) -> Refusal {
+        if touched {
+            self.set(Some(interrupted(donor, Some(&refusal.what))));
+            return refusal;
+        }
+        match ProvisionNote::remove(&self.member_dir) {
+            Ok(()) => self.set(None),
+            Err(error) => self.set(Some(unreadable(&error))),
+        }
+        refusal
+    }
+
+    /// Ends an attempt whose copy did not come.
+    fn stopped(&self, donor: &str, touched: bool, stop: Stop) -> Refusal {
+        let Stop { begun, why } = stop;
+        if !begun {
+            let refusal = Refusal::new(
+                RefusalKind::Failed,
+                format!("the data of `{donor}` could not be copied: {why}"),
+                "mend that and try again; nothing was removed by this attempt",
+            );
+            return self.not_begun(donor, touched, refusal);
+        }
+        self.set(Some(interrupted(donor, Some(&why))));
+        Refusal::new(
+            RefusalKind::Failed,
+            format!("the copy of the data of `{donor}` was interrupted: {why}"),
+            "mysqld may have lost all of its data and is left alone until the command is given again",
+        )
+    }
+
+    fn note(&self, donor: &str, step: NoteStep) -> Result<(), Refusal> {
+        let note = ProvisionNote {
+            donor: donor.to_owned(),
+            step,
+        };
+        note.store(&self.member_dir)
+            .map_err(|error| on_disk(&error))
+    }
+
+    fn set(&self, hold: Option<Hold>) {
+        self.hold.send_if_modified(|now| {
+            let changed = *now != hold;
+            if let (true, Some(Hold::Interrupted { cause })) = (changed, &hold) {
+                tracing::warn!("mysqld is left alone: {cause}");
+            }
+            *now = hold;
+            changed
+        });
+    }
+}
+
+fn interrupted(donor: &str, why: Option<&str>) -> Hold {
+    let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+    Hold::Interrupted {
+        cause: format!(
+            "the copy of the data of `{donor}` was interrupted{why}, and mysqld may have lost all of its data; {AGAIN}"
+        ),
+    }
+}
+
+fn unsettled(why: &str) -> Refusal {
+    Refusal::new(
+        RefusalKind::NoQuorum,
+        format!("the ring does not say which transactions are committed: {why}"),
+        "look with `witness status` what it waits for, and try again",
+    )
+}
+
+fn at_server(error: ProvisionError) -> Refusal {
+    Refusal::new(
+        RefusalKind::Failed,
+        error.to_string(),
+        "mend that and try again",
+    )
+}
+
+fn on_disk(error: &std::io::Error) -> Refusal {
+    Refusal::new(
+        RefusalKind::Failed,
+        format!("the note of the provisioning in the member's data directory: {error}"),
+        "mend that and try again",
+    )
+}

@@ -1,0 +1,166 @@
+//! The member's Raft and log as the ingest sees them.
+
+use binlog_format::gtid::GtidSet;
+use consensus::{Leadership, NotServing, Primacy, ProposalTicket, Term};
+use mysqld_controller::{
+    CurrentFile, LeaderTerm, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
+};
+use raft_types::{AppEntry, MemberId, OpId};
+use tokio::sync::watch;
+
+use crate::ring_handle::RingHandle;
+
+/// A proposal on its way.
+pub struct BridgeTicket(ProposalTicket);
+
+impl Ticket for BridgeTicket {
+    fn resolved_now(&mut self) -> Option<Outcome> {
+        self.0.resolved_now().map(outcome)
+    }
+
+    async fn outcome(&mut self) -> Outcome {
+        outcome(self.0.outcome().await)
+    }
+}
+
+fn outcome(known: consensus::Outcome) -> Outcome {
+    match known {
+        consensus::Outcome::Committed(op_id) => Outcome::Committed(op_id),
+        consensus::Outcome::Refused(refusal) => Outcome::NotCommitted(refusal.to_string()),
+        consensus::Outcome::Unknown(unknown) => Outcome::NotCommitted(unknown.to_string()),
+    }
+}
+
+impl Ring for RingHandle {
+    type Ticket = BridgeTicket;
+
+    fn serving_term(&self) -> Option<LeaderTerm> {
+        let term = self.member.primacy_now().leadership.serving_term();
+        term.map(|term| LeaderTerm(term.0))
+    }
+
+    async fn serves(&self) -> LeaderTerm {
+        let mut leadership = self.member.primacy();
+        let serves = |now: &Primacy| now.leadership.serving_term().is_some();
+        let serving = leadership.wait_for(serves).await;
+        match serving.ok().and_then(|now| now.leadership.serving_term()) {
+            Some(term) => LeaderTerm(term.0),
+            // The member has ended, and will not serve any more.
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn leadership_over(&self, term: LeaderTerm) {
+        let mut leadership = self.member.primacy();
+        // When the member has ended, so has its leadership.
+        let _ = leadership
+            .wait_for(|now| is_over(&now.leadership, term))
+            .await;
+    }
+
+    fn primary_elsewhere(&self) -> Option<MemberId> {
+        self.member.primacy_now().elsewhere
+    }
+
+    fn others_may_be_primary(&self) -> bool {
+        self.member.primacy_now().others
+    }
+
+    fn changes(&self) -> RingChanges {
+        RingChanges::of(self.member.primacy())
+    }
+
+    async fn log(&self) -> Result<RingLog, RingError> {
+        loop {
+            let before = self.end();
+            let gtids = self.log.gtid_set();
+            let end = self.end();
+            // Op ids are never used twice, so the same end means the same log.
+            if before == end {
+                return match self.log.failure() {
+                    Some(error) => Err(RingError(error.to_string())),
+                    None => Ok(RingLog { gtids, end }),
+                };
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn current_file(&self) -> CurrentFile {
+        CurrentFile {
+            size: self.log.current_file().size,
+            format_description: self.log.format_description(),
+        }
+    }
+
+    fn committed(&self) -> watch::Receiver<Option<OpId>> {
+        self.member.committed()
+    }
+
+    async fn settled(&self) -> Result<GtidSet, RingError> {
+        let committed = loop {
+            match self.member.committed_in_ring().await {
+                Ok(committed) => break committed,
+                // Nobody serves at the moment, or a call was lost.
+                Err(error) => {
+                    tracing::debug!(%error, "the ring does not say yet what is committed");
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+            }
+        };
+        let mut own = self.member.committed();
+        let known = own.wait_for(|own| *own >= committed).await;
+        let mark = *known.map_err(|_| RingError("the member stops".to_owned()))?;
+        Ok(self.log.committed_gtids(mark))
+    }
+
+    async fn propose(&self, entry: AppEntry, term: LeaderTerm) -> Result<BridgeTicket, RingError> {
+        let proposed = self.member.propose(entry, Term(term.0)).await;
+        proposed
+            .map(BridgeTicket)
+            .map_err(|error| RingError(error.to_string()))
+    }
+}
+
+/// Between two questions to a ring that does not answer.
+const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(100);
+
+impl RingHandle {
+    fn end(&self) -> Option<OpId> {
+        self.log.bounds().map(|(_, last)| last)
+    }
+}
+
+/// Whether a leadership has ended or is on its way to another member. Silence alone does not end it.
+fn is_over(now: &Leadership, term: LeaderTerm) -> bool {
+    let transfers = matches!(
+        now,
+        Leadership::LeaderNotServing {
+            why: NotServing::TransferringTo(_),
+            ..
+        }
+    );
+    transfers || now.leading_term() != Some(Term(term.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_does_not_end_a_leadership_and_everything_else_does() {
+        let not_serving = |why| Leadership::LeaderNotServing { term: Term(3), why };
+        let table = [
+            (Leadership::Serving { term: Term(3) }, false),
+            (not_serving(NotServing::QuorumSilent), false),
+            (not_serving(NotServing::OwnEntryNotCommitted), false),
+            (not_serving(NotServing::TransferringTo(MemberId(2))), true),
+            (Leadership::Serving { term: Term(4) }, true),
+            (Leadership::Candidate, true),
+            (Leadership::Follower { leader: None }, true),
+        ];
+        for (now, expected) in table {
+            assert_eq!(is_over(&now, LeaderTerm(3)), expected, "{now:?}");
+        }
+    }
+}

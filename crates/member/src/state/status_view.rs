@@ -1,0 +1,242 @@
+//! Puts a member's view together from what its parts say. Pure: the parts are asked elsewhere.
+
+use std::time::Duration;
+
+use consensus::{Identity, Leadership, MemberStatus, Standing};
+use raft_types::{MemberId, UnixSeconds};
+
+use crate::settings::{MemberEntry, Settings};
+use crate::status::{
+    ActivityView, ConsumerView, HooksView, LogView, MemberName, MemberView, MysqlView, PauseView,
+    PeerView, QuorumView, RingName, Role, RosterView, TravelView,
+};
+
+/// What the parts of a member say at one moment.
+pub(crate) struct StatusView<'a> {
+    pub(crate) config: &'a Settings,
+    pub(crate) identity: Identity,
+    pub(crate) uptime: Duration,
+    /// None before the member takes part.
+    pub(crate) raft: Option<MemberStatus>,
+    pub(crate) log: LogView,
+    pub(crate) activity: ActivityView,
+    /// For how long commits have not been able to go on.
+    pub(crate) quorum_lost_for: Option<Duration>,
+    pub(crate) mysql: Option<MysqlView>,
+    /// None without a binlog server.
+    pub(crate) consumers: Option<Vec<ConsumerView>>,
+    /// None before the member takes part.
+    pub(crate) travel: Option<TravelView>,
+    pub(crate) fault: Option<String>,
+    /// How its hooks did.
+    pub(crate) hooks: Option<HooksView>,
+    /// The time of day.
+    pub(crate) now: UnixSeconds,
+}
+
+impl StatusView<'_> {
+    /// The view.
+    pub(crate) fn view(self) -> MemberView {
+        let own = &self.config.own;
+        let quorum = self.quorum();
+        let raft = self.raft.as_ref();
+        MemberView {
+            ring: RingName {
+                id: self.identity.ring.ring(),
+                name: self.config.ring_name.clone(),
+            },
+            member: MemberName {
+                id: own.id,
+                name: own.name.clone(),
+                region: own.region.clone(),
+                kind: own.kind,
+                votes: own.votes,
+                address: own.address.clone(),
+                incarnation: self.identity.incarnation,
+            },
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: self.uptime.as_secs_f64(),
+            role: raft.map_or(Role::Joining, role),
+            serving: raft.is_some_and(|raft| raft.leadership.serving_term().is_some()),
+            not_serving: raft.and_then(not_serving),
+            stays_out_of_elections: raft.and_then(|raft| raft.stays_out_of_elections.clone()),
+            leader: raft.and_then(leader),
+            term: raft.map_or(0, |raft| raft.term.0),
+            log_end: raft.and_then(|raft| raft.ring_view.last_log),
+            committed: raft.and_then(|raft| raft.committed),
+            rules: raft.map_or_else(|| self.config.rules.clone(), |raft| raft.rules.clone()),
+            configured_rules: Some(self.config.rules.clone()),
+            voter_sets: raft
+                .map(|raft| raft.ring_view.voter_sets.clone())
+                .unwrap_or_default(),
+            voter_set_health: raft
+                .and_then(|raft| raft.quorum.as_ref())
+                .map(|quorum| quorum.sets.clone())
+                .unwrap_or_default(),
+            regions: raft.map(|raft| raft.regions.clone()).unwrap_or_default(),
+            explanation: raft.and_then(|raft| raft.explanation.clone()),
+            members: raft.map(roster).unwrap_or_default(),
+            peers: raft.map(|raft| peers(raft, own.id)).unwrap_or_default(),
+            fault: self
+                .fault
+                .or_else(|| raft?.fault.as_ref().map(ToString::to_string)),
+            activity: ActivityView {
+                proposals_bytes: raft.map_or(0, |raft| raft.proposals_bytes),
+                ..self.activity
+            },
+            log: self.log,
+            quorum,
+            hooks: self.hooks,
+            pause: raft
+                .and_then(|raft| raft.pause.clone())
+                .map(|paused| PauseView::new(paused, self.now)),
+            replication_routes: self.travel.map(|travel| match raft.map(role) {
+                Some(Role::Leader) => travel,
+                // What is left of an earlier leadership.
+                _ => TravelView {
+                    routes: Vec::new(),
+                    ..travel
+                },
+            }),
+            mysql: self.mysql,
+            consumers: self.consumers,
+        }
+    }
+
+    fn quorum(&self) -> QuorumView {
+        let lost = |cause: String, fix: String| QuorumView {
+            ok: false,
+            lost_for_seconds: self.quorum_lost_for.map(|lost| lost.as_secs_f64()),
+            cause: Some(cause),
+            fix: Some(fix),
+        };
+        let Some(raft) = &self.raft else {
+            return lost(
+                "the ring is not bootstrapped, or this member has not joined it".into(),
+                "start every member, one of them with `witness run --bootstrap`".into(),
+            );
+        };
+        if has_quorum(raft) {
+            return QuorumView {
+                ok: true,
+                lost_for_seconds: None,
+                cause: None,
+                fix: None,
+            };
+        }
+        match (&raft.quorum_cause, &raft.quorum) {
+            (Some(cause), Some(health)) => {
+                let silent = health.sets.iter().filter(|set| !set.is_met());
+                let silent = silent.flat_map(|set| set.silent.iter().copied());
+                lost(cause.clone(), start_members(&self.config.members, silent))
+            }
+            _ => {
+                let others = self.config.members.iter().map(|member| member.id);
+                let others = others.filter(|id| *id != self.config.own.id);
+                lost(
+                    "no leader is known".into(),
+                    start_members(&self.config.members, others),
+                )
+            }
+        }
+    }
+}
+
+/// Whether commits can go on, as far as the member can tell.
+pub(crate) fn has_quorum(raft: &MemberStatus) -> bool {
+    match (&raft.quorum, &raft.leadership) {
+        (Some(health), _) => health.ok,
+        (None, Leadership::Follower { leader }) => leader.is_some(),
+        (None, _) => false,
+    }
+}
+
+/// The command that brings a quorum back.
+fn start_members(members: &[MemberEntry], silent: impl Iterator<Item = MemberId>) -> String {
+    let mut named = Vec::new();
+    for id in silent {
+        let entry = members.iter().find(|member| member.id == id);
+        let name = entry.map_or_else(
+            || format!("member {id}"),
+            |entry| format!("`{}` ({})", entry.name, entry.address),
+        );
+        if !named.contains(&name) {
+            named.push(name);
+        }
+    }
+    format!(
+        "run `witness run` on {}, or mend the network between them",
+        named.join(" or ")
+    )
+}
+
+fn role(raft: &MemberStatus) -> Role {
+    match raft.leadership {
+        Leadership::Candidate => Role::Candidate,
+        Leadership::LeaderNotServing { .. } | Leadership::Serving { .. } => Role::Leader,
+        Leadership::Follower { .. } => {
+            let own = raft.ring_view.member(raft.member);
+            match own {
+                Some(standing) if standing.voter => Role::Follower,
+                _ => Role::Learner,
+            }
+        }
+    }
+}
+
+fn leader(raft: &MemberStatus) -> Option<MemberId> {
+    match raft.leadership {
+        Leadership::Follower { leader } => leader,
+        Leadership::Candidate => None,
+        Leadership::LeaderNotServing { .. } | Leadership::Serving { .. } => Some(raft.member),
+    }
+}
+
+/// A witness that leads serves nobody by design, and says what it waits for.
+fn not_serving(raft: &MemberStatus) -> Option<String> {
+    raft.not_serving
+        .clone()
+        .or_else(|| match &raft.leader_task {
+            Some(consensus::LeaderTask::Waiting { why }) => Some(why.clone()),
+            Some(consensus::LeaderTask::Transferring { to }) => {
+                Some(format!("it is giving the leadership to member {to}"))
+            }
+            Some(consensus::LeaderTask::MovingQuorum {
+                target: Some(target),
+                ..
+            }) => Some(format!(
+                "it is moving the quorum, so that member {target} can lead"
+            )),
+            Some(consensus::LeaderTask::MovingQuorum { target: None, .. }) | None => None,
+        })
+}
+
+fn roster(raft: &MemberStatus) -> Vec<RosterView> {
+    let members = raft.ring_view.members.iter();
+    let seat = |standing: &Standing| RosterView {
+        id: standing.id,
+        voter: standing.voter,
+        record: standing.record.clone(),
+    };
+    members.map(seat).collect()
+}
+
+fn peers(raft: &MemberStatus, own: MemberId) -> Vec<PeerView> {
+    let peer = |standing: &Standing| PeerView {
+        id: standing.id,
+        name: standing.record.name.clone(),
+        region: standing.record.region.clone(),
+        kind: standing.record.kind,
+        address: standing.record.address.clone(),
+        voter: standing.voter,
+        matched: standing.matched,
+        behind_entries: standing.behind,
+        answered_seconds: standing.answered.map(|age| age.as_secs_f64()),
+    };
+    raft.ring_view
+        .members
+        .iter()
+        .filter(|standing| standing.id != own)
+        .map(peer)
+        .collect()
+}

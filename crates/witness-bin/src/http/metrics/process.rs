@@ -1,0 +1,254 @@
+//! Metrics of the member itself: the program, its place in the ring, its log and its hooks.
+
+use std::fmt::Error;
+
+use member::status::{MemberView, Role, ScrubView};
+use prometheus_client::registry::Unit;
+use raft_types::OpId;
+
+use crate::openmetrics::Sheet;
+
+/// Writes them.
+pub(super) fn write(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
+    build(sheet, view)?;
+    ring(sheet, view)?;
+    log(sheet, view)?;
+    hooks(sheet, view)
+}
+
+fn build(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
+    let kind = view.member.kind.to_string();
+    let labels = [("version", view.version.as_str()), ("kind", kind.as_str())];
+    sheet.info("build", "The program and the kind of the member", &labels)?;
+    sheet.gauge(
+        "uptime",
+        Some(&Unit::Seconds),
+        "Since the process started",
+        view.uptime_seconds,
+    )
+}
+
+fn ring(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
+    sheet.gauge(
+        "term",
+        None,
+        "The term in which the member is",
+        view.term as f64,
+    )?;
+    sheet.yes(
+        "failover_paused",
+        "1 while nobody but the present primary becomes the primary by itself",
+        view.pause.is_some(),
+    )?;
+    let roles = [
+        Role::Joining,
+        Role::Learner,
+        Role::Follower,
+        Role::Candidate,
+        Role::Leader,
+    ];
+    let held = roles.map(|role| {
+        let holds = f64::from(u8::from(view.role == role));
+        ([("role", role.to_string())], holds)
+    });
+    sheet.gauges("role", None, "1 for the role that the member has", held)?;
+    sheet.yes(
+        "serving",
+        "Whether it leads with a quorum behind it",
+        view.serving,
+    )?;
+    sheet.yes(
+        "quorum",
+        "Whether enough voters answer, as far as it can tell",
+        view.quorum.ok,
+    )?;
+    sheet.gauge(
+        "quorum_lost",
+        Some(&Unit::Seconds),
+        "For how long they have not",
+        view.quorum.lost_for_seconds.unwrap_or(0.0),
+    )?;
+    sheet.yes(
+        "leader_known",
+        "Whether it knows who leads",
+        view.leader.is_some(),
+    )?;
+    sheet.counter(
+        "elections_won",
+        None,
+        "Elections that it won",
+        view.activity.elections_won_total,
+    )?;
+    sheet.counter(
+        "leader_changes",
+        None,
+        "How often it saw the leader change",
+        view.activity.leader_changes_total,
+    )?;
+    sheet.yes(
+        "fault",
+        "Whether it has stopped working",
+        view.fault.is_some(),
+    )
+}
+
+fn scrub(sheet: &mut Sheet<'_, '_>, scrub: &ScrubView) -> Result<(), Error> {
+    let bytes = Some(&Unit::Bytes);
+    sheet.gauge(
+        "log_closed",
+        bytes,
+        "Closed files of the log",
+        scrub.closed_bytes as f64,
+    )?;
+    sheet.gauge(
+        "log_unverified",
+        bytes,
+        "Closed files of the log that were never read back since they were written",
+        scrub.unverified_bytes as f64,
+    )?;
+    sheet.gauge(
+        "scrub_pass",
+        bytes,
+        "Closed files of the log that the present pass of reading all of them back has read",
+        scrub.turn_bytes as f64,
+    )?;
+    sheet.gauge(
+        "scrub_completed_timestamp",
+        Some(&Unit::Seconds),
+        "When the last pass of reading all closed files back ended, since 1970; 0 before the first",
+        scrub.completed_at.unwrap_or_default() as f64,
+    )?;
+    sheet.counter(
+        "scrub_read",
+        bytes,
+        "Bytes of closed files that were read back",
+        scrub.read_bytes_total,
+    )?;
+    sheet.counter(
+        "scrub_damaged_files",
+        None,
+        "How often a closed file was found damaged",
+        scrub.damaged_total,
+    )?;
+    sheet.counter(
+        "scrub_repaired_files",
+        None,
+        "Damaged files that were replaced by another member's",
+        scrub.repaired_total,
+    )
+}
+
+fn log(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
+    let index = |op_id: Option<OpId>| op_id.map_or(-1.0, |op_id| op_id.index as f64);
+    sheet.gauge(
+        "log_end_index",
+        None,
+        "Index of the last entry of its log; -1 without one",
+        index(view.log_end),
+    )?;
+    sheet.gauge(
+        "committed_index",
+        None,
+        "Index of the last entry that it knows to be committed; -1 without one",
+        index(view.committed),
+    )?;
+    let bytes = Some(&Unit::Bytes);
+    let (log, activity) = (&view.log, &view.activity);
+    sheet.gauge(
+        "log",
+        bytes,
+        "Size of all files of the log",
+        log.log_bytes as f64,
+    )?;
+    sheet.gauge(
+        "log_file",
+        bytes,
+        "Size of the file that is written",
+        log.file_bytes as f64,
+    )?;
+    sheet.gauge(
+        "disk_free",
+        bytes,
+        "Free space of the log's disk",
+        log.disk_free_bytes as f64,
+    )?;
+    sheet.gauge(
+        "disk_left",
+        bytes,
+        "What the log's disk budget leaves for transactions",
+        log.disk_left_bytes as f64,
+    )?;
+    sheet.gauge(
+        "log_unreadable_files",
+        None,
+        "Files of the log that cannot be read, so that another member waits for what is in them",
+        log.unreadable.len() as f64,
+    )?;
+    scrub(sheet, &log.scrub)?;
+    sheet.yes(
+        "disk_alarm",
+        "Whether the disk budget is nearly used up",
+        log.disk_alarm,
+    )?;
+    sheet.yes(
+        "disk_full",
+        "Whether the log's disk is full, so that a write was refused and the log waits for space",
+        log.disk_full,
+    )?;
+    sheet.gauge(
+        "queued",
+        bytes,
+        "Entries that wait to be written",
+        activity.queued_bytes as f64,
+    )?;
+    sheet.gauge(
+        "proposals",
+        bytes,
+        "Entries that are proposed and not committed",
+        activity.proposals_bytes as f64,
+    )?;
+    sheet.counter(
+        "appended_entries",
+        None,
+        "Entries appended",
+        activity.appended_entries_total,
+    )?;
+    sheet.counter(
+        "appended",
+        bytes,
+        "Bytes appended",
+        activity.appended_bytes_total,
+    )?;
+    sheet.counter(
+        "flushes",
+        None,
+        "How often entries were made durable",
+        activity.flushes_total,
+    )
+}
+
+fn hooks(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
+    let Some(hooks) = view.hooks else {
+        return Ok(());
+    };
+    for (name, help, value) in [
+        (
+            "hook_runs",
+            "Commands of hooks that were run",
+            hooks.runs_total,
+        ),
+        (
+            "hook_failures",
+            "Commands of hooks that failed or were killed",
+            hooks.failures_total,
+        ),
+        (
+            "hook_events_dropped",
+            "Events without a command, because too many waited",
+            hooks.dropped_total,
+        ),
+    ] {
+        sheet.counter(name, None, help, value)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Asks the members of a ring what they say of themselves, all at once, each with a deadline.
+
+use std::time::Duration;
+
+use consensus::Timers;
+use member::settings::{MemberEntry, Settings, TlsSettings};
+use member::status::MemberView;
+use transport::{AdminClient, AdminError, TlsError, TlsMaterial, TransportConfig};
+
+use super::asked::{Asked, latest};
+use super::ring_report::RingReport;
+
+/// How long a member may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Asks the members of one configuration.
+pub struct Asker {
+    ring: String,
+    members: Vec<MemberEntry>,
+    tls: Option<TlsMaterial>,
+    transport: TransportConfig,
+}
+
+impl Asker {
+    /// For the members of this configuration.
+    ///
+    /// # Errors
+    /// When the files for TLS cannot be used.
+    pub fn new(settings: &Settings) -> Result<Self, TlsError> {
+        let tls = settings.tls.as_ref().map(TlsSettings::load).transpose()?;
+        Ok(Self {
+            ring: settings.ring_name.clone(),
+            members: settings.members.clone(),
+            tls,
+            transport: TransportConfig {
+                connect_deadline: PATIENCE,
+                call_deadline: PATIENCE,
+                ..TransportConfig::for_timers(&Timers::default())
+            },
+        })
+    }
+
+    /// The ring as all of them see it, asked at once; then whoever they name that is not configured here.
+    pub async fn report(&self) -> RingReport {
+        let mut asked = self.ask_all(self.members.clone(), true).await;
+        let strangers = strangers(&asked);
+        asked.extend(self.ask_all(strangers, false).await);
+        RingReport::new(&self.ring, asked)
+    }
+
+    async fn ask_all(&self, members: Vec<MemberEntry>, configured: bool) -> Vec<Asked> {
+        let asked = members.into_iter().map(async |entry| Asked {
+            answer: self.ask(&entry).await,
+            entry,
+            configured,
+        });
+        futures::future::join_all(asked).await
+    }
+
+    /// A client for the member at an address, with a configured member's TLS and patience.
+    ///
+    /// # Errors
+    /// When the address has no meaning.
+    pub fn client(&self, address: &str) -> Result<AdminClient, AdminError> {
+        AdminClient::new(address, self.tls.as_ref(), self.transport)
+    }
+
+    /// One member's view.
+    ///
+    /// # Errors
+    /// In words, why there is none.
+    pub async fn ask(&self, member: &MemberEntry) -> Result<MemberView, String> {
+        let client = self.client(&member.address);
+        let client = client.map_err(|error| error.to_string())?;
+        let json = client.status().await.map_err(|error| error.to_string())?;
+        let view: MemberView = serde_json::from_slice(&json).map_err(|error| {
+            format!("its answer has no meaning ({error}); run the same version everywhere")
+        })?;
+        if view.member.id != member.id {
+            return Err(format!(
+                "member {} `{}` answers at {}; check the addresses",
+                view.member.id, view.member.name, member.address
+            ));
+        }
+        Ok(view)
+    }
+}
+
+/// Members of the ring that are not among those that were asked.
+fn strangers(asked: &[Asked]) -> Vec<MemberEntry> {
+    let known = |id| asked.iter().any(|asked| asked.entry.id == id);
+    latest(asked)
+        .map(|view| view.members.iter())
+        .into_iter()
+        .flatten()
+        .filter(|seat| !known(seat.id))
+        .map(|seat| MemberEntry {
+            id: seat.id,
+            name: seat.record.name.clone(),
+            region: seat.record.region.clone(),
+            kind: seat.record.kind,
+            votes: seat.record.votes,
+            priority: seat.record.priority,
+            address: seat.record.address.clone(),
+        })
+        .collect()
+}

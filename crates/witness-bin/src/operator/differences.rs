@@ -1,0 +1,198 @@
+//! What does not fit together: members whose configurations differ in what has to be the same, and
+//! configurations that differ from what the ring's log says. Pure.
+
+use consensus::quorum::RingRules;
+use member::settings::MemberEntry;
+use member::status::{MemberView, RosterView};
+
+use super::asked::{Asked, latest};
+
+/// Each as a sentence that says what to do.
+pub(super) fn differences(asked: &[Asked]) -> Vec<String> {
+    let views = || asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
+    let mut told = Vec::new();
+    let Some(ring) = latest(asked) else {
+        return told;
+    };
+    told.extend(views().flat_map(|view| file_differs(view, ring)));
+    for asked in asked {
+        let entry = &asked.entry;
+        let seat = ring.members.iter().find(|seat| seat.id == entry.id);
+        told.extend(match (asked.configured, seat) {
+            (true, None) => Some(format!(
+                "`{}` is in this configuration and not in the ring; add it with `witness members add`, or remove \
+                 it from [[members]]",
+                entry.name
+            )),
+            (true, Some(seat)) => differs(entry, seat),
+            (false, Some(_)) => Some(format!(
+                "`{}` (member {}, {}) is in the ring and not in this configuration; add it to [[members]] in every \
+                 member's file",
+                entry.name, entry.id, entry.address
+            )),
+            (false, None) => None,
+        });
+    }
+    told
+}
+
+/// What a member's file says otherwise than the ring's log about the quorum.
+fn file_differs(view: &MemberView, ring: &MemberView) -> Vec<String> {
+    let Some(file) = view.configured_rules.as_ref() else {
+        return Vec::new();
+    };
+    let regions = |rules: &RingRules| {
+        let regions = rules.region_preference.iter();
+        let regions: Vec<_> = regions.map(|region| region.0.as_str()).collect();
+        format!("[{}]", regions.join(", "))
+    };
+    let policies = (file.policy.to_string(), ring.rules.policy.to_string());
+    let preferences = (regions(file), regions(&ring.rules));
+    [
+        ("quorum.policy", policies),
+        ("quorum.region_preference", preferences),
+    ]
+    .into_iter()
+    .filter(|(_, (file, ring))| file != ring)
+    .map(|(what, (file, ring))| {
+        format!(
+            "`{}`: `{what}` is {file} in its file and {ring} in the ring; the ring's value is used. Update the file, or run \
+             `witness quorum set`",
+            view.member.name
+        )
+    })
+    .collect()
+}
+
+/// The log's word counts; the configuration only helps to find the members.
+fn differs(entry: &MemberEntry, seat: &RosterView) -> Option<String> {
+    let record = &seat.record;
+    let (ring, here) = [
+        ("name", record.name.clone(), entry.name.clone()),
+        (
+            "region",
+            record.region.to_string(),
+            entry.region.to_string(),
+        ),
+        ("kind", record.kind.to_string(), entry.kind.to_string()),
+        ("votes", record.votes.to_string(), entry.votes.to_string()),
+        (
+            "priority",
+            record.priority.to_string(),
+            entry.priority.to_string(),
+        ),
+        ("address", record.address.clone(), entry.address.clone()),
+    ]
+    .into_iter()
+    .filter(|(_, ring, here)| ring != here)
+    .map(|(key, ring, here)| (format!("{key} = {ring}"), format!("{key} = {here}")))
+    .unzip::<_, _, Vec<_>, Vec<_>>();
+    (!ring.is_empty()).then(|| {
+        format!(
+            "`{}` has {} in the ring and {} in this configuration; the ring's values are used. Update [[members]], or run \
+             `witness members update`",
+            entry.name,
+            ring.join(", "),
+            here.join(", ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use consensus::quorum::QuorumPolicy;
+    use raft_types::{MemberId, MemberKind, Region};
+
+    use super::*;
+    use member::status::sample::{database_leader, witness_follower};
+
+    fn entry(id: u64, name: &str, kind: MemberKind) -> MemberEntry {
+        MemberEntry {
+            id: MemberId(id),
+            name: name.into(),
+            region: Region("north".into()),
+            kind,
+            votes: true,
+            priority: 100,
+            address: format!("10.0.0.{id}:7400"),
+        }
+    }
+
+    fn ring() -> Vec<Asked> {
+        let asked = |entry, answer| Asked {
+            entry,
+            configured: true,
+            answer,
+        };
+        vec![
+            asked(
+                entry(1, "db-1", MemberKind::Database),
+                Ok(database_leader()),
+            ),
+            asked(
+                entry(2, "witness-1", MemberKind::Witness),
+                Ok(witness_follower()),
+            ),
+            asked(
+                entry(3, "witness-2", MemberKind::Witness),
+                Err("gone".into()),
+            ),
+        ]
+    }
+
+    #[test]
+    fn every_difference_says_what_to_do() {
+        assert!(differences(&ring()).is_empty());
+        type Change = fn(&mut Vec<Asked>);
+        let table: [(Change, &str); 5] = [
+            (
+                |ring| {
+                    let view = ring[0].answer.as_mut().unwrap();
+                    view.configured_rules = Some(QuorumPolicy::Majority.into());
+                },
+                "`db-1`: `quorum.policy` is majority in its file and single-region-dynamic in the ring; the ring's value is \
+                 used. Update the file, or run `witness quorum set`",
+            ),
+            (
+                |ring| {
+                    let rules = RingRules {
+                        region_preference: vec![Region("south".into())],
+                        ..RingRules::default()
+                    };
+                    ring[1].answer.as_mut().unwrap().configured_rules = Some(rules);
+                },
+                "`witness-1`: `quorum.region_preference` is [south] in its file and [] in the ring; the ring's value is used. \
+                 Update the file, or run `witness quorum set`",
+            ),
+            (
+                |ring| {
+                    ring.push(Asked {
+                        entry: entry(4, "db-2", MemberKind::Database),
+                        configured: true,
+                        answer: Err("gone".into()),
+                    })
+                },
+                "`db-2` is in this configuration and not in the ring; add it with `witness members add`, or remove it \
+                 from [[members]]",
+            ),
+            (
+                |ring| ring[2].configured = false,
+                "`witness-2` (member 3, 10.0.0.3:7400) is in the ring and not in this configuration; add it to [[members]] \
+                 in every member's file",
+            ),
+            (
+                |ring| {
+                    ring[2].entry.region = Region("south".into());
+                    ring[2].entry.priority = 7;
+                },
+                "`witness-2` has region = north, priority = 100 in the ring and region = south, priority = 7 in this \
+                 configuration; the ring's values are used. Update [[members]], or run `witness members update`",
+            ),
+        ];
+        for (change, expected) in table {
+            let mut ring = ring();
+            change(&mut ring);
+            assert_eq!(differences(&ring), [expected]);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! The operator's end of a command: finds the leader by asking all members, gives it the command, tells
+//! what happens, and goes to the next one when the leadership has moved on meanwhile.
+
+mod asked;
+mod asker;
+mod differences;
+mod lost_quorum;
+mod place;
+#[cfg(test)]
+mod refusal_sentences;
+mod ring_report;
+
+pub use asked::Asked;
+pub use asker::Asker;
+pub use place::{Directory, Place};
+pub use ring_report::{MemberReport, RingReport};
+
+use std::time::Duration;
+
+use consensus::Introduction;
+use member::protocol::{CommandEvent, CommandResult, OperatorCommand, Refusal};
+use tokio::time::Instant;
+use transport::AdminError;
+
+use crate::terminal::{Exit, Failure};
+
+/// How often a command goes on to another member that is said to lead.
+const MOST_REDIRECTS: usize = 2;
+/// Before a member is asked again that is said to lead and does not know it yet.
+const BETWEEN_REDIRECTS: Duration = Duration::from_millis(300);
+
+/// What is told of a command under way.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Told {
+    /// It goes to this member.
+    Asking(Place),
+    /// A phase began.
+    Began(String),
+    /// A phase is done, and took this many seconds.
+    Done(String, f64),
+    /// So many bytes of about so many have been copied, in this stage.
+    Copied(String, u64, u64),
+}
+
+/// Gives commands to the members of one configuration.
+pub struct Operator {
+    asker: Asker,
+}
+
+/// How a member answered.
+enum Answer {
+    Result(CommandResult),
+    Refused(Refusal),
+}
+
+impl Operator {
+    /// For these members.
+    pub fn new(asker: Asker) -> Self {
+        Self { asker }
+    }
+
+    /// The ring as all of its members see it.
+    pub async fn ring(&self) -> RingReport {
+        self.asker.report().await
+    }
+
+    /// Asks whoever answers at an address who it is.
+    ///
+    /// # Errors
+    /// When nobody answers there.
+    pub async fn identify(&self, address: &str) -> Result<Introduction, AdminError> {
+        self.asker.client(address)?.identify().await
+    }
+
+    /// Carries a command out on the leader.
+    ///
+    /// # Errors
+    /// Exit 3 when nobody leads; the member's refusal; exit 5 when there was no end of it by `until`, when the
+    /// connection broke, and after an interruption: the command goes on in the ring then.
+    pub async fn lead(
+        &self,
+        report: &RingReport,
+        command: &OperatorCommand,
+        until: Instant,
+        mut tell: impl FnMut(Told),
+    ) -> Result<CommandResult, Failure> {
+        let directory = Directory::of(report);
+        let end = async {
+            let mut leader = leader(report, &directory)?;
+            for _ in 0..=MOST_REDIRECTS {
+                tell(Told::Asking(leader.clone()));
+                let refusal = match self.ask(&leader, command, &directory, &mut tell).await? {
+                    Answer::Result(result) => return Ok(result),
+                    Answer::Refused(refusal) => refusal,
+                };
+                match refusal.leader.and_then(|next| directory.get(next)) {
+                    Some(next) => {
+                        if next.id == leader.id {
+                            tokio::time::sleep(BETWEEN_REDIRECTS).await;
+                        }
+                        leader = next.clone();
+                    }
+                    None => return Err(directory.failure(&refusal)),
+                }
+            }
+            Err(Failure::new(
+                Exit::NoQuorum,
+                "the leadership moves from member to member",
+                "wait until it rests, and look with `witness status`",
+            ))
+        };
+        tokio::select! {
+            end = tokio::time::timeout_at(until, end) => end.unwrap_or_else(|_| {
+                Err(unknown(command, &directory, "there was no end of it in time"))
+            }),
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted?;
+                Err(unknown(command, &directory, "it was interrupted here"))
+            }
+        }
+    }
+
+    /// Carries a command out on this member.
+    ///
+    /// # Errors
+    /// As [`Self::lead`].
+    pub async fn at(
+        &self,
+        place: &Place,
+        directory: &Directory,
+        command: &OperatorCommand,
+        until: Instant,
+        mut tell: impl FnMut(Told),
+    ) -> Result<CommandResult, Failure> {
+        let asked = self.ask(place, command, directory, &mut tell);
+        match tokio::time::timeout_at(until, asked).await {
+            Ok(Ok(Answer::Result(result))) => Ok(result),
+            Ok(Ok(Answer::Refused(refusal))) => Err(directory.failure(&refusal)),
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => Err(unknown(
+                command,
+                directory,
+                "there was no end of it in time",
+            )),
+        }
+    }
+
+    async fn ask(
+        &self,
+        place: &Place,
+        command: &OperatorCommand,
+        directory: &Directory,
+        tell: &mut impl FnMut(Told),
+    ) -> Result<Answer, Failure> {
+        // A command is plain values, which always have a JSON form.
+        let json = serde_json::to_vec(command).unwrap_or_default();
+        let client = self
+            .asker
+            .client(&place.address)
+            .map_err(|error| Failure::new(Exit::Usage, error.to_string(), "mend the address"))?;
+        let begun = client.command(json.into()).await;
+        let mut events = begun.map_err(|error| not_begun(&error))?;
+        loop {
+            let event = match events.next().await {
+                Ok(Some(json)) => serde_json::from_slice(&json),
+                Ok(None) => {
+                    let why = format!("{} ended before it had an answer", directory.name(place.id));
+                    return Err(unknown(command, directory, &why));
+                }
+                Err(error) => return Err(unknown(command, directory, &error.to_string())),
+            };
+            match event {
+                Ok(CommandEvent::Began { phase }) => tell(Told::Began(phase)),
+                Ok(CommandEvent::Done { phase, seconds }) => tell(Told::Done(phase, seconds)),
+                Ok(CommandEvent::Copied { stage, bytes, of }) => {
+                    tell(Told::Copied(stage, bytes, of))
+                }
+                Ok(CommandEvent::Result(result)) => return Ok(Answer::Result(result)),
+                Ok(CommandEvent::Refused(refusal)) => return Ok(Answer::Refused(refusal)),
+                Err(error) => {
+                    let why = format!(
+                        "{} tells something that has no meaning here ({error}); run the same version everywhere",
+                        directory.name(place.id)
+                    );
+                    return Err(unknown(command, directory, &why));
+                }
+            }
+        }
+    }
+}
+
+/// Who leads with a quorum behind it.
+fn leader(report: &RingReport, directory: &Directory) -> Result<Place, Failure> {
+    let place = report.leader.and_then(|leader| directory.get(leader));
+    place.cloned().ok_or_else(|| {
+        let quorum = &report.quorum;
+        let cause = quorum.cause.as_deref().unwrap_or("no member leads");
+        let fix = quorum
+            .fix
+            .as_deref()
+            .unwrap_or("look with `witness status`");
+        Failure::new(
+            Exit::NoQuorum,
+            format!("no member leads with a quorum behind it: {cause}"),
+            fix,
+        )
+    })
+}
+
+fn not_begun(error: &AdminError) -> Failure {
+    let exit = match error {
+        AdminError::Refused { .. } => Exit::Refused,
+        _ => Exit::NoQuorum,
+    };
+    Failure::new(
+        exit,
+        format!("nothing was done: {error}"),
+        "look with `witness status` who leads now, and try again",
+    )
+}
+
+fn unknown(command: &OperatorCommand, directory: &Directory, why: &str) -> Failure {
+    let (command, why) = (command.to_string(), directory.with_names(why));
+    let what = format!(
+        "{} may go on in the ring: {why}",
+        directory.with_names(&command)
+    );
+    Failure::new(
+        Exit::Unknown,
+        what,
+        "look with `witness status` how it ended, and with `witness members list` who is in the ring",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::MemberId;
+
+    use super::*;
+    use member::status::QuorumView;
+
+    fn report(leader: Option<u64>) -> RingReport {
+        RingReport {
+            ring: "orders".into(),
+            leader: leader.map(MemberId),
+            quorum: QuorumView {
+                cause: Some("1 of 3 voters answer and 2 are needed".into()),
+                fix: Some("run `witness run` on `db-2`".into()),
+                ..QuorumView::default()
+            },
+            members: Vec::new(),
+            pause: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn without_a_leader_the_report_says_what_to_do() {
+        let failure = leader(&report(None), &Directory::default()).unwrap_err();
+        assert_eq!(
+            (failure.exit, failure.to_string()),
+            (
+                Exit::NoQuorum,
+                "no member leads with a quorum behind it: 1 of 3 voters answer and 2 are needed\n  \
+                 run `witness run` on `db-2`"
+                    .to_owned()
+            )
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_says_where_to_look() {
+        let command = OperatorCommand::Promote {
+            to: MemberId(2),
+            force: false,
+        };
+        let failure = unknown(&command, &Directory::default(), "it was interrupted here");
+        assert_eq!(failure.exit, Exit::Unknown);
+        assert_eq!(
+            failure.what,
+            "the promotion of member 2 may go on in the ring: it was interrupted here"
+        );
+        assert!(failure.advice.contains("`witness status`"), "{failure}");
+    }
+}

@@ -1,0 +1,183 @@
+//! The members of a ring by number and by name, as the ring itself says it and as the configuration
+//! does. Pure: the answers of the members are gathered elsewhere.
+
+use std::collections::BTreeMap;
+
+use member::protocol::{Refusal, RefusalKind};
+use raft_types::{MemberId, MemberKind, Region};
+
+use crate::config::nearest;
+use crate::operator::RingReport;
+use crate::terminal::{Exit, Failure};
+
+/// One member, and where it is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Its number.
+    pub id: MemberId,
+    /// Its name.
+    pub name: String,
+    /// Where it runs.
+    pub region: Region,
+    /// With a mysqld or without.
+    pub kind: MemberKind,
+    /// `host:port`.
+    pub address: String,
+}
+
+/// All of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Directory(BTreeMap<MemberId, Place>);
+
+impl Directory {
+    /// The members that the report knows.
+    pub fn of(report: &RingReport) -> Self {
+        let places = report.members.iter().map(|member| {
+            let place = Place {
+                id: member.id,
+                name: member.name.clone(),
+                region: member.region.clone(),
+                kind: member.kind,
+                address: member.address.clone(),
+            };
+            (member.id, place)
+        });
+        Self(places.collect())
+    }
+
+    /// All of them, by number.
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        self.0.values()
+    }
+
+    /// A member by its number.
+    pub fn get(&self, id: MemberId) -> Option<&Place> {
+        self.0.get(&id)
+    }
+
+    /// A member by its name or its number; a name wins.
+    ///
+    /// # Errors
+    /// Exit 4 when there is none, with the nearest name.
+    pub fn find(&self, named: &str) -> Result<&Place, Failure> {
+        let by_name = self.0.values().find(|place| place.name == named);
+        let by_number = || self.0.get(&MemberId(named.parse().ok()?));
+        by_name.or_else(by_number).ok_or_else(|| {
+            let names = || self.0.values().map(|place| place.name.as_str());
+            let advice = match nearest(named, names()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => {
+                    let known = self.0.values();
+                    let known = known.map(|place| format!("`{}` ({})", place.name, place.id));
+                    format!("the members are {}", known.collect::<Vec<_>>().join(", "))
+                }
+            };
+            let what = format!("the ring has no member `{named}`");
+            Failure::new(Exit::Refused, what, advice)
+        })
+    }
+
+    /// How a member is called in sentences: by its name, or by its number when it has none that is known.
+    pub fn name(&self, id: MemberId) -> String {
+        self.get(id).map_or_else(
+            || format!("member {id}"),
+            |place| format!("`{}`", place.name),
+        )
+    }
+
+    /// A member's refusal as the end of a command, with the names of the members.
+    pub fn failure(&self, refusal: &Refusal) -> Failure {
+        let exit = match refusal.kind {
+            RefusalKind::NoQuorum => Exit::NoQuorum,
+            RefusalKind::Refused | RefusalKind::Busy => Exit::Refused,
+            RefusalKind::Unknown => Exit::Unknown,
+            RefusalKind::Failed => Exit::Error,
+        };
+        let (what, advice) = (&refusal.what, &refusal.advice);
+        Failure::new(exit, self.with_names(what), self.with_names(advice))
+    }
+
+    /// A member's sentence, which knows members by number, with their names: "member 2" becomes
+    /// "member 2 `db-2`", and "members 1, 2" likewise.
+    pub fn with_names(&self, sentence: &str) -> String {
+        let mut out = String::with_capacity(sentence.len());
+        let mut rest = sentence;
+        while let Some(at) = rest.find("member") {
+            let (before, from) = rest.split_at(at + "member".len());
+            out.push_str(before);
+            rest = from;
+            let mut lead = if rest.starts_with("s ") { "s " } else { " " };
+            while let Some((number, after)) = rest.strip_prefix(lead).and_then(leading_number) {
+                out.push_str(lead);
+                out.push_str(number);
+                let place = number.parse().ok().and_then(|id| self.get(MemberId(id)));
+                if let Some(place) = place.filter(|_| !after.starts_with(" `")) {
+                    out.push_str(&format!(" `{}`", place.name));
+                }
+                (rest, lead) = (after, ", ");
+            }
+        }
+        out.push_str(rest);
+        out
+    }
+}
+
+/// The number with which a text begins, and what follows it.
+fn leading_number(text: &str) -> Option<(&str, &str)> {
+    let digits = text.find(|c: char| !c.is_ascii_digit());
+    match digits.unwrap_or(text.len()) {
+        0 => None,
+        digits => Some(text.split_at(digits)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory() -> Directory {
+        let place = |id, name: &str| Place {
+            id: MemberId(id),
+            name: name.into(),
+            region: Region("north".into()),
+            kind: MemberKind::Database,
+            address: format!("10.0.0.{id}:7400"),
+        };
+        let places = [place(1, "db-1"), place(2, "db-2"), place(13, "1")];
+        Directory(places.map(|place| (place.id, place)).into())
+    }
+
+    #[test]
+    fn members_are_found_by_name_or_number() {
+        let directory = directory();
+        let find = |named: &str| directory.find(named).map(|place| place.id.0);
+        assert_eq!(find("db-2"), Ok(2));
+        assert_eq!(find("2"), Ok(2));
+        assert_eq!(find("1"), Ok(13), "a name wins");
+        let failure = find("bd-2").unwrap_err();
+        assert_eq!(failure.exit, Exit::Refused);
+        assert_eq!(failure.what, "the ring has no member `bd-2`");
+        assert_eq!(failure.advice, "did you mean `db-2`?");
+        let failure = find("7").unwrap_err();
+        assert_eq!(
+            failure.advice,
+            "the members are `db-1` (1), `db-2` (2), `1` (13)"
+        );
+    }
+
+    #[test]
+    fn sentences_get_the_names() {
+        let named = |sentence: &str| directory().with_names(sentence);
+        assert_eq!(
+            named("member 2 lags behind member 1; ask member 9"),
+            "member 2 `db-2` lags behind member 1 `db-1`; ask member 9"
+        );
+        assert_eq!(named("member 2 `db-2` leads"), "member 2 `db-2` leads");
+        assert_eq!(named("no member leads"), "no member leads");
+        assert_eq!(named("member "), "member ");
+        assert_eq!(
+            named("(members 1, 2, 9) wait for member 2, 3 of them"),
+            "(members 1 `db-1`, 2 `db-2`, 9) wait for member 2 `db-2`, 3 of them"
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! The ring as somebody outside sees it who has asked every member: who answers, who leads, and
+//! whether commits can go on. Pure: the answers are gathered elsewhere.
+
+use std::collections::BTreeSet;
+
+use member::status::{MemberView, PauseView, QuorumView};
+use raft_types::{MemberId, MemberKind, Region};
+use serde::{Deserialize, Serialize};
+
+use super::asked::{Asked, latest};
+use super::differences::differences;
+use super::lost_quorum::lost;
+
+/// The whole ring at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RingReport {
+    /// The ring's name in the configuration.
+    pub ring: String,
+    /// Who leads with a quorum behind it.
+    pub leader: Option<MemberId>,
+    /// Whether commits can go on; when not: since when, why, and what to do.
+    pub quorum: QuorumView,
+    /// Every configured member, and then those that are in the ring all the same.
+    pub members: Vec<MemberReport>,
+    /// The pause of failover, if one stands.
+    #[serde(default)]
+    pub pause: Option<PauseView>,
+    /// What does not fit together: configurations that differ, or differ from the ring.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+/// One member.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MemberReport {
+    /// Its number.
+    pub id: MemberId,
+    /// Its name.
+    pub name: String,
+    /// Where it runs.
+    pub region: Region,
+    /// With a mysqld or without.
+    pub kind: MemberKind,
+    /// Whether it may count in a quorum.
+    pub votes: bool,
+    /// Where it is reached.
+    pub address: String,
+    /// Whether it is in the configuration of whoever asks.
+    pub configured: bool,
+    /// Whether it is in the ring; none when nobody could say.
+    pub in_ring: Option<bool>,
+    /// How many entries it is behind the leader.
+    pub lag_entries: Option<u64>,
+    /// Why it did not answer; none when it did.
+    pub error: Option<String>,
+    /// What it said.
+    pub view: Option<MemberView>,
+}
+
+impl RingReport {
+    /// The serving leader's view.
+    pub fn leader_view(&self) -> Option<&MemberView> {
+        let leader = self
+            .members
+            .iter()
+            .find(|member| Some(member.id) == self.leader);
+        leader.and_then(|leader| leader.view.as_ref())
+    }
+
+    /// Puts the answers of all members together; they stand in the order in which they were asked.
+    pub fn new(ring: &str, asked: Vec<Asked>) -> Self {
+        let views = || asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
+        // Of two that think so, the one of the later term is right.
+        let serving = views()
+            .filter(|view| view.serving)
+            .max_by_key(|view| view.term);
+        let leader = serving.map(|view| view.member.id);
+        let end = serving.and_then(|view| view.log_end).map(|end| end.index);
+        let lag = |view: &MemberView| {
+            let own = view.log_end.map_or(0, |end| end.index + 1);
+            end.map(|end| (end + 1).saturating_sub(own))
+        };
+        let quorum = match serving {
+            Some(_) => QuorumView {
+                ok: true,
+                lost_for_seconds: None,
+                cause: None,
+                fix: None,
+            },
+            None => lost(&asked),
+        };
+        let pause = latest(&asked).and_then(|view| view.pause.clone());
+        let mut warnings = differences(&asked);
+        warnings.extend(pause.as_ref().and_then(PauseView::warning));
+        let roster: Option<BTreeSet<_>> =
+            latest(&asked).map(|view| view.members.iter().map(|seat| seat.id).collect());
+        let members = asked.into_iter().map(|asked| MemberReport {
+            in_ring: roster
+                .as_ref()
+                .map(|roster| roster.contains(&asked.entry.id)),
+            configured: asked.configured,
+            id: asked.entry.id,
+            name: asked.entry.name,
+            region: asked.entry.region,
+            kind: asked.entry.kind,
+            votes: asked.entry.votes,
+            address: asked.entry.address,
+            lag_entries: asked.answer.as_ref().ok().and_then(lag),
+            error: asked.answer.as_ref().err().cloned(),
+            view: asked.answer.ok(),
+        });
+        Self {
+            ring: ring.to_owned(),
+            leader,
+            quorum,
+            members: members.collect(),
+            pause,
+            warnings,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use member::settings::MemberEntry;
+    use member::status::sample::{database_leader, witness_follower};
+
+    fn entry(id: u64, name: &str) -> MemberEntry {
+        MemberEntry {
+            id: MemberId(id),
+            name: name.into(),
+            region: Region("north".into()),
+            kind: MemberKind::Witness,
+            votes: true,
+            priority: 100,
+            address: format!("10.0.0.{id}:7400"),
+        }
+    }
+
+    fn answers(given: [Result<MemberView, String>; 3]) -> Vec<Asked> {
+        let entries = [
+            entry(1, "db-1"),
+            entry(2, "witness-1"),
+            entry(3, "witness-2"),
+        ];
+        let asked = entries.into_iter().zip(given);
+        let asked = asked.map(|(entry, answer)| Asked {
+            entry,
+            configured: true,
+            answer,
+        });
+        asked.collect()
+    }
+
+    fn silent() -> Result<MemberView, String> {
+        Err("connection refused".into())
+    }
+
+    #[test]
+    fn a_serving_leader_is_a_quorum() {
+        let mut behind = witness_follower();
+        behind.log_end = Some(raft_types::OpId::new(3, 40));
+        let report = RingReport::new("r", answers([Ok(database_leader()), Ok(behind), silent()]));
+        assert!(report.quorum.ok);
+        assert_eq!(report.leader, Some(MemberId(1)));
+        let lags: Vec<_> = report
+            .members
+            .iter()
+            .map(|member| member.lag_entries)
+            .collect();
+        assert_eq!(lags, [Some(0), Some(2), None]);
+        assert_eq!(
+            report.members[2].error.as_deref(),
+            Some("connection refused")
+        );
+    }
+
+    #[test]
+    fn a_deposed_leader_that_does_not_know_it_is_not_the_leader() {
+        let mut deposed = database_leader();
+        deposed.term = 2;
+        let mut leader = witness_follower();
+        leader.serving = true;
+        let report = RingReport::new("r", answers([Ok(deposed), Ok(leader), silent()]));
+        assert_eq!(report.leader, Some(MemberId(2)));
+    }
+
+    #[test]
+    fn the_loss_of_a_quorum_has_an_age_a_cause_and_a_fix() {
+        let mut alone = database_leader();
+        alone.serving = false;
+        alone.quorum.ok = false;
+        alone.quorum.lost_for_seconds = Some(7.0);
+        let report = RingReport::new("r", answers([Ok(alone), silent(), silent()]));
+        assert_eq!(
+            report.quorum,
+            QuorumView {
+                ok: false,
+                lost_for_seconds: Some(7.0),
+                cause: Some("1 of 3 voters answer and 2 are needed".into()),
+                fix: Some(
+                    "run `witness run` on `witness-1` (10.0.0.2:7400) or `witness-2` (10.0.0.3:7400); if they are gone for good, look at `witness quorum fix`"
+                        .into()
+                ),
+            }
+        );
+    }
+
+    #[test]
+    fn a_ring_that_was_never_made_says_so() {
+        let fresh = || {
+            let mut view = witness_follower();
+            view.ring.id = None;
+            view.leader = None;
+            Ok(view)
+        };
+        let report = RingReport::new("r", answers([fresh(), fresh(), fresh()]));
+        assert_eq!(
+            report.quorum.cause.as_deref(),
+            Some("the ring is not bootstrapped")
+        );
+        assert!(report.quorum.fix.unwrap().contains("--bootstrap"));
+    }
+}
