@@ -26,7 +26,10 @@ async fn main() -> Result<()> {
         .unwrap_or_default();
     let have: GtidSet = executed.parse()?;
     // Any number that no other server around has.
-    let options = DumpOptions::new(4_242, Uuid::new_v4(), have);
+    let options = DumpOptions {
+        semi_sync: false,
+        ..DumpOptions::new(4_242, Uuid::new_v4(), have)
+    };
     let mut stream = ReplicationStream::start(connection, &options).await?;
     loop {
         let next = tokio::select! {
