@@ -8,6 +8,8 @@
 mod backoff;
 mod binlog_place;
 pub mod conversion;
+#[cfg(test)]
+mod deciders_together;
 pub mod durable_file;
 pub mod events;
 pub mod fence;

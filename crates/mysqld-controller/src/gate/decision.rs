@@ -116,9 +116,18 @@ pub enum StayReason {
 }
 
 /// Whether the primary's transactions come in, and its settings were looked at since they do: what was seen before says nothing of
-/// the attachment, which changes them.
-pub fn is_attached_and_looked_at(ingest: &IngestStatus, looked_at: Instant) -> bool {
-    ingest.is_attached() && looked_at >= ingest.since
+/// the attachment, which changes them. An attachment of another leadership says nothing either: the server may have followed
+/// since, and lets commits through then.
+pub fn is_attached_and_looked_at(
+    ingest: &IngestStatus,
+    leading: Leading,
+    looked_at: Instant,
+) -> bool {
+    let term = match leading {
+        Leading::Serving(term) => Some(term),
+        _ => None,
+    };
+    ingest.is_attached() && ingest.term == term && looked_at >= ingest.since
 }
 
 /// Decides.
@@ -448,10 +457,19 @@ mod tests {
         let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);
         let mut ingest = IngestStatus::new(began);
-        assert!(!is_attached_and_looked_at(&ingest, at(9)));
+        let serving = Leading::Serving(TERM);
+        assert!(!is_attached_and_looked_at(&ingest, serving, at(9)));
         ingest.go(IngestState::Attached, at(5));
-        for (looked_at, expected) in [(4, false), (5, true), (6, true)] {
-            assert_eq!(is_attached_and_looked_at(&ingest, at(looked_at)), expected);
+        for (attached_in, looked_at, expected) in [
+            (Some(TERM), 4, false),
+            (Some(TERM), 5, true),
+            (Some(TERM), 6, true),
+            (Some(LeaderTerm(2)), 6, false),
+            (None, 6, false),
+        ] {
+            ingest.term = attached_in;
+            let found = is_attached_and_looked_at(&ingest, serving, at(looked_at));
+            assert_eq!(found, expected, "{attached_in:?} {looked_at}");
         }
     }
 

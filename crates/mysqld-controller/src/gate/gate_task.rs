@@ -200,10 +200,11 @@ impl<R: Ring> Gate<R> {
             let report = self.reports.borrow_and_update();
             (report.protection.clone(), report.looked_at)
         };
-        let attached = is_attached_and_looked_at(&self.ingest.borrow_and_update(), looked_at);
         let readiness = *self.readiness.borrow_and_update();
         let handing_over = *self.handing_over.borrow_and_update();
         let leading = self.observer.look();
+        let attached =
+            is_attached_and_looked_at(&self.ingest.borrow_and_update(), leading, looked_at);
         let patience_ends = leading.patience_left(self.options.patience);
         let patience_ends = patience_ends.map(|left| Instant::now() + left);
         let inputs = GateInputs {

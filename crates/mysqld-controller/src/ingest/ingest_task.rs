@@ -77,9 +77,10 @@ impl<R: Ring> Ingest<R> {
                 },
             };
             let mut reserve = Reserve::default();
+            self.status.send_modify(|status| status.term = Some(term));
             self.lead(term, prospect, &mut reserve).await;
-            reserve.end().await;
             self.go(IngestState::Idle);
+            reserve.end().await;
         }
     }
 

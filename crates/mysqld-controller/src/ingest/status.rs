@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::ingest::ack_ledger::Release;
+use crate::ring::LeaderTerm;
 
 /// What ingest is doing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -37,6 +38,8 @@ pub enum IngestState {
 pub struct IngestStatus {
     /// What ingest is doing.
     pub state: IngestState,
+    /// The leadership in which it does, or did last.
+    pub term: Option<LeaderTerm>,
     /// Since when. Attempts that fail one after the other count as one failure.
     pub since: Instant,
     /// Why the attachment before this one ended.
@@ -47,6 +50,7 @@ impl IngestStatus {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             state: IngestState::Idle,
+            term: None,
             since: now,
             last_failure: None,
         }

@@ -135,6 +135,8 @@ impl<R: Ring + CommittedLog> Role<R> {
     }
 
     fn situation(&mut self, now: Instant) -> Situation {
+        // The ring before the door: a gate that still finds this member leading, right before it opens, has said so before that.
+        let leading = self.observer.look();
         let report = self.inputs.reports.borrow_and_update();
         let seen = !matches!(report.protection, Protection::Unknown { .. });
         let server = report.server.as_ref().filter(|_| seen);
@@ -153,7 +155,7 @@ impl<R: Ring + CommittedLog> Role<R> {
         drop(report);
         let door = Door::of(&self.inputs.gate.borrow_and_update().state, server);
         Situation {
-            leading: self.observer.look(),
+            leading,
             door,
             server,
             applier,
