@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use applier::keys::Fold;
-use applier::memory::{MemoryBackend, MemoryOptions};
 use applier::run::{CommitOrder, Ended, Options, StageName, Steering, apply};
 use applier::scheduler::Policy;
 use applier::schema::{ColumnShape, KeyShape, TableName, TableShape};
@@ -17,6 +16,7 @@ use binlog_format::events::{CommitTimestamp, LogicalClock, ServerVersion, TableI
 use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
 use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
 use binlog_format::synthesis::{Column, ColumnType, RowTransaction, Table, TransactionHead, Value};
+use testkit::memory_database::{MemoryBackend, MemoryOptions};
 
 /// Sessions that write.
 pub(crate) const WORKERS: [usize; 4] = [1, 2, 4, 8];

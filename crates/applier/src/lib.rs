@@ -1,5 +1,5 @@
 //! Applies a replicaset's log to a database with row-granularity scheduling, as C5 (VLDB 2023) does in its own storage
-//! engines: here in an unmodified MySQL, or in memory.
+//! engines: here in an unmodified MySQL, or whatever implements [`backend::Backend`].
 //!
 //! ```text
 //! source ─► decoder (rows, keys) ─► scheduler ─► workers ─► backend session (one transaction at a time)
@@ -15,7 +15,6 @@ pub mod backend;
 pub mod decode;
 pub mod keys;
 pub mod log_parallelism;
-pub mod memory;
 pub mod mysql;
 pub mod persistence;
 pub mod run;

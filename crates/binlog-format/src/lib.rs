@@ -12,6 +12,7 @@ pub mod events;
 pub mod framing;
 pub mod gtid;
 pub mod row_image;
+#[cfg(feature = "synthesis")]
 pub mod synthesis;
 
 pub use crate::decode_error::DecodeError;

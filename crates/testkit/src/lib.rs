@@ -1,4 +1,4 @@
-//! Dev only: what tests, benches and `cargo xtask` share.
+//! What tests, benches, `cargo xtask` and the demonstration share; no part of the product.
 //!
 //! Two halves. The mysqld fixtures (a tree of MySQL's programs, servers started from it, sysbench, figures) depend on
 //! no crate of ours. The faulty doubles of our own seams are behind the feature `storage`, on by default; a network between
@@ -12,6 +12,8 @@ pub mod figures;
 pub mod haproxy;
 #[cfg(feature = "storage")]
 pub mod log_entries;
+#[cfg(feature = "memory-database")]
+pub mod memory_database;
 pub mod mysql_tree;
 pub mod mysqld;
 #[cfg(feature = "network")]

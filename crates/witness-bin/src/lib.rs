@@ -3,6 +3,7 @@
 
 pub mod cli;
 pub mod config;
+#[cfg(feature = "demo")]
 pub mod demo;
 pub mod http;
 mod openmetrics;

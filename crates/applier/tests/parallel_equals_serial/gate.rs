@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use applier::backend::{Backend, BackendError, Finished, Session, SessionId, Then, WriteError};
-use applier::memory::{MemoryBackend, MemorySession};
 use applier::schema::{TableName, TableShape};
 use applier::transaction::Transaction;
 use binlog_format::gtid::GtidSet;
 use fastrand::Rng;
+use testkit::memory_database::{MemoryBackend, MemorySession};
 use tokio::sync::{Notify, oneshot};
 
 /// What may go wrong, out of a thousand calls.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use applier::memory::Row;
 use applier::schema::TableName;
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -12,6 +11,7 @@ use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
 use binlog_format::synthesis::{RowTransaction, TransactionHead, Value, statement_transaction};
 use bytes::Bytes;
 use fastrand::Rng;
+use testkit::memory_database::Row;
 
 use crate::tables::{self, BAG, CHILD, COUNTER, LATE, Model, PAIR, PLAIN, UNIQUE};
 

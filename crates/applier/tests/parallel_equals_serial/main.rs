@@ -28,7 +28,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use applier::backend::{Backend, Finished};
-use applier::memory::{CrashPoint, MemoryBackend, MemoryOptions};
 use applier::run::{
     ApplyError, BatchSize, CommitOrder, Control, Ended, Options, Progress, Steering, WindowSize,
     apply,
@@ -38,6 +37,7 @@ use applier::source::{Source, SourceError};
 use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::GtidSet;
 use fastrand::Rng;
+use testkit::memory_database::{CrashPoint, MemoryBackend, MemoryOptions};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use applier::backend::{Backend, Finished};
-use applier::memory::{MemoryBackend, Row, Snapshot};
 use applier::run::{CommitOrder, Progress, StageName};
+use testkit::memory_database::{MemoryBackend, Row, Snapshot};
 
 use crate::log::{Content, Log};
 

@@ -1,10 +1,10 @@
 //! The tables of a random log, and what is in them while it is made.
 
 use applier::keys::Fold;
-use applier::memory::Row;
 use applier::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
 use binlog_format::events::TableId;
 use binlog_format::synthesis::{Column, ColumnType, Table, Value};
+use testkit::memory_database::Row;
 
 /// A table with its content.
 #[derive(Debug, Clone)]

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use applier::backend::{Backend, Finished};
 use applier::keys::Fold;
-use applier::memory::{MemoryBackend, MemoryOptions};
 use applier::run::{ApplyError, CommitOrder, Ended, Options, Progress, StageName, Steering, apply};
 use applier::schema::{ColumnShape, KeyShape, TableName, TableShape};
 use applier::source::{Source, SourceError};
@@ -21,6 +20,7 @@ use binlog_format::events::{CommitTimestamp, LogicalClock, ServerVersion, TableI
 use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
 use binlog_format::gtid::{Gno, Gtid, GtidSet, SourceId, Tag};
 use binlog_format::synthesis::{Column, ColumnType, RowTransaction, Table, TransactionHead, Value};
+use testkit::memory_database::{MemoryBackend, MemoryOptions};
 
 struct Given(std::vec::IntoIter<FramedTransaction>);
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use applier::backend::{Backend, BackendError, Finished, SessionId};
 use applier::keys::Fold;
-use applier::memory::{MemoryBackend, MemoryOptions, MemorySession};
 use applier::run::{Control, Ended, Options, Progress, StageName, Steering, apply};
 use applier::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
 use applier::source::{Source, SourceError};
@@ -22,6 +21,7 @@ use binlog_format::synthesis::{
     Column, ColumnType, RowTransaction, Table, TransactionHead, Value, statement_transaction,
 };
 use bytes::Bytes;
+use testkit::memory_database::{MemoryBackend, MemoryOptions, MemorySession};
 
 const TABLES: u64 = 8;
 

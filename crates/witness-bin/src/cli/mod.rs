@@ -4,6 +4,7 @@ mod apply;
 mod check;
 mod config_args;
 mod conversion;
+#[cfg(feature = "demo")]
 mod demo;
 mod guard;
 mod log;
@@ -82,6 +83,7 @@ enum Command {
     /// Apply a log to a mysqld, in parallel by rows
     Apply(Box<apply::ApplyArgs>),
     /// Show a ring under load: members crash and come back, nothing acknowledged is lost
+    #[cfg(feature = "demo")]
     Demo(demo::DemoArgs),
     /// Check a configuration and name every mistake with its line
     Check(check::CheckArgs),
@@ -118,6 +120,7 @@ pub fn main() -> ExitCode {
         Command::DisableRaft(args) => conversion::disable(&args, format),
         Command::Log(command) => log::run(&command, format),
         Command::Apply(args) => apply::run(&args, format),
+        #[cfg(feature = "demo")]
         Command::Demo(args) => demo::run(&args, format),
         Command::Check(args) => check::run(&args, format),
     };

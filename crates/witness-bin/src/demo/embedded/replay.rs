@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use applier::keys::Fold;
-use applier::memory::{MemoryBackend, MemoryOptions, Snapshot};
 use applier::run::{Options, Steering, apply};
 use applier::schema::{ColumnShape, KeyShape, TableName, TableShape};
 use applier::source::FileSource;
 use binlog_format::gtid::GtidSet;
 use binlog_store::LogDirectory;
+use testkit::memory_database::{MemoryBackend, MemoryOptions, Snapshot};
 
 use super::bank::{TABLES, WEALTH};
 use crate::demo::story::Story;

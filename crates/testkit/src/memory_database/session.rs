@@ -8,13 +8,13 @@ use binlog_format::events::{Query, Rows, TableId, TableMap};
 use binlog_format::row_image::{Columns, RowReader};
 use bytes::Bytes;
 
-use crate::backend::{Finished, Refusal, Session, SessionId, Then, WriteError};
-use crate::memory::crash::Fate;
-use crate::memory::table::{Pen, Table};
-use crate::memory::versions::{Complaint, Key, UNCOMMITTED, Writer};
-use crate::memory::{Shared, locked};
-use crate::schema::TableName;
-use crate::transaction::{Barrier, BarrierEnd, Body, RowChanges, Step, Transaction};
+use crate::memory_database::Shared;
+use crate::memory_database::crash::{Fate, locked};
+use crate::memory_database::table::{Pen, Table};
+use crate::memory_database::versions::{Complaint, Key, UNCOMMITTED, Writer};
+use applier::backend::{Finished, Refusal, Session, SessionId, Then, WriteError};
+use applier::schema::TableName;
+use applier::transaction::{Barrier, BarrierEnd, Body, RowChanges, Step, Transaction};
 
 /// One session, with the transaction that is open in it.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use binlog_format::row_image::{Image, Row as LoggedRow, Value};
 
-use crate::memory::row::{Row, put};
-use crate::memory::versions::{Complaint, Key, Versions, Writer};
-use crate::schema::{KeyShape, TableShape};
+use crate::memory_database::row::{Row, put};
+use crate::memory_database::versions::{Complaint, Key, Versions, Writer};
+use applier::schema::{KeyShape, TableShape};
 
 /// A table, and the number that stands for it in keys.
 #[derive(Debug, Clone)]

@@ -18,19 +18,19 @@ mod versions;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 
-use crate::backend::{Backend, BackendError, Finished, SessionId};
-pub use crate::memory::crash::CrashPoint;
-use crate::memory::crash::Crashes;
-pub use crate::memory::row::Row;
-pub use crate::memory::session::MemorySession;
-use crate::memory::table::Table;
-use crate::memory::versions::{Commits, Versions};
-use crate::schema::{TableName, TableShape};
+pub use crate::memory_database::crash::CrashPoint;
+use crate::memory_database::crash::{Crashes, locked};
+pub use crate::memory_database::row::Row;
+pub use crate::memory_database::session::MemorySession;
+use crate::memory_database::table::Table;
+use crate::memory_database::versions::{Commits, Versions};
+use applier::backend::{Backend, BackendError, Finished, SessionId};
+use applier::schema::{TableName, TableShape};
 
 /// What kind of database it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -317,9 +317,4 @@ impl Backend for MemoryBackend {
         // A locked row is refused at once: nobody waits for another session here.
         Ok(Vec::new())
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change under these locks is one step.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

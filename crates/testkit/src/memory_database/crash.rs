@@ -1,9 +1,7 @@
 //! Crashes of the in-memory database, at a call that a test has chosen.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-use crate::memory::locked;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// When the database is to crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,4 +57,9 @@ impl Crashes {
         *life += 1;
         life
     }
+}
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change under these locks is one step.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

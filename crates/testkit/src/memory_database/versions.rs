@@ -14,9 +14,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use binlog_format::gtid::{Gtid, GtidSet};
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
-use crate::backend::{Finished, SessionId};
-use crate::memory::row::Row;
-use crate::transaction::Seq;
+use crate::memory_database::row::Row;
+use applier::backend::{Finished, SessionId};
+use applier::transaction::Seq;
 
 /// The stamp of what is not committed, in a database that stamps at the commit.
 pub(super) const UNCOMMITTED: u64 = u64::MAX;
