@@ -50,11 +50,10 @@ pub(crate) struct ApplyArgs {
     /// What may run beside what
     #[arg(long, value_enum, default_value_t = PolicyName::Rows)]
     policy: PolicyName,
-    /// In which order transactions become visible
-    #[arg(long, value_enum, default_value_t = OrderName::Log)]
+    // Of the version before, until the next one: an operator has no way to the snapshots that readers would need.
+    #[arg(long, value_enum, default_value_t = OrderName::Log, hide = true)]
     commit_order: OrderName,
-    /// With --commit-order snapshot: about so long between two prefix points
-    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = duration_of)]
+    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = duration_of, hide = true)]
     snapshot_interval: Duration,
     /// End there: a GTID set, or a time such as 2026-11-20T10:00:00Z
     #[arg(long, value_name = "GTIDS|TIME", value_parser = until::parse)]
@@ -130,6 +129,12 @@ pub(crate) fn run(args: &ApplyArgs, format: Format) -> Result<(), Failure> {
         json: false,
         level: "warn".to_owned(),
     })?;
+    if args.commit_order == OrderName::Snapshot {
+        tracing::warn!(
+            "--commit-order snapshot goes with the next version: until the applier ends, readers of the target see transactions \
+             in any order"
+        );
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
