@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use mysql_link::{ConnectOptions, Connection, LinkError};
 
-use crate::read_only::{self, ReadOnlyError};
+use crate::read_only;
+use crate::read_only::ReadOnlyError;
 
 /// A statement that has run for less is left to end by itself: mysqld counts whole seconds.
 const LONG: u64 = 1;
@@ -176,7 +177,10 @@ mod tests {
 
     #[test]
     fn what_is_short_ends_by_itself_and_what_is_long_is_killed_at_the_end_of_the_limit() {
-        use Course::{Close, GiveUp, Kill, Wait};
+        use Course::Close;
+        use Course::GiveUp;
+        use Course::Kill;
+        use Course::Wait;
         let of = |seconds: &[u64]| -> Vec<Holder> {
             let holder = |seconds: &u64| Holder {
                 id: 7,

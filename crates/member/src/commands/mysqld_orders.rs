@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use consensus::{LogOrigin, RingState};
 use mysql_link::{ConnectOptions, Secret};
 use mysqld_controller::ReplicationSource;
-use mysqld_controller::conversion::{ConversionError, acts, look};
+use mysqld_controller::conversion::{ConversionError, look, steps};
 use raft_types::RingId;
 use tokio::sync::oneshot;
 
@@ -36,16 +36,16 @@ pub(crate) async fn carry_out(
         MysqldOrder::Look => return mysqld.answer(true).await,
         MysqldOrder::HandsOff => mysqld.hands_off()?,
         MysqldOrder::Prepare => {
-            done(acts::prepare(&mysqld.connect, &mysqld.requirements()).await)?;
+            done(steps::prepare(&mysqld.connect, &mysqld.requirements()).await)?;
         }
-        MysqldOrder::StopAcknowledging => done(acts::stop_acknowledging(&mysqld.connect).await)?,
+        MysqldOrder::StopAcknowledging => done(steps::stop_acknowledging(&mysqld.connect).await)?,
         MysqldOrder::StopWaiting => {
             mysqld.left_alone("commits wait for the ring, and would be let through")?;
-            done(acts::stop_waiting(&mysqld.connect).await)?;
+            done(steps::stop_waiting(&mysqld.connect).await)?;
         }
         MysqldOrder::LeaveSource => {
             mysqld.left_alone("the member acts on it")?;
-            done(acts::leave_source(&mysqld.connect).await)?;
+            done(steps::leave_source(&mysqld.connect).await)?;
         }
         MysqldOrder::Steer => told(mysqld.steering()?.steer().await)?,
         MysqldOrder::LetFollowerGo => told(mysqld.steering()?.let_follower_go().await)?,
@@ -53,7 +53,7 @@ pub(crate) async fn carry_out(
         MysqldOrder::Replicate(from) => {
             mysqld.left_alone("the member acts on it")?;
             let source = mysqld.source(from)?;
-            done(acts::follow_source(&mysqld.connect, &source).await)?;
+            done(steps::follow_source(&mysqld.connect, &source).await)?;
         }
     }
     mysqld.answer(false).await

@@ -17,7 +17,7 @@ use consensus::{Database, DatabaseState, Writer};
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
 use mysqld_controller::ReplicationSource;
-use mysqld_controller::conversion::{acts, look};
+use mysqld_controller::conversion::{look, steps};
 use mysqld_controller::events::EventScheduler;
 use mysqld_controller::settings::Requirements;
 use tokio::time::Instant;
@@ -212,7 +212,7 @@ impl Steering {
                 "its mysqld replicates from another server, so it is not the primary".to_owned(),
             );
         }
-        let released = acts::release_primary(&self.connect).await;
+        let released = steps::release_primary(&self.connect).await;
         released.map_err(|error| error.to_string())?;
         if !steers_events(&self.settings) {
             return Ok(());
@@ -234,7 +234,7 @@ impl Steering {
             self.write_note()?;
             self.stop_acting().await;
         }
-        let released = acts::release_follower(&self.connect).await;
+        let released = steps::release_follower(&self.connect).await;
         released.map_err(|error| error.to_string())
     }
 

@@ -8,11 +8,14 @@
 //! The followers' members let go first: one that still steered and came to lead would open its server beside the plain primary.
 //! They replicate last: a replica gets what waits for its ACK too, and while the ring has the primary that may be cut off it.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 
 use binlog_format::gtid::GtidSet;
 
-use crate::conversion::look::ServerLook;
+use crate::conversion::server_probe::ServerLook;
 use crate::conversion::{Obstacle, Planned};
 
 /// One database member and its server.
@@ -140,6 +143,3 @@ fn cannot_replicate(place: &str, look: &ServerLook, purged: &GtidSet) -> Option<
         "wait until it has caught up with the ring; if it cannot, rebuild it from the primary",
     ))
 }
-
-#[cfg(test)]
-mod tests;

@@ -8,11 +8,14 @@
 //! No follower is steered before the primary is: a member that steers and comes to lead would open its own server beside the
 //! plain primary.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 
 use binlog_format::gtid::GtidSet;
 
-use crate::conversion::look::{ReplicatesFrom, ServerLook};
+use crate::conversion::server_probe::{ReplicatesFrom, ServerLook};
 use crate::conversion::{Obstacle, Planned};
 
 /// A replica that lacks more transactions than this has to catch up first: while it does, it could not take over.
@@ -313,6 +316,3 @@ fn strange_ackers(scene: &EnableScene, primary: &ServerLook) -> Vec<Obstacle> {
         })
         .collect()
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,17 +2,19 @@
 //! plans ([`plan_enable`], [`plan_detach`]), and the statements that do it ([`acts`]). The command line drives it, each member
 //! acts on its own mysqld. To be feared here: two servers that take writes, and a commit that waits for nobody.
 
-pub mod acts;
 mod detach_plan;
 mod enable_plan;
-mod look;
-
-pub use acts::ConversionError;
-pub use detach_plan::{DetachScene, DetachServer, DetachStep, plan_detach};
-pub use enable_plan::{EnableScene, EnableServer, EnableStep, MOST_BEHIND, plan_enable};
-pub use look::{ReplicatesFrom, ServerLook, look};
+mod server_probe;
+pub mod steps;
 
 use std::fmt;
+
+pub use crate::conversion::detach_plan::{DetachScene, DetachServer, DetachStep, plan_detach};
+pub use crate::conversion::enable_plan::{
+    EnableScene, EnableServer, EnableStep, MOST_BEHIND, plan_enable,
+};
+pub use crate::conversion::server_probe::{ReplicatesFrom, ServerLook, look};
+pub use crate::conversion::steps::ConversionError;
 
 /// What stands in the way, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -186,7 +186,9 @@ mod tests {
 
     #[test]
     fn the_members_key_wins_then_the_server_then_its_options() {
-        use EventsWanted::{AsMysqld, No, Yes};
+        use EventsWanted::AsMysqld;
+        use EventsWanted::No;
+        use EventsWanted::Yes;
         let table = [
             (Yes, found(false, true), Some(false), true),
             (No, found(true, true), Some(true), false),

@@ -8,10 +8,8 @@
 //! which a scheduler that somebody has switched on executes nothing.
 
 mod configured;
-mod replicated;
 mod scheduler;
 
-pub use configured::EventsWanted;
-pub(crate) use replicated::enable_replicated;
-pub use scheduler::EventScheduler;
-pub(crate) use scheduler::stop_events;
+pub use crate::events::configured::EventsWanted;
+pub use crate::events::scheduler::EventScheduler;
+pub(crate) use crate::events::scheduler::{enable_replicated, stop_events};

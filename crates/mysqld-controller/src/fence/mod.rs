@@ -11,11 +11,11 @@ mod decision;
 mod fence_task;
 mod guard;
 mod offline_mode;
-mod silence;
 
-pub use decision::{Fence, FenceAction, FenceReason, FenceView};
-pub use fence_task::{FenceInputs, FenceStatus, FenceTask, ToGuard};
-pub use guard::{GuardOptions, guard};
-pub(crate) use offline_mode::close_sessions;
-pub use offline_mode::{SetOffline, lower, raise};
-pub use silence::{GuardStep, KILL_AFTER, MOST_AT_ONCE, Silence, Word};
+pub use crate::fence::decision::{Fence, FenceAction, FenceReason, FenceView};
+pub use crate::fence::fence_task::{FenceInputs, FenceStatus, FenceTask, ToGuard};
+pub use crate::fence::guard::{
+    GuardOptions, GuardStep, KILL_AFTER, MOST_AT_ONCE, Silence, Word, guard,
+};
+pub(crate) use crate::fence::offline_mode::close_sessions;
+pub use crate::fence::offline_mode::{SetOffline, lower, raise};

@@ -217,12 +217,21 @@ mod tests {
 
     #[test]
     fn what_to_do() {
-        use CloseReason::{AnotherLeads, NotLeader, QuorumSilent, Unprotected};
-        use GateAction::{Close, Open, Stay};
+        use CloseReason::AnotherLeads;
+        use CloseReason::NotLeader;
+        use CloseReason::QuorumSilent;
+        use CloseReason::Unprotected;
+        use GateAction::Close;
+        use GateAction::Open;
+        use GateAction::Stay;
         use Leading::Serving;
         use Protection::Protected;
-        use ReadOnly::{Clients, Everybody, Off};
-        use StayReason::{Closed, ClosedByOthers, ClosedUntilAttached};
+        use ReadOnly::Clients;
+        use ReadOnly::Everybody;
+        use ReadOnly::Off;
+        use StayReason::Closed;
+        use StayReason::ClosedByOthers;
+        use StayReason::ClosedUntilAttached;
 
         let never = GateMemory::default();
         let opened = GateMemory {
@@ -475,10 +484,21 @@ mod tests {
 
     #[test]
     fn it_opens_only_once_everything_is_there() {
-        use CloseReason::{AnotherLeads, HandingOver, Incomplete, Unprotected};
-        use GateAction::{Close, Open, Stay};
-        use ReadOnly::{Clients, Everybody, Off};
-        use Readiness::{Always, Applying, In, Lacks, Unknown};
+        use CloseReason::AnotherLeads;
+        use CloseReason::HandingOver;
+        use CloseReason::Incomplete;
+        use CloseReason::Unprotected;
+        use GateAction::Close;
+        use GateAction::Open;
+        use GateAction::Stay;
+        use ReadOnly::Clients;
+        use ReadOnly::Everybody;
+        use ReadOnly::Off;
+        use Readiness::Always;
+        use Readiness::Applying;
+        use Readiness::In;
+        use Readiness::Lacks;
+        use Readiness::Unknown;
         use StayReason::Closed;
         let serving = Leading::Serving(TERM);
         let earlier = In(LeaderTerm(2));

@@ -1,13 +1,13 @@
-//! What the donor does: has the plugin, and makes an account for one copy. Nothing of that is written to its binlog.
+//! What the donor of a copy does: it has the plugin, and makes an account for one copy. Nothing of that is written to its binlog.
 
-use mysql_link::{ConnectOptions, Connection, LinkError};
+use std::fmt;
+
+use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::account::CloneAccount;
-use super::clone_plugin::{has_plugin, install_plugin, number, value};
-use super::error::ProvisionError;
+use crate::provision::error::ProvisionError;
 
 /// What a recipient needs for its copy.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,4 +163,146 @@ pub(super) async fn drop_accounts(
             .await?;
     }
     Ok(())
+}
+
+// The account that a donor makes for one copy. Its name is of a form that nothing else has, so that a name that comes
+// from another member can be put into a statement, and never takes an account of somebody else away.
+
+const PREFIX: &str = "witness_clone_";
+/// MySQL's bound for the name of an account, in characters.
+const LONGEST: usize = 32;
+
+/// The name of such an account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CloneAccount(String);
+
+impl CloneAccount {
+    /// One that was never used before, for this recipient.
+    pub fn random(recipient: MemberId) -> Self {
+        let random = Uuid::new_v4().simple().to_string();
+        // Larger numbers than these only share their names' beginning.
+        let number = recipient.0 % 1_000_000;
+        Self(format!("{PREFIX}{number}_{}", &random[..10]))
+    }
+
+    /// What the names of all such accounts of one recipient, or of every one, match (`LIKE`).
+    pub(super) fn pattern(recipient: Option<MemberId>) -> String {
+        let escaped = PREFIX.replace('_', "\\\\_");
+        match recipient {
+            Some(recipient) => format!("{escaped}{}\\\\_%", recipient.0 % 1_000_000),
+            None => format!("{escaped}%"),
+        }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for CloneAccount {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let plain = |rest: &str| {
+            let mut bytes = rest.bytes();
+            bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
+        let rest = name.strip_prefix(PREFIX);
+        if name.len() <= LONGEST && rest.is_some_and(plain) {
+            Ok(Self(name))
+        } else {
+            Err(format!("`{name}` is no account of a provisioning"))
+        }
+    }
+}
+
+impl From<CloneAccount> for String {
+    fn from(account: CloneAccount) -> Self {
+        account.0
+    }
+}
+
+impl fmt::Display for CloneAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+// What both ends of a copy ask their mysqld, and the plugin that both need.
+
+pub(super) async fn has_plugin(connection: &mut Connection) -> Result<bool, LinkError> {
+    let answer = connection
+        .query("SELECT COUNT(*) FROM information_schema.plugins WHERE plugin_name = 'clone' AND plugin_status = 'ACTIVE'")
+        .await?;
+    Ok(answer.first().and_then(|row| row.text_at(0)) == Some("1"))
+}
+
+pub(super) async fn install_plugin(connection: &mut Connection) -> Result<(), LinkError> {
+    let installed = connection
+        .execute("INSTALL PLUGIN clone SONAME 'mysql_clone.so'")
+        .await;
+    match installed {
+        // Somebody else was faster.
+        Err(LinkError::Server(error)) if error.code == server_code::PLUGIN_EXISTS => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+pub(super) async fn value(
+    connection: &mut Connection,
+    query: &str,
+    what: &'static str,
+) -> Result<String, ProvisionError> {
+    let answer = connection
+        .query(query)
+        .await
+        .map_err(ProvisionError::at(what))?;
+    let text = answer.first().and_then(|row| row.text_at(0));
+    text.map(str::to_owned)
+        .ok_or(ProvisionError::Answer { what })
+}
+
+pub(super) async fn number(
+    connection: &mut Connection,
+    query: &str,
+    what: &'static str,
+) -> Result<u64, ProvisionError> {
+    let text = value(connection, query, what).await?;
+    text.parse().map_err(|_| ProvisionError::Answer { what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_new_and_fits() {
+        let most = CloneAccount::random(MemberId(u64::MAX));
+        assert!(most.name().len() <= LONGEST, "{most}");
+        assert_ne!(most, CloneAccount::random(MemberId(u64::MAX)));
+        assert_eq!(CloneAccount::try_from(most.0.clone()), Ok(most));
+        assert!(
+            CloneAccount::random(MemberId(3))
+                .name()
+                .starts_with("witness_clone_3_")
+        );
+        assert_eq!(
+            CloneAccount::pattern(Some(MemberId(3))),
+            r"witness\\_clone\\_3\\_%"
+        );
+    }
+
+    #[test]
+    fn no_other_account_has_such_a_name() {
+        for name in [
+            "root",
+            "witness",
+            "witness_clone_'; DROP USER x; --",
+            "witness_clone_0123456789_0123456789",
+        ] {
+            assert!(CloneAccount::try_from(name.to_owned()).is_err(), "{name}");
+        }
+    }
 }

@@ -3,15 +3,14 @@
 //! That account is the proof: it is in the recipient's tables when the copy is there, and at no other moment. From before
 //! anything is removed to that proof a [note](ProvisionNote) on disk keeps everybody's hands off the server.
 
-mod account;
-mod clone_plugin;
 mod donor;
 mod error;
 mod note;
 mod recipient;
 
-pub use account::CloneAccount;
-pub use donor::{CloneOffer, offer, withdraw};
-pub use error::ProvisionError;
-pub use note::{NoteStep, ProvisionNote};
-pub use recipient::{CopyState, Survey, copy, finish, log_place, look, make_ready, survey};
+pub use crate::provision::donor::{CloneAccount, CloneOffer, offer, withdraw};
+pub use crate::provision::error::ProvisionError;
+pub use crate::provision::note::{NoteStep, ProvisionNote};
+pub use crate::provision::recipient::{
+    CopyState, Survey, copy, finish, log_place, look, make_ready, survey,
+};

@@ -1,14 +1,13 @@
 //! That a mysqld is being provisioned, on disk. While the note is there its data may be half of something: it is started
 //! whatever its binlog says, nothing is applied to it, and it does not become the primary.
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
-use super::account::CloneAccount;
 use crate::durable_file;
+use crate::provision::donor::CloneAccount;
 
 const FILE: &str = "mysqld-provision.json";
 /// The largest note that is read, in bytes.

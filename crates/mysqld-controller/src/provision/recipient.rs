@@ -6,11 +6,11 @@ use std::time::Duration;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, LinkError, literal, server_code};
 
-use super::account::CloneAccount;
-use super::clone_plugin::{has_plugin, install_plugin, number, value};
-use super::donor::{CloneOffer, drop_accounts};
-use super::error::ProvisionError;
 use crate::binlog_place::BinlogPlace;
+use crate::provision::donor::{
+    CloneAccount, CloneOffer, drop_accounts, has_plugin, install_plugin, number, value,
+};
+use crate::provision::error::ProvisionError;
 use crate::settings::{StopWaitingError, stop_waiting_for_acks};
 
 /// The longest that a copy may take.

@@ -260,7 +260,8 @@ mod tests {
 
     #[test]
     fn a_server_that_lets_nobody_in_is_killed_where_nothing_else_helps() {
-        use Action::{Restart, Stay};
+        use Action::Restart;
+        use Action::Stay;
         let serving = Leading::Serving(TERM);
         let elsewhere = Leading::Elsewhere(MemberId(4));
         let (silent, no) = (Leading::Silent(LONG), Leading::No(LONG));
@@ -330,7 +331,9 @@ mod tests {
     /// What the gate says, which start is looked at, and what is done at a member beside which another one leads.
     #[test]
     fn a_server_is_killed_only_where_commits_wait_in_the_start_that_is_looked_at() {
-        use Action::{Follow, Restart, Stay};
+        use Action::Follow;
+        use Action::Restart;
+        use Action::Stay;
         let not_closed = |stuck_in| GateState::NotClosed {
             why: "member 4 leads".to_owned(),
             cause: "in words".to_owned(),
@@ -378,9 +381,19 @@ mod tests {
 
     #[test]
     fn what_to_do() {
-        use Action::{Compare, EndApplier, Finish, Follow, Restart, Stay};
-        use Applier::{Applying, Failed, Off};
-        use Door::{Closed, Open, Stuck, Unknown};
+        use Action::Compare;
+        use Action::EndApplier;
+        use Action::Finish;
+        use Action::Follow;
+        use Action::Restart;
+        use Action::Stay;
+        use Applier::Applying;
+        use Applier::Failed;
+        use Applier::Off;
+        use Door::Closed;
+        use Door::Open;
+        use Door::Stuck;
+        use Door::Unknown;
         let now = Instant::now();
         let serving = Leading::Serving(TERM);
         let elsewhere = Leading::Elsewhere(MemberId(4));

@@ -51,7 +51,8 @@ pub(super) fn log_change(was: &RoleState, now: &RoleState) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
+    use std::time::Instant;
 
     use raft_types::MemberId;
 
@@ -64,9 +65,15 @@ mod tests {
 
     #[test]
     fn what_is_told() {
-        use Applier::{Applying, Failed, Off};
-        use Door::{Closed, Open, Stuck};
-        use RoleState::{Following, Primary, Unknown};
+        use Applier::Applying;
+        use Applier::Failed;
+        use Applier::Off;
+        use Door::Closed;
+        use Door::Open;
+        use Door::Stuck;
+        use RoleState::Following;
+        use RoleState::Primary;
+        use RoleState::Unknown;
         let serving = Leading::Serving(TERM);
         let elsewhere = Leading::Elsewhere(MemberId(4));
         let (silent, no) = (Leading::Silent(Duration::ZERO), Leading::No(Duration::ZERO));

@@ -1,12 +1,9 @@
 //! Which statements make a server as it must be, pure. `SET GLOBAL` is lost when mysqld restarts, so
 //! the plan is made and run at every attach. (`SET PERSIST` would outlive the ring.)
 
-use crate::settings::finding::Check;
-use crate::settings::limits::Requirements;
-use crate::settings::names::SemiSyncNames;
-use crate::settings::observed::Observed;
-use crate::settings::preflight::preflight;
-use crate::settings::semi_sync_findings::{TIMEOUT_MS, quoted};
+use crate::settings::finding::{Check, Requirements};
+use crate::settings::observed::{Observed, SemiSyncNames};
+use crate::settings::preflight::{TIMEOUT_MS, preflight, quoted};
 
 /// When statements may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,7 @@ use mysql_link::{Connection, LinkError, QueryResult, server_code};
 use thiserror::Error;
 
 use crate::settings::grants::Grants;
-use crate::settings::names::SemiSyncNames;
-use crate::settings::observed::{Depth, Observed, SemiSyncReplica};
+use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica};
 use crate::settings::plan::{Plan, Statement};
 use crate::settings::preflight::quoted_account;
 

@@ -7,22 +7,20 @@
 //! guard is asked; while it refuses, mysqld stays down.
 
 mod command_line;
-mod data_dir;
 mod decision;
-mod drain;
 mod external;
-mod guard;
 mod launch;
 mod options;
 mod process;
 mod starting;
-mod status;
 mod supervisor_task;
 
-pub use command_line::ServerCommand;
-pub use decision::{Action, DataDir, Found, ProcessId, Situation, Stopping, Wanted, decide};
-pub use external::ExternalCommands;
-pub use guard::StartGuard;
-pub use options::SupervisorOptions;
-pub use status::{SupervisorHandle, SupervisorState, SupervisorStatus};
-pub use supervisor_task::Supervisor;
+pub use crate::supervisor::command_line::ServerCommand;
+pub use crate::supervisor::decision::{
+    Action, DataDir, Found, ProcessId, Situation, Stopping, Wanted, decide,
+};
+pub use crate::supervisor::external::ExternalCommands;
+pub use crate::supervisor::options::{
+    StartGuard, SupervisorHandle, SupervisorOptions, SupervisorState, SupervisorStatus,
+};
+pub use crate::supervisor::supervisor_task::Supervisor;

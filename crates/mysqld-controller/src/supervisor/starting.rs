@@ -6,8 +6,8 @@ use tracing::{error, info, warn};
 
 use crate::supervisor::decision::{Found, ProcessId, Wanted};
 use crate::supervisor::external::booted_open;
+use crate::supervisor::options::SupervisorState;
 use crate::supervisor::process;
-use crate::supervisor::status::SupervisorState;
 use crate::supervisor::supervisor_task::{Server, Supervisor};
 
 /// From a look that found nothing to the one that confirms it.

@@ -4,19 +4,12 @@
 //! is cut is kept beside the member's data. What to do is decided in `plan`, pure; where it cannot be
 //! proved right, nothing is cut.
 
-mod carrier;
-mod errant_files;
+mod cut;
 mod guard;
 mod history;
-mod kept_tail;
 mod last_file;
-mod open_transaction;
 mod plan;
-mod protection_start;
-mod undo;
 
-pub use errant_files::{ErrantFile, errant_files};
-pub use guard::{TailTrim, TailTrimOptions};
-pub use kept_tail::TrimmedTail;
-pub use plan::{FileOffset, Keep, Plan, Refusal};
-pub use protection_start::ProtectionStart;
+pub use crate::tail_trim::cut::{ErrantFile, TrimmedTail, errant_files};
+pub use crate::tail_trim::guard::{ProtectionStart, TailTrim, TailTrimOptions};
+pub use crate::tail_trim::plan::{FileOffset, Keep, Plan, Refusal};

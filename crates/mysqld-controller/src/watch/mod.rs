@@ -3,10 +3,9 @@
 
 mod commits;
 mod protection;
-mod room;
 mod starts;
 mod watcher;
 
-pub use commits::Standing;
-pub use protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
-pub use watcher::{WatchOptions, Watcher};
+pub use crate::watch::commits::Standing;
+pub use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
+pub use crate::watch::watcher::{WatchOptions, Watcher};

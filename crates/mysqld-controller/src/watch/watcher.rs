@@ -19,9 +19,8 @@ use crate::settings::{
     Depth, Observed, Phase, Plan, Requirements, apply, binlog_filters, commits, observe,
     semi_sync_clients, server_clock,
 };
-use crate::watch::commits::{CommitSight, CommitWatch, RingSide};
+use crate::watch::commits::{CommitSight, CommitWatch, RingSide, Room};
 use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
-use crate::watch::room::Room;
 use crate::watch::starts::{Sighting, Span, Starts};
 
 /// From one look at who acknowledges to the next.
@@ -449,7 +448,10 @@ mod tests {
     /// A look at anything else would be under way when the one is due that clients wait for.
     #[test]
     fn only_an_attachment_is_looked_at_without_delay() {
-        use crate::ingest::IngestState::{Attached, Attaching, CatchingUp, Idle};
+        use crate::ingest::IngestState::Attached;
+        use crate::ingest::IngestState::Attaching;
+        use crate::ingest::IngestState::CatchingUp;
+        use crate::ingest::IngestState::Idle;
         let now = Instant::now();
         let (told, mut ingest) = watch::channel(IngestStatus::new(now));
         let mut go = |state| {

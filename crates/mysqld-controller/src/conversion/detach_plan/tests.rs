@@ -1,5 +1,5 @@
-use super::*;
-use crate::conversion::look::ReplicatesFrom;
+use crate::conversion::detach_plan::*;
+use crate::conversion::server_probe::ReplicatesFrom;
 
 const PRIMARY: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
 

@@ -7,7 +7,7 @@ use member::protocol::{MysqldAnswer, MysqldOrder, ReplicateFrom};
 use member::settings::PasswordSource;
 use mysql_link::Secret;
 use mysqld_controller::ReplicationSource;
-use mysqld_controller::conversion::{DetachScene, DetachServer, DetachStep, acts, plan_detach};
+use mysqld_controller::conversion::{DetachScene, DetachServer, DetachStep, plan_detach, steps};
 
 use super::course::{Course, Work};
 use super::stock::{Stock, StockArgs, host_and_port};
@@ -219,7 +219,7 @@ impl Detaching<'_> {
             password,
             tls: from.tls,
         };
-        let followed = acts::follow_source(&stock.connect, &source).await;
+        let followed = steps::follow_source(&stock.connect, &source).await;
         followed.map_err(|error| Failure::error(error.to_string()))?;
         loop {
             let look = stock.look().await.map_err(Failure::error)?;

@@ -7,7 +7,7 @@ use member::protocol::{CommandResult, MysqldAnswer, MysqldOrder, OperatorCommand
 use member::status::{MysqlView, Question, answer};
 use mysqld_controller::ReplicationSource;
 use mysqld_controller::conversion::{
-    EnableScene, EnableServer, EnableStep, Obstacle, Planned, acts, plan_enable,
+    EnableScene, EnableServer, EnableStep, Obstacle, Planned, plan_enable, steps,
 };
 
 use super::course::{Course, Work};
@@ -244,7 +244,7 @@ impl Enabling<'_> {
         match stock.clone().find(|stock| stock.address == place) {
             None => self.order(place, MysqldOrder::StopAcknowledging).await,
             Some(stock) => {
-                let stopped = acts::stop_acknowledging(&stock.connect).await;
+                let stopped = steps::stop_acknowledging(&stock.connect).await;
                 stopped.map_err(|error| Failure::error(error.to_string()))
             }
         }
@@ -337,7 +337,7 @@ impl Enabling<'_> {
             password: mysql_link::Secret::new(password),
             tls: server.certificate.is_some(),
         };
-        let followed = acts::follow_source(&stock.connect, &source).await;
+        let followed = steps::follow_source(&stock.connect, &source).await;
         followed.map_err(|error| Failure::error(error.to_string()))?;
         loop {
             let look = stock.look().await.map_err(Failure::error)?;

@@ -5,15 +5,20 @@
 //! copy the tail ─► name it ─► write its document ─► name that ─► sync the directory ─► cut ─► sync
 //! ```
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{fs, io};
 
 use binlog_format::MAGIC;
 use binlog_format::event::{EventFlags, HEADER_LEN};
+use binlog_format::gtid::GtidSet;
+use serde::{Deserialize, Serialize};
 
-use super::kept_tail::TrimmedTail;
-use super::plan::FileOffset;
+use crate::binlog_place::BinlogPlace;
+use crate::tail_trim::last_file::{Beginning, LastFile};
+use crate::tail_trim::plan::FileOffset;
 
 /// One step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,6 +162,160 @@ fn checksum(mut file: File) -> io::Result<(u64, u32)> {
     }
 }
 
+// Binlog files that hold transactions which the ring has not: found by their headers alone, and kept whole beside the tails
+// that were cut off, before their server's data are replaced.
+
+const REASON: &str = "the ring had not committed it when the data of mysqld were replaced";
+
+/// A file with errant transactions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrantFile {
+    /// The file.
+    path: PathBuf,
+    /// Where its first transaction begins.
+    at: FileOffset,
+    /// Its errant transactions.
+    pub gtids: GtidSet,
+}
+
+/// The files of a server that has begun a new one, as far as they hold something of `errant`. `executed` is all that the
+/// server has.
+///
+/// # Errors
+/// When a file cannot be read, is encrypted or damaged.
+pub fn errant_files(
+    place: &BinlogPlace,
+    executed: &GtidSet,
+    errant: &GtidSet,
+) -> io::Result<Vec<ErrantFile>> {
+    let mut headers = Vec::new();
+    for path in place.files()? {
+        let told = |what: &str| io::Error::other(format!("{}: {what}", path.display()));
+        let beginning = LastFile::open(&path).and_then(|mut file| file.beginning());
+        match beginning
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?
+        {
+            Beginning::Header(header) => headers.push((path, header.end, header.previous)),
+            // There is no transaction in it.
+            Beginning::Torn => {}
+            Beginning::Encrypted => return Err(told("it is encrypted")),
+            Beginning::Damaged(at, reason) => {
+                return Err(told(&format!("it is damaged at {at}: {reason}")));
+            }
+        }
+    }
+    let before = headers.iter().map(|(_, _, previous)| previous.clone());
+    let held = held(before.collect(), executed);
+    let files = headers
+        .into_iter()
+        .zip(held)
+        .map(|((path, at, _), held)| ErrantFile {
+            path,
+            at,
+            gtids: held.intersection(errant),
+        });
+    Ok(files.filter(|file| !file.gtids.is_empty()).collect())
+}
+
+/// What each file holds, by what stands before each, pure.
+fn held(previous: Vec<GtidSet>, executed: &GtidSet) -> Vec<GtidSet> {
+    let next = previous.iter().skip(1).chain([executed]);
+    let held = previous.iter().zip(next);
+    held.map(|(before, after)| after.difference(before))
+        .collect()
+}
+
+impl ErrantFile {
+    /// Keeps a copy, durably on return. Doing it again changes nothing.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub fn keep(&self, member_dir: &Path) -> io::Result<TrimmedTail> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or_default().as_secs();
+        let gtids = self.gtids.to_string().replace('\n', "");
+        let mut carrier = Carrier::new(member_dir, &self.path, self.at, self.at, gtids, now)?;
+        carrier.tail.reason = REASON.to_owned();
+        // The server's file stays as it is.
+        let steps = STEPS.iter().filter(|step| **step != Step::Cut);
+        for step in steps {
+            carrier.perform(*step)?;
+        }
+        Ok(carrier.tail)
+    }
+}
+
+// A tail that was cut off a server's binlog, as it is kept: a file that stock `mysqlbinlog` reads, and
+// a document that says what it is. Nothing removes them but an operator.
+
+/// The document of a kept tail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrimmedTail {
+    /// Why it was cut off.
+    pub reason: String,
+    /// When, in seconds since the epoch.
+    pub at: u64,
+    /// The server's file that it was cut off.
+    pub from: PathBuf,
+    /// Where in that file it began.
+    pub offset: FileOffset,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its transactions, in MySQL's text form. The ring had not committed them.
+    pub gtids: String,
+    /// The file beside this document that holds it, behind the header of the file that it is from.
+    pub kept_as: String,
+}
+
+const SUFFIX: &str = ".json";
+/// The largest document that is read, in bytes.
+const MAX_DOCUMENT_BYTES: u64 = 16 << 20;
+
+impl TrimmedTail {
+    /// Where the tails of a member's mysqld are kept.
+    pub fn directory(member_dir: &Path) -> PathBuf {
+        member_dir.join("trimmed").join("mysqld")
+    }
+
+    /// The name of its document.
+    pub(super) fn document(&self) -> String {
+        format!("{}{SUFFIX}", self.kept_as)
+    }
+
+    /// The tails that are kept below a member's data directory, the oldest first.
+    ///
+    /// # Errors
+    /// What the disk reports, and documents that cannot be read.
+    pub fn list(member_dir: &Path) -> io::Result<Vec<Self>> {
+        let directory = Self::directory(member_dir);
+        let entries = match fs::read_dir(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        let mut tails = Vec::new();
+        for entry in entries {
+            let path = entry?.path();
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "json")
+            {
+                tails.push(read(&path).map_err(|error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+                })?);
+            }
+        }
+        tails.sort_by(|one: &Self, other| (one.at, &one.kept_as).cmp(&(other.at, &other.kept_as)));
+        Ok(tails)
+    }
+}
+
+fn read(path: &Path) -> io::Result<TrimmedTail> {
+    if fs::metadata(path)?.len() > MAX_DOCUMENT_BYTES {
+        return Err(io::Error::other("it is too large for such a document"));
+    }
+    Ok(serde_json::from_slice(&fs::read(path)?)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,5 +399,26 @@ mod tests {
         let tails = TrimmedTail::list(home.path()).unwrap();
         assert_eq!(tails.len(), 2);
         assert_ne!(tails[0].kept_as, tails[1].kept_as);
+    }
+}
+
+#[cfg(test)]
+mod errant_files_tests {
+    use super::*;
+
+    fn set(text: &str) -> GtidSet {
+        format!("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:{text}")
+            .parse()
+            .unwrap()
+    }
+
+    #[test]
+    fn what_a_file_holds_stands_between_two_headers() {
+        let previous = vec![GtidSet::default(), set("1-5"), set("1-5"), set("1-9")];
+        let held = held(previous, &set("1-12"));
+        assert_eq!(
+            held,
+            [set("1-5"), GtidSet::default(), set("6-9"), set("10-12")]
+        );
     }
 }
