@@ -3,8 +3,6 @@
 //! goes on when its operator has left, and ends with the member.
 
 mod mysqld_orders;
-mod promotion_fitness;
-mod provision_order;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,8 +15,8 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use transport::{AdminClient, AdminError, CommandSource, TlsMaterial, TransportConfig};
 
-use self::promotion_fitness::fitness;
-use crate::log_keeping::purge_order;
+use crate::commands::mysqld_orders::fitness;
+use crate::log_keeping;
 use crate::mysqld::connect_options;
 use crate::protocol::{
     CommandEvent, CommandProgress, CommandResult, OperatorCommand, PurgeReport, PurgeWish, Refusal,
@@ -230,10 +228,10 @@ impl Work {
                 force,
             } => self.provision(donor, dry_run, force).await?,
             OperatorCommand::OfferClone { recipient } => {
-                CommandResult::Offered(provision_order::offer(&self.member.state, recipient).await?)
+                CommandResult::Offered(mysqld_orders::offer(&self.member.state, recipient).await?)
             }
             OperatorCommand::WithdrawClone { account } => {
-                provision_order::withdraw(&self.member.state, &account).await?;
+                mysqld_orders::withdraw(&self.member.state, &account).await?;
                 CommandResult::Withdrawn
             }
         })
@@ -338,7 +336,7 @@ impl Work {
             )
         })?;
         let absent_after = self.member.state.settings.log.absent_after;
-        purge_order::carry_out(ring, wish, absent_after, mysqld.as_ref(), dry_run).await
+        log_keeping::purge_on_order(ring, wish, absent_after, mysqld.as_ref(), dry_run).await
     }
 
     async fn provision(
@@ -350,7 +348,7 @@ impl Work {
         let parts = self.member.state.parts();
         let steering = parts.as_ref().and_then(|parts| parts.steering.as_ref());
         let provisioner = steering.and_then(|steering| steering.provisioner());
-        let provisioner = provisioner.ok_or_else(provision_order::no_mysqld)?;
+        let provisioner = provisioner.ok_or_else(mysqld_orders::no_mysqld)?;
         let others = parts.as_ref().map(|parts| parts.ring.member.others());
         let others = others.unwrap_or_default();
         let own = parts.as_ref().and_then(|parts| parts.mysql_view());

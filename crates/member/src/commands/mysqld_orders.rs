@@ -7,16 +7,18 @@ use std::time::{Duration, SystemTime};
 
 use consensus::{LogOrigin, RingState};
 use mysql_link::{ConnectOptions, Secret};
-use mysqld_controller::ReplicationSource;
 use mysqld_controller::conversion::{ConversionError, look, steps};
-use raft_types::RingId;
+use mysqld_controller::provision::{CloneAccount, CloneOffer, ProvisionError};
+use mysqld_controller::{ReplicationSource, provision};
+use raft_types::{MemberId, RingId};
 use tokio::sync::oneshot;
 
 use crate::data_directory::HandsOff;
-use crate::mysqld::{Steering, connect_options, requirements};
+use crate::mysqld::{MOST_BEHIND, Steering, connect_options, requirements};
 use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind, ReplicateFrom};
 use crate::settings::{MysqlSettings, PasswordSource};
 use crate::state::{FoundOrder, MemberState};
+use crate::status::MysqlView;
 
 /// How long making the ring may take here, everybody being up.
 const FOUNDING_LIMIT: Duration = Duration::from_secs(25);
@@ -254,4 +256,118 @@ fn unknown(error: &std::io::Error) -> Refusal {
         format!("the note `hands-off` in the data directory cannot be read or written: {error}"),
         "mend the data directory; nothing was done",
     )
+}
+
+// The donor's end of a copy: makes the account for it, and takes it away.
+
+/// Makes an account for a copy by this member.
+///
+/// # Errors
+/// When there is no mysqld here, or it refuses.
+pub(crate) async fn offer(
+    member_state: &MemberState,
+    recipient: MemberId,
+) -> Result<CloneOffer, Refusal> {
+    let connect = account(member_state)?;
+    provision::offer(&connect, recipient).await.map_err(refused)
+}
+
+/// Takes an account away.
+///
+/// # Errors
+/// As [`offer`].
+pub(crate) async fn withdraw(
+    member_state: &MemberState,
+    account_of: &CloneAccount,
+) -> Result<(), Refusal> {
+    let connect = account(member_state)?;
+    provision::withdraw(&connect, account_of)
+        .await
+        .map_err(refused)
+}
+
+/// There is nothing to copy from or to.
+pub(crate) fn no_mysqld() -> Refusal {
+    Refusal::new(
+        RefusalKind::Refused,
+        "this member has no mysqld",
+        "name a database member",
+    )
+}
+
+fn account(member_state: &MemberState) -> Result<ConnectOptions, Refusal> {
+    let settings = member_state.settings.mysql.as_ref().ok_or_else(no_mysqld)?;
+    connect_options(settings).map_err(|error| {
+        Refusal::new(
+            RefusalKind::Failed,
+            format!("the file of `mysql.password_file` cannot be read: {error}"),
+            "mend it on that member; nothing was changed",
+        )
+    })
+}
+
+fn refused(error: ProvisionError) -> Refusal {
+    Refusal::new(
+        RefusalKind::Failed,
+        error.to_string(),
+        "mend that and try again",
+    )
+}
+
+// Whether a member's mysqld could be the primary soon, which is asked before the leadership goes to that member. Pure.
+
+/// Whether a mysqld could be the primary soon.
+pub(crate) fn fitness(name: &str, mysqld: Option<&MysqlView>) -> Result<(), Refusal> {
+    let Some(mysqld) = mysqld.filter(|mysqld| mysqld.applies) else {
+        return Ok(());
+    };
+    let unfit = match mysqld.lag_ms {
+        _ if !mysqld.following => format!(
+            "the mysqld beside `{name}` does not follow the ring: {}",
+            mysqld.role
+        ),
+        Some(lag) if u128::from(lag) > MOST_BEHIND.as_millis() => format!(
+            "the mysqld beside `{name}` is {lag} ms behind, and clients would wait for about that long"
+        ),
+        _ => return Ok(()),
+    };
+    Err(Refusal::new(
+        RefusalKind::Refused,
+        unfit,
+        "nothing was changed; wait until it follows closely (`witness status`), or add --force",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mysqld_that_is_not_there_soon_is_not_promoted() {
+        let following = |lag_ms| MysqlView {
+            applies: true,
+            following: true,
+            lag_ms,
+            ..MysqlView::default()
+        };
+        assert!(fitness("db-2", Some(&following(Some(5_000)))).is_ok());
+        assert!(fitness("db-2", Some(&following(None))).is_ok());
+        let behind = fitness("db-2", Some(&following(Some(5_001)))).unwrap_err();
+        assert!(behind.what.contains("5001 ms behind"), "{}", behind.what);
+        let stopped = MysqlView {
+            following: false,
+            role: "stopped: table d.t is not there".into(),
+            ..following(Some(0))
+        };
+        let refused = fitness("db-2", Some(&stopped)).unwrap_err();
+        assert!(
+            refused.what.contains("d.t is not there"),
+            "{}",
+            refused.what
+        );
+        assert!(refused.advice.contains("--force"));
+        // Where nothing is applied, nobody knows, and members without a mysqld have none.
+        let alone = MysqlView::default();
+        assert!(fitness("db-2", Some(&alone)).is_ok() && fitness("db-2", None).is_ok());
+    }
 }

@@ -150,7 +150,8 @@ fn environment(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::sample::{database_leader, witness_follower};
+    use crate::status::sample::database_leader;
+    use crate::status::sample::witness_follower;
 
     fn names(events: &[Event]) -> Vec<&'static str> {
         events.iter().map(|event| event.kind.name()).collect()

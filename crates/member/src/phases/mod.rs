@@ -7,12 +7,10 @@
 
 mod base;
 mod joining;
-mod leaving;
-mod log_opening;
 mod opened;
 mod running;
 
-pub use base::Surroundings;
-pub use joining::Joined;
-pub use opened::Opened;
-pub use running::Running;
+pub use crate::phases::base::Surroundings;
+pub use crate::phases::joining::Joined;
+pub use crate::phases::opened::Opened;
+pub use crate::phases::running::Running;

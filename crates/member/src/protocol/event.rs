@@ -1,14 +1,18 @@
 //! What a member tells while it carries a command out. A JSON document each on the wire; the last one
 //! is the end. Fields are only ever added.
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use consensus::quorum::RingRules;
 use consensus::{Amendment, MemberEvidence, MockElection, Promoted, RingPause};
 use mysqld_controller::provision::CloneOffer;
 use raft_types::{MemberRecord, OpId, RingId};
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 
-use super::mysqld_order::MysqldAnswer;
-use super::refusal::Refusal;
+use crate::protocol::command::MysqldAnswer;
+use crate::protocol::refusal::Refusal;
 
 /// One thing that happened. (Tagged from outside: an inner tag would not read maps by number back from JSON, and a
 /// membership is one.)
@@ -169,12 +173,54 @@ pub struct KeptFile {
     pub because: String,
 }
 
+// What an operator hears while a command is carried out.
+
+/// Tells the operator, who may not read or may have left.
+pub(crate) struct CommandProgress(pub(crate) mpsc::Sender<Bytes>);
+
+impl CommandProgress {
+    pub(crate) fn tell(&self, event: &CommandEvent) {
+        // An event is plain values, which always have a JSON form.
+        let json = serde_json::to_vec(event).unwrap_or_default();
+        drop(self.0.try_send(json.into()));
+    }
+
+    pub(crate) async fn end(&self, event: &CommandEvent) {
+        let json = serde_json::to_vec(event).unwrap_or_default();
+        drop(self.0.send(json.into()).await);
+    }
+
+    pub(crate) async fn phase<T, E>(
+        &self,
+        name: &str,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let phase = name.to_owned();
+        self.tell(&CommandEvent::Began { phase });
+        let began = std::time::Instant::now();
+        let done = work.await?;
+        self.tell(&done_event(name, began.elapsed()));
+        Ok(done)
+    }
+}
+
+pub(crate) fn done_event(name: &str, took: Duration) -> CommandEvent {
+    CommandEvent::Done {
+        phase: name.to_owned(),
+        seconds: took.as_secs_f64(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
+    use std::collections::BTreeSet;
 
     use consensus::Term;
-    use raft_types::{MemberId, MemberRecord, Membership, StoredMembership};
+    use raft_types::MemberId;
+    use raft_types::MemberRecord;
+    use raft_types::Membership;
+    use raft_types::StoredMembership;
 
     use super::*;
     use crate::protocol::RefusalKind;

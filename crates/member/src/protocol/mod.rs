@@ -2,15 +2,14 @@
 
 mod command;
 mod event;
-mod mysqld_order;
-mod progress;
 mod refusal;
 
-pub use command::{OperatorCommand, PurgeWish};
-pub use event::{
+pub use crate::protocol::command::{
+    MysqldAnswer, MysqldOrder, OperatorCommand, PurgeWish, ReplicateFrom,
+};
+pub use crate::protocol::event::{
     CommandEvent, CommandResult, KeptBinlog, KeptFile, ProvisionPlan, Provisioned, PurgeReport,
     SchemaSize,
 };
-pub use mysqld_order::{MysqldAnswer, MysqldOrder, ReplicateFrom};
-pub(crate) use progress::{CommandProgress, done_event};
-pub use refusal::{Refusal, RefusalKind};
+pub(crate) use crate::protocol::event::{CommandProgress, done_event};
+pub use crate::protocol::refusal::{Refusal, RefusalKind};

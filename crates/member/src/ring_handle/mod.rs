@@ -1,10 +1,7 @@
 //! The ring as the rest of a leading member uses it: its Raft and its log together. Cheap to clone.
 
-mod committed_source;
 mod log_reading;
 mod ring_bridge;
-
-pub(crate) use log_reading::ReadableLog;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,6 +9,8 @@ use binlog_store::{FileNumber, LogHandle, StoreError};
 use consensus::{Member, Outcome, ProposeError};
 use raft_types::{AppEntry, OpId, Rotate};
 use thiserror::Error;
+
+pub(crate) use crate::ring_handle::log_reading::ReadableLog;
 
 /// See the module.
 #[derive(Clone)]

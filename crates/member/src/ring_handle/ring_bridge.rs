@@ -1,14 +1,20 @@
 //! The member's Raft and log as the ingest sees them.
 
+use applier::source::{Source, SourceError, framed};
+use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::GtidSet;
 use consensus::{Leadership, NotServing, Primacy, ProposalTicket, Term};
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use mysqld_controller::{
-    CurrentFile, LeaderTerm, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
+    CommittedLog, CurrentFile, LeaderTerm, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
 };
 use raft_types::{AppEntry, MemberId, OpId};
 use tokio::sync::watch;
+use transport::LogPiece;
 
 use crate::ring_handle::RingHandle;
+use crate::ring_handle::log_reading::ReadableLog;
 
 /// A proposal on its way.
 pub struct BridgeTicket(ProposalTicket);
@@ -141,6 +147,46 @@ fn is_over(now: &Leadership, term: LeaderTerm) -> bool {
         }
     );
     transfers || now.leading_term() != Some(Term(term.0))
+}
+
+/// The member's own committed log, as the applier reads it.
+pub struct CommittedSource {
+    pieces: BoxStream<'static, Result<LogPiece, String>>,
+    max_transaction_bytes: u64,
+    drained: bool,
+}
+
+impl CommittedLog for RingHandle {
+    type Source = CommittedSource;
+
+    fn committed_log(&self, have: GtidSet, max_transaction_bytes: u64) -> CommittedSource {
+        CommittedSource {
+            pieces: ReadableLog(self.clone()).beyond(have),
+            max_transaction_bytes,
+            drained: false,
+        }
+    }
+}
+
+impl Source for CommittedSource {
+    async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
+        loop {
+            match self.pieces.next().await {
+                Some(Ok(LogPiece::Transaction(payload))) => {
+                    self.drained = false;
+                    return framed(payload, self.max_transaction_bytes).map(Some);
+                }
+                Some(Ok(LogPiece::CaughtUp)) => self.drained = true,
+                Some(Err(words)) => return Err(SourceError::Refused(words)),
+                // The member stops.
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.drained
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,247 @@
 //! Where a member stands, and the view that it gives of itself.
 
-mod member_state;
-mod observer;
 mod status_view;
 
-pub(crate) use member_state::{ConsumerSource, FoundOrder, MemberState, Parts, Phase};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
+
+use binlog_store::{LogHandle, ReadFault, ScrubProgress};
+use consensus::{IdentityBook, LogOrigin};
+use futures::future::BoxFuture;
+use proxy::RouteTable;
+use raft_types::{RingId, UnixSeconds};
+use tokio::sync::{mpsc, oneshot, watch};
+use transport::GrpcNetworkFactory;
+
+use crate::error::MemberError;
+use crate::hooks::HookFigures;
+use crate::mysqld::Steering;
+use crate::ring_handle::{RingHandle, now_in_seconds};
+use crate::settings::Settings;
+use crate::state::status_view::{Observer, StatusView};
+use crate::status::{
+    ActivityView, ConsumerView, LogView, MemberView, MysqlView, ScrubView, TravelView, ViewSource,
+};
+
+/// An order to make a ring of the configured members.
+pub(crate) struct FoundOrder {
+    /// What its log begins behind.
+    pub(crate) origin: LogOrigin,
+    /// Whether that came about, or why not.
+    pub(crate) answer: oneshot::Sender<Result<RingId, String>>,
+}
+
+/// Gives the views of those who read the member's binlog server.
+pub(crate) type ConsumerSource = Box<dyn Fn() -> Vec<ConsumerView> + Send + Sync>;
+
+/// How far the member has come.
+#[derive(Clone)]
+pub(crate) enum Phase {
+    /// It has its data directory, and answers calls.
+    Opened,
+    /// It has come to its ring.
+    LogOpen(LogHandle),
+    /// It takes part in it.
+    TakesPart(Arc<Parts>),
+}
+
+/// What a member consists of that takes part in its ring.
+pub(crate) struct Parts {
+    pub(crate) ring: RingHandle,
+    /// By which ways it sends entries.
+    pub(crate) routes: RouteTable,
+    pub(crate) network: GrpcNetworkFactory,
+    /// Whoever acts on the mysqld beside it; none beside a witness.
+    pub(crate) steering: Option<Arc<Steering>>,
+    /// None without a binlog server.
+    pub(crate) consumers: Option<ConsumerSource>,
+    /// What it does about a mysqld that should be the primary and cannot be it.
+    pub(crate) demotion: watch::Receiver<Option<String>>,
+}
+
+/// Where a member is asked about itself: over HTTP, by `witness status`, by the demonstration. It says here how far it has come, so
+/// that it answers from its first moment.
+pub(crate) struct MemberState {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) book: Arc<IdentityBook>,
+    pub(crate) observer: Observer,
+    started: Instant,
+    phase: RwLock<Phase>,
+    founding: mpsc::Sender<FoundOrder>,
+    fault: Mutex<Option<String>>,
+    /// How the hooks do.
+    pub(crate) hooks: Arc<HookFigures>,
+}
+
+impl MemberState {
+    /// `founding` goes to whoever brings the member to its ring.
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        book: Arc<IdentityBook>,
+        founding: mpsc::Sender<FoundOrder>,
+    ) -> Self {
+        Self {
+            settings,
+            book,
+            observer: Observer::new(),
+            started: Instant::now(),
+            phase: RwLock::new(Phase::Opened),
+            founding,
+            fault: Mutex::new(None),
+            hooks: Arc::default(),
+        }
+    }
+
+    /// The member has come further.
+    pub(crate) fn enter(&self, phase: Phase) {
+        *self.phase.write().unwrap_or_else(PoisonError::into_inner) = phase;
+    }
+
+    fn phase(&self) -> Phase {
+        let phase = self.phase.read().unwrap_or_else(PoisonError::into_inner);
+        phase.clone()
+    }
+
+    /// What it consists of, once it takes part.
+    pub(crate) fn parts(&self) -> Option<Arc<Parts>> {
+        match self.phase() {
+            Phase::TakesPart(parts) => Some(parts),
+            Phase::Opened | Phase::LogOpen(_) => None,
+        }
+    }
+
+    /// Who acts on the mysqld beside the member, once it takes part.
+    pub(crate) fn steering(&self) -> Option<Arc<Steering>> {
+        self.parts()?.steering.clone()
+    }
+
+    /// Has the member make a ring. False while it does not wait for that.
+    pub(crate) fn order_founding(&self, order: FoundOrder) -> bool {
+        self.founding.try_send(order).is_ok()
+    }
+
+    /// The member has stopped working. The first reason stays.
+    pub(crate) fn fails(&self, why: &MemberError) {
+        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        fault.get_or_insert_with(|| why.to_string());
+    }
+
+    fn log_view(&self, log: Option<&LogHandle>) -> (LogView, ActivityView) {
+        let durability = self.settings.log.durability.name().to_owned();
+        let Some(log) = log else {
+            let empty = LogView {
+                durability,
+                ..LogView::default()
+            };
+            return (empty, ActivityView::default());
+        };
+        let (file, stats) = (log.current_file(), log.stats());
+        let view = LogView {
+            file: file.number.name(),
+            file_bytes: file.size,
+            gtid_set: log.gtid_set().to_string(),
+            durability,
+            log_bytes: stats.log_bytes,
+            disk_free_bytes: stats.free_bytes,
+            disk_left_bytes: stats.left_bytes,
+            unreadable: log.read_faults().iter().map(unreadable).collect(),
+            scrub: ScrubView {
+                bytes_per_second: self.settings.log.scrub_rate,
+                ..scrub_view(log.scrub_progress())
+            },
+            disk_alarm: stats.disk_alarm,
+            disk_full: stats.disk_refuses,
+        };
+        let activity = ActivityView {
+            appended_entries_total: stats.appended_entries,
+            appended_bytes_total: stats.appended_bytes,
+            flushes_total: stats.flushes,
+            queued_bytes: stats.queued_bytes,
+            ..ActivityView::default()
+        };
+        (view, activity)
+    }
+}
+
+impl Parts {
+    /// The mysqld beside the member, as it is now.
+    pub(crate) fn mysql_view(&self) -> Option<MysqlView> {
+        let steering = self.steering.as_ref()?;
+        Some(MysqlView {
+            demotion: self.demotion.borrow().clone(),
+            ..steering.view()
+        })
+    }
+
+    fn travel_view(&self) -> TravelView {
+        let counted = self.routes.traffic().counted();
+        TravelView::new(self.routes.routes(), counted, &self.network)
+    }
+}
+
+fn scrub_view(progress: ScrubProgress) -> ScrubView {
+    ScrubView {
+        read_bytes_total: progress.read_bytes,
+        damaged_total: progress.damaged,
+        repaired_total: progress.repaired,
+        turn_bytes: progress.turn_bytes,
+        closed_bytes: progress.closed_bytes,
+        unverified_bytes: progress.unverified_bytes,
+        completed_at: progress.completed_at,
+        bytes_per_second: None,
+    }
+}
+
+/// What an operator is told of a file that cannot be read.
+fn unreadable(fault: &ReadFault) -> String {
+    let from = fault.index.map(|index| format!(" from entry {index} on"));
+    format!(
+        "{} is damaged or cannot be read{}; a member that lacks its entries waits until another one's file has replaced it: {}",
+        fault.file,
+        from.unwrap_or_default(),
+        fault.why
+    )
+}
+
+impl ViewSource for MemberState {
+    fn view(&self) -> MemberView {
+        let remembered = self.observer.remembered();
+        let (log, parts) = match self.phase() {
+            Phase::Opened => (None, None),
+            Phase::LogOpen(log) => (Some(log), None),
+            Phase::TakesPart(parts) => (Some(parts.ring.log.clone()), Some(parts)),
+        };
+        let parts = parts.as_deref();
+        let (log, activity) = self.log_view(log.as_ref());
+        let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let fault = fault.clone();
+        StatusView {
+            config: &self.settings,
+            identity: self.book.identity(),
+            uptime: self.started.elapsed(),
+            raft: parts.map(|parts| parts.ring.member.status()),
+            log,
+            activity: ActivityView {
+                elections_won_total: remembered.elections_won,
+                leader_changes_total: remembered.leader_changes,
+                ..activity
+            },
+            quorum_lost_for: remembered.quorum_lost_for,
+            mysql: parts.and_then(Parts::mysql_view),
+            consumers: parts.and_then(|parts| Some(parts.consumers.as_ref()?())),
+            travel: parts.map(Parts::travel_view),
+            hooks: self.settings.hooks.any().then(|| self.hooks.view()),
+            fault,
+            now: UnixSeconds(u64::from(now_in_seconds())),
+        }
+        .view()
+    }
+}
+
+impl transport::StatusSource for MemberState {
+    fn status(&self) -> BoxFuture<'_, Vec<u8>> {
+        // A view is plain values, which always have a JSON form.
+        let json = serde_json::to_vec(&self.view()).unwrap_or_default();
+        Box::pin(std::future::ready(json))
+    }
+}

@@ -3,7 +3,7 @@
 
 use raft_types::MemberKind;
 
-use super::view::{MemberView, Role};
+use crate::status::view::{MemberView, Role};
 
 /// A question with the HTTP answers 200 and 503.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,11 +177,13 @@ fn unprotected(reasons: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use raft_types::{MemberId, UnixSeconds};
+    use raft_types::MemberId;
+    use raft_types::UnixSeconds;
 
-    use super::super::pause::PauseView;
-    use super::super::sample::{database_leader, witness_follower};
     use super::*;
+    use crate::status::pause::PauseView;
+    use crate::status::sample::database_leader;
+    use crate::status::sample::witness_follower;
 
     const ALL: [Question; 6] = [
         Question::Liveness,
@@ -260,7 +262,7 @@ mod tests {
             change(&mut view);
             assert_eq!(yes(&view), *expected, "{name}");
         }
-        type MysqlChange = fn(&mut super::super::view::MysqlView);
+        type MysqlChange = fn(&mut crate::status::view::MysqlView);
         let mysql: &[(&str, MysqlChange, &str)] = &[
             ("a finite timeout", |m| m.protected = false, "live ready"),
             (

@@ -1,19 +1,16 @@
 //! What a member says of itself, and what follows from it.
 
 mod answers;
-mod consumers;
-mod former_keys;
 mod pause;
 #[cfg(any(test, feature = "samples"))]
 pub mod sample;
 mod travel;
 mod view;
 
-pub use answers::{Answer, Question, answer};
-pub use consumers::ConsumerView;
-pub use pause::PauseView;
-pub use travel::{FallbackView, LinkView, RelayedView, SentView, TravelView};
-pub use view::{
-    ActivityView, HooksView, LogView, MemberName, MemberView, MysqlView, NotTheRings, PeerView,
-    QuorumView, RingName, Role, RosterView, ScrubView, ViewSource,
+pub use crate::status::answers::{Answer, Question, answer};
+pub use crate::status::pause::PauseView;
+pub use crate::status::travel::{FallbackView, LinkView, RelayedView, SentView, TravelView};
+pub use crate::status::view::{
+    ActivityView, ConsumerView, HooksView, LogView, MemberName, MemberView, MysqlView, NotTheRings,
+    PeerView, QuorumView, RingName, Role, RosterView, ScrubView, ViewSource,
 };

@@ -3,11 +3,10 @@
 use consensus::quorum::{RegionQuorum, RingRules};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 
-use super::consumers::ConsumerView;
-use super::travel::{FallbackView, LinkView, SentView, TravelView};
-use super::view::{
-    ActivityView, HooksView, LogView, MemberName, MemberView, MysqlView, PeerView, QuorumView,
-    RingName, Role, RosterView, ScrubView,
+use crate::status::travel::{FallbackView, LinkView, SentView, TravelView};
+use crate::status::view::{
+    ActivityView, ConsumerView, HooksView, LogView, MemberName, MemberView, MysqlView, PeerView,
+    QuorumView, RingName, Role, RosterView, ScrubView,
 };
 
 /// A database member that leads, with everything in order.

@@ -2,10 +2,9 @@
 
 use serde::Serialize;
 
-use super::config_args::{ConfigArgs, counted};
+use crate::cli::config_args::{ConfigArgs, counted};
 use crate::config::{Problem, example, read, reference};
-use crate::terminal::{Exit, Failure};
-use crate::terminal::{Format, print_json, print_text};
+use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Arguments of `witness check`.
 #[derive(Debug, clap::Args)]

@@ -7,9 +7,8 @@ use member::{GUARDS, guarded_server};
 use mysqld_controller::fence::{GuardOptions, Word, guard};
 use tokio::sync::mpsc;
 
-use super::config_args::ConfigArgs;
-use super::stop_signals::StopSignals;
-use super::tracing_setup::start_log;
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::run::{StopSignals, start_log};
 use crate::terminal::Failure;
 
 /// Words that were not taken yet. The member says one at a time, and a guard that acts hears them behind it.

@@ -11,23 +11,19 @@ mod log;
 mod members;
 mod mock_election;
 mod pause;
-mod phases;
 mod quorum;
 mod reprovision;
 mod run;
 mod service_manager;
 mod session;
 mod status;
-mod stop_signals;
 mod switchover;
-mod tracing_setup;
-
-pub use config_args::ConfigArgs;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub use crate::cli::config_args::ConfigArgs;
 use crate::terminal::{Exit, Failure, Format};
 
 /// Consensus for MySQL as it ships: a ring of members keeps a replicaset's binlog.

@@ -8,9 +8,8 @@ use raft_types::{MemberId, MemberKind};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::config_args::ConfigArgs;
-use super::phases::{Phases, milliseconds};
-use super::session::{Consent, Session, another_answer, block_on};
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::session::{Consent, Phases, Session, another_answer, block_on, milliseconds};
 use crate::config::duration_of;
 use crate::operator::{Directory, MemberReport, Place, RingReport};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
@@ -222,7 +221,8 @@ fn page(name: &str, done: &Provisioned) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use member::protocol::{KeptBinlog, SchemaSize};
+    use member::protocol::KeptBinlog;
+    use member::protocol::SchemaSize;
 
     #[test]
     fn what_is_lost_is_told() {

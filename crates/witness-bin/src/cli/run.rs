@@ -1,17 +1,19 @@
 //! `witness run`: one member, until it is told to stop or cannot go on.
 
 use std::future::ready;
+use std::io::{IsTerminal, stderr};
 use std::sync::Arc;
 
 use consensus::IdentityError;
 use member::{
     GUARD, GuardCommand, IdentityFileError, LockError, MemberError, Opened, Surroundings,
 };
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
 
-use super::config_args::ConfigArgs;
-use super::service_manager::ServiceManager;
-use super::stop_signals::StopSignals;
-use super::tracing_setup::start_log;
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::service_manager::ServiceManager;
+use crate::config::LoggingSettings;
 use crate::http::{FlushMetrics, serve_member};
 use crate::terminal::{Exit, Failure};
 
@@ -207,4 +209,79 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
         _ => (Exit::Error, ""),
     };
     Failure::new(exit, error.to_string(), advice)
+}
+
+// The process's own log: lines of text or of JSON on standard error, filtered as configured.
+
+/// Crates whose chatter helps nobody: what the engine warns of, this program says in its own words.
+/// A filter that names them wins.
+const QUIET: &str = "openraft=error,sled=warn,h2=warn,hyper=warn,tower=warn";
+
+/// Starts the process's log.
+///
+/// # Errors
+/// When the configured filter cannot be read.
+pub(crate) fn start_log(settings: &LoggingSettings) -> Result<(), Failure> {
+    let filter = filter(&settings.level)?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(stderr);
+    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let started = if settings.json {
+        builder.json().flatten_event(true).try_init()
+    } else {
+        builder
+            .with_ansi(stderr().is_terminal() && !no_colour)
+            .try_init()
+    };
+    // A second start in one process keeps the first log.
+    drop(started);
+    Ok(())
+}
+
+fn filter(level: &str) -> Result<EnvFilter, Failure> {
+    let directives = format!("{QUIET},{level}");
+    EnvFilter::try_new(directives).map_err(|error| {
+        Failure::new(
+            Exit::Usage,
+            format!("`logging.level` is \"{level}\", which is no filter: {error}"),
+            "write a level such as \"info\", or a list such as \"info,transport=debug\"",
+        )
+    })
+}
+
+/// SIGTERM and SIGINT, by which an operator or a supervisor ends a command that goes on.
+pub(super) struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    pub(super) fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// The name of the next one.
+    pub(super) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_lists_are_filters_and_nonsense_is_not() {
+        for level in ["info", "warn,transport=debug", "openraft=trace,info"] {
+            assert!(filter(level).is_ok(), "{level}");
+        }
+        assert!(filter("info,transport=loudly").is_err());
+    }
 }

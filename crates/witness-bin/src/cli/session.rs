@@ -4,13 +4,13 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use member::protocol::{CommandResult, OperatorCommand};
 use tokio::time::Instant;
 
-use super::config_args::ConfigArgs;
-use super::phases::Phases;
+use crate::cli::config_args::ConfigArgs;
 use crate::config::duration_of;
-use crate::operator::{Asker, Directory, Operator, RingReport};
+use crate::operator::{Asker, Directory, Operator, RingReport, Told};
 use crate::terminal::{Exit, Failure, Format};
 
 /// How long a command may take.
@@ -140,4 +140,233 @@ pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
         .enable_all()
         .build()?;
     runtime.block_on(work)
+}
+
+/// How often a spinner turns.
+const TURN: Duration = Duration::from_millis(80);
+
+/// Shows a command under way on standard error: the phase that runs with a spinner where somebody looks, each
+/// phase that is done on a line with its time, and how far a new member has caught up. With JSON as the output nothing
+/// is shown: an error is to be the only thing there.
+pub(super) struct Phases {
+    shown: bool,
+    /// None where standard error is no terminal.
+    spinner: Option<ProgressBar>,
+    /// Tenths of a copy that were told in lines.
+    tenths: Option<u64>,
+}
+
+const SPINNER: &str = "{spinner} {msg} {elapsed}";
+const COPY: &str = "{spinner} {msg} {bar:30} {bytes}/{total_bytes}  {bytes_per_sec}  {elapsed}";
+
+/// Whether somebody looks at standard error.
+fn on_a_terminal(format: Format) -> bool {
+    format == Format::Table && std::io::stderr().is_terminal()
+}
+
+impl Phases {
+    /// Shows nothing yet.
+    pub(super) fn new(format: Format) -> Self {
+        let spinner = on_a_terminal(format).then(|| {
+            let spinner = ProgressBar::new_spinner();
+            dress(&spinner, SPINNER);
+            spinner
+        });
+        Self {
+            shown: format == Format::Table,
+            spinner,
+            tenths: None,
+        }
+    }
+
+    /// Shows what a member tells.
+    pub(super) fn show(&mut self, told: Told) {
+        match told {
+            Told::Asking(place) => {
+                self.line(&format!("asking `{}` ({})", place.name, place.address))
+            }
+            Told::Began(phase) => {
+                if let Some(spinner) = &self.spinner {
+                    dress(spinner, SPINNER);
+                    spinner.reset_elapsed();
+                    spinner.set_message(phase);
+                    spinner.enable_steady_tick(TURN);
+                }
+            }
+            Told::Done(phase, seconds) => {
+                self.line(&format!("{phase:<14} {:>10}", milliseconds(seconds)));
+            }
+            Told::Copied(stage, bytes, of) => self.copied(stage, bytes, of),
+        }
+    }
+
+    /// A bar where somebody looks, otherwise a line for each tenth.
+    fn copied(&mut self, stage: String, bytes: u64, of: u64) {
+        if let Some(bar) = &self.spinner {
+            dress(bar, COPY);
+            bar.set_message(stage);
+            bar.set_length(of);
+            bar.set_position(bytes);
+            return;
+        }
+        let tenths = tenths(bytes, of);
+        if self.tenths != Some(tenths) {
+            self.tenths = Some(tenths);
+            self.line(&format!("copied {bytes} of {of} bytes ({stage})"));
+        }
+    }
+
+    fn line(&self, text: &str) {
+        match &self.spinner {
+            Some(spinner) => spinner.println(text),
+            None if !self.shown => {}
+            None => {
+                // Somebody who closed standard error wants to see nothing.
+                drop(writeln!(std::io::stderr(), "{text}"));
+            }
+        }
+    }
+}
+
+impl Drop for Phases {
+    fn drop(&mut self) {
+        if let Some(spinner) = &self.spinner {
+            spinner.finish_and_clear();
+        }
+    }
+}
+
+fn dress(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+}
+
+/// How many tenths of the way lie behind; what is expected may be too little.
+fn tenths(bytes: u64, of: u64) -> u64 {
+    match of / 10 {
+        0 => 0,
+        tenth => (bytes / tenth).min(10),
+    }
+}
+
+/// A time as people read it: "152.3 ms", "2.25 s".
+pub(super) fn milliseconds(seconds: f64) -> String {
+    if seconds < 1.0 {
+        format!("{:.1} ms", seconds * 1000.0)
+    } else {
+        format!("{seconds:.2} s")
+    }
+}
+
+/// How far a new member has caught up, in entries.
+pub(super) struct CatchUp {
+    shown: bool,
+    /// None where standard error is no terminal.
+    bar: Option<ProgressBar>,
+    way: Way,
+}
+
+/// What is known of the way that lies behind it and before it.
+#[derive(Debug, Default)]
+struct Way {
+    /// The most that it lacked.
+    longest: u64,
+    /// What was told last in a line.
+    told: Option<u64>,
+}
+
+impl Way {
+    /// It lacks this many entries now; how many of how many it has caught up. The leader goes on writing, so
+    /// that it may lack more than at first.
+    fn done(&mut self, behind: u64) -> (u64, u64) {
+        self.longest = self.longest.max(behind);
+        (self.longest - behind, self.longest)
+    }
+
+    /// Whether that is worth a line: the first time, and whenever a tenth less is left.
+    fn worth_a_line(&mut self, behind: u64) -> bool {
+        let tenth_less = |told: u64| behind < told && behind <= told - told / 10;
+        let worth = self.told.is_none_or(tenth_less);
+        if worth {
+            self.told = Some(behind);
+        }
+        worth
+    }
+}
+
+impl CatchUp {
+    /// Shows nothing yet.
+    pub(super) fn new(format: Format) -> Self {
+        let bar = on_a_terminal(format).then(|| {
+            let bar = ProgressBar::new(0);
+            let template = "{bar:30} {pos}/{len} entries  {per_sec}  {eta} to go";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self {
+            shown: format == Format::Table,
+            bar,
+            way: Way::default(),
+        }
+    }
+
+    /// It lacks this many entries now.
+    pub(super) fn show(&mut self, behind: u64) {
+        let (done, of) = self.way.done(behind);
+        if let Some(bar) = &self.bar {
+            bar.set_length(of);
+            bar.set_position(done);
+        } else if self.shown && self.way.worth_a_line(behind) {
+            drop(writeln!(std::io::stderr(), "{behind} entries to go"));
+        }
+    }
+}
+
+impl Drop for CatchUp {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!(milliseconds(0.0004), "0.4 ms");
+        assert_eq!(milliseconds(0.152_34), "152.3 ms");
+        assert_eq!(milliseconds(2.254), "2.25 s");
+    }
+
+    #[test]
+    fn a_copy_is_told_in_tenths() {
+        let told = [(0, 0), (5, 9), (0, 100), (19, 100), (100, 100), (150, 100)];
+        let told = told.map(|(bytes, of)| tenths(bytes, of));
+        assert_eq!(told, [0, 0, 0, 1, 10, 10]);
+    }
+
+    #[test]
+    fn a_way_that_grows_is_still_one_way() {
+        let mut way = Way::default();
+        assert_eq!(way.done(100), (0, 100));
+        assert_eq!(way.done(40), (60, 100));
+        assert_eq!(way.done(130), (0, 130));
+        assert_eq!(way.done(0), (130, 130));
+    }
+
+    #[test]
+    fn lines_come_when_a_tenth_less_is_left() {
+        let mut way = Way::default();
+        let told: Vec<u64> = [100, 100, 95, 90, 89, 120, 81, 3, 2, 1, 0, 0]
+            .into_iter()
+            .filter(|behind| way.worth_a_line(*behind))
+            .collect();
+        assert_eq!(told, [100, 90, 81, 3, 2, 1, 0]);
+    }
 }

@@ -5,9 +5,8 @@ use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::MemberId;
 use serde::Serialize;
 
-use super::config_args::ConfigArgs;
-use super::phases::milliseconds;
-use super::session::{Consent, Patience, Session, another_answer, block_on};
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::session::{Consent, Patience, Session, another_answer, block_on, milliseconds};
 use crate::operator::Place;
 use crate::terminal::{Failure, Format, print_json, print_text};
 

@@ -12,8 +12,8 @@ use member::settings::{
 use mysqld_controller::events::EventsWanted;
 use raft_types::{MemberId, MemberKind, Region};
 
-use super::values::Values;
-use super::{Config, LoggingSettings, binlog_server, external_mysqld, regions};
+use crate::config::typed::Values;
+use crate::config::{Config, LoggingSettings, sections};
 
 /// Builds the configuration from values that passed every check; `None` when one is missing, which
 /// the checks have reported.
@@ -75,13 +75,13 @@ fn settings(values: &Values, member_values: &[Values]) -> Option<Settings> {
         },
         raft: raft(values)?,
         rules: rules(values)?,
-        regions: regions::build(values, member_values)?,
+        regions: sections::regions_settings(values, member_values)?,
         tls: tls(values)?,
         mysql: match own.kind {
             MemberKind::Database => Some(mysql(values)?),
             MemberKind::Witness => None,
         },
-        binlog_server: binlog_server::build(values)?,
+        binlog_server: sections::binlog_server_settings(values)?,
         hooks: hooks(values)?,
         own,
         members,
@@ -191,7 +191,7 @@ fn mysql(values: &Values) -> Option<MysqlSettings> {
         mysqld: values.list("mysql.mysqld")?,
         datadir: path("mysql.datadir")?,
         extra_args: values.list("mysql.extra_args")?,
-        external: external_mysqld::build(values)?,
+        external: sections::external_mysqld_settings(values)?,
         initialize: values.bool("mysql.initialize")?,
         server_id: u32::try_from(values.number("mysql.server_id")?)
             .ok()

@@ -1,8 +1,8 @@
 //! The table of all keys, in the order in which the documentation and the example show them.
 
-use super::key::{Fallback, Key, Kind};
-
 use Fallback::{Required, Value};
+
+use crate::config::key::{Fallback, Key, Kind};
 
 const KIB: u64 = 1 << 10;
 const GIB: u64 = 1 << 30;
@@ -770,8 +770,9 @@ pub fn find(path: &str) -> Option<&'static Key> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::{flag_of, variable_of};
     use super::*;
+    use crate::config::key::flag_of;
+    use crate::config::key::variable_of;
 
     #[test]
     fn every_key_stands_in_a_known_section_and_no_name_is_taken_twice() {

@@ -3,31 +3,21 @@
 //! and the check of the documentation follow. Reading goes in steps, and each names every mistake
 //! that it finds: syntax and unknown keys, single values, rules between them, files.
 
-mod binlog_server;
 mod build;
-mod document;
-mod example;
-mod external_mysqld;
-mod files;
-mod layers;
-mod problem;
-mod quorum_rules;
-mod regions;
-mod rules;
-mod suggest;
-mod typed;
-mod values;
-
 pub mod key;
 pub mod keys;
-
-pub use example::{example, reference};
-pub use layers::Sources;
-pub use problem::{Place, Problem, Problems, Severity};
-pub use suggest::nearest;
-pub(crate) use typed::{bytes_of, duration_of};
+mod layers;
+mod problem;
+mod rules;
+mod sections;
+mod typed;
 
 use member::settings::{PasswordSource, Settings};
+
+pub use crate::config::key::{example, reference};
+pub use crate::config::layers::Sources;
+pub use crate::config::problem::{Place, Problem, Problems, Severity, nearest};
+pub(crate) use crate::config::typed::{bytes_of, duration_of};
 
 /// A whole configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,10 +45,10 @@ pub struct LoggingSettings {
 pub fn read(sources: &Sources) -> (Option<Config>, Problems) {
     let mut problems = Problems::default();
     let layers = layers::lay(sources, &mut problems);
-    let (values, members) = values::check(&layers, &mut problems);
+    let (values, members) = typed::check(&layers, &mut problems);
     rules::check(&values, &members, &mut problems);
     let with_mysql = rules::own_kind(&values, &members).as_deref() == Some("database");
-    files::check(&values, with_mysql, &mut problems);
+    rules::check_files(&values, with_mysql, &mut problems);
     problems.sort();
     let config = if problems.any_error() {
         None

@@ -1,16 +1,15 @@
 //! What keys mean together. Pure: nothing here looks at a file. A rule says nothing about a key
 //! whose own value is already wrong.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
-use super::binlog_server;
-use super::build::own_socket;
-use super::external_mysqld;
-use super::problem::Problems;
-use super::quorum_rules;
-use super::regions;
-use super::values::Values;
+use crate::config::build::own_socket;
+use crate::config::key::Kind;
+use crate::config::keys::KEYS;
+use crate::config::problem::{Problems, listed, nearest};
+use crate::config::sections;
+use crate::config::typed::Values;
 
 /// What the operating system takes as the path of a unix socket, in bytes.
 const LONGEST_SOCKET: usize = 107;
@@ -20,8 +19,8 @@ pub(crate) fn check(values: &Values, members: &[Values], problems: &mut Problems
     unique(members, problems);
     own_entry(values, members, problems);
     votes(members, problems);
-    quorum_rules::check(values, members, problems);
-    regions::check(values, members, problems);
+    check_quorum(values, members, problems);
+    sections::check_regions(values, members, problems);
     timers(values, problems);
     tls(values, problems);
     if own_kind(values, members).as_deref() == Some("database") {
@@ -260,7 +259,7 @@ fn mysql(values: &Values, problems: &mut Problems) {
             "keep one of them",
         );
     }
-    external_mysqld::check(values, problems);
+    sections::check_external_mysqld(values, problems);
     if values.text("mysql.mode").as_deref() != Some("child") {
         return;
     }
@@ -319,7 +318,7 @@ fn listeners(values: &Values, members: &[Values], problems: &mut Problems) {
             .text("http.listen")
             .map(|http| ("HTTP is served", http)),
     );
-    binlog_server::check(values, &taken, problems);
+    sections::check_binlog_server(values, &taken, problems);
     let Some(http) = values.text("http.listen").filter(|http| !http.is_empty()) else {
         return;
     };
@@ -334,5 +333,200 @@ fn listeners(values: &Values, members: &[Values], problems: &mut Problems) {
             format!("`http.listen` is {http}, where the other members' calls are taken in"),
             "give it a port of its own",
         );
+    }
+}
+
+// What `[quorum]` and the regions of the members mean together. Pure.
+
+const POLICY: &str = "quorum.policy";
+const REGIONS: &str = "quorum.regions";
+const PREFERENCE: &str = "quorum.region_preference";
+
+/// Records every broken rule.
+pub(crate) fn check_quorum(values: &Values, members: &[Values], problems: &mut Problems) {
+    let Some(policy) = values.text(POLICY) else {
+        return;
+    };
+    let Some(voters) = voters_by_region(members) else {
+        return;
+    };
+    listed_once(values, problems);
+    match (policy.as_str(), values.list(REGIONS)) {
+        ("regions", Some(regions)) if regions.is_empty() => problems.error(
+            values.report_at(POLICY),
+            REGIONS,
+            "`quorum.policy` is `regions`, but `quorum.regions` names none",
+            "list the regions of which every commit needs a majority, or choose another policy",
+        ),
+        ("regions", Some(regions)) => {
+            for region in regions {
+                required(&region, &voters, values, problems);
+            }
+        }
+        (_, Some(regions)) if !regions.is_empty() => problems.warning(
+            values.report_at(REGIONS),
+            REGIONS,
+            format!("`quorum.regions` is not looked at with the policy `{policy}`"),
+            "set `quorum.policy` to \"regions\", or remove the line",
+        ),
+        _ => {}
+    }
+    for region in values.list(PREFERENCE).unwrap_or_default() {
+        if !voters.contains_key(&region) {
+            problems.warning(
+                values.report_at(PREFERENCE),
+                PREFERENCE,
+                format!("`{PREFERENCE}` names `{region}`, and no member runs there"),
+                did_you_mean(&region, &voters),
+            );
+        }
+    }
+    if policy == "single-region-dynamic" {
+        thin_regions(members, &voters, problems);
+    }
+}
+
+/// Voting members by region, regions without any among them; none when one cannot be read.
+fn voters_by_region(members: &[Values]) -> Option<BTreeMap<String, usize>> {
+    let mut voters = BTreeMap::new();
+    for member in members {
+        let votes = member.bool("members.votes")?;
+        *voters.entry(member.text("members.region")?).or_default() += usize::from(votes);
+    }
+    Some(voters)
+}
+
+fn listed_once(values: &Values, problems: &mut Problems) {
+    for key in [REGIONS, PREFERENCE] {
+        let mut seen = BTreeSet::new();
+        for region in values.list(key).unwrap_or_default() {
+            if !seen.insert(region.clone()) {
+                problems.error(
+                    values.report_at(key),
+                    key,
+                    format!("`{key}` names `{region}` twice"),
+                    "name every region once",
+                );
+            }
+        }
+    }
+}
+
+fn required(
+    region: &str,
+    voters: &BTreeMap<String, usize>,
+    values: &Values,
+    problems: &mut Problems,
+) {
+    match voters.get(region) {
+        None => problems.error(
+            values.report_at(REGIONS),
+            REGIONS,
+            format!("`{REGIONS}` names `{region}`, and no member runs there"),
+            did_you_mean(region, voters),
+        ),
+        Some(0) => problems.error(
+            values.report_at(REGIONS),
+            REGIONS,
+            format!("`{REGIONS}` names `{region}`, and no member there votes"),
+            "let members there vote, better three, or remove the region from the list",
+        ),
+        Some(_) => {}
+    }
+}
+
+fn did_you_mean(region: &str, voters: &BTreeMap<String, usize>) -> String {
+    let known = || voters.keys().map(String::as_str);
+    match nearest(region, known()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("the members' regions are {}", listed(known())),
+    }
+}
+
+/// A region that may lead decides its commits alone, so it should bear the loss of one member.
+fn thin_regions(members: &[Values], voters: &BTreeMap<String, usize>, problems: &mut Problems) {
+    if voters.values().sum::<usize>() <= 2 {
+        // Told already, for the ring as a whole.
+        return;
+    }
+    for (region, count) in voters.iter().filter(|(_, count)| (1..3).contains(*count)) {
+        let first = members.iter().find(|member| {
+            member.text("members.region").as_ref() == Some(region)
+                && member.text("members.kind").as_deref() == Some("database")
+                && member.bool("members.votes") == Some(true)
+                && member.number("members.priority") != Some(0)
+        });
+        let Some(first) = first else { continue };
+        let (words, whom) = match count {
+            1 => ("one voting member", "its"),
+            _ => ("two voting members", "either's"),
+        };
+        problems.warning(
+            &first.place,
+            "members.votes",
+            format!("region `{region}` has {words}, so {whom} loss stops every commit while that region leads"),
+            "let three vote there, a witness is enough; or give its database member the priority 0",
+        );
+    }
+}
+
+// The checks that look at the machine: files that must be readable, directories that must be
+// directories.
+
+/// Records every file and directory that cannot be used. `with_mysql` is whether this member reads
+/// the `[mysql]` section.
+pub(crate) fn check_files(values: &Values, with_mysql: bool, problems: &mut Problems) {
+    for key in KEYS {
+        if key.section() == "mysql" && !with_mysql {
+            continue;
+        }
+        let Some(text) = values.text(key.path).filter(|text| !text.is_empty()) else {
+            continue;
+        };
+        let path = Path::new(&text);
+        let found = match key.kind {
+            Kind::File => readable(path),
+            Kind::Directory => directory(path),
+            _ => continue,
+        };
+        if let Err((message, advice)) = found {
+            problems.error(
+                values.report_at(key.path),
+                key.path,
+                format!("`{}`: {message}", key.path),
+                advice,
+            );
+        }
+    }
+}
+
+type Finding = Result<(), (String, &'static str)>;
+
+fn readable(path: &Path) -> Finding {
+    let opened = std::fs::File::open(path).and_then(|file| file.metadata());
+    match opened {
+        Ok(metadata) if metadata.is_file() => Ok(()),
+        Ok(_) => Err((format!("{} is not a file", path.display()), "name a file")),
+        Err(error) => Err((
+            format!("{} cannot be read: {error}", path.display()),
+            "check the path and who may read it",
+        )),
+    }
+}
+
+/// A directory that does not exist yet is made later; what stands in its place must not be
+/// something else.
+fn directory(path: &Path) -> Finding {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err((
+            format!("{} is not a directory", path.display()),
+            "name a directory, or one that does not exist yet",
+        )),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err((
+            format!("{} cannot be reached: {error}", path.display()),
+            "check the path and who may enter it",
+        )),
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::scoreboard::Scoreboard;
+use crate::demo::screen::Scoreboard;
 
 /// The report of a demonstration; what `--output json` prints.
 #[derive(Debug, Default, Serialize)]

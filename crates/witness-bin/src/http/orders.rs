@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::Endpoints;
+use crate::http::Endpoints;
 
 /// Who carries orders out.
 pub trait OrderTaker: Send + Sync + 'static {
@@ -230,7 +230,9 @@ fn code_of(kind: RefusalKind) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
-    use consensus::{PauseError, PromotionError, PromotionRefusal};
+    use consensus::PauseError;
+    use consensus::PromotionError;
+    use consensus::PromotionRefusal;
 
     use super::*;
     use member::status::sample::database_leader;

@@ -7,8 +7,7 @@ use member::settings::{MemberEntry, Settings, TlsSettings};
 use member::status::MemberView;
 use transport::{AdminClient, AdminError, TlsError, TlsMaterial, TransportConfig};
 
-use super::asked::{Asked, latest};
-use super::ring_report::RingReport;
+use crate::operator::ring_report::RingReport;
 
 /// How long a member may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -104,4 +103,25 @@ fn strangers(asked: &[Asked]) -> Vec<MemberEntry> {
             address: seat.record.address.clone(),
         })
         .collect()
+}
+
+// What the members of a ring answered that were asked at one moment.
+
+/// What a member that was asked answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// Who it is, as the configuration says, or as the ring does when it is not configured.
+    pub entry: MemberEntry,
+    /// Whether it is in the configuration of whoever asks.
+    pub configured: bool,
+    /// What it said, or why it said nothing.
+    pub answer: Result<MemberView, String>,
+}
+
+/// The view of the member whose log goes furthest; its roster and its voter sets are the newest.
+pub(super) fn latest(asked: &[Asked]) -> Option<&MemberView> {
+    let views = asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
+    views
+        .filter(|view| !view.members.is_empty())
+        .max_by_key(|view| view.log_end)
 }

@@ -5,7 +5,7 @@ use consensus::quorum::RingRules;
 use member::settings::MemberEntry;
 use member::status::{MemberView, RosterView};
 
-use super::asked::{Asked, latest};
+use crate::operator::asker::{Asked, latest};
 
 /// Each as a sentence that says what to do.
 pub(super) fn differences(asked: &[Asked]) -> Vec<String> {
@@ -101,10 +101,13 @@ fn differs(entry: &MemberEntry, seat: &RosterView) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use consensus::quorum::QuorumPolicy;
-    use raft_types::{MemberId, MemberKind, Region};
+    use raft_types::MemberId;
+    use raft_types::MemberKind;
+    use raft_types::Region;
 
     use super::*;
-    use member::status::sample::{database_leader, witness_follower};
+    use member::status::sample::database_leader;
+    use member::status::sample::witness_follower;
 
     fn entry(id: u64, name: &str, kind: MemberKind) -> MemberEntry {
         MemberEntry {

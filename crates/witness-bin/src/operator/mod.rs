@@ -1,19 +1,12 @@
 //! The operator's end of a command: finds the leader by asking all members, gives it the command, tells
 //! what happens, and goes to the next one when the leadership has moved on meanwhile.
 
-mod asked;
 mod asker;
 mod differences;
-mod lost_quorum;
 mod place;
 #[cfg(test)]
 mod refusal_sentences;
 mod ring_report;
-
-pub use asked::Asked;
-pub use asker::Asker;
-pub use place::{Directory, Place};
-pub use ring_report::{MemberReport, RingReport};
 
 use std::time::Duration;
 
@@ -22,6 +15,9 @@ use member::protocol::{CommandEvent, CommandResult, OperatorCommand, Refusal};
 use tokio::time::Instant;
 use transport::AdminError;
 
+pub use crate::operator::asker::{Asked, Asker};
+pub use crate::operator::place::{Directory, Place};
+pub use crate::operator::ring_report::{MemberReport, RingReport};
 use crate::terminal::{Exit, Failure};
 
 /// How often a command goes on to another member that is said to lead.

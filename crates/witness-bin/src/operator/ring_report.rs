@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use consensus::quorum::majority_of;
 use member::status::{MemberView, PauseView, QuorumView};
 use raft_types::{MemberId, MemberKind, Region};
 use serde::{Deserialize, Serialize};
 
-use super::asked::{Asked, latest};
-use super::differences::differences;
-use super::lost_quorum::lost;
+use crate::operator::asker::{Asked, latest};
+use crate::operator::differences::differences;
 
 /// The whole ring at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -120,11 +120,92 @@ impl RingReport {
     }
 }
 
+// Why commits cannot go on, when nobody leads with a quorum behind it: as far as the answers of all
+// members tell. Pure.
+
+/// Since when, why, and what mends it.
+pub(super) fn lost(asked: &[Asked]) -> QuorumView {
+    let views = || asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
+    let since = views()
+        .filter_map(|view| view.quorum.lost_for_seconds)
+        .max_by(f64::total_cmp);
+    let (cause, fix) = if let Some(unmet) = voter_sets(asked)
+        .into_iter()
+        .find_map(|set| too_few(asked, &set))
+    {
+        unmet
+    } else if !views().any(|view| view.ring.id.is_some()) {
+        (
+            "the ring is not bootstrapped".to_owned(),
+            "start one member with `witness run --bootstrap`".to_owned(),
+        )
+    } else {
+        let told = views().filter(|view| view.leader == Some(view.member.id));
+        let told = told.max_by_key(|view| view.term);
+        let cause = told.and_then(|view| view.not_serving.clone().or(view.quorum.cause.clone()));
+        let fix = told.and_then(|view| view.quorum.fix.clone());
+        (
+            cause.unwrap_or_else(|| "no member leads; an election is under way".into()),
+            fix.unwrap_or_else(|| {
+                "ask again in a moment; if it stays so, look at the members' logs for refused calls"
+                    .into()
+            }),
+        )
+    };
+    QuorumView {
+        ok: false,
+        lost_for_seconds: since,
+        cause: Some(cause),
+        fix: Some(fix),
+    }
+}
+
+/// What the ring's log says; before anybody can say, everybody that may vote.
+fn voter_sets(asked: &[Asked]) -> Vec<BTreeSet<MemberId>> {
+    let sets = latest(asked).map(|view| view.voter_sets.clone());
+    sets.filter(|sets| !sets.is_empty()).unwrap_or_else(|| {
+        let voters = asked.iter().filter(|asked| asked.entry.votes);
+        vec![voters.map(|asked| asked.entry.id).collect()]
+    })
+}
+
+/// What a voter set lacks, and whom to bring back.
+fn too_few(asked: &[Asked], set: &BTreeSet<MemberId>) -> Option<(String, String)> {
+    let of = |id: &MemberId| asked.iter().find(|asked| asked.entry.id == *id);
+    let answers = |id: &&MemberId| of(id).is_some_and(|asked| asked.answer.is_ok());
+    let (voters, needed) = (set.len(), majority_of(set.len()));
+    let answering = set.iter().filter(answers).count();
+    if answering >= needed {
+        return None;
+    }
+    let silent = set.iter().filter(|id| !answers(id));
+    let named = silent.map(|id| match of(id) {
+        Some(asked) => format!("`{}` ({})", asked.entry.name, asked.entry.address),
+        None => format!("member {id}"),
+    });
+    let named = named.collect::<Vec<_>>().join(" or ");
+    let mut regions = set.iter().filter_map(of).map(|asked| &asked.entry.region);
+    let region = regions.next();
+    let all: BTreeSet<_> = asked.iter().map(|asked| &asked.entry.region).collect();
+    let place = match region {
+        Some(region) if all.len() > 1 && regions.all(|other| other == region) => {
+            format!(" of region `{region}`")
+        }
+        _ => String::new(),
+    };
+    let cause = format!("{answering} of {voters} voters{place} answer and {needed} are needed");
+    let fix = format!(
+        "run `witness run` on {named}; if they are gone for good, look at `witness quorum fix`"
+    );
+    Some((cause, fix))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use member::settings::MemberEntry;
-    use member::status::sample::{database_leader, witness_follower};
+    use member::status::sample::database_leader;
+    use member::status::sample::witness_follower;
 
     fn entry(id: u64, name: &str) -> MemberEntry {
         MemberEntry {
@@ -221,5 +302,56 @@ mod tests {
             Some("the ring is not bootstrapped")
         );
         assert!(report.quorum.fix.unwrap().contains("--bootstrap"));
+    }
+}
+
+#[cfg(test)]
+mod lost_quorum_tests {
+    use raft_types::MemberKind;
+    use raft_types::Region;
+
+    use super::*;
+    use member::settings::MemberEntry;
+    use member::status::sample::witness_follower;
+
+    fn asked(id: u64, region: &str, answers: bool) -> Asked {
+        let mut view = witness_follower();
+        view.voter_sets = vec![[4, 5, 6].map(MemberId).into()];
+        Asked {
+            entry: MemberEntry {
+                id: MemberId(id),
+                name: format!("m{id}"),
+                region: Region(region.into()),
+                kind: MemberKind::Witness,
+                votes: true,
+                priority: 100,
+                address: format!("h:{id}"),
+            },
+            configured: true,
+            answer: answers.then_some(view).ok_or_else(|| "refused".to_owned()),
+        }
+    }
+
+    #[test]
+    fn only_the_voters_in_force_are_missed() {
+        let ring = [
+            asked(1, "north", true),
+            asked(2, "north", true),
+            asked(3, "north", true),
+            asked(4, "south", true),
+            asked(5, "south", false),
+            asked(6, "south", false),
+        ];
+        let lost = lost(&ring);
+        assert_eq!(
+            lost.cause.as_deref(),
+            Some("1 of 3 voters of region `south` answer and 2 are needed")
+        );
+        assert_eq!(
+            lost.fix.as_deref(),
+            Some(
+                "run `witness run` on `m5` (h:5) or `m6` (h:6); if they are gone for good, look at `witness quorum fix`"
+            )
+        );
     }
 }

@@ -1,13 +1,8 @@
 //! `witness apply`: applies a log to a mysqld, with a progress bar for people and a report at the end.
 
-mod login;
-mod member_source;
 mod origin;
 mod page;
-mod report;
 mod screen;
-mod until;
-mod watched;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,22 +15,20 @@ use applier::run::{
 };
 use applier::scheduler::Policy;
 use applier::source::{SourceError, Until, UntilSource, VersionSource};
+use binlog_format::gtid::GtidSet;
 use clap::ValueEnum;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::config_args::ConfigArgs;
-use super::stop_signals::StopSignals;
-use super::tracing_setup::start_log;
+use crate::cli::apply::origin::{OriginArgs, ReadSoFar, Reading, TargetLogin, Watched};
+use crate::cli::apply::page::Page;
+use crate::cli::apply::screen::{Report, Screen};
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::run::{StopSignals, start_log};
 use crate::config::{LoggingSettings, bytes_of, duration_of};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
-
-use login::TargetLogin;
-use origin::{OriginArgs, Reading};
-use page::Page;
-use report::Report;
-use screen::Screen;
-use watched::{ReadSoFar, Watched};
 
 /// Arguments of `witness apply`.
 #[derive(Debug, clap::Args)]
@@ -56,7 +49,7 @@ pub(crate) struct ApplyArgs {
     #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = duration_of, hide = true)]
     snapshot_interval: Duration,
     /// End there: a GTID set, or a time such as 2026-11-20T10:00:00Z
-    #[arg(long, value_name = "GTIDS|TIME", value_parser = until::parse)]
+    #[arg(long, value_name = "GTIDS|TIME", value_parser = parse)]
     until: Option<Until>,
     /// Transactions a second, at most
     #[arg(long, value_name = "NUMBER", value_parser = rate)]
@@ -255,4 +248,36 @@ fn failure(error: &ApplyError) -> Failure {
         | ApplyError::Broken(_) => Exit::Error,
     };
     Failure::new(exit, error.to_string(), "")
+}
+
+// `--until` on the command line.
+
+/// A GTID set or a time.
+pub(super) fn parse(text: &str) -> Result<Until, String> {
+    if let Ok(time) = OffsetDateTime::parse(text, &Rfc3339) {
+        return Ok(Until::Time(time.into()));
+    }
+    match text.parse::<GtidSet>() {
+        Ok(gtids) if !gtids.is_empty() => Ok(Until::Gtids(gtids)),
+        Ok(_) => Err("an empty GTID set; leave the flag out to apply everything".to_owned()),
+        Err(error) => Err(format!(
+            "`{text}` is neither a time such as 2026-11-20T10:00:00Z nor a GTID set: {error}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sets_are_told_apart() {
+        let time = parse("1970-01-01T00:01:00+00:00").unwrap();
+        let minute = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(60);
+        assert_eq!(time, Until::Time(minute));
+        let set = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-5";
+        assert_eq!(parse(set), Ok(Until::Gtids(set.parse().unwrap())));
+        assert!(parse("yesterday").unwrap_err().contains("neither"));
+        assert!(parse("").is_err());
+    }
 }

@@ -1,16 +1,18 @@
 //! Where the log comes from: files, a mysqld, or a member, behind one type.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use applier::source::{DumpSource, FileSource, ReadBytes, Source, SourceError};
+use applier::source::{DumpSource, FileSource, ReadBytes, Source, SourceError, framed, reopening};
 use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::GtidSet;
-use mysql_link::{DumpOptions, Endpoint};
+use mysql_link::{ConnectOptions, DumpOptions, Endpoint, Secret, TlsMode, TlsOptions};
+use transport::{AdminClient, AdminError, LogPiece, LogPieces};
 use uuid::Uuid;
 
-use super::login::SourceLogin;
-use super::member_source::MemberSource;
 use crate::cli::config_args::ConfigArgs;
 use crate::config::nearest;
 use crate::operator::Asker;
@@ -134,5 +136,215 @@ impl Source for Origin {
             Self::Dump(source) => source.is_drained(),
             Self::Member(source) => source.is_drained(),
         }
+    }
+}
+
+/// A member's log as the applier reads it. A connection that breaks is opened again where the log was left.
+pub(super) struct MemberSource {
+    client: AdminClient,
+    /// What the target had, and what was given out since.
+    have: GtidSet,
+    /// How long the member may be away before it is given up.
+    patience: Duration,
+    max_transaction_bytes: u64,
+    pieces: Option<LogPieces>,
+    drained: bool,
+}
+
+impl MemberSource {
+    pub(super) fn new(
+        client: AdminClient,
+        have: GtidSet,
+        patience: Duration,
+        max_transaction_bytes: u64,
+    ) -> Self {
+        Self {
+            client,
+            have,
+            patience,
+            max_transaction_bytes,
+            pieces: None,
+            drained: false,
+        }
+    }
+
+    async fn open(&self) -> Result<LogPieces, SourceError> {
+        let may_pass = |error: &AdminError| matches!(error, AdminError::Unreachable { .. });
+        let have = self.have.to_string();
+        let open = || {
+            self.client
+                .read_log(have.clone(), self.max_transaction_bytes)
+        };
+        let opening = reopening(self.patience);
+        let opened = opening.ask("the member's log cannot be read", may_pass, open);
+        opened.await.map_err(|error| match may_pass(&error) {
+            true => SourceError::Unreachable(error.to_string()),
+            false => SourceError::Refused(error.to_string()),
+        })
+    }
+}
+
+impl Source for MemberSource {
+    async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
+        loop {
+            let pieces = match &mut self.pieces {
+                Some(pieces) => pieces,
+                None => {
+                    let opened = self.open().await?;
+                    self.drained = false;
+                    self.pieces.insert(opened)
+                }
+            };
+            match pieces.next().await {
+                Ok(Some(LogPiece::Transaction(payload))) => {
+                    let transaction = framed(payload, self.max_transaction_bytes)?;
+                    self.have.add(transaction.gtid);
+                    self.drained = false;
+                    return Ok(Some(transaction));
+                }
+                Ok(Some(LogPiece::CaughtUp)) => self.drained = true,
+                Ok(None) => {
+                    tracing::warn!("the member stops; opening its log again");
+                    self.pieces = None;
+                }
+                Err(error @ AdminError::Unreachable { .. }) => {
+                    tracing::warn!(%error, "the member's log broke off; opening it again");
+                    self.pieces = None;
+                }
+                Err(error) => return Err(SourceError::Refused(error.to_string())),
+            }
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.drained
+    }
+}
+
+// Where a mysqld is and as whom to log in there, as the command line gives it.
+
+/// The mysqld that transactions are applied to.
+#[derive(Debug, clap::Args)]
+pub(super) struct TargetLogin {
+    /// The mysqld to apply to: HOST:PORT, or the path of its socket
+    #[arg(long, value_name = "ADDRESS")]
+    to: Endpoint,
+    /// Account there
+    #[arg(long, value_name = "NAME", default_value = "witness")]
+    to_user: String,
+    /// File with its password; without one, $WITNESS_TO_PASSWORD
+    #[arg(long, value_name = "FILE")]
+    to_password_file: Option<PathBuf>,
+    /// TLS: disabled, preferred, required, verify_ca or verify_identity
+    #[arg(long, value_name = "MODE", default_value = "preferred")]
+    to_tls: TlsMode,
+    /// Authorities that may have signed its certificate, PEM
+    #[arg(long, value_name = "FILE")]
+    to_tls_ca_file: Option<PathBuf>,
+}
+
+/// The mysqld whose binlog is applied.
+#[derive(Debug, clap::Args)]
+pub(super) struct SourceLogin {
+    /// Account there, with REPLICATION SLAVE
+    #[arg(long, value_name = "NAME", default_value = "witness")]
+    from_user: String,
+    /// File with its password; without one, $WITNESS_FROM_PASSWORD
+    #[arg(long, value_name = "FILE")]
+    from_password_file: Option<PathBuf>,
+    /// TLS: disabled, preferred, required, verify_ca or verify_identity
+    #[arg(long, value_name = "MODE", default_value = "preferred")]
+    from_tls: TlsMode,
+    /// Authorities that may have signed its certificate, PEM
+    #[arg(long, value_name = "FILE")]
+    from_tls_ca_file: Option<PathBuf>,
+}
+
+impl TargetLogin {
+    pub(super) fn options(&self) -> Result<ConnectOptions, Failure> {
+        let password = password(self.to_password_file.as_deref(), "WITNESS_TO_PASSWORD")?;
+        let mut options = ConnectOptions::new(self.to.clone(), &self.to_user, password);
+        options.tls = tls(self.to_tls, self.to_tls_ca_file.as_deref());
+        Ok(options)
+    }
+}
+
+impl SourceLogin {
+    pub(super) fn options(&self, from: &Endpoint) -> Result<ConnectOptions, Failure> {
+        let password = password(self.from_password_file.as_deref(), "WITNESS_FROM_PASSWORD")?;
+        let mut options = ConnectOptions::new(from.clone(), &self.from_user, password);
+        options.tls = tls(self.from_tls, self.from_tls_ca_file.as_deref());
+        Ok(options)
+    }
+}
+
+fn tls(mode: TlsMode, ca_file: Option<&Path>) -> TlsOptions {
+    TlsOptions {
+        mode,
+        ca_file: ca_file.map(Path::to_owned),
+        ..TlsOptions::default()
+    }
+}
+
+fn password(file: Option<&Path>, variable: &str) -> Result<Secret, Failure> {
+    let Some(file) = file else {
+        return Ok(Secret::new(std::env::var(variable).unwrap_or_default()));
+    };
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(Secret::new(text.trim_end_matches(['\r', '\n']))),
+        Err(error) => Err(Failure::new(
+            Exit::Usage,
+            format!(
+                "the password file {} cannot be read: {error}",
+                file.display()
+            ),
+            format!("name another, or give the password in ${variable}"),
+        )),
+    }
+}
+
+/// How far a log of files is read, in bytes.
+#[derive(Debug, Default)]
+pub(super) struct ReadSoFar {
+    /// Of the files.
+    pub(super) file_done: AtomicU64,
+    /// Of the files.
+    pub(super) file_total: AtomicU64,
+    /// Of the transactions that were given out.
+    pub(super) given: AtomicU64,
+}
+
+/// A source that says how far it was read, for the progress bar.
+pub(super) struct Watched {
+    origin: Origin,
+    read: Arc<ReadSoFar>,
+}
+
+impl Watched {
+    pub(super) fn new(origin: Origin, read: Arc<ReadSoFar>) -> Self {
+        let watched = Self { origin, read };
+        watched.note(0);
+        watched
+    }
+
+    fn note(&self, given: u64) {
+        self.read.given.fetch_add(given, Relaxed);
+        if let Some(files) = self.origin.read() {
+            self.read.file_done.store(files.done, Relaxed);
+            self.read.file_total.store(files.total, Relaxed);
+        }
+    }
+}
+
+impl Source for Watched {
+    async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
+        let next = self.origin.next().await?;
+        let bytes = next.as_ref().map_or(0, |next| next.payload.len());
+        self.note(bytes as u64);
+        Ok(next)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.origin.is_drained()
     }
 }

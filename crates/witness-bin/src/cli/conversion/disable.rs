@@ -9,11 +9,12 @@ use mysql_link::Secret;
 use mysqld_controller::ReplicationSource;
 use mysqld_controller::conversion::{DetachScene, DetachServer, DetachStep, plan_detach, steps};
 
-use super::course::{Course, Work};
-use super::stock::{Stock, StockArgs, host_and_port};
-use super::undertaking::{Everybody, Undertaking, look_of, seen};
-use super::write_pause::WritePause;
 use crate::cli::config_args::ConfigArgs;
+use crate::cli::conversion::WritePause;
+use crate::cli::conversion::context::{
+    Everybody, Stock, StockArgs, Undertaking, host_and_port, look_of, seen,
+};
+use crate::cli::conversion::steps::{Course, Work};
 use crate::cli::session::{Consent, block_on};
 use crate::config::duration_of;
 use crate::terminal::{Failure, Format};

@@ -10,11 +10,12 @@ use mysqld_controller::conversion::{
     EnableScene, EnableServer, EnableStep, Obstacle, Planned, plan_enable, steps,
 };
 
-use super::course::{Course, Work};
-use super::stock::{StockArgs, host_and_port};
-use super::undertaking::{Everybody, Undertaking, look_of, seen};
-use super::write_pause::WritePause;
 use crate::cli::config_args::ConfigArgs;
+use crate::cli::conversion::WritePause;
+use crate::cli::conversion::context::{
+    Everybody, StockArgs, Undertaking, host_and_port, look_of, seen,
+};
+use crate::cli::conversion::steps::{Course, Work};
 use crate::cli::session::{Consent, another_answer, block_on};
 use crate::config::duration_of;
 use crate::terminal::{Exit, Failure, Format};

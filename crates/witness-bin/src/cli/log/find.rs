@@ -4,8 +4,8 @@ use binlog_format::gtid::Gtid;
 use binlog_store::Sought;
 use raft_types::OpId;
 
-use super::entry_line::EntryLine;
-use super::target::{TargetArgs, failure, open};
+use crate::cli::log::entry_line::EntryLine;
+use crate::cli::log::{TargetArgs, failure, open};
 use crate::terminal::{Failure, Format, print_json, print_text};
 
 /// Arguments of `witness log find`.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use binlog_store::Followed;
 use serde::Serialize;
 
-use super::entry_line::EntryLine;
-use super::target::{From, TargetArgs, failure, open};
+use crate::cli::log::entry_line::EntryLine;
+use crate::cli::log::{From, TargetArgs, failure, open};
 use crate::terminal::{Failure, Format, print_json_line, print_text};
 
 /// Arguments of `witness log follow`.

@@ -3,8 +3,8 @@
 use binlog_store::FileListing;
 use serde::Serialize;
 
-use super::entry_line::time_text;
-use super::target::{TargetArgs, failure, open};
+use crate::cli::log::entry_line::time_text;
+use crate::cli::log::{TargetArgs, failure, open};
 use crate::terminal::{Exit, Failure, Format, Table, print};
 
 /// One file.

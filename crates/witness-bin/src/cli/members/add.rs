@@ -9,8 +9,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::phases::CatchUp;
-use crate::cli::session::{Patience, Session, another_answer, block_on};
+use crate::cli::session::{CatchUp, Patience, Session, another_answer, block_on};
 use crate::config::nearest;
 use crate::operator::{Directory, RingReport};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};

@@ -151,7 +151,8 @@ mod tests {
     use super::*;
     use crate::operator::Asked;
     use member::settings::MemberEntry;
-    use member::status::sample::{database_leader, witness_follower};
+    use member::status::sample::database_leader;
+    use member::status::sample::witness_follower;
 
     #[test]
     fn the_rings_word_counts() {

@@ -1,7 +1,6 @@
 //! `witness quorum`: what a commit waits for, region by region, and the repair of a quorum that is lost
 //! for good.
 
-mod evidence;
 mod fix;
 mod set;
 mod show;

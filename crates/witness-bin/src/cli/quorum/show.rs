@@ -169,12 +169,14 @@ fn page(document: &Document, directory: &Directory) -> String {
 #[cfg(test)]
 mod tests {
     use consensus::Explanation;
-    use raft_types::{MemberKind, Region};
+    use raft_types::MemberKind;
+    use raft_types::Region;
 
     use super::*;
     use crate::operator::Asked;
     use member::settings::MemberEntry;
-    use member::status::sample::{database_leader, witness_follower};
+    use member::status::sample::database_leader;
+    use member::status::sample::witness_follower;
 
     fn report(leader: Result<MemberView, String>) -> RingReport {
         let entry = |id: u64, name: &str| MemberEntry {

@@ -57,14 +57,18 @@ pub(super) fn lines(report: &RingReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use consensus::{Explanation, Prospects};
-    use raft_types::{MemberId, MemberKind, Region};
+    use consensus::Explanation;
+    use consensus::Prospects;
+    use raft_types::MemberId;
+    use raft_types::MemberKind;
+    use raft_types::Region;
 
     use super::*;
     use crate::operator::Asked;
     use member::settings::MemberEntry;
     use member::status::MemberView;
-    use member::status::sample::{database_leader, witness_follower};
+    use member::status::sample::database_leader;
+    use member::status::sample::witness_follower;
 
     fn report(leader: MemberView) -> RingReport {
         let asked = |id: u64, name: &str, view| Asked {

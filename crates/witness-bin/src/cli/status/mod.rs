@@ -1,16 +1,13 @@
 //! `witness status`: asks every member of the configuration and shows the ring.
 
 mod explained;
-mod mysqld_cell;
-mod scrub_line;
-mod span;
 mod table;
 mod travel_tree;
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use super::config_args::ConfigArgs;
+use crate::cli::config_args::ConfigArgs;
 use crate::operator::{Asker, RingReport};
 use crate::terminal::{Exit, Failure, Format, colours, print_json, print_json_line, print_text};
 

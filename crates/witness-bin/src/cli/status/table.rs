@@ -3,11 +3,9 @@
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use member::status::{MemberView, QuorumView};
+use member::status::{MemberView, MysqlView, QuorumView, ScrubView};
 
-use super::scrub_line::scrub_line;
-use super::span::span;
-use super::{mysqld_cell, travel_tree};
+use crate::cli::status::travel_tree;
 use crate::operator::{MemberReport, RingReport};
 use crate::terminal::Table;
 
@@ -93,7 +91,7 @@ fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
                 member
                     .lag_entries
                     .map_or_else(missing, |lag| lag.to_string()),
-                view.mysql.as_ref().map_or_else(missing, mysqld_cell::cell),
+                view.mysql.as_ref().map_or_else(missing, cell),
                 span(view.uptime_seconds),
             ]);
         }
@@ -198,7 +196,7 @@ fn notes(member: &MemberReport) -> Vec<String> {
     }
     if let Some(mysql) = &view.mysql {
         notes.extend(mysql.trouble.clone());
-        notes.extend(mysqld_cell::wait(mysql));
+        notes.extend(wait(mysql));
         let offline = mysql.offline.as_ref();
         notes.extend(offline.map(|why| format!("its mysqld lets no ordinary account in: {why}")));
         notes.extend(mysql.demotion.clone());
@@ -217,12 +215,112 @@ fn notes(member: &MemberReport) -> Vec<String> {
 /// With less than this left, hardly a transaction fits.
 const NO_ROOM: u64 = 64 << 10;
 
+// What the mysqld beside a member is, in few words.
+
+/// From which lag on it is said.
+const LAG_MS: u64 = 1_000;
+/// From how many transactions on it is said that they are lacking.
+const LACKS: u64 = 100;
+
+/// The cell of the table.
+pub(super) fn cell(mysql: &MysqlView) -> String {
+    let of_a_role = || {
+        match mysql.role.split(':').next().unwrap_or_default() {
+            _ if !mysql.applies => "closed",
+            "primary" => "to be opened",
+            "catching up" => &mysql.role,
+            other => other,
+        }
+        .to_owned()
+    };
+    let lag = mysql.lag_ms.filter(|lag| *lag >= LAG_MS);
+    match (mysql.state.as_str(), mysql.writable, mysql.following, lag) {
+        ("running", true, ..) if mysql.protected => "primary".to_owned(),
+        ("running", true, ..) => "primary, not protected".to_owned(),
+        ("running", false, true, None) => match lacks(mysql) {
+            Some(lacks) => format!("following, {lacks} transactions behind"),
+            None => "following".to_owned(),
+        },
+        ("running", false, true, Some(lag)) => {
+            format!("following, {} behind", span(lag as f64 / 1e3))
+        }
+        ("running", false, false, _) => of_a_role(),
+        (state, ..) => state.to_owned(),
+    }
+}
+
+/// Committed transactions that it has not executed, where that would keep clients waiting behind a promotion.
+fn lacks(mysql: &MysqlView) -> Option<u64> {
+    let behind = mysql.promotion.as_ref()?.behind?;
+    Some(behind).filter(|behind| *behind >= LACKS)
+}
+
+/// What it waits for, where it does.
+pub(super) fn wait(mysql: &MysqlView) -> Option<String> {
+    let what = mysql.role.strip_prefix("waiting: ")?;
+    Some(format!("its mysqld waits: {what}"))
+}
+
+// How the reading back of a member's log is getting on, in one line, also when all is well.
+
+/// The line; none while there is no closed file.
+pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {
+    if scrub.closed_bytes == 0 {
+        return None;
+    }
+    let size = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let last = scrub.completed_at.map(|at| {
+        let ago = span(now.saturating_sub(at) as f64);
+        format!("all of its closed files were read back last {ago} ago")
+    });
+    let mut parts =
+        vec![last.unwrap_or_else(|| "its closed files were never all read back yet".to_owned())];
+    match scrub.bytes_per_second {
+        Some(rate) if scrub.turn_bytes > 0 => parts.push(format!(
+            "{} of {} in this pass, {} a second at most",
+            size(scrub.turn_bytes),
+            size(scrub.closed_bytes),
+            size(rate)
+        )),
+        Some(_) => {}
+        None => parts.push("`log.scrub_rate` is 0, so that none are".to_owned()),
+    }
+    if scrub.unverified_bytes > 0 {
+        parts.push(format!(
+            "{} not since they were written",
+            size(scrub.unverified_bytes)
+        ));
+    }
+    if scrub.damaged_total > 0 {
+        parts.push(format!(
+            "{} found damaged and {} replaced since its start",
+            scrub.damaged_total, scrub.repaired_total
+        ));
+    }
+    Some(format!("scrub: {}", parts.join("; ")))
+}
+
+// Spans of time for people.
+
+/// A span of time in its two largest units.
+pub(super) fn span(seconds: f64) -> String {
+    let whole = seconds.max(0.0) as u64;
+    let (days, hours, minutes) = (whole / 86_400, whole / 3_600 % 24, whole / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{whole}s"),
+        (0, 0, _) => format!("{minutes}m{:02}s", whole % 60),
+        (0, _, _) => format!("{hours}h{minutes:02}m"),
+        _ => format!("{days}d{hours:02}h"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::operator::Asked;
     use member::settings::MemberEntry;
-    use member::status::sample::{database_leader, witness_follower};
+    use member::status::sample::database_leader;
+    use member::status::sample::witness_follower;
 
     fn entry(view: &MemberView) -> MemberEntry {
         MemberEntry {
@@ -282,6 +380,148 @@ The quorum answers, `db-1` leads ring `orders`
             "witness-1: no answer: connection refused\n",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod mysqld_cell_tests {
+    use super::*;
+    use member::status::sample::database_leader;
+
+    #[test]
+    fn a_mysqld_in_few_words() {
+        let primary = database_leader().mysql.unwrap();
+        let with_role = |role: &str| MysqlView {
+            writable: false,
+            protected: false,
+            role: role.to_owned(),
+            ..primary.clone()
+        };
+        let following = |lag_ms| MysqlView {
+            following: true,
+            lag_ms,
+            ..with_role("following")
+        };
+        let lacking = |behind| MysqlView {
+            promotion: Some(consensus::DatabaseState {
+                behind: Some(behind),
+                ..consensus::DatabaseState::default()
+            }),
+            ..following(None)
+        };
+        let starting = MysqlView {
+            state: "starting".to_owned(),
+            ..with_role("unknown")
+        };
+        let alone = MysqlView {
+            applies: false,
+            ..with_role("nothing is applied to it")
+        };
+        let open = MysqlView {
+            protected: false,
+            ..primary.clone()
+        };
+        for (mysql, expected) in [
+            (primary.clone(), "primary"),
+            (open, "primary, not protected"),
+            (with_role("primary"), "to be opened"),
+            (following(None), "following"),
+            (following(Some(999)), "following"),
+            (lacking(99), "following"),
+            (lacking(1_663), "following, 1663 transactions behind"),
+            (following(Some(75_000)), "following, 1m15s behind"),
+            (starting, "starting"),
+            (
+                with_role("catching up: 3 transactions behind, then the primary"),
+                "catching up: 3 transactions behind, then the primary",
+            ),
+            (with_role("waiting: nobody leads"), "waiting"),
+            (with_role("stopped: it has errant transactions"), "stopped"),
+            (alone, "closed"),
+        ] {
+            assert_eq!(cell(&mysql), expected, "{mysql:?}");
+        }
+        let waiting = with_role("waiting: nobody leads");
+        assert_eq!(wait(&waiting).unwrap(), "its mysqld waits: nobody leads");
+        assert_eq!(wait(&primary), None);
+    }
+}
+
+#[cfg(test)]
+mod scrub_line_tests {
+    use super::*;
+
+    #[test]
+    fn the_last_pass_the_present_one_and_the_rate_are_told() {
+        const MIB: u64 = 1 << 20;
+        let scrub = ScrubView {
+            closed_bytes: 40 * MIB,
+            bytes_per_second: Some(8 * MIB),
+            ..ScrubView::default()
+        };
+        let table = [
+            (ScrubView::default(), None),
+            (
+                ScrubView {
+                    unverified_bytes: 40 * MIB,
+                    ..scrub
+                },
+                Some(
+                    "scrub: its closed files were never all read back yet; 40.0 MiB not since they were written",
+                ),
+            ),
+            (
+                ScrubView {
+                    completed_at: Some(1_000),
+                    ..scrub
+                },
+                Some("scrub: all of its closed files were read back last 1h01m ago"),
+            ),
+            (
+                ScrubView {
+                    completed_at: Some(1_000),
+                    turn_bytes: 10 * MIB,
+                    damaged_total: 2,
+                    repaired_total: 1,
+                    ..scrub
+                },
+                Some(
+                    "scrub: all of its closed files were read back last 1h01m ago; 10.0 MiB of 40.0 MiB in this pass, 8.0 MiB a \
+                     second at most; 2 found damaged and 1 replaced since its start",
+                ),
+            ),
+            (
+                ScrubView {
+                    bytes_per_second: None,
+                    ..scrub
+                },
+                Some(
+                    "scrub: its closed files were never all read back yet; `log.scrub_rate` is 0, so that none are",
+                ),
+            ),
+        ];
+        for (scrub, expected) in table {
+            assert_eq!(scrub_line(&scrub, 4_660).as_deref(), expected);
+        }
+    }
+}
+
+#[cfg(test)]
+mod span_tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_two_units() {
+        let cases = [
+            (0.9, "0s"),
+            (59.0, "59s"),
+            (61.0, "1m01s"),
+            (3_720.0, "1h02m"),
+            (90_000.0, "1d01h"),
+        ];
+        for (seconds, expected) in cases {
+            assert_eq!(span(seconds), expected);
         }
     }
 }

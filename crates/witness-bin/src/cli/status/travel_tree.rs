@@ -54,7 +54,8 @@ fn draw(
 #[cfg(test)]
 mod tests {
     use proxy::RouteView;
-    use raft_types::{MemberRecord, Region};
+    use raft_types::MemberRecord;
+    use raft_types::Region;
 
     use super::*;
     use member::status::TravelView;

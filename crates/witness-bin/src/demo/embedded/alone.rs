@@ -5,10 +5,9 @@ use std::path::Path;
 use binlog_format::gtid::{Gno, Gtid, GtidSet, SourceId, Tag};
 use uuid::Uuid;
 
-use super::bank::Transfer;
-use super::member::EmbeddedMember;
-use super::primary::Primary;
 use crate::config::{Sources, read};
+use crate::demo::embedded::primary::{Primary, Transfer};
+use crate::demo::embedded::stage::EmbeddedMember;
 use crate::demo::proof::prove;
 use crate::demo::story::Story;
 

@@ -3,23 +3,18 @@
 
 #[cfg(test)]
 mod alone;
-mod bank;
-mod clients;
-mod member;
 mod primary;
-mod replay;
 mod script;
 mod stage;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use stage::{DATABASE, Stage};
-
-use super::options::DemoOptions;
-use super::proof;
-use super::screen::Screen;
-use super::story::Story;
+use crate::demo::DemoOptions;
+use crate::demo::embedded::stage::{DATABASE, Stage};
+use crate::demo::proof;
+use crate::demo::screen::Screen;
+use crate::demo::story::Story;
 use crate::terminal::Failure;
 
 /// Plays the demonstration and judges it.
@@ -53,11 +48,11 @@ pub(super) async fn demonstrate(
     let data_dirs: Vec<_> = stage
         .members
         .iter()
-        .map(member::EmbeddedMember::data_dir)
+        .map(stage::EmbeddedMember::data_dir)
         .collect();
     proof::prove(&mut story, &acknowledged, &data_dirs)?;
     if let Some(witness) = data_dirs.get(DATABASE + 1) {
-        replay::replay(&mut story, witness).await?;
+        script::replay(&mut story, witness).await?;
     }
     Ok(story)
 }

@@ -1,10 +1,8 @@
 //! The demonstration around a real mysqld: three member processes of this program, one of them with a
 //! mysqld as its child, clients that write by SQL, and members killed with SIGKILL.
 
-mod clients;
 mod processes;
 mod script;
-mod server_tree;
 mod stage;
 
 use std::path::Path;
@@ -12,12 +10,12 @@ use std::time::Instant;
 
 use binlog_format::gtid::GtidSet;
 
-use self::server_tree::ServerTree;
-use self::stage::Stage;
-use super::options::DemoOptions;
-use super::proof;
-use super::screen::Screen;
-use super::story::Story;
+use crate::demo::DemoOptions;
+use crate::demo::mysql::processes::ServerTree;
+use crate::demo::mysql::stage::Stage;
+use crate::demo::proof;
+use crate::demo::screen::Screen;
+use crate::demo::story::Story;
 use crate::terminal::{Exit, Failure};
 
 /// Plays the demonstration and judges it.

@@ -10,14 +10,10 @@ use member::status::{MemberView, Question, answer};
 use mysql_link::{ConnectOptions, Endpoint};
 use tempfile::TempDir;
 
-use super::processes::MemberProcess;
-use super::server_tree::ServerTree;
 use crate::config::{Sources, read};
-use crate::demo::agreement;
-use crate::demo::frame::Frame;
-use crate::demo::ports::free_addresses;
-use crate::demo::scoreboard::Scoreboard;
-use crate::demo::screen::Screen;
+use crate::demo::mysql::processes::{MemberProcess, ServerTree};
+use crate::demo::screen::{Frame, Scoreboard, Screen};
+use crate::demo::{free_addresses, proof};
 use crate::operator::Asker;
 use crate::terminal::Failure;
 
@@ -213,14 +209,14 @@ impl Picture {
     /// Whether this member follows and has nearly all that the leader committed.
     pub(crate) fn has_caught_up(&self, at: usize) -> bool {
         match (self.view(DATABASE), self.view(at)) {
-            (Some(leader), Some(own)) => agreement::has_caught_up(&own, &leader),
+            (Some(leader), Some(own)) => proof::has_caught_up(&own, &leader),
             _ => false,
         }
     }
 
     /// Whether all logs end at the same entry, committed everywhere.
     pub(crate) fn all_equal(&self) -> bool {
-        agreement::all_equal(self.views().iter().map(|(_, view)| view.as_ref()))
+        proof::all_equal(self.views().iter().map(|(_, view)| view.as_ref()))
     }
 }
 

@@ -1,12 +1,8 @@
 //! Metrics in Prometheus' text form. Gauges and counters are read from the member's view at each
 //! scrape, so they cannot fall behind it; how long flushes take is observed as it happens.
 
-mod consumers;
-
-mod mysqld;
-mod others;
 mod process;
-mod travel;
+mod ring;
 
 use std::fmt::Error;
 use std::sync::Arc;
@@ -91,11 +87,11 @@ impl Collector for ViewCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let view = self.0.view();
         let mut sheet = Sheet::new(&mut encoder);
-        process::write(&mut sheet, &view)?;
-        others::write(&mut sheet, &view)?;
-        mysqld::write(&mut sheet, &view)?;
-        consumers::write(&mut sheet, &view)?;
-        travel::write(&mut sheet, &view)
+        process::write_member(&mut sheet, &view)?;
+        ring::write_peers(&mut sheet, &view)?;
+        process::write_mysqld(&mut sheet, &view)?;
+        process::write_consumers(&mut sheet, &view)?;
+        ring::write_routes(&mut sheet, &view)
     }
 }
 
@@ -104,11 +100,13 @@ mod tests {
     use std::time::Duration;
 
     use consensus::quorum::RegionQuorum;
-    use raft_types::{OpId, Region};
+    use raft_types::OpId;
+    use raft_types::Region;
 
     use super::*;
     use member::status::MemberView;
-    use member::status::sample::{database_leader, witness_follower};
+    use member::status::sample::database_leader;
+    use member::status::sample::witness_follower;
 
     struct Fixed(MemberView);
 

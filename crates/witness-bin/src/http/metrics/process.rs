@@ -2,14 +2,14 @@
 
 use std::fmt::Error;
 
-use member::status::{MemberView, Role, ScrubView};
+use member::status::{ConsumerView, MemberView, Role, ScrubView};
 use prometheus_client::registry::Unit;
 use raft_types::OpId;
 
 use crate::openmetrics::Sheet;
 
 /// Writes them.
-pub(super) fn write(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
+pub(super) fn write_member(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
     build(sheet, view)?;
     ring(sheet, view)?;
     log(sheet, view)?;
@@ -249,6 +249,90 @@ fn hooks(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
         ),
     ] {
         sheet.counter(name, None, help, value)?;
+    }
+    Ok(())
+}
+
+// Metrics of the mysqld beside the member.
+
+/// Writes them; nothing for a witness.
+pub(super) fn write_mysqld(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
+    let Some(mysql) = &view.mysql else {
+        return Ok(());
+    };
+    sheet.yes(
+        "protected",
+        "Whether a commit in mysqld waits for the ring, whatever happens",
+        mysql.protected,
+    )?;
+    sheet.yes(
+        "ingesting",
+        "Whether mysqld's transactions are taken in",
+        mysql.ingesting,
+    )?;
+    sheet.yes(
+        "writable",
+        "Whether mysqld takes writes of clients",
+        mysql.writable,
+    )?;
+    sheet.gauge(
+        "oldest_unacked",
+        Some(&Unit::Seconds),
+        "Age of the oldest transaction that is not acknowledged",
+        mysql.oldest_unacked_seconds.unwrap_or(0.0),
+    )?;
+    sheet.counter(
+        "acked_transactions",
+        None,
+        "Transactions of mysqld that the ring committed",
+        mysql.acknowledged_total,
+    )?;
+    sheet.counter(
+        "acks",
+        None,
+        "Acknowledgements sent to mysqld; one may stand for many transactions",
+        mysql.acks_total,
+    )
+}
+
+// Metrics of those who read a member's binlog server.
+
+/// A gauge of each consumer: its name, its help, its value.
+type Gauge = (&'static str, &'static str, fn(&ConsumerView) -> u64);
+
+const BYTES: [Gauge; 2] = [
+    (
+        "consumer_behind",
+        "Committed bytes of the log that were not read for the consumer of the binlog server",
+        |consumer| consumer.behind_bytes,
+    ),
+    (
+        "consumer_queued",
+        "Bytes that wait to be taken by it",
+        |consumer| consumer.queued_bytes,
+    ),
+];
+
+/// Writes them; nothing for a member without a binlog server.
+pub(super) fn write_consumers(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
+    let Some(consumers) = &view.consumers else {
+        return Ok(());
+    };
+    sheet.gauge(
+        "consumers",
+        None,
+        "Consumers that are attached to the binlog server",
+        consumers.len() as f64,
+    )?;
+    for (name, help, value) in BYTES {
+        let of_each = consumers.iter().map(|consumer| {
+            let labels = [
+                ("consumer", consumer.name.as_str()),
+                ("address", consumer.address.as_str()),
+            ];
+            (labels, value(consumer) as f64)
+        });
+        sheet.gauges(name, Some(&Unit::Bytes), help, of_each)?;
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Who a data directory is: the file `identity` in it, made when the directory is first used and
-//! replaced as a whole when it joins its ring. It also keeps the names of ring and member at first use,
-//! so that a directory is refused when the configuration says somebody else.
+//! What a member keeps in its data directory beside its log.
 
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use consensus::{Identity, IdentityBook, LogOrigin};
@@ -10,6 +10,80 @@ use mysqld_controller::durable_file;
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+// One process at a time uses a data directory: an advisory lock on the file `lock` in it, which
+// the operating system releases when the process ends, however it ends.
+
+/// Holds a data directory until it is dropped.
+#[derive(Debug)]
+pub(crate) struct DirectoryLock {
+    _file: File,
+}
+
+/// Why a data directory cannot be taken.
+#[derive(Debug, Error)]
+pub enum LockError {
+    /// Another process uses it.
+    #[error("{path} is in use by {holder}", path = path.display())]
+    InUse {
+        /// The data directory.
+        path: PathBuf,
+        /// The process that has it, as it wrote itself down.
+        holder: String,
+    },
+    /// The lock file cannot be opened or locked.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The lock file.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+}
+
+impl DirectoryLock {
+    /// Takes a data directory, which must exist.
+    ///
+    /// # Errors
+    /// When another process has it, or the lock file cannot be used.
+    pub(crate) fn take(data_dir: &Path) -> Result<Self, LockError> {
+        let path = data_dir.join("lock");
+        let failed = |source| LockError::Io {
+            path: path.clone(),
+            source,
+        };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(LockError::InUse {
+                    path: data_dir.to_owned(),
+                    holder: holder(&mut file),
+                });
+            }
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        // For people only: the lock is the truth, the number is who to look for.
+        let _ = file
+            .set_len(0)
+            .and_then(|()| writeln!(file, "{}", std::process::id()));
+        Ok(Self { _file: file })
+    }
+}
+
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    match file.take(64).read_to_string(&mut text) {
+        Ok(_) if !text.trim().is_empty() => format!("the process with the pid {}", text.trim()),
+        _ => "another process".to_owned(),
+    }
+}
+
+// Who a data directory is: the file `identity` in it, made when the directory is first used and
+// replaced as a whole when it joins its ring. It also keeps the names of ring and member at first use,
+// so that a directory is refused when the configuration says somebody else.
 
 /// The content of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,8 +264,67 @@ impl consensus::IdentityFile for BoundFile {
     }
 }
 
+const HANDS_OFF_FILE: &str = "hands-off";
+const CONTENT: &[u8] =
+    b"This member leaves its mysqld alone, until `witness enable-raft` lets it act again.\n";
+
+/// The note in the data directory that the member leaves its mysqld alone: it neither starts nor stops it, nor opens, closes or
+/// applies. `witness enable-raft` and `witness disable-raft` have it written and removed; a restart of the member changes nothing.
+pub(crate) struct HandsOff {
+    data_dir: PathBuf,
+}
+
+impl HandsOff {
+    /// Of this data directory.
+    pub(crate) fn of(data_dir: &Path) -> Self {
+        Self {
+            data_dir: data_dir.to_owned(),
+        }
+    }
+
+    /// Whether it is there.
+    ///
+    /// # Errors
+    /// When the directory cannot be looked at; then nobody knows, and nothing may be done to mysqld.
+    pub(crate) fn is_set(&self) -> io::Result<bool> {
+        self.data_dir.join(HANDS_OFF_FILE).try_exists()
+    }
+
+    /// Writes it. Durable when it returns.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn set(&self) -> io::Result<()> {
+        durable_file::replace(&self.data_dir.join(HANDS_OFF_FILE), CONTENT)
+    }
+
+    /// Removes it. Durable when it returns.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        durable_file::remove(&self.data_dir.join(HANDS_OFF_FILE))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_taken_once_and_free_again_afterwards() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = DirectoryLock::take(directory.path()).unwrap();
+        let refused = DirectoryLock::take(directory.path()).unwrap_err();
+        let expected = format!("in use by the process with the pid {}", std::process::id());
+        assert!(refused.to_string().contains(&expected), "{refused}");
+        drop(lock);
+        DirectoryLock::take(directory.path()).unwrap();
+    }
+}
+
+#[cfg(test)]
+mod identity_tests {
     use consensus::RingState;
     use raft_types::RingId;
 
@@ -257,5 +390,23 @@ mod tests {
             matches!(refused, IdentityFileError::Missing { .. }),
             "{refused}"
         );
+    }
+}
+
+#[cfg(test)]
+mod hands_off_tests {
+    use super::*;
+
+    #[test]
+    fn it_stays_until_it_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let note = HandsOff::of(directory.path());
+        assert!(!note.is_set().unwrap());
+        note.clear().unwrap();
+        note.set().unwrap();
+        note.set().unwrap();
+        assert!(HandsOff::of(directory.path()).is_set().unwrap());
+        note.clear().unwrap();
+        assert!(!note.is_set().unwrap());
     }
 }

@@ -2,18 +2,20 @@
 //! other, and the end is told.
 
 use std::fmt::{Display, Write};
+use std::fs::{File, TryLockError};
+use std::io;
 use std::io::Write as _;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
+use mysql_link::{ConnectOptions, Connection};
 use mysqld_controller::conversion::{Obstacle, Planned};
-use serde::Serialize;
+use mysqld_controller::durable_file;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::journal::Journal;
-use super::one_at_a_time::OneAtATime;
-use super::undertaking::Undertaking;
-use crate::cli::phases::milliseconds;
-use crate::cli::session::Consent;
+use crate::cli::conversion::context::Undertaking;
+use crate::cli::session::{Consent, milliseconds};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// A plan, and for whom.
@@ -234,5 +236,197 @@ impl<S: Display> Course<'_, S> {
             Format::Json => print_json(document),
             Format::Table => print_text(text),
         }
+    }
+}
+
+/// What a journal holds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Entries {
+    /// What was done, in order.
+    pub(super) steps: Vec<Entry>,
+    /// For how long clients could not write, in seconds, where a run has seen it from begin to end.
+    pub(super) write_pause_seconds: Option<f64>,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// Which one.
+    pub(super) step: String,
+    /// When it began, in milliseconds since the epoch.
+    pub(super) began_ms: u64,
+    /// How long it took; none when its end was not seen.
+    pub(super) seconds: Option<f64>,
+}
+
+/// The file in the data directory that says what was done, step by step, with the time and what clients noticed of it. Replaced as
+/// a whole; kept when all is done. A file of another run goes on.
+pub(super) struct Journal {
+    path: PathBuf,
+    pub(super) entries: Entries,
+}
+
+/// The file of a command's journal. That of `disable-raft` keeps the name that it had when the command was called `detach`, so that
+/// a run which an older version began goes on in it.
+fn file_of(command: &str) -> String {
+    match command {
+        "disable-raft" => "detach.json".to_owned(),
+        command => format!("{command}.json"),
+    }
+}
+
+impl Journal {
+    /// The journal of the command of this name, with what an earlier run has written.
+    ///
+    /// # Errors
+    /// When it is there and cannot be read.
+    pub(super) fn open(data_dir: &Path, command: &str) -> Result<Self, Failure> {
+        let path = data_dir.join(file_of(command));
+        let entries = match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
+                Failure::new(
+                    Exit::Error,
+                    format!("{} is no journal: {error}", path.display()),
+                    "move it away; the steps that are done are found out without it",
+                )
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Entries::default(),
+            Err(error) => {
+                return Err(Failure::error(format!("{}: {error}", path.display())));
+            }
+        };
+        Ok(Self { path, entries })
+    }
+
+    /// A step begins. Durable when it returns.
+    ///
+    /// # Errors
+    /// When it cannot be written; the step must not begin then.
+    pub(super) fn begins(&mut self, step: String) -> Result<(), Failure> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let began_ms = now.unwrap_or_default().as_millis();
+        self.entries.steps.push(Entry {
+            step,
+            began_ms: u64::try_from(began_ms).unwrap_or(u64::MAX),
+            seconds: None,
+        });
+        self.write()
+    }
+
+    /// It is done. Durable when it returns.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn ends(&mut self, seconds: f64) -> Result<(), Failure> {
+        if let Some(entry) = self.entries.steps.last_mut() {
+            entry.seconds = Some(seconds);
+        }
+        self.write()
+    }
+
+    /// What else was found is kept. Durable when it returns.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn keep(&self) -> Result<(), Failure> {
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), Failure> {
+        let content = serde_json::to_vec_pretty(&self.entries).map_err(io::Error::from);
+        let written = content.and_then(|content| durable_file::replace(&self.path, &content));
+        written.map_err(|error| {
+            Failure::new(
+                Exit::Error,
+                format!(
+                    "the journal {} cannot be written: {error}",
+                    self.path.display()
+                ),
+                "run this on the member's host, as the account that the member runs as",
+            )
+        })
+    }
+}
+
+const FILE_NAME: &str = "conversion.lock";
+const LOCK_NAME: &str = "witness.conversion";
+
+/// That nobody else does the same at the same time: a lock in the data directory against this host, and a lock in the primary's
+/// mysqld against all others. Both go with the process.
+pub(super) struct OneAtATime {
+    _file: File,
+    _connection: Connection,
+}
+
+impl OneAtATime {
+    /// Takes both locks.
+    ///
+    /// # Errors
+    /// Exit 4 when somebody has one of them; exit 1 when they cannot be asked for.
+    pub(super) async fn take(data_dir: &Path, primary: &ConnectOptions) -> Result<Self, Failure> {
+        let path = data_dir.join(FILE_NAME);
+        let file = File::create(&path).map_err(|error| {
+            Failure::new(
+                Exit::Error,
+                format!("{} cannot be made: {error}", path.display()),
+                "run this on the member's host, as the account that the member runs as",
+            )
+        })?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(busy(&path.display().to_string())),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        let failed =
+            |error| Failure::error(format!("the primary's mysqld cannot be locked: {error}"));
+        let mut connection = Connection::open(primary).await.map_err(failed)?;
+        let asked = format!("SELECT GET_LOCK('{LOCK_NAME}', 0)");
+        let taken = connection.query(&asked).await.map_err(failed)?;
+        let taken = taken.first().and_then(|row| row.text_at(0));
+        if taken != Some("1") {
+            return Err(busy(&format!(
+                "the lock `{LOCK_NAME}` of the primary's mysqld"
+            )));
+        }
+        Ok(Self {
+            _file: file,
+            _connection: connection,
+        })
+    }
+}
+
+fn busy(what: &str) -> Failure {
+    Failure::new(
+        Exit::Refused,
+        format!("somebody else has {what}: `enable-raft` or `disable-raft` is under way"),
+        "nothing was done; wait until that has ended",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_run_goes_on_in_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(directory.path(), "disable-raft").unwrap();
+        journal.begins("one".into()).unwrap();
+        journal.ends(0.25).unwrap();
+        journal.begins("two".into()).unwrap();
+        let again = Journal::open(directory.path(), "disable-raft").unwrap();
+        assert_eq!(again.entries, journal.entries);
+        let seconds: Vec<_> = again
+            .entries
+            .steps
+            .iter()
+            .map(|entry| entry.seconds)
+            .collect();
+        assert_eq!(seconds, [Some(0.25), None]);
+        std::fs::write(directory.path().join("detach.json"), "{").unwrap();
+        let failure = Journal::open(directory.path(), "disable-raft")
+            .err()
+            .unwrap();
+        assert!(failure.what.contains("is no journal"), "{failure}");
     }
 }

@@ -1,0 +1,422 @@
+//! The files of the member's log: which go, which stay, and which are read back.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use binlog_store::{
+    FileNumber, LogHandle, PurgeLimit, PurgePlan, PurgePolicy, ScrubStep, StillNeeded,
+};
+use consensus::{NeededBy, PurgeError};
+use mysql_link::ConnectOptions;
+use mysqld_controller::role::executed_gtids;
+use raft_types::{MemberId, Region};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, MissedTickBehavior, sleep};
+
+use crate::protocol::{KeptFile, PurgeReport, PurgeWish, Refusal, RefusalKind};
+use crate::ring_handle::RingHandle;
+use crate::settings::LogSettings;
+
+// Removes old files of the member's log as configured, by age and by size. Each member purges for itself, and asks the
+// leader what the ring still needs; without an answer nothing is purged. What a reader holds, what is not committed,
+// and what the mysqld beside the member has not executed stays as well.
+
+/// How often it is looked whether files are due.
+const PURGE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How much of its log a member keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Retention {
+    /// Files go this long after they were closed.
+    pub(crate) age: Option<Duration>,
+    /// The oldest files go while all together take more bytes.
+    pub(crate) bytes: Option<u64>,
+    /// A member that the leader has not heard for so long holds nothing back.
+    pub(crate) absent_after: Duration,
+}
+
+impl Retention {
+    pub(crate) fn of(log: &LogSettings) -> Self {
+        Self {
+            age: log.keep_for,
+            bytes: log.keep_bytes,
+            absent_after: log.absent_after,
+        }
+    }
+
+    /// The policies at a moment.
+    fn policies(self, now: SystemTime) -> impl Iterator<Item = PurgePolicy> {
+        let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let by_age = self.age.and_then(|age| since_epoch.checked_sub(age));
+        let by_age = by_age.and_then(|limit| u32::try_from(limit.as_secs()).ok());
+        let by_age = by_age.map(PurgePolicy::ClosedBefore);
+        by_age
+            .into_iter()
+            .chain(self.bytes.map(PurgePolicy::TotalBytes))
+    }
+}
+
+/// Purges whenever it is due, for as long as it is polled. `mysqld` is the one beside the member.
+pub(crate) async fn purge_as_configured(
+    ring: RingHandle,
+    retention: Retention,
+    mysqld: Option<ConnectOptions>,
+) {
+    let mut ticks = tokio::time::interval(PURGE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut told = None;
+    loop {
+        ticks.tick().await;
+        let kept = match look(&ring, retention, mysqld.as_ref()).await {
+            Ok(kept) => kept,
+            Err(why) => Some(why),
+        };
+        if kept != told {
+            if let Some(why) = &kept {
+                tracing::info!(why, "old files of the log stay");
+            }
+            told = kept;
+        }
+    }
+}
+
+/// Purges once; why files stay that are due.
+async fn look(
+    ring: &RingHandle,
+    retention: Retention,
+    mysqld: Option<&ConnectOptions>,
+) -> Result<Option<String>, String> {
+    let now = SystemTime::now();
+    let due = farthest(ring, retention, now, &StillNeeded::default());
+    if due.floor.is_none() {
+        return Ok(None);
+    }
+    let (needed, needed_by) = still_needed(ring, retention.absent_after, mysqld).await?;
+    let plan = farthest(ring, retention, now, &needed);
+    if let Some(upto) = plan.floor {
+        let purged = ring.member.purge(upto).await;
+        purged.map_err(|error| format!("the engine does not purge: {error}"))?;
+        let (files, bytes) = (plan.remove.len(), plan.bytes);
+        tracing::info!(%upto, files, bytes, "purged the log");
+    }
+    Ok(plan
+        .kept
+        .and_then(|(file, limit)| Some(format!("{file} {}", in_words(limit, needed_by)?))))
+}
+
+/// What ring and mysqld still need of the log, and who needs it first; in words, why that is not known.
+pub(crate) async fn still_needed(
+    ring: &RingHandle,
+    absent_after: Duration,
+    mysqld: Option<&ConnectOptions>,
+) -> Result<(StillNeeded, Option<NeededBy>), String> {
+    let floor = ring.member.purge_floor(absent_after).await;
+    let floor = floor.map_err(|error| {
+        format!("the leader does not say what the ring still needs of the log: {error}")
+    })?;
+    let executed = match mysqld {
+        Some(mysqld) => Some(
+            executed_gtids(mysqld)
+                .await
+                .map_err(|error| format!("mysqld does not say what it has executed: {error}"))?,
+        ),
+        None => None,
+    };
+    let needed = StillNeeded {
+        by_ring: Some(floor.upto.map_or(0, |upto| upto.index + 1)),
+        executed,
+    };
+    Ok((needed, floor.needed_by))
+}
+
+/// The plan of the policy that reaches farthest.
+fn farthest(
+    ring: &RingHandle,
+    retention: Retention,
+    now: SystemTime,
+    needed: &StillNeeded,
+) -> PurgePlan {
+    let plans = retention
+        .policies(now)
+        .map(|policy| ring.log.plan_purge(&policy, needed));
+    plans
+        .max_by_key(|plan| (plan.remove.len(), plan.kept.is_some()))
+        .unwrap_or_default()
+}
+
+/// Why a file stays that is due; `None` where nobody would expect it to go.
+pub(crate) fn in_words(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option<String> {
+    match limit {
+        PurgeLimit::Open => None,
+        PurgeLimit::NotCommitted => Some("is not committed yet".to_owned()),
+        PurgeLimit::NotExecuted => Some("has transactions that mysqld has not executed".to_owned()),
+        PurgeLimit::Held { index } => Some(format!("is being read from entry {index} on")),
+        PurgeLimit::NeededByRing { index } => Some(match needed_by {
+            Some(NeededBy::Region(region)) => format!(
+                "is needed from entry {index} on by a majority of region `{region}`; if its members are gone for good, \
+                 remove them with `witness members remove`"
+            ),
+            Some(member @ NeededBy::Member(_)) => {
+                format!("is needed from entry {index} on by {member}")
+            }
+            None => format!("is needed from entry {index} on"),
+        }),
+    }
+}
+
+// Purging a log on an operator's order: what the configuration purges by itself goes by the same rules.
+
+/// Removes what may go, or only says so. `mysqld` is the one beside the member.
+///
+/// # Errors
+/// When nobody can say what is still needed, or the log cannot be purged.
+pub(crate) async fn purge_on_order(
+    ring: &RingHandle,
+    wish: &PurgeWish,
+    absent_after: Duration,
+    mysqld: Option<&ConnectOptions>,
+    dry_run: bool,
+) -> Result<PurgeReport, Refusal> {
+    let policy = policy(wish)?;
+    let needed = still_needed(ring, absent_after, mysqld).await;
+    let (needed, needed_by) = needed.map_err(|why| {
+        Refusal::new(
+            RefusalKind::NoQuorum,
+            why,
+            "nothing was removed; look with `witness status` what is wrong, and try again",
+        )
+    })?;
+    let plan = ring.log.plan_purge(&policy, &needed);
+    if let (Some(upto), false) = (plan.floor, dry_run) {
+        let purged = ring.member.purge(upto).await;
+        purged.map_err(|error| refused(&error))?;
+    }
+    Ok(report(&plan, needed_by))
+}
+
+fn policy(wish: &PurgeWish) -> Result<PurgePolicy, Refusal> {
+    Ok(match wish {
+        PurgeWish::KeepBytes(bytes) => PurgePolicy::TotalBytes(*bytes),
+        PurgeWish::ClosedBefore(time) => PurgePolicy::ClosedBefore(*time),
+        PurgeWish::BeforeFile(name) => {
+            let number = FileNumber::from_name(name).ok_or_else(|| {
+                Refusal::new(
+                    RefusalKind::Refused,
+                    format!("`{name}` is not the name of a log file"),
+                    "write it as in binlog.000007; `witness log list` shows them",
+                )
+            })?;
+            PurgePolicy::BeforeFile(number)
+        }
+    })
+}
+
+fn refused(error: &PurgeError) -> Refusal {
+    let kind = match error {
+        PurgeError::Stopped(_) => RefusalKind::Failed,
+        _ => RefusalKind::Refused,
+    };
+    Refusal::new(kind, error.to_string(), "nothing was removed; try again")
+}
+
+fn report(plan: &PurgePlan, needed_by: Option<NeededBy>) -> PurgeReport {
+    let because = |limit| match limit {
+        PurgeLimit::Open => "is being written to".to_owned(),
+        limit => in_words(limit, needed_by).unwrap_or_default(),
+    };
+    PurgeReport {
+        removed: plan.remove.iter().map(|file| file.name()).collect(),
+        bytes: plan.bytes,
+        upto: plan.floor,
+        kept: plan.kept.map(|(file, limit)| KeptFile {
+            file: file.name(),
+            because: because(limit),
+        }),
+    }
+}
+
+// Reads the member's closed log files back at a steady rate, and puts another member's copy in the place of one that is
+// damaged, whoever noticed it.
+
+/// Between two looks for files to read or to repair.
+const SCRUB_INTERVAL: Duration = Duration::from_secs(5);
+/// Between two tries to repair a file that no member could give.
+const BETWEEN_TRIES: Duration = Duration::from_secs(60);
+/// How long another member may take for a piece of a file.
+const PIECE: Duration = Duration::from_secs(10);
+
+/// For as long as it is polled. Without a rate nothing is read for its own sake, and what others find damaged is still
+/// repaired.
+pub(crate) async fn scrub(ring: RingHandle, own_region: Region, bytes_per_second: Option<u64>) {
+    let reading = async {
+        match bytes_per_second {
+            Some(rate) => read_back(ring.log.clone(), rate).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::join!(reading, repair_what_is_damaged(&ring, &own_region));
+}
+
+async fn read_back(log: LogHandle, rate: u64) {
+    loop {
+        let scrubbed = log.clone();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or_default().as_secs();
+        let step = spawn_blocking(move || scrubbed.scrub_step(rate, now)).await;
+        match step {
+            Ok(ScrubStep::Good(_) | ScrubStep::Damaged(_)) => {}
+            Ok(ScrubStep::Nothing | ScrubStep::Interrupted) | Err(_) => sleep(SCRUB_INTERVAL).await,
+        }
+    }
+}
+
+async fn repair_what_is_damaged(ring: &RingHandle, own_region: &Region) {
+    let mut tried: BTreeMap<FileNumber, Instant> = BTreeMap::new();
+    loop {
+        sleep(SCRUB_INTERVAL).await;
+        let damaged: Vec<_> = ring
+            .log
+            .read_faults()
+            .iter()
+            .map(|fault| fault.file)
+            .collect();
+        tried.retain(|file, _| damaged.contains(file));
+        for file in damaged {
+            let recently = tried
+                .get(&file)
+                .is_some_and(|at| at.elapsed() < BETWEEN_TRIES);
+            if !recently {
+                repair(ring, own_region, file).await;
+                tried.insert(file, Instant::now());
+            }
+        }
+    }
+}
+
+async fn repair(ring: &RingHandle, own_region: &Region, file: FileNumber) {
+    let log = ring.log.clone();
+    match spawn_blocking(move || log.verify_again(file)).await {
+        Ok(ScrubStep::Damaged(_)) => {}
+        _ => return,
+    }
+    let mut others: Vec<_> = ring.member.others().into_iter().collect();
+    others.sort_by_key(|(id, record)| (record.region != *own_region, *id));
+    for (id, _) in others {
+        match copy_from(ring, id, file).await {
+            Ok(true) => {
+                tracing::warn!(file = %file.name(), from = %id, "a damaged file of the log was replaced by another member's");
+                return;
+            }
+            Ok(false) => return,
+            Err(why) => {
+                tracing::warn!(file = %file.name(), from = %id, why, "a damaged file of the log is not repaired");
+            }
+        }
+    }
+}
+
+/// Whether the file was replaced by that member's; false where the log does not have it any more.
+async fn copy_from(ring: &RingHandle, from: MemberId, file: FileNumber) -> Result<bool, String> {
+    let log = ring.log.clone();
+    let begun = spawn_blocking(move || log.begin_repair(file)).await;
+    let begun = begun.map_err(|error| error.to_string())?;
+    let Some(mut repair) = begun.map_err(|error| error.to_string())? else {
+        return Ok(false);
+    };
+    while let Some(part) = repair.next_part() {
+        let bytes = ring.member.part_of_file(from, part, PIECE).await;
+        let bytes = bytes.map_err(|error| error.to_string())?;
+        let written = spawn_blocking(move || repair.write(&bytes).map(|()| repair)).await;
+        let written = written.map_err(|error| error.to_string())?;
+        repair = written.map_err(|error| error.to_string())?;
+    }
+    let finished = spawn_blocking(move || repair.finish()).await;
+    let finished = finished.map_err(|error| error.to_string())?;
+    finished.map(|()| true).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::Region;
+
+    use super::*;
+
+    #[test]
+    fn policies_follow_the_clock() {
+        let now = UNIX_EPOCH + Duration::from_secs(10_000);
+        let both = Retention {
+            age: Some(Duration::from_secs(4_000)),
+            bytes: Some(77),
+            absent_after: Duration::ZERO,
+        };
+        let policies: Vec<_> = both.policies(now).collect();
+        let expected = [
+            PurgePolicy::ClosedBefore(6_000),
+            PurgePolicy::TotalBytes(77),
+        ];
+        assert_eq!(policies, expected);
+        let forever = Retention {
+            age: None,
+            bytes: None,
+            ..both
+        };
+        assert_eq!(forever.policies(now).count(), 0);
+        let longer_than_time = Retention {
+            age: Some(Duration::from_secs(20_000)),
+            ..forever
+        };
+        assert_eq!(longer_than_time.policies(now).count(), 0);
+    }
+
+    #[test]
+    fn what_holds_files_back_is_said_with_its_remedy() {
+        let region = Some(NeededBy::Region(Region("south".to_owned())));
+        let words = in_words(PurgeLimit::NeededByRing { index: 9 }, region);
+        assert!(words.is_some_and(|words| words.contains("`south`") && words.contains("remove")));
+        assert_eq!(in_words(PurgeLimit::Open, None), None);
+    }
+}
+
+#[cfg(test)]
+mod purge_order_tests {
+    use raft_types::OpId;
+    use raft_types::Region;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_stays_says_for_whom() {
+        let number = |number| FileNumber::new(number).unwrap();
+        let why = |limit| {
+            let plan = PurgePlan {
+                remove: vec![number(1)],
+                bytes: 9,
+                floor: Some(OpId::new(1, 30)),
+                kept: Some((number(2), limit)),
+            };
+            let report = report(&plan, Some(NeededBy::Region(Region("south".into()))));
+            assert_eq!(report.removed, ["binlog.000001"]);
+            report.kept.unwrap().because
+        };
+        assert_eq!(
+            why(PurgeLimit::NeededByRing { index: 42 }),
+            "is needed from entry 42 on by a majority of region `south`; if its members are gone for good, remove them with \
+             `witness members remove`"
+        );
+        assert_eq!(
+            why(PurgeLimit::Held { index: 35 }),
+            "is being read from entry 35 on"
+        );
+        assert_eq!(why(PurgeLimit::Open), "is being written to");
+    }
+
+    #[test]
+    fn a_wish_names_a_file() {
+        let wish = PurgeWish::BeforeFile("binlog.x".into());
+        let refusal = policy(&wish).unwrap_err();
+        assert_eq!(refusal.what, "`binlog.x` is not the name of a log file");
+        let wish = PurgeWish::BeforeFile("binlog.000007".into());
+        let seven = FileNumber::new(7).unwrap();
+        assert_eq!(policy(&wish).unwrap(), PurgePolicy::BeforeFile(seven));
+    }
+}

@@ -1,0 +1,274 @@
+//! `[binlog_server]`: its settings, and the rules between its keys.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use member::settings::{BinlogServerSettings, ExternalMysqld, PasswordSource, RegionsSettings};
+use proxy::{ProxyMode, ProxyOptions, check_edges};
+use transport::Compression;
+
+use crate::config::problem::{Problems, listed, nearest};
+use crate::config::typed::Values;
+
+/// The inner `None` is a member without a binlog server.
+pub(super) fn binlog_server_settings(values: &Values) -> Option<Option<BinlogServerSettings>> {
+    let listen = values.text("binlog_server.listen")?;
+    if listen.is_empty() {
+        return Some(None);
+    }
+    let pair = |certificate: &str, key: &str| -> Option<Option<(PathBuf, PathBuf)>> {
+        let (certificate, key) = (values.text(certificate)?, values.text(key)?);
+        Some((!certificate.is_empty()).then(|| (certificate.into(), key.into())))
+    };
+    let own = pair(CERTIFICATE, KEY)?;
+    let of_the_member = pair("tls.certificate_file", "tls.key_file")?;
+    let file = values.text("binlog_server.password_file")?;
+    Some(Some(BinlogServerSettings {
+        listen,
+        user: values.text("binlog_server.user")?,
+        password: if file.is_empty() {
+            PasswordSource::Given(values.text("binlog_server.password")?)
+        } else {
+            PasswordSource::File(file.into())
+        },
+        certificate: own.or(of_the_member),
+        require_tls: values.bool("binlog_server.require_tls")?,
+        max_connections: usize::try_from(values.number("binlog_server.max_connections")?).ok()?,
+        queue_bytes: usize::try_from(values.number("binlog_server.queue_bytes")?).ok()?,
+    }))
+}
+
+const CERTIFICATE: &str = "binlog_server.tls_certificate_file";
+const KEY: &str = "binlog_server.tls_key_file";
+
+/// Records every broken rule; none holds for a member without a binlog server.
+pub(super) fn check_binlog_server(
+    values: &Values,
+    taken: &[(&'static str, String)],
+    problems: &mut Problems,
+) {
+    let given = |key: &str| values.text(key).is_some_and(|text| !text.is_empty());
+    let missing = |key: &str| values.text(key).is_some_and(|text| text.is_empty());
+    let Some(listen) = values
+        .text("binlog_server.listen")
+        .filter(|listen| !listen.is_empty())
+    else {
+        if values
+            .text("mysql.apply")
+            .is_some_and(|apply| apply == "native")
+        {
+            problems.error(
+                values.report_at("mysql.apply"),
+                "binlog_server.listen",
+                "`mysql.apply` is \"native\", but the member has no binlog server that mysqld could read from",
+                "set `binlog_server.listen` with an account, or mysql.apply = \"rows\"",
+            );
+        }
+        return;
+    };
+    let at = values.report_at("binlog_server.listen");
+    if missing("binlog_server.user") {
+        problems.error(
+            at,
+            "binlog_server.user",
+            "`binlog_server.user` is empty, but the binlog server is to listen",
+            "name the account that replicas log in with",
+        );
+    }
+    let (password, file) = ("binlog_server.password", "binlog_server.password_file");
+    if missing(password) && missing(file) {
+        problems.error(
+            at,
+            password,
+            "the binlog server is to listen, but has neither `binlog_server.password` nor `binlog_server.password_file`",
+            "give it one: the log has every row that was written",
+        );
+    }
+    if given(password) && given(file) {
+        problems.error(
+            values.report_at(file),
+            file,
+            "`binlog_server.password` and `binlog_server.password_file` are both given",
+            "keep one of them",
+        );
+    }
+    for (one, other) in [(CERTIFICATE, KEY), (KEY, CERTIFICATE)] {
+        if given(one) && missing(other) {
+            problems.error(
+                values.report_at(one),
+                other,
+                format!("`{one}` is given, but `{other}` is not"),
+                "a certificate needs its key and a key its certificate",
+            );
+        }
+    }
+    let requires = values.bool("binlog_server.require_tls") == Some(true);
+    if requires && missing(CERTIFICATE) && missing("tls.certificate_file") {
+        problems.error(
+            values.report_at("binlog_server.require_tls"),
+            CERTIFICATE,
+            "`binlog_server.require_tls` is set, but there is no certificate",
+            "name one in `binlog_server.tls_certificate_file`, or the member's in `tls.certificate_file`",
+        );
+    }
+    let same = taken.iter().find(|(_, address)| *address == listen);
+    if let Some((what, _)) = same.filter(|_| !listen.ends_with(":0")) {
+        problems.error(
+            at,
+            "binlog_server.listen",
+            format!("`binlog_server.listen` is {listen}, where {what}"),
+            "give it a port of its own",
+        );
+    }
+}
+
+// `[regions]` and the edges of `[[members]]`: how entries travel between regions.
+
+const PROXY: &str = "regions.proxy";
+const EDGE: &str = "members.proxy_from";
+
+pub(super) fn regions_settings(values: &Values, members: &[Values]) -> Option<RegionsSettings> {
+    let mode = match values.text(PROXY)?.as_str() {
+        "off" => ProxyMode::Off,
+        "edges" => ProxyMode::Edges(edges(members)?),
+        _ => ProxyMode::Region,
+    };
+    let level = i32::try_from(values.number("regions.compression_level")?).ok()?;
+    let min_bytes = values.number("regions.compression_min_bytes")?;
+    Some(RegionsSettings {
+        proxy: ProxyOptions {
+            mode,
+            wait: values.duration("regions.proxy_wait")?,
+            max_hops: usize::try_from(values.number("regions.proxy_max_hops")?).ok()?,
+        },
+        compression: (level > 0).then_some(Compression {
+            level,
+            min_bytes: usize::try_from(min_bytes).ok()?,
+        }),
+    })
+}
+
+/// From each member with an edge to the one that sends on to it; none when a value cannot be read.
+fn edges(members: &[Values]) -> Option<BTreeMap<String, String>> {
+    let mut edges = BTreeMap::new();
+    for member in members {
+        let from = member.text(EDGE)?;
+        if !from.is_empty() {
+            edges.insert(member.text("members.name")?, from);
+        }
+    }
+    Some(edges)
+}
+
+/// Records every broken rule.
+pub(super) fn check_regions(values: &Values, members: &[Values], problems: &mut Problems) {
+    let names = members.iter().map(|member| member.text("members.name"));
+    let (Some(mode), Some(names)) = (values.text(PROXY), names.collect::<Option<Vec<_>>>()) else {
+        return;
+    };
+    let by_edges = mode == "edges";
+    for member in members {
+        let from = member.text(EDGE).unwrap_or_default();
+        if from.is_empty() {
+            continue;
+        }
+        if !by_edges {
+            problems.warning(
+                member.report_at(EDGE),
+                EDGE,
+                format!("`proxy_from` is not looked at while `{PROXY}` is `{mode}`"),
+                format!("set `{PROXY}` to \"edges\", or remove the line"),
+            );
+        } else if !names.contains(&from) {
+            let advice = match nearest(&from, names.iter().map(String::as_str)) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => format!(
+                    "the members are {}",
+                    listed(names.iter().map(String::as_str))
+                ),
+            };
+            let found = format!("`proxy_from` names `{from}`, and no member has that name");
+            problems.error(member.report_at(EDGE), EDGE, found, advice);
+        }
+    }
+    let limit = values.number("regions.proxy_max_hops");
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+    let (Some(edges), Some(limit)) = (edges(members).filter(|_| by_edges), limit) else {
+        return;
+    };
+    if edges.is_empty() {
+        problems.warning(
+            values.report_at(PROXY),
+            PROXY,
+            "`regions.proxy` is `edges`, and no member has a `proxy_from`: nothing is proxied",
+            "add `proxy_from` to `[[members]]` entries, or choose `region` or `off`",
+        );
+    }
+    if let Err(error) = check_edges(&edges, limit) {
+        problems.error(
+            values.report_at(PROXY),
+            EDGE,
+            error.to_string(),
+            "edges lead from every member towards one that gets its entries from the leader",
+        );
+    }
+}
+
+// The keys of a mysqld in mode `external`, and the rules between them.
+
+const COMMANDS: [&str; 3] = [
+    "mysql.start_command",
+    "mysql.stop_command",
+    "mysql.kill_command",
+];
+
+fn is_external(values: &Values) -> bool {
+    values.text("mysql.mode").as_deref() == Some("external")
+}
+
+/// `None` within where the mode is another one.
+pub(crate) fn external_mysqld_settings(values: &Values) -> Option<Option<ExternalMysqld>> {
+    if !is_external(values) {
+        return Some(None);
+    }
+    let pid_file = values.text("mysql.pid_file")?;
+    Some(Some(ExternalMysqld {
+        start: values.list("mysql.start_command")?,
+        stop: values.list("mysql.stop_command")?,
+        kill: values.list("mysql.kill_command")?,
+        log_bin: values.text("mysql.log_bin")?,
+        pid_file: Some(pid_file)
+            .filter(|file| !file.is_empty())
+            .map(PathBuf::from),
+    }))
+}
+
+/// Names what is missing in mode `external`.
+pub(crate) fn check_external_mysqld(values: &Values, problems: &mut Problems) {
+    if !is_external(values) {
+        return;
+    }
+    for key in COMMANDS {
+        if values.list(key).is_some_and(|command| command.is_empty()) {
+            problems.error(
+                values.report_at(key),
+                key,
+                format!("`{key}` is empty, but the member starts and stops mysqld through it"),
+                "write the command as a list of words, as in [\"systemctl\", \"start\", \"mysql\"]",
+            );
+        }
+    }
+    for (key, what) in [
+        ("mysql.datadir", "mysqld's data directory"),
+        ("mysql.log_bin", "the value of mysqld's option log_bin"),
+    ] {
+        if values.text(key).is_some_and(|text| text.is_empty()) {
+            problems.error(
+                values.report_at(key),
+                key,
+                format!("`{key}` is missing, but the member looks after mysqld's binlog before each start"),
+                format!("name {what}, or set `mysql.mode` to \"attach\""),
+            );
+        }
+    }
+}
