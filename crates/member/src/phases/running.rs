@@ -82,7 +82,7 @@ impl Running {
     }
 }
 
-/// See [`crate::node::Opened::take_part`].
+/// See [`crate::Opened::take_part`].
 pub(crate) async fn take_part(mut base: Base, joined: Joined) -> Result<Running, MemberError> {
     let mut started = None;
     match begin(&mut base, joined, &mut started).await {
