@@ -129,15 +129,6 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// A member's words as a sentence: with a capital at the beginning.
-fn sentence(text: &str) -> String {
-    let mut chars = text.chars();
-    match chars.next() {
-        Some(first) => first.to_uppercase().chain(chars).collect(),
-        None => String::new(),
-    }
-}
-
 /// Says on standard error why the command failed.
 fn complain(failure: &Failure, format: Format) {
     use std::io::Write;

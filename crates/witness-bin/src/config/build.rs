@@ -12,8 +12,30 @@ use member::settings::{
 use mysqld_controller::events::EventsWanted;
 use raft_types::{MemberId, MemberKind, Region};
 
+use crate::config::sections;
 use crate::config::typed::Values;
-use crate::config::{Config, LoggingSettings, sections};
+
+/// A whole configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// What the member is told.
+    pub member: Settings,
+    /// Where HTTP is served; `None` for nowhere.
+    pub http_listen: Option<String>,
+    /// What orders over HTTP have to bring; `None`: nobody orders anything.
+    pub http_token: Option<PasswordSource>,
+    /// The process's own log.
+    pub logging: LoggingSettings,
+}
+
+/// `[logging]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoggingSettings {
+    /// Whether lines are JSON objects.
+    pub json: bool,
+    /// The filter.
+    pub level: String,
+}
 
 /// Builds the configuration from values that passed every check; `None` when one is missing, which
 /// the checks have reported.

@@ -4,6 +4,7 @@
 //! that it finds: syntax and unknown keys, single values, rules between them, files.
 
 mod build;
+mod example;
 pub mod key;
 pub mod keys;
 mod layers;
@@ -12,34 +13,11 @@ mod rules;
 mod sections;
 mod typed;
 
-use member::settings::{PasswordSource, Settings};
-
-pub use crate::config::key::{example, reference};
+pub use crate::config::build::{Config, LoggingSettings};
+pub use crate::config::example::{example, reference};
 pub use crate::config::layers::Sources;
 pub use crate::config::problem::{Place, Problem, Problems, Severity, nearest};
 pub(crate) use crate::config::typed::{bytes_of, duration_of};
-
-/// A whole configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
-    /// What the member is told.
-    pub member: Settings,
-    /// Where HTTP is served; `None` for nowhere.
-    pub http_listen: Option<String>,
-    /// What orders over HTTP have to bring; `None`: nobody orders anything.
-    pub http_token: Option<PasswordSource>,
-    /// The process's own log.
-    pub logging: LoggingSettings,
-}
-
-/// `[logging]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoggingSettings {
-    /// Whether lines are JSON objects.
-    pub json: bool,
-    /// The filter.
-    pub level: String,
-}
 
 /// Reads a configuration. The findings come back in both cases: warnings do not prevent a start.
 pub fn read(sources: &Sources) -> (Option<Config>, Problems) {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRef, FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
@@ -13,13 +13,11 @@ use consensus::PauseWish;
 use futures::future::BoxFuture;
 use member::Commands;
 use member::protocol::{CommandResult, OperatorCommand, Refusal, RefusalKind};
-use member::status::MemberView;
+use member::status::{MemberView, ViewSource};
 use raft_types::MemberId;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-
-use crate::http::Endpoints;
 
 /// Who carries orders out.
 pub trait OrderTaker: Send + Sync + 'static {
@@ -72,18 +70,20 @@ impl OrderDesk {
     }
 }
 
-/// The endpoints, for a request that brings the token; any other is answered before its body is looked at.
-pub(super) struct Allowed(Endpoints);
+/// Who takes orders, for a request that brings the token; any other is answered before its body is looked at.
+pub(super) struct Allowed(OrderDesk);
 
-impl FromRequestParts<Endpoints> for Allowed {
+impl<S> FromRequestParts<S> for Allowed
+where
+    OrderDesk: FromRef<S>,
+    S: Send + Sync,
+{
     type Rejection = Response;
 
-    async fn from_request_parts(
-        parts: &mut Parts,
-        endpoints: &Endpoints,
-    ) -> Result<Self, Response> {
-        match endpoints.orders.allows(&parts.headers) {
-            Ok(()) => Ok(Self(endpoints.clone())),
+    async fn from_request_parts(parts: &mut Parts, served_from: &S) -> Result<Self, Response> {
+        let orders = OrderDesk::from_ref(served_from);
+        match orders.allows(&parts.headers) {
+            Ok(()) => Ok(Self(orders)),
             Err((code, why)) => Err(no(code, why)),
         }
     }
@@ -109,7 +109,7 @@ struct PauseBody {
     reason: String,
 }
 
-pub(super) async fn pause(Allowed(endpoints): Allowed, body: Bytes) -> Response {
+pub(super) async fn pause(Allowed(orders): Allowed, body: Bytes) -> Response {
     let body = match read::<PauseBody>(&body) {
         Ok(body) if body.for_seconds != Some(0) => body,
         Ok(_) => {
@@ -125,11 +125,11 @@ pub(super) async fn pause(Allowed(endpoints): Allowed, body: Bytes) -> Response 
         by: body.by.unwrap_or_else(|| "somebody over HTTP".to_owned()),
         reason: body.reason,
     };
-    endpoints.carry_out(OperatorCommand::Pause { wish }).await
+    orders.carry_out(OperatorCommand::Pause { wish }).await
 }
 
-pub(super) async fn resume(Allowed(endpoints): Allowed) -> Response {
-    endpoints.carry_out(OperatorCommand::Resume).await
+pub(super) async fn resume(Allowed(orders): Allowed) -> Response {
+    orders.carry_out(OperatorCommand::Resume).await
 }
 
 /// The body of `POST /switchover`; members by their names.
@@ -144,16 +144,20 @@ struct SwitchoverBody {
     force: bool,
 }
 
-pub(super) async fn switchover(Allowed(endpoints): Allowed, body: Bytes) -> Response {
+pub(super) async fn switchover(
+    Allowed(orders): Allowed,
+    State(source): State<Arc<dyn ViewSource>>,
+    body: Bytes,
+) -> Response {
     let body = match read::<SwitchoverBody>(&body) {
         Ok(body) => body,
         Err(why) => return no(StatusCode::BAD_REQUEST, &why),
     };
     let force = body.force;
-    match chosen(&body, &endpoints.source.view()) {
+    match chosen(&body, &source.view()) {
         Ok(to) => {
             let order = OperatorCommand::Promote { to, force };
-            endpoints.carry_out(order).await
+            orders.carry_out(order).await
         }
         Err((code, why)) => no(code, &why),
     }
@@ -182,9 +186,9 @@ fn chosen(body: &SwitchoverBody, view: &MemberView) -> Result<MemberId, (StatusC
     named(candidate)
 }
 
-impl Endpoints {
+impl OrderDesk {
     async fn carry_out(&self, command: OperatorCommand) -> Response {
-        match self.orders.taker.order(command).await {
+        match self.taker.order(command).await {
             Ok(
                 CommandResult::Paused { paused, entry } | CommandResult::Resumed { paused, entry },
             ) => Json(json!({ "ok": true, "pause": paused, "entry": entry })).into_response(),

@@ -7,15 +7,13 @@ use member::settings::{MemberEntry, Settings, TlsSettings};
 use member::status::MemberView;
 use transport::{AdminClient, AdminError, TlsError, TlsMaterial, TransportConfig};
 
-use crate::operator::ring_report::RingReport;
-
 /// How long a member may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Asks the members of one configuration.
 pub struct Asker {
-    ring: String,
-    members: Vec<MemberEntry>,
+    pub(super) ring: String,
+    pub(super) members: Vec<MemberEntry>,
     tls: Option<TlsMaterial>,
     transport: TransportConfig,
 }
@@ -39,15 +37,7 @@ impl Asker {
         })
     }
 
-    /// The ring as all of them see it, asked at once; then whoever they name that is not configured here.
-    pub async fn report(&self) -> RingReport {
-        let mut asked = self.ask_all(self.members.clone(), true).await;
-        let strangers = strangers(&asked);
-        asked.extend(self.ask_all(strangers, false).await);
-        RingReport::new(&self.ring, asked)
-    }
-
-    async fn ask_all(&self, members: Vec<MemberEntry>, configured: bool) -> Vec<Asked> {
+    pub(super) async fn ask_all(&self, members: Vec<MemberEntry>, configured: bool) -> Vec<Asked> {
         let asked = members.into_iter().map(async |entry| Asked {
             answer: self.ask(&entry).await,
             entry,
@@ -83,26 +73,6 @@ impl Asker {
         }
         Ok(view)
     }
-}
-
-/// Members of the ring that are not among those that were asked.
-fn strangers(asked: &[Asked]) -> Vec<MemberEntry> {
-    let known = |id| asked.iter().any(|asked| asked.entry.id == id);
-    latest(asked)
-        .map(|view| view.members.iter())
-        .into_iter()
-        .flatten()
-        .filter(|seat| !known(seat.id))
-        .map(|seat| MemberEntry {
-            id: seat.id,
-            name: seat.record.name.clone(),
-            region: seat.record.region.clone(),
-            kind: seat.record.kind,
-            votes: seat.record.votes,
-            priority: seat.record.priority,
-            address: seat.record.address.clone(),
-        })
-        .collect()
 }
 
 // What the members of a ring answered that were asked at one moment.

@@ -4,11 +4,12 @@
 use std::collections::BTreeSet;
 
 use consensus::quorum::majority_of;
+use member::settings::MemberEntry;
 use member::status::{MemberView, PauseView, QuorumView};
 use raft_types::{MemberId, MemberKind, Region};
 use serde::{Deserialize, Serialize};
 
-use crate::operator::asker::{Asked, latest};
+use crate::operator::asker::{Asked, Asker, latest};
 use crate::operator::differences::differences;
 
 /// The whole ring at one moment.
@@ -198,6 +199,36 @@ fn too_few(asked: &[Asked], set: &BTreeSet<MemberId>) -> Option<(String, String)
         "run `witness run` on {named}; if they are gone for good, look at `witness quorum fix`"
     );
     Some((cause, fix))
+}
+
+impl Asker {
+    /// The ring as all of them see it, asked at once; then whoever they name that is not configured here.
+    pub async fn report(&self) -> RingReport {
+        let mut asked = self.ask_all(self.members.clone(), true).await;
+        let strangers = strangers(&asked);
+        asked.extend(self.ask_all(strangers, false).await);
+        RingReport::new(&self.ring, asked)
+    }
+}
+
+/// Members of the ring that are not among those that were asked.
+fn strangers(asked: &[Asked]) -> Vec<MemberEntry> {
+    let known = |id| asked.iter().any(|asked| asked.entry.id == id);
+    latest(asked)
+        .map(|view| view.members.iter())
+        .into_iter()
+        .flatten()
+        .filter(|seat| !known(seat.id))
+        .map(|seat| MemberEntry {
+            id: seat.id,
+            name: seat.record.name.clone(),
+            region: seat.record.region.clone(),
+            kind: seat.record.kind,
+            votes: seat.record.votes,
+            priority: seat.record.priority,
+            address: seat.record.address.clone(),
+        })
+        .collect()
 }
 
 #[cfg(test)]

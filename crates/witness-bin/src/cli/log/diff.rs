@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use binlog_store::{FileDifference, Side};
 use serde::Serialize;
 
-use crate::cli::log::{failure, open};
+use crate::cli::log::target::{failure, open};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Arguments of `witness log diff`.

@@ -5,7 +5,7 @@ use binlog_store::Sought;
 use raft_types::OpId;
 
 use crate::cli::log::entry_line::EntryLine;
-use crate::cli::log::{TargetArgs, failure, open};
+use crate::cli::log::target::{TargetArgs, failure, open};
 use crate::terminal::{Failure, Format, print_json, print_text};
 
 /// Arguments of `witness log find`.

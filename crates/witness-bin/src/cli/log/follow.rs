@@ -6,7 +6,7 @@ use binlog_store::Followed;
 use serde::Serialize;
 
 use crate::cli::log::entry_line::EntryLine;
-use crate::cli::log::{From, TargetArgs, failure, open};
+use crate::cli::log::target::{From, TargetArgs, failure, open};
 use crate::terminal::{Failure, Format, print_json_line, print_text};
 
 /// Arguments of `witness log follow`.

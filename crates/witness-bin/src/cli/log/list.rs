@@ -4,7 +4,7 @@ use binlog_store::FileListing;
 use serde::Serialize;
 
 use crate::cli::log::entry_line::time_text;
-use crate::cli::log::{TargetArgs, failure, open};
+use crate::cli::log::target::{TargetArgs, failure, open};
 use crate::terminal::{Exit, Failure, Format, Table, print};
 
 /// One file.

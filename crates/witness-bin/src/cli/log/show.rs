@@ -1,7 +1,7 @@
 //! `witness log show`: the entries of a log, and with `--events` the events in them.
 
 use crate::cli::log::entry_line::{EntryLine, EventLine};
-use crate::cli::log::{From, TargetArgs, failure, open};
+use crate::cli::log::target::{From, TargetArgs, failure, open};
 use crate::terminal::{Failure, Format, print_json_line, print_text};
 
 /// Arguments of `witness log show`.

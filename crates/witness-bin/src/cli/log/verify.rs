@@ -6,7 +6,7 @@ use binlog_store::VerifyProgress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::cli::log::{TargetArgs, failure, open};
+use crate::cli::log::target::{TargetArgs, failure, open};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// What was found.

@@ -9,9 +9,9 @@ use raft_types::{MemberId, OpId};
 use serde::Serialize;
 
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::sentence;
 use crate::cli::session::{Session, block_on};
 use crate::operator::{Directory, RingReport};
+use crate::terminal::sentence;
 use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
 
 /// Arguments of `witness quorum show`.

@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use crate::cli::sentence;
 use crate::operator::{Directory, RingReport};
+use crate::terminal::sentence;
 
 /// The lines below the table.
 pub(super) fn lines(report: &RingReport) -> String {

@@ -10,8 +10,8 @@ mod stage;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::demo::DemoOptions;
 use crate::demo::embedded::stage::{DATABASE, Stage};
+use crate::demo::options::DemoOptions;
 use crate::demo::proof;
 use crate::demo::screen::Screen;
 use crate::demo::story::Story;

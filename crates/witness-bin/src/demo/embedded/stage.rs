@@ -16,8 +16,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Sources, read};
+use crate::demo::options::free_addresses;
+use crate::demo::proof;
 use crate::demo::screen::{Frame, Scoreboard, Screen};
-use crate::demo::{free_addresses, proof};
 use crate::terminal::{Exit, Failure};
 
 /// The member beside the embedded database.

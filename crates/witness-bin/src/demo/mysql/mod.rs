@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use binlog_format::gtid::GtidSet;
 
-use crate::demo::DemoOptions;
 use crate::demo::mysql::processes::ServerTree;
 use crate::demo::mysql::stage::Stage;
+use crate::demo::options::DemoOptions;
 use crate::demo::proof;
 use crate::demo::screen::Screen;
 use crate::demo::story::Story;

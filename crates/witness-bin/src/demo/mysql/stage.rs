@@ -12,8 +12,9 @@ use tempfile::TempDir;
 
 use crate::config::{Sources, read};
 use crate::demo::mysql::processes::{MemberProcess, ServerTree};
+use crate::demo::options::free_addresses;
+use crate::demo::proof;
 use crate::demo::screen::{Frame, Scoreboard, Screen};
-use crate::demo::{free_addresses, proof};
 use crate::operator::Asker;
 use crate::terminal::Failure;
 

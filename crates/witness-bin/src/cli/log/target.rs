@@ -1,0 +1,151 @@
+//! What a `log` verb looks at: a member's data directory, the directory of its binlog files, or one
+//! file alone. Nothing is changed, and no member has to run.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use binlog_store::{
+    DirectoryError, DiskFileSystem, FileNumber, FileSystem, LogDirectory, StorageFile,
+};
+use raft_types::OpId;
+
+use crate::cli::config_args::ConfigArgs;
+use crate::terminal::{Exit, Failure};
+
+/// What a verb looks at.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TargetArgs {
+    /// A data directory, the directory of binlog files, or one file; without it, `data_dir` of the configuration
+    path: Option<PathBuf>,
+    /// Configuration file to take `data_dir` from
+    #[arg(short, long, value_name = "FILE", env = "WITNESS_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+impl TargetArgs {
+    /// The path given, or the configured data directory.
+    pub(super) fn path(&self) -> Result<PathBuf, Failure> {
+        match &self.path {
+            Some(path) => Ok(path.clone()),
+            None => ConfigArgs::of_file(self.config.clone()).data_dir(),
+        }
+    }
+}
+
+/// Where to begin: an index, or an op id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct From(pub(super) u64);
+
+impl FromStr for From {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Ok(index) = text.parse() {
+            return Ok(Self(index));
+        }
+        text.parse::<OpId>()
+            .map(|op_id| Self(op_id.index))
+            .map_err(|_| format!("`{text}` is neither an index nor an op id; write 1042 or 3.1042"))
+    }
+}
+
+/// Opens what a path names.
+///
+/// # Errors
+/// When there is no log.
+pub(super) fn open(path: &Path) -> Result<LogDirectory, Failure> {
+    let opened = if path.is_file() {
+        open_file(path)
+    } else {
+        LogDirectory::on_disk(path)
+    };
+    opened.map_err(|error| failure(&error))
+}
+
+fn open_file(path: &Path) -> Result<LogDirectory, DirectoryError> {
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    let name = name.filter(|name| FileNumber::from_name(name).is_some());
+    let Some(name) = name else {
+        return Err(DirectoryError::Io {
+            doing: format!("opening {}", path.display()),
+            source: io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a file of a log is named as in binlog.000001",
+            ),
+        });
+    };
+    let dir = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    let fs = Arc::new(OneFile {
+        dir: dir.clone(),
+        name,
+    });
+    LogDirectory::open(fs, &dir)
+}
+
+/// The exit code and the sentence for a log that cannot be read.
+pub(super) fn failure(error: &DirectoryError) -> Failure {
+    if error.is_corruption() {
+        Failure::new(
+            Exit::Corrupt,
+            error.to_string(),
+            "the other members have the log as well: compare with `witness log diff`, and replace this copy",
+        )
+    } else {
+        Failure::error(error.to_string())
+    }
+}
+
+/// A directory in which only one file is to be seen.
+struct OneFile {
+    dir: PathBuf,
+    name: String,
+}
+
+impl FileSystem for OneFile {
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        if dir == self.dir {
+            Ok(vec![self.name.clone()])
+        } else {
+            Ok(Vec::new())
+        }
+    }
+
+    fn open_read_only(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
+        DiskFileSystem.open_read_only(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
+        self.open_read_only(path)
+    }
+
+    fn free_space(&self, dir: &Path) -> io::Result<u64> {
+        DiskFileSystem.free_space(dir)
+    }
+
+    fn create_dir(&self, _: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn create(&self, _: &Path) -> io::Result<Arc<dyn StorageFile>> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn remove(&self, _: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+}
