@@ -194,7 +194,7 @@ impl LogHandle {
         )
     }
 
-    /// With [`WriterMode::Stepped`](crate::WriterMode::Stepped): writes and syncs all that waits, together, then answers.
+    /// With [`WriterMode::Stepped`]: writes and syncs all that waits, together, then answers.
     pub fn write_waiting(&self) {
         self.shared.step();
     }

@@ -22,7 +22,7 @@ pub struct Query<'a> {
     pub execution_seconds: u32,
     /// The error that it ended with on the source; 0 for none.
     pub error_code: u16,
-    /// Session variables in MySQL's coding; at most 65,535 bytes. [`SessionContext`](crate::events::SessionContext) reads
+    /// Session variables in MySQL's coding; at most 65,535 bytes. [`SessionContext`] reads
     /// them.
     pub status_variables: Cow<'a, [u8]>,
     /// The default schema; at most 255 bytes.

@@ -53,7 +53,7 @@ pub enum ScrubStep {
     Nothing,
     /// A file is as it was written.
     Good(FileNumber),
-    /// A file is damaged or cannot be read; [`LogHandle::read_faults`] names it.
+    /// A file is damaged or cannot be read; [`crate::LogHandle::read_faults`] names it.
     Damaged(FileNumber),
     /// The file went while it was read, or the log is closing.
     Interrupted,

@@ -1,5 +1,5 @@
-//! The making of a ring: what each data directory knows of itself ([`identity`]), the decision to make one over fresh ones
-//! ([`plan`]), and where its log begins ([`log_origin`]).
+//! The making of a ring: the decision to make one over fresh data directories ([`plan_bootstrap`]); what each of them knows of
+//! itself, and where the ring's log begins ([`identity`]).
 
 pub(crate) mod identity;
 

@@ -1,8 +1,8 @@
 //! Quorums as sets of voters: pure arithmetic over what the log says and what was observed.
 //!
-//! What a commit needs is decided here, by making the voter sets of the membership ([`policy`]): an entry is committed once a
+//! What a commit needs is decided here, by making the voter sets of the membership (`policy.rs`): an entry is committed once a
 //! majority of *each* set has it durably. The counting itself is openraft's (its replication progress, over the joint membership);
-//! it tells [`crate::state_machine`] what is committed. An election needs majorities of the same sets.
+//! it tells the crate's `state_machine.rs` what is committed. An election needs majorities of the same sets.
 
 mod health;
 pub(crate) mod majority;

@@ -1,5 +1,5 @@
 //! The leadership is given to another member: to whom ([`target`]), by what their mysqlds are ([`fitness`]), behind what stops
-//! writing first ([`writer`]), and how ([`leadership_transfer`]).
+//! writing first ([`mysqld`]), and how ([`leadership_transfer`]).
 
 pub(crate) mod fitness;
 pub(crate) mod leadership_transfer;

@@ -1,5 +1,5 @@
 //! From plain MySQL replication into a ring and back: what a server is at the moment ([`look()`]), what has to be done, as pure
-//! plans ([`plan_enable`], [`plan_detach`]), and the statements that do it ([`acts`]). The command line drives it, each member
+//! plans ([`plan_enable`], [`plan_detach`]), and the statements that do it ([`steps`]). The command line drives it, each member
 //! acts on its own mysqld. To be feared here: two servers that take writes, and a commit that waits for nobody.
 
 mod detach_plan;
