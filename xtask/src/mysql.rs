@@ -109,12 +109,16 @@ fn unpacked(folder: &Path, refresh: bool) -> Result<MysqlTree> {
     let fresh = work.path().join(ROOT);
     debian::unpack(work.path(), &fresh)?;
     describe(&fresh).context("what Debian's archive gave is not the MySQL that was expected")?;
-    if root.exists() {
-        fs::rename(&root, work.path().join("old")).context("cannot move the older tree away")?;
-    }
-    fs::rename(&fresh, &root)
-        .with_context(|| format!("cannot move the tree to {}", root.display()))?;
+    replace_tree(&root, &fresh, work.path())?;
     describe(&root)
+}
+
+/// Puts a tree that was unpacked below `work` in the place of the one that is there.
+fn replace_tree(root: &Path, fresh: &Path, work: &Path) -> Result<()> {
+    if root.exists() {
+        fs::rename(root, work.join("old")).context("cannot move the older tree away")?;
+    }
+    fs::rename(fresh, root).with_context(|| format!("cannot move the tree to {}", root.display()))
 }
 
 /// The tree that Debian's packages make in `root`; asks its server for its version, which shows that it runs.
@@ -225,7 +229,6 @@ const VERSION: &str = "8.0.15";
 const ARCHITECTURE: &str = "x86_64";
 /// What the server is linked with, and its name in Debian's tree.
 const LIBAIO: (&str, &str) = ("libaio.so.1", "libaio.so.1t64");
-const OLDEST_ROOT: &str = "root";
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(1200);
 const UNPACK_LIMIT: Duration = Duration::from_secs(120);
 
@@ -261,20 +264,17 @@ fn unpack(debian: &MysqlTree, folder: &Path) -> Result<MysqlTree> {
         .prefix("unpacking-")
         .tempdir_in(folder)?;
     download(work.path())?;
-    let fresh = work.path().join(OLDEST_ROOT);
+    let fresh = work.path().join(ROOT);
     fs::create_dir(&fresh)?;
     let mut tar = Command::new("tar");
     tar.arg("-xzf").arg(work.path().join(TARBALL));
     tar.arg("-C").arg(&fresh);
-    run_oldest("tar", tar, UNPACK_LIMIT)?;
+    run_tool("tar", tar, UNPACK_LIMIT)?;
     let (wanted, there) = LIBAIO;
     fs::copy(libraries.join(there), fresh.join("lib").join(wanted))
         .with_context(|| format!("Debian's tree has no {there}"))?;
-    let root = folder.join(OLDEST_ROOT);
-    if root.exists() {
-        fs::rename(&root, work.path().join("old")).context("cannot move the older tree away")?;
-    }
-    fs::rename(&fresh, &root)?;
+    let root = folder.join(ROOT);
+    replace_tree(&root, &fresh, work.path())?;
     let mut tree = MysqlTree {
         origin: Origin::Unpacked,
         version: String::new(),
@@ -308,10 +308,10 @@ fn download(folder: &Path) -> Result<()> {
     maven.arg(format!("-Dmdep.unpack.includes={TARBALL}"));
     // Of no project: a pom.xml above would be read otherwise.
     maven.current_dir(folder);
-    run_oldest("mvn", maven, DOWNLOAD_LIMIT)?;
+    run_tool("mvn", maven, DOWNLOAD_LIMIT)?;
     let mut sum = Command::new("sha256sum");
     sum.arg(folder.join(TARBALL));
-    let said = run_oldest("sha256sum", sum, UNPACK_LIMIT)?;
+    let said = run_tool("sha256sum", sum, UNPACK_LIMIT)?;
     let found = said.split_whitespace().next().unwrap_or_default();
     ensure!(
         found == SHA256,
@@ -320,7 +320,7 @@ fn download(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn run_oldest(program: &str, command: Command, limit: Duration) -> Result<String> {
+fn run_tool(program: &str, command: Command, limit: Duration) -> Result<String> {
     let done = bounded_run::run(program, command, Vec::new(), limit)?;
     if !done.status.success() {
         // Maven tells its errors on standard output.
