@@ -22,7 +22,7 @@ pub enum Finished {
 /// What follows the last row that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// The transaction stays open.
+    /// The transaction stays open, for more rows or its commit.
     StayOpen,
     /// The transaction is committed in the same breath.
     Commit,
@@ -39,7 +39,7 @@ pub enum Turn {
 
 /// A database that transactions are applied to.
 pub trait Backend: Send + Sync + 'static {
-    /// One session of it.
+    /// The type of its sessions; each worker has one.
     type Session: Session;
 
     /// When the write of a row is finished.
@@ -81,7 +81,7 @@ pub struct SessionId(pub u64);
 
 /// One session: one transaction at a time. A call that is dropped makes it unusable.
 pub trait Session: Send {
-    /// Its number.
+    /// The database's number of the session, as [`Backend::blockers`] names it.
     fn id(&self) -> SessionId;
 
     /// Writes some rows of a transaction, in order. Row 0 begins it.
@@ -174,7 +174,7 @@ pub struct Refusal {
     pub row: Option<usize>,
     /// The database's error number; 0 for none.
     pub code: u16,
-    /// The database's words.
+    /// The text of the database's error.
     pub words: String,
 }
 

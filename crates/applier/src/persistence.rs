@@ -13,7 +13,7 @@ pub struct Persistence {
     pub within: Duration,
     /// The first pause; each is twice the one before.
     pub first_pause: Duration,
-    /// The longest pause.
+    /// The pause does not grow beyond this.
     pub longest_pause: Duration,
 }
 

@@ -7,9 +7,9 @@ use crate::keys::Fold;
 /// A table by its names, as the log has them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
-    /// The schema (database).
+    /// Name of the schema (database).
     pub schema: Box<str>,
-    /// The table in it.
+    /// Name of the table in that schema.
     pub table: Box<str>,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for TableName {
 /// A table's columns and what constrains its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableShape {
-    /// Its names.
+    /// Schema and table.
     pub name: TableName,
     /// Its columns in order, as row images count them.
     pub columns: Vec<ColumnShape>,
@@ -71,7 +71,7 @@ impl TableShape {
 /// A column, as far as keys are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnShape {
-    /// Its name.
+    /// The column's name, as the target has it.
     pub name: Box<str>,
     /// Which of its values are equal to a key.
     pub fold: Fold,

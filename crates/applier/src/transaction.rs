@@ -18,7 +18,7 @@ use crate::schema::{TableName, TableShape};
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// The one behind it.
+    /// The number of the transaction that follows.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
@@ -31,7 +31,7 @@ impl fmt::Display for Seq {
     }
 }
 
-/// One transaction.
+/// A transaction of the log, decoded so that it can be scheduled and applied.
 #[derive(Debug, Clone)]
 pub struct Transaction {
     /// Its place in the order; the decoder leaves 0, and the run numbers what it applies.
@@ -46,11 +46,11 @@ pub struct Transaction {
     pub original_version: Option<ServerVersion>,
     /// Bytes that it holds in memory.
     pub bytes: usize,
-    /// What it does.
+    /// Its row changes, or the statements of a barrier.
     pub body: Body,
 }
 
-/// What a transaction does.
+/// The content of a transaction.
 #[derive(Debug, Clone)]
 pub enum Body {
     /// Row changes and nothing else: scheduled row by row.
@@ -97,13 +97,13 @@ impl RowChanges {
 /// A table that a transaction changes.
 #[derive(Debug, Clone)]
 pub struct MappedTable {
-    /// The canonical TABLE_MAP event.
+    /// Its TABLE_MAP event in canonical form.
     pub map: Bytes,
     /// The table as the target has it.
     pub shape: Arc<TableShape>,
 }
 
-/// A rows event.
+/// One rows event of a transaction, with its rows.
 #[derive(Debug, Clone)]
 pub struct RowsEvent {
     /// The whole event in canonical form.
@@ -127,12 +127,12 @@ pub struct RowWrite {
     pub keys: Range<u32>,
 }
 
-/// What is applied alone.
+/// A transaction that is applied alone: everything before it is committed first.
 #[derive(Debug, Clone)]
 pub struct Barrier {
-    /// Its parts, in order.
+    /// What is run on the session, in order.
     pub steps: Vec<Step>,
-    /// How it ends.
+    /// How it is ended: by a commit, or as a phase of XA.
     pub end: BarrierEnd,
     /// Which tables may look different afterwards.
     pub changes: SchemaChange,

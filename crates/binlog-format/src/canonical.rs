@@ -13,13 +13,13 @@ use crate::event::{
 
 /// A buffer that stamped or canonical bytes are appended to.
 pub trait EventSink {
-    /// Bytes in the buffer.
+    /// How many bytes the buffer has.
     fn len(&self) -> usize;
     /// Whether the buffer is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Appends bytes.
+    /// Appends `bytes` at the end.
     fn append(&mut self, bytes: &[u8]);
     /// What was written from an offset on.
     fn written_from(&mut self, start: usize) -> &mut [u8];
@@ -60,7 +60,7 @@ pub struct CanonicalEvents {
 }
 
 impl CanonicalEvents {
-    /// The events of `payload`.
+    /// Iterates over the events of a canonical payload.
     pub fn new(payload: Bytes) -> Self {
         Self { rest: payload }
     }

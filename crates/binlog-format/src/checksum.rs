@@ -8,7 +8,7 @@ pub const CHECKSUM_LEN: usize = 4;
 /// How the events of a file are protected (`binlog_checksum`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChecksumAlgorithm {
-    /// Not at all.
+    /// Events have no checksum.
     None,
     /// CRC32 (ISO-HDLC) of everything before it.
     Crc32,

@@ -22,7 +22,6 @@ impl<'a> Cursor<'a> {
         self.rest.is_empty()
     }
 
-    /// Everything that is left.
     pub(crate) fn take_rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
@@ -177,7 +176,7 @@ pub(crate) fn put_string(out: &mut Vec<u8>, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// Reads an unsigned integer.
+/// Reads an unsigned integer of variable length: the first byte's trailing ones count the bytes that follow.
 pub(crate) fn unsigned(cursor: &mut Cursor<'_>, field: &'static str) -> Result<u64, DecodeError> {
     let first = cursor.u8(field)?;
     let following = first.trailing_ones() as usize;
@@ -188,7 +187,7 @@ pub(crate) fn unsigned(cursor: &mut Cursor<'_>, field: &'static str) -> Result<u
     })
 }
 
-/// Reads a signed integer.
+/// Reads a signed integer of variable length, in zigzag order.
 pub(crate) fn signed(cursor: &mut Cursor<'_>, field: &'static str) -> Result<i64, DecodeError> {
     let coded = unsigned(cursor, field)?;
     Ok((coded >> 1) as i64 ^ -((coded & 1) as i64))

@@ -13,17 +13,17 @@ pub enum DecodeError {
         "{field} needs {needed} bytes, but only {remaining} are left: the data is cut off or corrupt"
     )]
     Truncated {
-        /// What was being read.
+        /// Name of the field or value.
         field: &'static str,
-        /// Bytes that it needs.
+        /// Bytes that the value needs.
         needed: u64,
-        /// Bytes that are there.
+        /// Bytes that are left to read.
         remaining: u64,
     },
     /// A value that the format does not allow.
     #[error("{field} is invalid: {reason}")]
     Invalid {
-        /// What was being read.
+        /// Name of the field or value.
         field: &'static str,
         /// What is wrong with it.
         reason: &'static str,
@@ -39,7 +39,7 @@ pub enum DecodeError {
     /// Bytes are left after the value's end.
     #[error("{count} unexpected bytes follow {field}")]
     TrailingBytes {
-        /// What was being read.
+        /// Name of the value that ended.
         field: &'static str,
         /// How many bytes are left.
         count: u64,
@@ -60,11 +60,11 @@ pub enum DecodeError {
     /// A value is larger than the reader was told to accept.
     #[error("{field} has {size} bytes, more than the limit of {limit}")]
     TooLarge {
-        /// What was being read.
+        /// Name of the field or value.
         field: &'static str,
         /// Its size in bytes (or the least that it would be).
         size: u64,
-        /// The limit in bytes.
+        /// The most bytes that the reader accepts.
         limit: u64,
     },
 }

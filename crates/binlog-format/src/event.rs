@@ -30,7 +30,7 @@ pub(crate) const FLAGS_RANGE: std::ops::Range<usize> = 17..19;
 pub struct EventFlags(pub u16);
 
 impl EventFlags {
-    /// No flag.
+    /// No flag is set.
     pub const NONE: Self = Self(0);
     /// In a format description: the file was not closed in good order.
     pub const BINLOG_IN_USE: Self = Self(0x01);
@@ -85,7 +85,7 @@ impl fmt::Debug for EventFlags {
 pub struct EventHeader {
     /// Seconds since the epoch at which the statement began; 0 in made-up events.
     pub timestamp: u32,
-    /// What the event is.
+    /// The type, which decides how the body is read.
     pub event_type: EventType,
     /// The server on which the event originated.
     pub server_id: u32,
@@ -93,7 +93,7 @@ pub struct EventHeader {
     pub event_size: u32,
     /// The low 32 bits of the position behind the event in its file; 0 in canonical events.
     pub log_pos: u32,
-    /// Flag bits.
+    /// Flags such as [`EventFlags::ARTIFICIAL`].
     pub flags: EventFlags,
 }
 
@@ -131,7 +131,7 @@ impl EventHeader {
         Ok(header)
     }
 
-    /// The header's bytes.
+    /// The header as it stands in a file, little-endian.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         bytes[0..4].copy_from_slice(&self.timestamp.to_le_bytes());
@@ -182,7 +182,7 @@ impl RawEvent {
         Ok(Some(Self { header, bytes }))
     }
 
-    /// The parsed header.
+    /// The event's header, read when the event was made.
     pub fn header(&self) -> &EventHeader {
         &self.header
     }
@@ -192,7 +192,7 @@ impl RawEvent {
         self.header.event_type
     }
 
-    /// The whole event.
+    /// Header, body and, where there is one, the checksum.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
@@ -228,7 +228,6 @@ impl RawEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventRef<'a> {
     header: EventHeader,
-    /// Header and body.
     bytes: &'a [u8],
 }
 
@@ -296,7 +295,7 @@ impl<'a> EventRef<'a> {
         }
     }
 
-    /// The parsed header.
+    /// The event's header, read when the event was made.
     pub fn header(&self) -> &EventHeader {
         &self.header
     }
@@ -306,12 +305,12 @@ impl<'a> EventRef<'a> {
         self.header.event_type
     }
 
-    /// Header and body.
+    /// Header and body, as they stand in the buffer.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// What follows the header.
+    /// The bytes behind the header, as far as this value has them.
     pub fn body(&self) -> &'a [u8] {
         self.bytes.get(HEADER_LEN..).unwrap_or_default()
     }

@@ -8,7 +8,7 @@ macro_rules! event_types {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum EventType {
             $($(#[$doc])* $variant,)*
-            /// Any other code.
+            /// A type that has no name here, by its code.
             Other(u8),
         }
 
@@ -46,7 +46,7 @@ event_types! {
     Query = 2, "QUERY";
     /// The server stopped in good order.
     Stop = 3, "STOP";
-    /// Names the next file.
+    /// The next file's name; the last event of a file that was closed in good order.
     Rotate = 4, "ROTATE";
     /// An integer session variable that the next statement depends on.
     IntVar = 5, "INTVAR";
@@ -74,7 +74,7 @@ event_types! {
     UpdateRowsV1 = 24, "UPDATE_ROWS_V1";
     /// Deleted rows, version 1.
     DeleteRowsV1 = 25, "DELETE_ROWS_V1";
-    /// The source lost events.
+    /// The source has lost events: its binlog has a gap.
     Incident = 26, "INCIDENT";
     /// Nothing happened for a while; never in a file.
     Heartbeat = 27, "HEARTBEAT";

@@ -22,9 +22,9 @@ use crate::gtid::Gtid;
 pub struct TransactionHead {
     /// Its identifier; with a tag, the GTID event is of the tagged form.
     pub gtid: Gtid,
-    /// The writer's server id.
+    /// Server id of the server that is imitated.
     pub server_id: u32,
-    /// The writer's connection.
+    /// Number of the connection that is imitated.
     pub thread_id: u32,
     /// When it commits; event headers hold its seconds.
     pub commit: CommitTimestamp,
@@ -55,7 +55,7 @@ pub struct RowTransaction {
 }
 
 impl RowTransaction {
-    /// Begins one.
+    /// Begins a transaction; [`Self::commit`] ends it.
     pub fn begin(head: TransactionHead) -> Self {
         let mut body = Vec::new();
         head.query("", b"BEGIN")
@@ -132,7 +132,7 @@ impl RowTransaction {
         rows.encode_into(self.head.origin(EventFlags::NONE), &mut self.body);
     }
 
-    /// The canonical payload.
+    /// Ends the transaction; gives its canonical payload, the GTID event first.
     pub fn commit(mut self) -> Bytes {
         Xid { xid: self.head.xid }.encode_into(self.head.origin(EventFlags::NONE), &mut self.body);
         self.head.with_gtid(0, &self.body)
@@ -207,9 +207,9 @@ impl TransactionHead {
 /// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnType {
-    /// INT.
+    /// INT: 4 bytes, with a sign.
     Int,
-    /// BIGINT.
+    /// BIGINT: 8 bytes, with a sign.
     BigInt,
     /// VARCHAR of so many bytes (four times its characters in utf8mb4).
     Varchar {
@@ -218,10 +218,10 @@ pub enum ColumnType {
     },
 }
 
-/// A column.
+/// A column of a table that rows are made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Column {
-    /// Its type.
+    /// INT, BIGINT or VARCHAR.
     pub column_type: ColumnType,
     /// Whether it may be NULL.
     pub nullable: bool,
@@ -230,13 +230,13 @@ pub struct Column {
 /// A value of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Value {
-    /// NULL.
+    /// NULL, for columns that allow it.
     Null,
-    /// For INT.
+    /// A value of an INT column.
     Int(i32),
-    /// For BIGINT.
+    /// A value of a BIGINT column.
     BigInt(i64),
-    /// For VARCHAR, in utf8mb4.
+    /// A value of a VARCHAR column, in utf8mb4.
     Text(String),
 }
 
@@ -245,9 +245,9 @@ pub enum Value {
 pub struct Table {
     /// The number that stands for it in events; different for each table of a transaction.
     pub id: TableId,
-    /// Its schema.
+    /// Name of the table's schema.
     pub schema: String,
-    /// Its name.
+    /// Name of the table in that schema.
     pub name: String,
     /// Its columns in order; the server that applies the rows must have the same.
     pub columns: Vec<Column>,
@@ -264,7 +264,6 @@ const EXACT_BIT_LENGTHS: u16 = 1;
 /// Numbers of optional metadata fields.
 const SIGNEDNESS: u8 = 1;
 const DEFAULT_CHARSET: u8 = 2;
-/// utf8mb4_0900_ai_ci.
 const COLLATION: u64 = 255;
 
 impl Table {
@@ -415,17 +414,17 @@ pub enum SynthesisError {
     /// Another number of values than the table has columns.
     #[error("table {table} has {columns} columns, but the row has {values} values")]
     ColumnCount {
-        /// The table.
+        /// Schema and name of the table.
         table: String,
-        /// Its columns.
+        /// How many columns the table has.
         columns: usize,
-        /// The row's values.
+        /// How many values the row has.
         values: usize,
     },
     /// A value of another type than its column, or NULL where the column forbids it.
     #[error("column {column} of table {table} (counted from 1) takes no such value")]
     WrongValue {
-        /// The table.
+        /// Schema and name of the table.
         table: String,
         /// The column, counted from 1.
         column: usize,
@@ -435,11 +434,11 @@ pub enum SynthesisError {
         "column {column} of table {table} (counted from 1) holds {limit} bytes, the value has {size}"
     )]
     TooLong {
-        /// The table.
+        /// Schema and name of the table.
         table: String,
         /// The column, counted from 1.
         column: usize,
-        /// Bytes of the value.
+        /// Bytes of the value in utf8mb4.
         size: usize,
         /// Bytes that the column holds.
         limit: u16,

@@ -25,13 +25,12 @@ impl Outgoing {
         }
     }
 
-    /// Adds a packet.
+    /// Appends a packet with the next sequence number.
     pub(crate) fn push(&mut self, payload: &[u8]) {
         self.sequence = encode_packet(self.sequence, payload, &mut self.bytes);
     }
 }
 
-/// A length-encoded integer.
 fn put_integer(out: &mut Vec<u8>, value: u64) {
     match value {
         0..=0xfa => out.push(value as u8),
@@ -50,7 +49,6 @@ fn put_integer(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// A length-encoded string.
 pub(super) fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     put_integer(out, text.len() as u64);
     out.extend_from_slice(text);
@@ -109,12 +107,10 @@ impl EventPackets {
         self.sequence
     }
 
-    /// Bytes that wait.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Takes what waits.
     pub(crate) fn take(&mut self) -> BytesMut {
         self.bytes.split()
     }
@@ -144,7 +140,6 @@ impl EventPackets {
         }
     }
 
-    /// A whole event.
     pub(crate) fn event(&mut self, event: &[u8]) {
         self.begin(event.len() as u64);
         self.put(event);
@@ -172,7 +167,6 @@ const UTF8MB4: u16 = 45;
 const BINARY: u16 = 63;
 const NULL: u8 = 0xfb;
 
-/// A value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
     Null,
@@ -228,7 +222,6 @@ impl From<u64> for Value {
     }
 }
 
-/// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColumnKind {
     Text,
@@ -243,7 +236,7 @@ pub(crate) struct ResultSet {
 }
 
 impl ResultSet {
-    /// Writes the columns.
+    /// Writes the number of columns and their definitions.
     pub(crate) fn begin<'a>(
         out: &mut Outgoing,
         deprecate_eof: bool,
@@ -259,7 +252,6 @@ impl ResultSet {
         Self { deprecate_eof }
     }
 
-    /// Writes a row.
     pub(crate) fn row(&self, out: &mut Outgoing, values: &[Value]) {
         let mut row = Vec::new();
         for value in values {
@@ -271,7 +263,6 @@ impl ResultSet {
         out.push(&row);
     }
 
-    /// Writes the end.
     pub(crate) fn end(self, out: &mut Outgoing) {
         if self.deprecate_eof {
             out.push(&ok_packet(0xfe, ""));
@@ -318,11 +309,9 @@ fn column_packet(name: &str, kind: ColumnKind) -> Vec<u8> {
 
 /// Error numbers that are sent.
 pub(crate) mod code {
-    /// Too many connections.
     pub(crate) const TOO_MANY_CONNECTIONS: u16 = 1040;
     /// The login's packets are not understood.
     pub(crate) const HANDSHAKE: u16 = 1043;
-    /// Wrong user or password.
     pub(crate) const ACCESS_DENIED: u16 = 1045;
     /// A command that is not known.
     pub(crate) const UNKNOWN_COMMAND: u16 = 1047;
@@ -332,9 +321,7 @@ pub(crate) mod code {
     pub(crate) const UNKNOWN: u16 = 1105;
     /// There is no such system variable.
     pub(crate) const UNKNOWN_VARIABLE: u16 = 1193;
-    /// SHOW BINLOG EVENTS failed.
     pub(crate) const SHOW_BINLOG_EVENTS: u16 = 1220;
-    /// Not done here.
     pub(crate) const NOT_SUPPORTED: u16 = 1235;
     /// The dump cannot go on, and trying again does not help.
     pub(crate) const FATAL_READING_BINLOG: u16 = 1236;
@@ -344,14 +331,12 @@ pub(crate) mod code {
     pub(crate) const UNKNOWN_FILE: u16 = 1373;
     /// A packet that ends too early.
     pub(crate) const MALFORMED_PACKET: u16 = 1835;
-    /// TLS is required.
     pub(crate) const INSECURE_TRANSPORT: u16 = 3159;
 }
 
 /// The longest message; MySQL's own bound.
 const MAX_MESSAGE: usize = 511;
 
-/// An error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ErrorAnswer {
     pub(crate) code: u16,
@@ -381,7 +366,7 @@ impl ErrorAnswer {
         }
     }
 
-    /// The packet.
+    /// The error as a packet's payload; too long a message is cut at a character.
     pub(crate) fn packet(&self) -> Vec<u8> {
         let mut packet = vec![0xff];
         packet.extend_from_slice(&self.code.to_le_bytes());

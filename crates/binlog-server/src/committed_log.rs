@@ -24,7 +24,7 @@ impl FileNumber {
 /// A place between two events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// The file.
+    /// The file that the place is in.
     pub file: FileNumber,
     /// Bytes of the file before the place.
     pub offset: u64,
@@ -33,7 +33,7 @@ pub struct Position {
 /// A file of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFile {
-    /// Its number.
+    /// Number of the file in the log.
     pub number: FileNumber,
     /// Its name, without a directory.
     pub name: String,
@@ -44,7 +44,7 @@ pub struct LogFile {
 /// Why bytes of the log could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReadError {
-    /// The file was purged.
+    /// The file is no longer in the log, because it was purged.
     #[error("the file was purged")]
     Gone,
     /// The disk reported an error.

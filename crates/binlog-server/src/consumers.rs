@@ -11,12 +11,12 @@ use uuid::Uuid;
 
 use crate::committed_log::{CommittedLog, FileNumber, Position};
 
-/// How a consumer asked.
+/// How a consumer named the place at which its dump begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpKind {
     /// By the set of GTIDs that it has.
     Gtids,
-    /// By file and position.
+    /// By the name of a file and an offset in it.
     Position,
 }
 
@@ -43,7 +43,7 @@ pub struct ConsumerView {
     pub server_id: u32,
     /// Its server UUID, if it said one.
     pub uuid: Option<Uuid>,
-    /// How it asked.
+    /// Whether it asked by GTIDs or by position.
     pub kind: DumpKind,
     /// Up to where it was read for.
     pub position: Position,
@@ -120,7 +120,6 @@ impl Drop for Attached {
     }
 }
 
-/// A dump that begins.
 pub(crate) struct Attaching {
     pub(crate) connection: u32,
     pub(crate) address: SocketAddr,
@@ -184,7 +183,7 @@ impl Consumers {
         }
     }
 
-    /// A connection has ended.
+    /// Forgets a client whose connection has ended.
     pub(crate) fn leave(&self, connection: u32) {
         self.lock().clients.remove(&connection);
     }

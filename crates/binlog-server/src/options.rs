@@ -16,9 +16,9 @@ use uuid::Uuid;
 /// The one account. The password is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Account {
-    /// Its name.
+    /// User name that a client logs in with.
     pub user: String,
-    /// Its password.
+    /// Password that a client logs in with, in plain text.
     pub password: String,
 }
 
@@ -33,9 +33,9 @@ impl fmt::Debug for Account {
 /// As whom the server speaks. Stable, and unlike every other server's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerIdentity {
-    /// `@@server_id`; never 0.
+    /// Answers `@@server_id` and stands in the packets of the dump; never 0.
     pub server_id: u32,
-    /// `@@server_uuid`.
+    /// Answers `@@server_uuid`.
     pub server_uuid: Uuid,
     /// The member's name, for messages.
     pub name: String,
@@ -44,24 +44,24 @@ pub struct ServerIdentity {
 /// PEM files of the server's certificate, with what leads up to its CA, and its private key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerCertificate {
-    /// The certificate.
+    /// Path of the certificate's file.
     pub certificate_file: PathBuf,
-    /// The key.
+    /// Path of the private key's file.
     pub key_file: PathBuf,
 }
 
-/// Everything that is configured.
+/// What a binlog server is configured with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// Who may log in.
+    /// The account that may log in.
     pub account: Account,
     /// As whom the server speaks.
     pub identity: ServerIdentity,
-    /// For TLS; `None` without.
+    /// Certificate for TLS; `None` offers no TLS.
     pub certificate: Option<ServerCertificate>,
     /// Whether a login without TLS is refused.
     pub require_tls: bool,
-    /// Connections at a time.
+    /// The most connections at one time.
     pub max_connections: usize,
     /// Bytes read from the log that wait for one client.
     pub queue_bytes: usize,
@@ -125,10 +125,10 @@ pub enum OptionsError {
     /// Anybody could read every row.
     #[error("the account has no name or no password: give it both")]
     Account,
-    /// Nobody could log in.
+    /// TLS is required, and there is no certificate to offer it with.
     #[error("TLS is required, but there is no certificate: name its file and its key's")]
     NoCertificate,
-    /// Nothing could be sent.
+    /// A bound is so small that no client could be served.
     #[error(
         "the queue is smaller than {} bytes, or no connection is allowed",
         ServerOptions::MIN_QUEUE_BYTES
@@ -146,9 +146,9 @@ pub enum TlsError {
     File {
         /// What should be in it.
         what: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the parser or of the operating system.
         reason: String,
     },
     /// Certificate and key do not go together, or are of a kind that is not known.
@@ -156,7 +156,7 @@ pub enum TlsError {
     Rejected(String),
 }
 
-/// Loads certificate and key.
+/// Makes the acceptor of TLS connections from the files of certificate and key.
 pub(crate) fn acceptor(files: &ServerCertificate) -> Result<TlsAcceptor, TlsError> {
     let chain = certificates(&files.certificate_file)?;
     let key = PrivateKeyDer::from_pem_file(&files.key_file)

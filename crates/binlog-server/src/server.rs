@@ -39,7 +39,7 @@ pub enum ServerError {
     Listen(#[from] std::io::Error),
 }
 
-/// A server of binlogs.
+/// A server that speaks MySQL's protocol and serves the committed part of a log.
 pub struct BinlogServer {
     shared: Arc<Shared>,
     listener: TcpListener,
@@ -73,13 +73,13 @@ impl BinlogServer {
         })
     }
 
-    /// Who is attached.
+    /// The clients that are attached, now and later.
     #[must_use]
     pub fn consumers(&self) -> Consumers {
         self.shared.consumers.clone()
     }
 
-    /// Where it listens.
+    /// The address that is listened at, with the port that the system chose for port 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.shared.address

@@ -25,7 +25,7 @@ pub struct CutPart {
     pub file: FileNumber,
     /// Where in that file it began; 0 where the whole file went.
     pub offset: u64,
-    /// Its bytes.
+    /// How many bytes were cut off this file.
     pub bytes: u64,
     /// The name under which they are kept, in the same directory as the document.
     pub kept_as: String,
@@ -88,7 +88,6 @@ impl CutTail {
     }
 }
 
-/// Where tails are kept.
 pub(crate) fn directory(data_dir: &Path) -> PathBuf {
     data_dir.join("trimmed")
 }

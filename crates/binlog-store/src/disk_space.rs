@@ -14,7 +14,6 @@ use crate::stats::Counters;
 /// The disk of one log: its budget, and what others write to it.
 pub(crate) struct DiskSpace {
     fs: Arc<dyn FileSystem>,
-    /// The log's directory.
     dir: PathBuf,
     budget: Mutex<DiskBudget>,
     /// Since when the disk refuses what the writer wants to write.

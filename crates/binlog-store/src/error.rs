@@ -16,7 +16,7 @@ pub enum StoreError {
     /// An entry that no file could hold.
     #[error("{0}")]
     InvalidEntry(#[from] InvalidEntry),
-    /// The disk is full.
+    /// The disk was full where it could not be waited for: in a sync, or while the log was closing.
     #[error(
         "the disk is full while {doing}; nothing acknowledged is lost. Free space on it (for instance by purging \
          old files of the log), then start this member again"
@@ -33,9 +33,9 @@ pub enum StoreError {
     Io {
         /// What the store was doing.
         doing: String,
-        /// The error's kind.
+        /// The kind of the operating system's error.
         kind: io::ErrorKind,
-        /// The error's words.
+        /// The text of the operating system's error.
         message: String,
     },
     /// Bytes that were fine are damaged now.
@@ -46,7 +46,7 @@ pub enum StoreError {
     TruncateCommitted {
         /// The last entry that would stay.
         keep: Option<OpId>,
-        /// The committed entry.
+        /// The last entry that is known to be committed.
         committed: OpId,
     },
     /// Another member offered a start that cannot be of this log's ring.
@@ -57,10 +57,10 @@ pub enum StoreError {
     StartContradicts {
         /// The entry before the start.
         before: OpId,
-        /// The committed entry.
+        /// The last entry that is known to be committed here.
         committed: OpId,
     },
-    /// The store was closed.
+    /// The log was shut down; it does nothing more.
     #[error("the log is closed")]
     Closed,
 }
@@ -114,7 +114,7 @@ pub enum CutBackError {
         .found.map_or_else(|| "does not reach so far".to_owned(), |found| format!("has only {found} there"))
     )]
     NotThere {
-        /// The entry.
+        /// The entry that was to be the last; `None` for an empty log.
         to: Option<OpId>,
         /// The one at its index, or the last purged one where that comes behind it.
         found: Option<OpId>,
@@ -137,9 +137,9 @@ pub enum OpenError {
     /// The disk or the hard state reported an error.
     #[error("{doing} failed: {source}")]
     Io {
-        /// What was being done.
+        /// What the store was doing, in words.
         doing: String,
-        /// The error.
+        /// The error of the operating system or of the hard state.
         source: io::Error,
     },
     /// A file is damaged where it must not be.
@@ -148,7 +148,7 @@ pub enum OpenError {
         path.display()
     )]
     Corrupt {
-        /// The file.
+        /// Path of the damaged file.
         path: PathBuf,
         /// What is wrong, and where.
         corruption: Corruption,
@@ -156,13 +156,13 @@ pub enum OpenError {
     /// A file of the log is gone.
     #[error("{} is missing, although the log had it: acknowledged entries are gone. {REPLACE}", path.display())]
     FileMissing {
-        /// The file.
+        /// Path of the file that is missing.
         path: PathBuf,
     },
     /// All files of the log are gone.
     #[error("{} has no log files, although this member has acknowledged entries. {REPLACE}", dir.display())]
     LogMissing {
-        /// The directory.
+        /// The directory that should hold the log files.
         dir: PathBuf,
     },
     /// The hard state is gone.
@@ -172,13 +172,13 @@ pub enum OpenError {
         dir.display()
     )]
     MetaMissing {
-        /// The log's directory.
+        /// The directory of the log files.
         dir: PathBuf,
     },
     /// The hard state is damaged.
     #[error("{what}. {REPLACE}")]
     MetaDamaged {
-        /// The damaged record.
+        /// Which record is damaged and how, in words.
         what: String,
     },
     /// The hard state is older than the log.
@@ -187,9 +187,9 @@ pub enum OpenError {
          beside the log (`meta/`) is an old copy, and this member could vote twice in one term. {REPLACE}"
     )]
     VoteOlderThanLog {
-        /// The last entry.
+        /// The last entry of the log.
         last: OpId,
-        /// The vote's term.
+        /// The term of the stored vote.
         vote_term: u64,
     },
     /// Entries that were committed or durable are gone.
@@ -202,7 +202,7 @@ pub enum OpenError {
         known: OpId,
         /// What was known of it.
         what: &'static str,
-        /// Where the log ends.
+        /// The last entry of the log; `None` when it has none.
         end: Option<OpId>,
     },
     /// The committed entry is not the one in the log.
@@ -211,7 +211,7 @@ pub enum OpenError {
          are not of the same member or moment. {REPLACE}"
     )]
     CommittedDiffers {
-        /// The committed entry.
+        /// The entry that the hard state has as committed.
         committed: OpId,
         /// The entry at its index.
         found: OpId,
@@ -224,7 +224,7 @@ pub enum OpenError {
     ForeignRing {
         /// The ring in the files or the hard state.
         found: RingId,
-        /// This member's ring.
+        /// The ring that the identity file names.
         expected: RingId,
     },
 }

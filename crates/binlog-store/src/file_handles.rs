@@ -59,7 +59,7 @@ impl FileHandles {
 /// A file that could not be read when it was last tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadFault {
-    /// The file.
+    /// Number of the file that cannot be read.
     pub file: FileNumber,
     /// The first entry that was wanted of it; none where all of it was read back.
     pub index: Option<u64>,
@@ -91,7 +91,7 @@ pub(crate) struct ReadFaults {
 }
 
 impl ReadFaults {
-    /// A read failed.
+    /// Notes that a read failed, and logs it unless the same fault was logged before.
     pub(crate) fn failed(&self, fault: ReadFault) {
         self.failed.fetch_add(1, Ordering::Relaxed);
         let before = self.lock().insert(fault.file, fault.clone());

@@ -115,13 +115,13 @@ impl LogHandle {
         at_open.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What "durable" means here.
+    /// When this log reports an entry as durable.
     #[must_use]
     pub fn durability(&self) -> Durability {
         self.shared.durability
     }
 
-    /// The counters.
+    /// A snapshot of the counters and levels of this log.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         let cached_bytes = self.shared.view.lock().recent.bytes();
@@ -264,7 +264,7 @@ impl LogIntake for LogHandle {
 /// A file of the log, as it is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSize {
-    /// The file.
+    /// Number of the file in the log.
     pub number: FileNumber,
     /// Its bytes, as far as they are written; in the last file more than is committed.
     pub bytes: u64,
@@ -273,7 +273,7 @@ pub struct FileSize {
 /// A file that follows nothing but given transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileWithin {
-    /// The file.
+    /// Number of the file in the log.
     pub number: FileNumber,
     /// The entry before it; `None` at the log's begin.
     pub before: Option<OpId>,

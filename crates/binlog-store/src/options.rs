@@ -31,7 +31,7 @@ impl fmt::Display for Durability {
     }
 }
 
-/// Who performs the writes.
+/// Which thread writes to the log files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WriterMode {
     /// A thread of its own, which groups what waits into one fsync.
@@ -48,7 +48,7 @@ pub enum WriterMode {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VerifyAtStart {
-    /// Every byte.
+    /// Every byte of every file.
     #[default]
     All,
     /// The headers of all files, and every byte from the file of the last committed entry on, at
@@ -62,7 +62,7 @@ pub enum VerifyAtStart {
 /// How far verification at the start has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerifyProgress {
-    /// Bytes that were read.
+    /// Bytes that were read so far.
     pub done_bytes: u64,
     /// Bytes that will be read in all.
     pub total_bytes: u64,
@@ -81,9 +81,9 @@ pub struct StoreOptions {
     /// What the log begins behind: GTIDs that it takes as given. The same on every member of the ring; looked at only when
     /// the first file is made.
     pub origin: GtidSet,
-    /// What "durable" means.
+    /// When an entry counts as durable: once it is fsynced, or once the operating system has it.
     pub durability: Durability,
-    /// Who performs the writes.
+    /// Which thread writes to the log files.
     pub writer: WriterMode,
     /// How much is verified at the start.
     pub verify_at_start: VerifyAtStart,
@@ -100,7 +100,7 @@ pub struct StoreOptions {
     pub disk_reserve_bytes: u64,
     /// From this percentage of the disk budget on, the store raises its alarm.
     pub disk_alarm_percent: u8,
-    /// Told of every fsync.
+    /// Told of every group of entries that became durable, for metrics.
     pub observer: Option<Arc<dyn StoreObserver>>,
     /// Told of the progress of verification.
     pub progress: Option<ProgressCallback>,
@@ -109,13 +109,13 @@ pub struct StoreOptions {
 /// An option that makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// A size of zero.
+    /// A size is zero; the text names the option.
     #[error("{0} must be greater than zero")]
     Zero(&'static str),
-    /// Not a percentage.
+    /// `disk_alarm_percent` is not between 1 and 100.
     #[error("disk_alarm_percent is {0}; it must be from 1 to 100")]
     Percentage(u8),
-    /// No directory.
+    /// `data_dir` is empty.
     #[error("data_dir must name a directory")]
     NoDirectory,
 }

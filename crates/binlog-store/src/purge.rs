@@ -33,11 +33,9 @@ pub struct StillNeeded {
 /// A file that a purge might remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PurgeCandidate {
-    /// The file.
     pub(crate) file: FileNumber,
     /// Its last entry, or the one before it where it has none.
     pub(crate) last: Option<OpId>,
-    /// Its bytes.
     pub(crate) size: u64,
     /// Whether it ends with a rotate entry.
     pub(crate) closed: bool,
@@ -68,12 +66,12 @@ pub enum PurgeLimit {
     },
 }
 
-/// What a purge removes.
+/// What a purge would remove, and what it has to leave.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PurgePlan {
     /// The files that go, oldest first.
     pub remove: Vec<FileNumber>,
-    /// Their bytes.
+    /// Bytes of those files together.
     pub bytes: u64,
     /// The entry up to which the engine is to purge; `None` when nothing goes.
     pub floor: Option<OpId>,

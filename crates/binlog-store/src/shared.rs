@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) durability: Durability,
     pub(crate) read_batch_bytes: u64,
     pub(crate) writer: Arc<Mutex<LogWriter>>,
-    /// With [`WriterMode::Thread`].
+    /// The writer's thread; nothing in the other writer modes and after the log was closed.
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
     /// The committed op id and its membership as they were when the log was opened.
     pub(crate) at_open: Mutex<(Option<OpId>, StoredMembership)>,

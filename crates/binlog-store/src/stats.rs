@@ -6,7 +6,7 @@ use std::time::Duration;
 /// One group of entries that became durable together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlushSample {
-    /// Entries in the group.
+    /// How many entries became durable together.
     pub entries: u64,
     /// Bytes that they take in the file.
     pub bytes: u64,
@@ -33,7 +33,7 @@ pub struct StoreStats {
     pub flushes: u64,
     /// Time spent making entries durable.
     pub sync_time: Duration,
-    /// Votes that were stored.
+    /// Votes stored since the store was opened.
     pub votes: u64,
     /// Entries that readers got from memory.
     pub cache_hits: u64,

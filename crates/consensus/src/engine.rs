@@ -56,7 +56,6 @@ impl RoleSnapshot {
     }
 }
 
-/// The engine's role now.
 pub(crate) fn role(raft: &Engine) -> RoleSnapshot {
     let metrics = raft.server_metrics();
     let seen: RaftServerMetrics<TypeConfig> = metrics.borrow_watched().clone();
@@ -80,7 +79,6 @@ pub(crate) struct ProgressSnapshot {
     pub(crate) answered: BTreeMap<MemberId, Option<Duration>>,
 }
 
-/// The engine's progress now.
 pub(crate) fn progress(raft: &Engine) -> ProgressSnapshot {
     let metrics = raft.data_metrics();
     let seen: RaftDataMetrics<TypeConfig> = metrics.borrow_watched().clone();
@@ -112,7 +110,7 @@ pub enum Fault {
     /// The log storage failed. What it acknowledged is durable, nothing after it is known to be.
     #[error("the log storage failed: {reason}; mend the disk, then start the member again")]
     Storage {
-        /// The storage's words.
+        /// The error of the log storage, as it reported it.
         reason: String,
     },
     /// A broken invariant in the engine.
@@ -123,9 +121,9 @@ pub enum Fault {
         "entry {ours} is committed here, and the ring's leader has {theirs} in its place: the quorum was repaired without this member; start it again, and it cuts its log back to where it agrees with the ring"
     )]
     Contradicted {
-        /// The entry here.
+        /// The entry that this member holds as committed.
         ours: OpId,
-        /// The ring's.
+        /// The entry that the leader holds as committed at the same index.
         theirs: OpId,
     },
     /// The member was shut down.

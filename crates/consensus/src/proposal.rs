@@ -61,7 +61,7 @@ pub enum Unknown {
         "the leadership ended before the commit; the ring's log says whether the entry is in it"
     )]
     LeadershipLost,
-    /// This member's engine stopped.
+    /// This member's consensus engine stopped before it could tell.
     #[error("the engine stopped before the commit; the ring's log says whether the entry is in it")]
     EngineStopped,
 }
@@ -74,15 +74,15 @@ pub enum ProposeError {
         "a transaction of {bytes} bytes is larger than the {limit} that the ring takes; split it"
     )]
     TooLarge {
-        /// Its size.
+        /// Bytes of the transaction's payload.
         bytes: u64,
-        /// The bound, [`raft_types::MAX_TRANSACTION_BYTES`].
+        /// The largest that a ring takes: [`raft_types::MAX_TRANSACTION_BYTES`].
         limit: u64,
     },
     /// There is no room for it on the disks of the ring.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
-    /// The engine has stopped.
+    /// The consensus engine has stopped, so nothing was proposed.
     #[error(transparent)]
     Stopped(#[from] Fault),
 }

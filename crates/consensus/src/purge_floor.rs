@@ -16,7 +16,7 @@ use crate::ring_view::{RingView, Standing};
 /// How far one region is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionWatermark {
-    /// The region.
+    /// The region whose members are looked at.
     pub region: Region,
     /// How many of its members may vote.
     pub voting: usize,
@@ -48,7 +48,7 @@ pub fn region_watermarks(view: &RingView) -> Vec<RegionWatermark> {
     watermarks.collect()
 }
 
-/// Who still needs entries.
+/// Who keeps the ring's purge floor from being higher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NeededBy {

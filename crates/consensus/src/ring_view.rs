@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::{ProgressSnapshot, RoleSnapshot};
 
-/// One member.
+/// One member as another one sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
-    /// Its number.
+    /// Its number in the ring.
     pub id: MemberId,
     /// What the membership says of it.
     pub record: MemberRecord,
@@ -39,7 +39,7 @@ impl Standing {
 /// All members of the ring at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingView {
-    /// The member that looks.
+    /// The member whose view this is.
     pub own: MemberId,
     /// Whether it was elected, and is therefore able to see the others.
     pub leads: bool,
@@ -49,7 +49,7 @@ pub struct RingView {
     pub last_log: Option<OpId>,
     /// The voter sets in force; more than one while the quorum moves, or by policy.
     pub voter_sets: Vec<BTreeSet<MemberId>>,
-    /// Everyone, itself included.
+    /// Every member of the membership in force, the one that looks included.
     pub members: Vec<Standing>,
 }
 
@@ -97,7 +97,7 @@ impl RingView {
         }
     }
 
-    /// One member's standing.
+    /// Nothing for a number that is not in the membership.
     pub fn member(&self, id: MemberId) -> Option<&Standing> {
         self.members.iter().find(|standing| standing.id == id)
     }

@@ -23,10 +23,10 @@ pub(crate) struct DirectoryLock {
 /// Why a data directory cannot be taken.
 #[derive(Debug, Error)]
 pub enum LockError {
-    /// Another process uses it.
+    /// Another process holds the lock of the data directory.
     #[error("{path} is in use by {holder}", path = path.display())]
     InUse {
-        /// The data directory.
+        /// The data directory that was to be taken.
         path: PathBuf,
         /// The process that has it, as it wrote itself down.
         holder: String,
@@ -34,7 +34,7 @@ pub enum LockError {
     /// The lock file cannot be opened or locked.
     #[error("{path}: {source}", path = path.display())]
     Io {
-        /// The lock file.
+        /// The lock file in the data directory.
         path: PathBuf,
         /// What the operating system says.
         source: io::Error,
@@ -108,11 +108,9 @@ const FILE_NAME: &str = "identity";
 /// Who the configuration says that this process is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// The ring's name.
+    /// `ring_name` of the configuration.
     pub ring_name: String,
-    /// The member's number.
     pub member_id: MemberId,
-    /// The member's name.
     pub member_name: String,
 }
 
@@ -122,17 +120,17 @@ pub enum IdentityFileError {
     /// It belongs to somebody else.
     #[error("{path} belongs to {found}, but the configuration says {claimed}", path = path.display())]
     Foreign {
-        /// The identity file.
+        /// The identity file that was read.
         path: PathBuf,
-        /// Whose it is.
+        /// Ring, number and name that the file says.
         found: String,
-        /// Who the configuration says.
+        /// Ring, number and name that the configuration says.
         claimed: String,
     },
     /// It is not an identity file.
     #[error("{path} is damaged: {reason}", path = path.display())]
     Damaged {
-        /// The identity file.
+        /// The identity file that was read.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -140,13 +138,13 @@ pub enum IdentityFileError {
     /// It is missing where there is a log.
     #[error("{path} is missing, but the directory holds a log", path = path.display())]
     Missing {
-        /// The identity file.
+        /// Where the identity file should be.
         path: PathBuf,
     },
     /// It cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
     Io {
-        /// The identity file.
+        /// The identity file, or the one that replaces it.
         path: PathBuf,
         /// What the operating system says.
         source: io::Error,
@@ -275,7 +273,6 @@ pub(crate) struct HandsOff {
 }
 
 impl HandsOff {
-    /// Of this data directory.
     pub(crate) fn of(data_dir: &Path) -> Self {
         Self {
             data_dir: data_dir.to_owned(),

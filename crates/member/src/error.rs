@@ -10,13 +10,13 @@ use transport::{FoundingError, ServeError, TlsError};
 
 use crate::data_directory::{IdentityFileError, LockError};
 
-/// See the module.
+/// Why a member did not start, or why it ended.
 #[derive(Debug, Error)]
 pub enum MemberError {
     /// The data directory cannot be made.
     #[error("the data directory {path} cannot be made: {source}", path = path.display())]
     DataDir {
-        /// The directory.
+        /// `data_dir` of the configuration.
         path: PathBuf,
         /// What the operating system says.
         source: io::Error,
@@ -36,9 +36,9 @@ pub enum MemberError {
     /// An address cannot be listened at.
     #[error("`{key}` {address} cannot be listened at: {source}")]
     Listen {
-        /// The configuration's key.
+        /// The configuration key that holds the address.
         key: &'static str,
-        /// The address.
+        /// The address as the configuration says it.
         address: String,
         /// What the operating system says.
         source: io::Error,
@@ -52,26 +52,26 @@ pub enum MemberError {
     /// What the log begins behind is not readable.
     #[error("{path} is damaged: what the log begins behind is no GTID set ({reason})", path = path.display())]
     Origin {
-        /// The identity file.
+        /// The identity file that holds the set.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
     },
-    /// No ring was made.
+    /// The ring could not be bootstrapped.
     #[error(transparent)]
     Founding(#[from] FoundingError),
     /// The hard state beside the log cannot be opened.
     #[error("the hard state in {path} cannot be opened: {source}", path = path.display())]
     Meta {
-        /// Its directory.
+        /// The directory of the hard state, `meta/`.
         path: PathBuf,
-        /// What it says.
+        /// The error of its database.
         source: io::Error,
     },
     /// A password file cannot be read.
     #[error("the file of `{key}` cannot be read: {source}")]
     PasswordFile {
-        /// The configuration's key.
+        /// The configuration key that names the file.
         key: &'static str,
         /// What the operating system says.
         source: io::Error,
@@ -97,9 +97,9 @@ pub enum MemberError {
     /// A part of the member ended that must not end.
     #[error("{what} ended: {why}")]
     Ended {
-        /// Which part.
+        /// The task of the member that ended.
         what: &'static str,
-        /// Why.
+        /// The error with which it ended.
         why: String,
     },
 }

@@ -15,17 +15,17 @@ pub enum Step {
     Connect,
     /// Waiting for the server's greeting.
     Greeting,
-    /// The TLS handshake.
+    /// The TLS handshake, after the server's greeting.
     TlsHandshake,
-    /// Proving who we are.
+    /// Logging in with user and password.
     Authentication,
     /// A statement and its answer.
     Statement,
     /// Registering as a replica and asking for the binlog.
     DumpRequest,
-    /// Reading the replication stream.
+    /// Waiting for the next event of the binlog.
     ReplicationStream,
-    /// Sending a semi-sync ACK.
+    /// Sending a semi-sync acknowledgement.
     Ack,
 }
 
@@ -52,15 +52,15 @@ pub struct ServerError {
     pub code: u16,
     /// Five characters; `HY000` where the server sent none.
     pub sqlstate: String,
-    /// The server's words.
+    /// The text of the server's error.
     pub message: String,
 }
 
 /// Error numbers of MySQL on which something is decided here or in the crates above.
 pub mod server_code {
-    /// Too many connections.
+    /// The server has no connection left (`max_connections`).
     pub const TOO_MANY_CONNECTIONS: u16 = 1040;
-    /// Wrong user or password.
+    /// User name or password is wrong.
     pub const ACCESS_DENIED: u16 = 1045;
     /// This client host may not connect.
     pub const HOST_NOT_PRIVILEGED: u16 = 1130;
@@ -74,15 +74,15 @@ pub mod server_code {
     pub const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
     /// A packet larger than `max_allowed_packet`.
     pub const PACKET_TOO_LARGE: u16 = 1153;
-    /// `lock_wait_timeout` is over.
+    /// `lock_wait_timeout` has passed.
     pub const LOCK_WAIT_TIMEOUT: u16 = 1205;
-    /// A privilege is missing.
+    /// The account lacks a privilege that the statement needs.
     pub const SPECIFIC_ACCESS_DENIED: u16 = 1227;
     /// The dump failed: purged binlogs, a replica that is ahead, a damaged file.
     pub const SOURCE_FATAL_ERROR_READING_BINLOG: u16 = 1236;
     /// Refused by `read_only`, `super_read_only` and others of their kind.
     pub const OPTION_PREVENTS_STATEMENT: u16 = 1290;
-    /// The statement was killed.
+    /// The statement was killed (`KILL QUERY`, `max_execution_time`).
     pub const QUERY_INTERRUPTED: u16 = 1317;
     /// A statement was to restart mysqld, which nobody starts again: it ends instead.
     pub const RESTART_FAILED: u16 = 3707;
@@ -106,17 +106,17 @@ pub enum ProtocolError {
     /// A packet that is larger than anything that may come here.
     #[error("a packet of at least {size} bytes, more than the limit of {limit}")]
     TooLarge {
-        /// Bytes seen or announced.
+        /// Bytes that have come, or that the header announces.
         size: u64,
-        /// The limit in bytes.
+        /// The most bytes that a packet may have here.
         limit: u64,
     },
     /// A packet that cannot be read.
     #[error("{what}: {reason}")]
     Malformed {
-        /// What was being read.
+        /// The packet or field that was being read.
         what: &'static str,
-        /// What is wrong.
+        /// What is wrong with its bytes.
         reason: String,
     },
 }
@@ -138,29 +138,29 @@ pub enum LinkError {
         "cannot reach mysqld at {endpoint}: {source}. Is it running, and does it listen there?"
     )]
     Unreachable {
-        /// Where it should listen.
+        /// The address that was called.
         endpoint: Endpoint,
-        /// The operating system's words.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A step took longer than it may.
     #[error("mysqld at {endpoint} did not finish {step} within {limit:?}")]
     Timeout {
-        /// Who did not answer.
+        /// The address of the server.
         endpoint: Endpoint,
-        /// In which step.
+        /// The step that took too long.
         step: Step,
         /// How long it was waited for.
         limit: Duration,
     },
-    /// The connection ended.
+    /// The connection ended while something was waited for.
     #[error("the connection to mysqld at {endpoint} ended during {step}: {source}")]
     Closed {
-        /// Who was connected.
+        /// The address of the server.
         endpoint: Endpoint,
-        /// In which step.
+        /// The step in which it ended.
         step: Step,
-        /// The operating system's words.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// TLS is demanded here and not offered there.
@@ -169,36 +169,36 @@ pub enum LinkError {
          (its ssl_cert and ssl_key), connect by its unix socket, or set the mode to `preferred`"
     )]
     TlsNotOffered {
-        /// Who offers none.
+        /// The address of the server.
         endpoint: Endpoint,
-        /// Our mode.
+        /// The TLS mode of the options.
         mode: TlsMode,
     },
-    /// The TLS handshake failed.
+    /// The TLS handshake failed, or the certificate was refused.
     #[error("TLS with mysqld at {endpoint} failed in mode `{mode}`: {source}. {advice}")]
     Tls {
-        /// With whom.
+        /// The address of the server.
         endpoint: Endpoint,
-        /// Our mode.
+        /// The TLS mode of the options.
         mode: TlsMode,
-        /// rustls's words.
+        /// The error of rustls.
         source: io::Error,
-        /// What to check.
+        /// What to check, as far as the error tells.
         advice: &'static str,
     },
     /// Certificates or keys of ours cannot be used.
     #[error(transparent)]
     TlsConfig(#[from] TlsConfigError),
-    /// User or password wrong.
+    /// User name or password is wrong.
     #[error(
         "mysqld at {endpoint} refuses user `{user}`: {error}. Check the configured user and password, and on the \
          server that the account exists for the host from which we come: SELECT user, host, plugin, \
          account_locked FROM mysql.user WHERE user = '{user}'"
     )]
     AccessDenied {
-        /// Who refused.
+        /// The address of the server.
         endpoint: Endpoint,
-        /// The configured user.
+        /// The user name of the options.
         user: String,
         /// The server's words: they name user@host as the server saw it.
         error: ServerError,
@@ -206,9 +206,9 @@ pub enum LinkError {
     /// The server refused the connection for another reason.
     #[error("mysqld at {endpoint} refuses the connection: {error}")]
     Refused {
-        /// Who refused.
+        /// The address of the server.
         endpoint: Endpoint,
-        /// Why.
+        /// The error that the server sent.
         error: ServerError,
     },
     /// The account wants a way of authentication that we do not have.
@@ -217,25 +217,25 @@ pub enum LinkError {
          ALTER USER … IDENTIFIED WITH caching_sha2_password BY …"
     )]
     UnsupportedPlugin {
-        /// Who asks.
+        /// The address of the server.
         endpoint: Endpoint,
-        /// The plugin's name.
+        /// Name of the authentication plugin.
         plugin: String,
     },
     /// The RSA exchange cannot be done.
     #[error("the RSA exchange with mysqld at {endpoint} is not possible: {reason}")]
     PublicKey {
-        /// With whom.
+        /// The address of the server.
         endpoint: Endpoint,
         /// Why, and what to do.
         reason: String,
     },
-    /// It is no MySQL.
+    /// The server speaks MySQL's protocol and is another product.
     #[error("{endpoint} is no MySQL: {}", crate::foreign(product))]
     OtherProduct {
-        /// Where it listens.
+        /// The address of the server.
         endpoint: Endpoint,
-        /// What it is.
+        /// Name of the product.
         product: &'static str,
     },
     /// The server answered a statement with an error. The connection stays usable.
@@ -244,9 +244,9 @@ pub enum LinkError {
     /// The peer does not speak the protocol.
     #[error("mysqld at {endpoint} broke the protocol: {error}")]
     Protocol {
-        /// Who.
+        /// The address of the server.
         endpoint: Endpoint,
-        /// How.
+        /// What is wrong with the bytes.
         error: ProtocolError,
     },
     /// The connection was given up earlier, in the middle of an exchange.
@@ -254,7 +254,7 @@ pub enum LinkError {
         "the connection to mysqld at {endpoint} was given up after an earlier failure: make a new one"
     )]
     GivenUp {
-        /// Who was connected.
+        /// The address of the server.
         endpoint: Endpoint,
     },
 }

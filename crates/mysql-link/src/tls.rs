@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 /// How much of TLS is demanded; the names and meanings are those of MySQL's own `--ssl-mode`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TlsMode {
-    /// Never.
+    /// Never, even when the server offers it.
     Disabled,
     /// When the server offers it and the handshake succeeds; the certificate is not checked.
     #[default]
@@ -83,11 +83,11 @@ pub struct ClientCertificate {
 /// How to use TLS. The files are read at each connection, so that renewed ones take effect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// How much is demanded.
+    /// When TLS is used, and what is checked.
     pub mode: TlsMode,
     /// PEM file with the CA's certificates; needed by the two verifying modes.
     pub ca_file: Option<PathBuf>,
-    /// Our own certificate.
+    /// Certificate and key that the client shows; `None` shows none.
     pub client_certificate: Option<ClientCertificate>,
 }
 
@@ -104,9 +104,9 @@ pub enum TlsConfigError {
     File {
         /// What should be in it.
         what: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the parser or of the operating system.
         reason: String,
     },
     /// rustls does not take them.

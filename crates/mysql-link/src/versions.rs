@@ -45,11 +45,11 @@ impl fmt::Display for Mechanism {
 /// A row of the table: what was run with a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Proof {
-    /// Major and minor number.
+    /// Major and minor number of the releases that it is for.
     pub series: (u16, u16),
     /// The release that the tests ran with.
     pub release: ServerVersion,
-    /// What they proved.
+    /// What was run with that release.
     pub mechanisms: &'static [Mechanism],
 }
 
@@ -136,7 +136,7 @@ pub fn foreign(name: &str) -> String {
 /// A product that speaks MySQL's protocol and is not MySQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Product {
-    /// Its name.
+    /// Name of the product, for messages.
     pub name: &'static str,
     /// Whether it is MySQL's own server with changes: its binlog and its replication are MySQL's.
     pub replicates_as_mysql: bool,
@@ -187,7 +187,7 @@ pub fn cannot_apply(source: ServerVersion, target: ServerVersion) -> Option<Stri
 pub struct ServerVersion {
     /// First number: 8, 9, or a year as in 26.
     pub major: u16,
-    /// Second number.
+    /// Minor number, which with the major one names the series.
     pub minor: u16,
     /// Third number; 0 where a server announces none.
     pub patch: u16,
@@ -218,7 +218,7 @@ impl ServerVersion {
         )
     }
 
-    /// Major and minor number.
+    /// Major and minor number, which all releases of a series share.
     pub const fn series(self) -> (u16, u16) {
         (self.major, self.minor)
     }

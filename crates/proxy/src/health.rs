@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::policy::ProxyOptions;
 
-/// After a first failure.
+/// How long a proxy is left alone after its first failure.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 /// Whoever did well for so long begins anew.
@@ -68,7 +68,7 @@ impl Failure {
         }
     }
 
-    /// For metrics.
+    /// The failure as the metric's label has it.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
@@ -101,7 +101,7 @@ impl fmt::Display for Failure {
 /// What went wrong in a row, and when it did last.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Health {
-    /// In a row.
+    /// Failures, each less than [`FORGIVEN_AFTER`] after the end of the one before.
     failures: u32,
     last: Option<(Instant, Failure)>,
 }
@@ -156,14 +156,14 @@ impl Patience {
         }
     }
 
-    /// A request went out.
+    /// A request was sent to the proxy, which has to answer or show that it lives from now on.
     pub(crate) fn sent(&mut self, now: Instant) {
         if !self.due {
             (self.silent, self.unanswered, self.due) = (now, now, true);
         }
     }
 
-    /// The proxy lives.
+    /// The proxy lives, whether or not the member behind it has answered.
     pub(crate) fn sign_of_life(&mut self, now: Instant) {
         self.silent = now;
     }

@@ -248,7 +248,6 @@ impl<N: ReportingNetwork, C: ProxyCalls> NetSnapshot<TypeConfig> for ProxyingCli
 struct UnderWay {
     state: Mutex<(Outstanding, Patience)>,
     room: Notify,
-    /// Nothing more is sent.
     all_sent: Notify,
 }
 

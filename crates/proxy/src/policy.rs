@@ -29,7 +29,7 @@ pub struct ProxyOptions {
 }
 
 impl ProxyOptions {
-    /// Nothing is proxied.
+    /// The policy under which the leader sends entries to every member itself.
     pub fn off() -> Self {
         Self {
             mode: ProxyMode::Off,
@@ -78,11 +78,11 @@ pub enum EdgesError {
     /// More proxies in a row than are allowed.
     #[error("`{member}` is {hops} proxies away from a leader, and {limit} are allowed")]
     TooLong {
-        /// Who.
+        /// Name of the member that is too far away.
         member: String,
-        /// How many are between.
+        /// The number of proxies between it and a leader.
         hops: usize,
-        /// How many may be.
+        /// `regions.proxy_max_hops` of the configuration.
         limit: usize,
     },
 }

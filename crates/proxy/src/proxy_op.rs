@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 /// An append without what its entries carry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyRequest {
-    /// The leader's.
+    /// The vote of the leader that sends it.
     pub vote: Vote,
     /// The entry before the first one.
     pub previous: Option<LogId>,
@@ -60,7 +60,7 @@ impl ProxyRequest {
         lengths.sum()
     }
 
-    /// Whether there are none.
+    /// Whether it carries no entry, as a heartbeat.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -125,7 +125,7 @@ impl From<&Asked> for ProxyRequest {
     }
 }
 
-/// What a proxy says.
+/// What a proxy tells the leader in a session.
 #[derive(Debug, Clone)]
 pub enum ProxyAnswer {
     /// What the member answered, in the order of the requests. One that was cut into several has several answers, the last of
@@ -142,9 +142,9 @@ pub enum ProxyAnswer {
     },
     /// The session is over: this member, the target or another proxy, could not be called.
     CannotCall {
-        /// Who.
+        /// The target, or the next proxy on the way.
         member: MemberId,
-        /// What happened, in words.
+        /// The error of the call.
         why: String,
     },
     /// The session is over before it began, in words: the request is none that this member can carry out.

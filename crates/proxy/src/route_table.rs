@@ -44,7 +44,7 @@ struct State {
     members: BTreeMap<MemberId, Known>,
     /// What went wrong between a proxy and a member.
     links: BTreeMap<(MemberId, MemberId), Health>,
-    /// The region's proxies.
+    /// The proxy that was chosen for each region.
     proxies: BTreeMap<Region, MemberId>,
     routes: BTreeMap<MemberId, Chosen>,
 }
@@ -67,7 +67,7 @@ struct Known {
 /// By which route a member gets its entries, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteView {
-    /// The member.
+    /// The member that the entries are for.
     pub member: MemberId,
     /// The proxies, the one next to the leader first; none: from the leader.
     pub through: Vec<MemberId>,
@@ -309,7 +309,7 @@ impl Known {
 #[derive(Debug, Default)]
 pub struct Traffic(Mutex<Counted>);
 
-/// What was counted.
+/// Counters of what was sent directly, over proxies and for other leaders, since the process started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counted {
     /// For each member that entries were sent to.
@@ -323,9 +323,9 @@ pub struct Counted {
 /// What was sent to one member, in bytes of the entries' payloads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// From here.
+    /// Entries that this member sent there itself, with their payloads.
     pub direct_entries: u64,
-    /// Their payloads.
+    /// Bytes of those entries' payloads.
     pub direct_bytes: u64,
     /// As op ids, over a proxy.
     pub proxied_entries: u64,
@@ -333,25 +333,25 @@ pub struct Sent {
     pub spared_bytes: u64,
 }
 
-/// What a proxy did.
+/// What this member sent on for leaders since the process started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Relayed {
     /// Sessions that were asked for.
     pub sessions: u64,
     /// Entries that were put back and sent on.
     pub entries: u64,
-    /// Their payloads.
+    /// Bytes of the payloads of those entries.
     pub bytes: u64,
     /// Sessions that ended because an entry was not here.
     pub missing: u64,
     /// Sessions that ended because the next member could not be called.
     pub cannot_call: u64,
-    /// Sessions that were refused.
+    /// Sessions that were refused when they were asked for.
     pub refused: u64,
 }
 
 impl Traffic {
-    /// All of it.
+    /// A copy of all counters.
     pub fn counted(&self) -> Counted {
         self.lock().clone()
     }

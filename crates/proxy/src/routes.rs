@@ -18,9 +18,9 @@ const CLOSE: u64 = 1000;
 pub struct Candidate {
     /// Its name, as edges have it.
     pub name: String,
-    /// Its region.
+    /// The region in which it runs.
     pub region: Region,
-    /// Database or witness.
+    /// Whether it is a database member or a witness.
     pub kind: MemberKind,
     /// How many entries it has told this leader to hold; nothing as long as it has not answered.
     pub held: Option<u64>,
@@ -31,17 +31,17 @@ pub struct Candidate {
 /// All that a choice rests on.
 #[derive(Debug)]
 pub struct Scene<'a> {
-    /// The leader.
+    /// The member that leads and chooses.
     pub own: MemberId,
-    /// The leader's region.
+    /// The leader's region, in which nothing is proxied by default.
     pub own_region: &'a Region,
-    /// The leader's name.
+    /// The leader's name, as edges have it.
     pub own_name: &'a str,
-    /// How to choose.
+    /// Whether proxies are chosen by region, by edges, or not at all.
     pub mode: &'a ProxyMode,
     /// The most proxies in a row.
     pub max_hops: usize,
-    /// Everybody else.
+    /// All members of the ring but the leader.
     pub members: &'a BTreeMap<MemberId, Candidate>,
     /// Who does not reach whom.
     pub apart: &'a BTreeSet<(MemberId, MemberId)>,
@@ -50,14 +50,14 @@ pub struct Scene<'a> {
 /// The route to a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// From the leader itself.
+    /// The leader sends the entries with their payloads.
     Direct(Because),
     /// Through these, the one that is next to the leader first.
     Through(Vec<MemberId>),
 }
 
 impl Route {
-    /// The proxies on it.
+    /// The proxies on the way, the one next to the leader first; empty for a direct route.
     pub fn proxies(&self) -> &[MemberId] {
         match self {
             Self::Direct(_) => &[],
@@ -69,7 +69,7 @@ impl Route {
 /// Why a member gets its entries from the leader itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Because {
-    /// Nothing is proxied.
+    /// Proxying is switched off.
     Off,
     /// It is in the leader's region.
     Near,

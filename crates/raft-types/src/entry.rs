@@ -64,7 +64,7 @@ impl TransactionPayload {
         }
     }
 
-    /// The canonical payload.
+    /// The canonical payload: whole events without checksums, `log_pos` zero.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }

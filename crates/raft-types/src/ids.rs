@@ -47,7 +47,7 @@ macro_rules! uuid_newtype {
         pub struct $name(pub Uuid);
 
         impl $name {
-            /// A new random identity.
+            /// A new random identity (UUID version 4).
             pub fn random() -> Self {
                 Self(Uuid::new_v4())
             }

@@ -65,7 +65,7 @@ pub struct FilePart {
     pub file: u64,
     /// The entry before the file.
     pub before: Option<OpId>,
-    /// Its last entry.
+    /// The last entry of that file.
     pub last: OpId,
     /// Where in it the piece begins.
     pub offset: u64,
@@ -128,11 +128,11 @@ pub trait FileStarts: Send + Sync + 'static {
 /// Consecutive entries of one term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TermRun {
-    /// The term.
+    /// The term of all of these entries.
     pub term: u64,
-    /// The first index.
+    /// Index of the first entry.
     pub first: u64,
-    /// The last index.
+    /// Index of the last entry.
     pub last: u64,
 }
 
@@ -193,7 +193,7 @@ pub fn stored_bytes(payload: u64) -> u64 {
     payload.saturating_add(payload / 64).saturating_add(192)
 }
 
-/// Waits for a log.
+/// A wait for a log to have room.
 pub type WaitingForLog<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// A log, as whoever feeds its engine sees it.

@@ -38,9 +38,9 @@ impl fmt::Display for MemberKind {
 pub struct MemberRecord {
     /// The operator's name for it, unique in the ring.
     pub name: String,
-    /// Where it runs.
+    /// The region in which it runs.
     pub region: Region,
-    /// Witness or database member.
+    /// Whether it has a mysqld or the log alone.
     pub kind: MemberKind,
     /// Whether it may ever count in a quorum; false for one that only receives the log.
     pub votes: bool,
@@ -181,12 +181,12 @@ impl fmt::Display for UnixSeconds {
 /// What a pause says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
-    /// Since when.
+    /// When it was ordered, by the leader's clock.
     pub since: UnixSeconds,
     /// Until when, by the clock of whoever leads then; without: until somebody resumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<UnixSeconds>,
-    /// Who ordered it.
+    /// The operator who ordered it.
     pub by: String,
     /// Why, in the operator's words; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]

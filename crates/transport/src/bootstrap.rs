@@ -25,7 +25,7 @@ pub enum FoundingError {
     /// The members cannot become a ring.
     #[error("{refusal}{}", .last_error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default())]
     Refused {
-        /// The obstacle.
+        /// The first obstacle that the founder found.
         refusal: BootstrapRefusal,
         /// What the last failed call said, when a member did not answer.
         last_error: Option<AdminError>,
@@ -33,11 +33,11 @@ pub enum FoundingError {
     /// A member did not take its ring.
     #[error("member {member} did not take ring {ring}: {source}")]
     NotAdopted {
-        /// The member.
+        /// The member that was asked to join.
         member: MemberId,
-        /// The ring.
+        /// The ring that it was asked to join.
         ring: RingId,
-        /// What it said.
+        /// Why the call failed, or the member's refusal.
         source: AdminError,
     },
     /// The founder's own identity could not be changed.

@@ -16,7 +16,7 @@ use zstd::stream::write::Decoder;
 /// How payloads are compressed on their way to another region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compression {
-    /// zstd's, 1 to 19.
+    /// Level of zstd, 1 to 19.
     pub level: i32,
     /// Smaller payloads travel as they are, in bytes.
     pub min_bytes: usize,
@@ -27,7 +27,7 @@ pub struct Compression {
 pub struct CompressionFigures {
     /// Payloads that were packed, before.
     pub bytes_in: u64,
-    /// And after.
+    /// The same payloads after packing.
     pub bytes_out: u64,
 }
 

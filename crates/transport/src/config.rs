@@ -30,7 +30,7 @@ pub struct TlsFiles {
     pub peer_name: Option<String>,
 }
 
-/// Checked material.
+/// Certificates and key of a member, read and checked.
 #[derive(Clone)]
 pub struct TlsMaterial {
     identity: Identity,
@@ -41,14 +41,14 @@ pub struct TlsMaterial {
 /// What is wrong with one of the files.
 #[derive(Debug, Error)]
 pub enum TlsError {
-    /// It cannot be read.
+    /// The file cannot be opened or read.
     #[error("{role} `{}` cannot be read: {source}", .path.display())]
     Unreadable {
         /// What the file is for.
         role: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's words.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// It is not PEM, or has nothing of the kind in it.
@@ -56,27 +56,27 @@ pub enum TlsError {
     Nothing {
         /// What the file is for.
         role: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it should hold.
+        /// The kind of PEM block that it should hold.
         what: &'static str,
     },
-    /// Its content is damaged.
+    /// The file is PEM, and its content cannot be used.
     #[error("{role} `{}` is damaged: {reason}", .path.display())]
     Damaged {
         /// What the file is for.
         role: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the parser says.
+        /// The error of the parser.
         reason: String,
     },
     /// Certificate and key are not a pair.
     #[error("the key `{}` does not belong to the certificate `{}`; check both paths", .key.display(), .certificate.display())]
     NotAPair {
-        /// The key.
+        /// Path of the key's file.
         key: PathBuf,
-        /// The certificate.
+        /// Path of the certificate's file.
         certificate: PathBuf,
     },
 }

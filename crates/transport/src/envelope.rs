@@ -24,9 +24,9 @@ pub(crate) enum EnvelopeError {
     /// Its text has no meaning.
     #[error("the call's `{key}` is `{value}`, which has no meaning")]
     Unreadable {
-        /// Which part.
+        /// Name of the metadata field.
         key: &'static str,
-        /// Its text.
+        /// The text that the field has.
         value: String,
     },
     /// The caller speaks another version.
@@ -34,7 +34,7 @@ pub(crate) enum EnvelopeError {
         "the caller speaks version {theirs} of the protocol, this member version {PROTOCOL}; run the same version on all members"
     )]
     Protocol {
-        /// The caller's.
+        /// The version that the caller names.
         theirs: String,
     },
 }

@@ -61,7 +61,7 @@ impl<'a, 'e> Sheet<'a, 'e> {
         Ok(())
     }
 
-    /// 1 or 0.
+    /// Writes a gauge that is 1 for `true` and 0 for `false`.
     pub(crate) fn yes(&mut self, name: &str, help: &str, value: bool) -> Result<(), Error> {
         self.gauge(name, None, help, f64::from(u8::from(value)))
     }

@@ -16,11 +16,11 @@ use crate::schema::TableName;
     None => String::new(),
 })]
 pub struct DecodeFailure {
-    /// The transaction.
+    /// The transaction that cannot be applied.
     pub gtid: Gtid,
     /// The table that it is about, if it is about one.
     pub table: Option<TableName>,
-    /// What is wrong.
+    /// The reason, with what to do about it.
     pub cause: Box<DecodeCause>,
 }
 
@@ -37,7 +37,7 @@ pub enum DecodeCause {
         "its compressed payload has more than max_transaction_bytes ({limit}): raise that limit"
     )]
     TooLarge {
-        /// The limit in bytes.
+        /// `max_transaction_bytes` of the run.
         limit: u64,
     },
     /// LOAD DATA in statement format, which needs the file that the source read.
@@ -51,7 +51,7 @@ pub enum DecodeCause {
         "a {event_type} event cannot stand at its place; the log lacks events, or is of a later MySQL version"
     )]
     Misplaced {
-        /// The event's type.
+        /// The type that its header says.
         event_type: EventType,
     },
     /// Rows of a table that no table map names.

@@ -24,7 +24,6 @@ use crate::transaction::{
 #[derive(Debug, Clone)]
 pub struct Parsed {
     pub(super) head: Head,
-    /// Bytes of its events.
     pub(super) bytes: usize,
     /// Bytes that the notes of its rows and keys may take.
     pub(super) max_key_bytes: u64,
@@ -40,7 +39,6 @@ pub(super) struct Head {
     pub(super) original_version: Option<ServerVersion>,
 }
 
-/// What it does.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     Rows(Parts),
@@ -59,13 +57,12 @@ pub(super) struct Parts {
 pub struct LoggedTable {
     /// Its number within the transaction.
     pub id: TableId,
-    /// Its names.
+    /// Schema and table, as the log has them.
     pub name: TableName,
-    /// The canonical TABLE_MAP event.
+    /// Its TABLE_MAP event in canonical form.
     pub map: Bytes,
 }
 
-/// A rows event.
 #[derive(Debug, Clone)]
 pub(super) struct RowsPart {
     pub(super) event: Bytes,
@@ -83,12 +80,11 @@ struct ReadyTable {
 }
 
 impl Parsed {
-    /// Its identifier.
+    /// The GTID under which it will be applied.
     pub fn gtid(&self) -> Gtid {
         self.head.gtid
     }
 
-    /// Bytes of its events.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -415,14 +411,13 @@ pub(super) struct BarrierParts {
     steps: Vec<Step>,
     /// Table maps and rows events of a statement whose end has not come.
     rows: Vec<Bytes>,
-    /// For the next statement.
+    /// Events that belong to the statement that follows them.
     variables: Vec<Bytes>,
     changes: SchemaChange,
     end: Option<BarrierEnd>,
 }
 
 impl BarrierParts {
-    /// Takes the next event.
     pub(super) fn take(mut self, event: RawEvent) -> Result<Self, DecodeCause> {
         if self.end.is_some() {
             return Err(misplaced(&event));

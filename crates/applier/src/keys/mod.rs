@@ -22,9 +22,9 @@ pub enum Access {
 /// One key of a row write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyAccess {
-    /// The key.
+    /// The key as a hash, which takes the place of table and value.
     pub key: KeyHash,
-    /// How it is used.
+    /// Whether the write shares the key with others or needs it alone.
     pub access: Access,
 }
 

@@ -24,11 +24,10 @@ pub struct RowKeys {
 /// What is known of a key's value in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
-    /// This value.
     Is(KeyHash),
     /// It has a NULL: it is equal to nothing and refers to nothing.
     Nothing,
-    /// It cannot be told.
+    /// The log does not have enough of the row to tell.
     Unknown,
 }
 

@@ -8,7 +8,6 @@ use binlog_format::events::LogicalClock;
 
 use super::groups::GroupCounts;
 
-/// The transactions so far.
 #[derive(Debug, Default)]
 pub(super) struct ClockedLog {
     counts: GroupCounts,

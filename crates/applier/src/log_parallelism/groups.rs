@@ -13,7 +13,7 @@ pub(super) struct GroupCounts(BTreeMap<u64, u64>);
 pub struct Groups {
     /// Transactions in all of them.
     pub transactions: u64,
-    /// How many there are.
+    /// The number of groups of any size.
     pub groups: u64,
     /// Transactions in a group, on average; 0 without any.
     pub average_size: f64,
@@ -24,15 +24,15 @@ pub struct Groups {
 /// The groups of one size.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GroupSize {
-    /// Transactions in each.
+    /// The number of transactions in each of them.
     pub size: u64,
     /// Transactions in all of them.
     pub transactions: u64,
-    /// Of all transactions.
+    /// Share of all transactions that are in such groups.
     pub percent_of_transactions: f64,
-    /// How many there are.
+    /// The number of such groups.
     pub groups: u64,
-    /// Of all groups.
+    /// Share of such groups among all groups.
     pub percent_of_groups: f64,
 }
 
@@ -44,7 +44,7 @@ impl GroupCounts {
         }
     }
 
-    /// The table.
+    /// The groups by their size, as a report has them.
     pub(super) fn table(&self) -> Groups {
         let groups: u64 = self.0.values().sum();
         let transactions: u64 = self.0.iter().map(|(size, groups)| size * groups).sum();

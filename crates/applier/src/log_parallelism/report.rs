@@ -32,7 +32,7 @@ pub struct Analysis {
 /// How parallel a log can be applied.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Transactions of the log.
+    /// The number of transactions in the log.
     pub transactions: u64,
     /// Those among them that are applied alone: DDL, statements, XA.
     pub barriers: u64,
@@ -59,7 +59,7 @@ pub struct Report {
 pub struct Chain {
     /// How the log is applied: `serial`, `log` (by its dependency information), `transactions`, `rows`.
     pub policy: &'static str,
-    /// Row writes on it.
+    /// The number of row writes on it.
     pub row_writes: u64,
     /// All row writes divided by those.
     pub parallelism: f64,

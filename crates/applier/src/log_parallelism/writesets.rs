@@ -13,20 +13,19 @@ use crate::log_parallelism::groups::GroupCounts;
 use crate::schema::{ColumnShape, KeyPart, KeyShape, TableShape};
 use crate::transaction::{Body, RowChanges, Transaction};
 
-/// The transactions so far.
+/// Levels of all transactions that were added so far.
 #[derive(Debug)]
 pub(super) struct Writesets {
     uses: LastUses,
     /// How many transactions are of each level, from level 1 on.
     levels: Vec<u64>,
-    /// When everything is done.
     end: Moment,
     /// When the last barrier is done.
     barrier: Moment,
 }
 
 impl Writesets {
-    /// Remembers so many keys.
+    /// An empty log; at most so many keys are remembered.
     pub(super) fn new(remembered_keys: usize) -> Self {
         Self {
             uses: LastUses::new(remembered_keys),
@@ -36,7 +35,7 @@ impl Writesets {
         }
     }
 
-    /// Takes the next transaction.
+    /// Adds the next transaction of the log.
     pub(super) fn add(&mut self, transaction: &Transaction) {
         let done = match &transaction.body {
             Body::Rows(changes) => self.rows(changes),
@@ -99,7 +98,6 @@ impl Writesets {
         counts
     }
 
-    /// When everything is done.
     pub(super) fn end(&self) -> Moment {
         self.end
     }
@@ -152,7 +150,6 @@ pub(super) struct LastUses {
 }
 
 impl LastUses {
-    /// Remembers so many keys.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             uses: HashMap::new(),
@@ -174,7 +171,6 @@ impl LastUses {
         before.max(self.floor)
     }
 
-    /// Notes a use.
     pub(super) fn note(&mut self, key: KeyAccess, at: Moment) {
         let last = self.uses.entry(key.key).or_default();
         let place = match key.access {
@@ -230,7 +226,7 @@ impl Use {
 pub(super) enum PrimaryKey {
     /// It has one, and the log says which.
     Logged,
-    /// It has none.
+    /// The table has none, as the log says.
     None,
     /// The log does not say.
     Unknown,

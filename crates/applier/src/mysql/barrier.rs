@@ -281,7 +281,7 @@ impl MysqlSession {
         all
     }
 
-    /// Runs statements of ours.
+    /// Runs statements that the applier needs around those of the log.
     async fn run<S: AsRef<[u8]>>(
         &mut self,
         statements: impl IntoIterator<Item = S>,

@@ -15,18 +15,16 @@ pub(super) mod code {
     pub(crate) const XA_WRONG_STATE: u16 = 1399;
 }
 
-/// How a transaction failed.
+/// What to do about a transaction that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failing {
     /// It may be applied again as it is.
     Again,
-    /// The session is over.
+    /// The session is over; another one is needed.
     Lost,
-    /// It would fail again.
     Refused,
 }
 
-/// What an error means.
 pub(super) fn failing(error: &ServerError) -> Failing {
     match error.code {
         // Lock wait timeout, deadlock; the same of XA; a killed statement; a "temporary" error; too many transactions.
@@ -130,7 +128,7 @@ pub(super) fn blockers_query(waiting: SessionId) -> String {
     )
 }
 
-/// The query's answer.
+/// Reads the session ids from the answer to the query above.
 pub(super) fn read_blockers(answer: &QueryResult) -> Vec<SessionId> {
     let ids = answer
         .rows

@@ -412,16 +412,20 @@ impl Drop for MysqlSession {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Mark {
     /// Names the transaction that follows.
-    Begin { transaction: usize },
-    /// Writes rows of it.
+    Begin {
+        transaction: usize,
+    },
     Rows {
         transaction: usize,
         rows: Range<usize>,
     },
-    /// Takes its turn.
-    Turn { transaction: usize },
-    /// Commits it.
-    Commit { transaction: usize },
+    /// Takes the turn to commit.
+    Turn {
+        transaction: usize,
+    },
+    Commit {
+        transaction: usize,
+    },
 }
 
 /// Statements with their marks. Kept from one packet to the next with its memory.

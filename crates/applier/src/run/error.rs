@@ -15,7 +15,7 @@ use crate::source::SourceError;
 /// Why a run ended early. Whatever it is, the target's executed GTIDs say what is applied, and another run goes on there.
 #[derive(Debug, Error)]
 pub enum ApplyError {
-    /// An option cannot be.
+    /// An option has a value that it cannot have.
     #[error(transparent)]
     Options(#[from] OptionsError),
     /// The database refuses a transaction. Everything before it is committed, and nothing of it.
@@ -24,7 +24,7 @@ pub enum ApplyError {
          apply again: it goes on with this transaction. To leave it out, commit an empty transaction with its GTID on the target"
     )]
     Refused {
-        /// The transaction.
+        /// The first transaction that is not applied.
         gtid: Gtid,
         /// The table, the row and the database's words.
         refusal: Box<Refusal>,
@@ -45,7 +45,7 @@ pub enum ApplyError {
     Unreachable {
         /// How long it was tried, in seconds.
         seconds: u64,
-        /// What it said last.
+        /// The error of the last attempt.
         words: String,
     },
     /// A task of the run broke, which is a fault of this program.

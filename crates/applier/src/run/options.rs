@@ -17,7 +17,7 @@ pub enum CommitOrder {
     Log,
     /// Freely between prefix points, about `interval` apart: readers use the snapshots taken there.
     Snapshot {
-        /// C5-MyRocks's I.
+        /// Time from one snapshot to the next, *I* in C5-MyRocks.
         interval: Duration,
     },
 }
@@ -26,16 +26,16 @@ pub enum CommitOrder {
 /// larger passes alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowSize {
-    /// Row writes.
+    /// The most row writes.
     pub rows: usize,
-    /// Bytes.
+    /// The most bytes of transactions.
     pub bytes: usize,
 }
 
 /// How much one session is given at once, when whole transactions follow each other on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSize {
-    /// Transactions; 1 for none.
+    /// The most transactions; 1 sends each of them alone.
     pub transactions: usize,
     /// Bytes; a larger transaction goes alone.
     pub bytes: usize,
@@ -46,7 +46,7 @@ pub struct BatchSize {
 pub struct Options {
     /// What may run beside what.
     pub policy: Policy,
-    /// Sessions that write.
+    /// The number of sessions that write.
     pub workers: usize,
     /// In which order transactions become visible.
     pub commit_order: CommitOrder,
@@ -83,16 +83,16 @@ impl Default for Options {
     }
 }
 
-/// The most workers.
+/// The most workers that a run may have.
 pub const MAX_WORKERS: usize = 1024;
 
 /// An option that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{option} must be {must}")]
 pub struct OptionsError {
-    /// Its name.
+    /// Name of the field of [`Options`].
     pub option: &'static str,
-    /// What it may be.
+    /// The values that it may have, in words.
     pub must: &'static str,
 }
 
@@ -183,7 +183,7 @@ impl Pace {
         }
     }
 
-    /// So many begin.
+    /// Counts transactions that begin, for the limit per second.
     pub(super) fn begin(&mut self, transactions: usize) {
         if self.per_second.is_some() {
             self.allowance -= transactions as f64;
@@ -237,7 +237,7 @@ impl Steering {
 pub enum Ended {
     /// The log has ended, and all of it is committed.
     WithTheLog,
-    /// It was cancelled.
+    /// It was cancelled; what was committed by then stays.
     Cancelled,
 }
 

@@ -17,9 +17,9 @@ use crate::transaction::{Body, Seq, Transaction};
 pub enum StageName {
     /// It came from the source, and is decoded.
     Received,
-    /// A worker has it.
+    /// A worker has begun it.
     Scheduled,
-    /// It is committed.
+    /// Its commit is done in the target.
     Committed,
 }
 
@@ -40,11 +40,11 @@ impl StageName {
 /// What has passed a stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Transactions.
+    /// How many transactions have passed it.
     pub transactions: u64,
-    /// Row writes.
+    /// How many row writes have passed it.
     pub rows: u64,
-    /// Bytes.
+    /// How many bytes of transactions have passed it.
     pub bytes: u64,
     /// The last transaction in the log's order that has.
     pub last: Option<Gtid>,
@@ -133,7 +133,7 @@ impl Progress {
         self.window_waits.load(Relaxed)
     }
 
-    /// Transactions in the window.
+    /// How many transactions are in the window now.
     pub fn window_transactions(&self) -> u64 {
         self.window_transactions.load(Relaxed)
     }

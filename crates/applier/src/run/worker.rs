@@ -10,7 +10,6 @@ use crate::run::error::{ApplyError, reach};
 use crate::run::plan::{Failure, Order, Report, WorkerId};
 use crate::transaction::{Seq, Transaction};
 
-/// What the driver hears.
 #[derive(Debug)]
 pub(super) enum Event {
     /// A worker has this session now.
@@ -35,7 +34,6 @@ pub(super) struct Worker<B> {
     pub(super) events: mpsc::Sender<Event>,
 }
 
-/// The driver is gone.
 struct Gone;
 
 impl<B: Backend> Worker<B> {

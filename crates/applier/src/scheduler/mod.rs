@@ -23,12 +23,12 @@ pub enum Policy {
     /// Transaction by transaction, as KuaFu and MySQL's WRITESET: one begins when every earlier one that it conflicts with
     /// is finished.
     Transactions,
-    /// One after the other.
+    /// One transaction after the other.
     Serial,
 }
 
 impl Policy {
-    /// All of them.
+    /// Every policy, for options, tests and comparisons.
     pub const ALL: [Self; 3] = [Self::Rows, Self::Transactions, Self::Serial];
 
     /// Its name in options, figures and messages.
@@ -202,7 +202,7 @@ impl Scheduler {
         further
     }
 
-    /// Keys that somebody uses.
+    /// The number of keys that transactions in the window use.
     pub fn keys_in_use(&self) -> usize {
         self.queues.len()
     }

@@ -31,9 +31,9 @@ pub struct FileSource {
 /// How far the files are read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadBytes {
-    /// Bytes that are read.
+    /// Bytes that were read so far.
     pub done: u64,
-    /// Bytes of all files.
+    /// Bytes of all files together.
     pub total: u64,
 }
 
@@ -204,9 +204,7 @@ pub(super) struct EventFile {
 /// What stands at the end of what a file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next<T> {
-    /// The next event.
     Event(T),
-    /// The file ends here.
     End,
     /// The file ends in the middle of an event, which begins at this offset.
     CutOff(u64),

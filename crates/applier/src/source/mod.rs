@@ -56,7 +56,7 @@ pub enum SourceError {
 
 // A log that is read up to a point only.
 
-/// Where to end.
+/// Where a source that goes on is to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Until {
     /// When all of these are applied; those between them in the log are applied, too.
@@ -65,7 +65,7 @@ pub enum Until {
     Time(SystemTime),
 }
 
-/// Ends a source early.
+/// A source that ends where an [`Until`] says, if the log goes so far.
 #[derive(Debug)]
 pub struct UntilSource<S> {
     source: S,
@@ -91,7 +91,7 @@ impl<S> UntilSource<S> {
         }
     }
 
-    /// The source itself.
+    /// The source without its end.
     pub fn inner(&self) -> &S {
         &self.source
     }

@@ -54,7 +54,7 @@ pub struct LogicalClock {
 pub enum GtidForm<'a> {
     /// GTID: without a tag, fields at fixed places.
     Classic,
-    /// GTID_TAGGED: numbered fields.
+    /// GTID_TAGGED: numbered fields, of which later versions may add more.
     Tagged {
         /// The last field that a reader must know.
         last_non_ignorable_field: u64,
@@ -74,13 +74,13 @@ impl GtidForm<'_> {
 /// The first event of a transaction. What a server before 8.0 does not write is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GtidEvent<'a> {
-    /// How it is written.
+    /// Whether it is a GTID or a GTID_TAGGED event.
     pub form: GtidForm<'a>,
     /// Bit 0: the transaction may have statement-format events.
     pub flags: u8,
     /// The transaction's identifier; without a tag in the classic form.
     pub gtid: Gtid,
-    /// For the parallel applier.
+    /// Which transactions it does not depend on, for parallel appliers.
     pub clock: LogicalClock,
     /// When the server that wrote this file committed it.
     pub immediate_commit: Option<CommitTimestamp>,

@@ -32,11 +32,11 @@ pub use crate::events::transaction::{Compression, TransactionPayload, XaPrepare,
 /// The part of an event's header that its body does not decide.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EventOrigin {
-    /// Seconds since the epoch.
+    /// Seconds since 1970; 0 in made-up events.
     pub timestamp: u32,
     /// The server that made the event.
     pub server_id: u32,
-    /// Flag bits.
+    /// Flags of the event's header.
     pub flags: EventFlags,
 }
 

@@ -18,7 +18,7 @@ use crate::events::EncodeEvent;
 pub struct Query<'a> {
     /// The connection that ran it.
     pub thread_id: u32,
-    /// Seconds that it took.
+    /// How many seconds it ran on the source.
     pub execution_seconds: u32,
     /// The error that it ended with on the source; 0 for none.
     pub error_code: u16,
@@ -27,7 +27,7 @@ pub struct Query<'a> {
     pub status_variables: Cow<'a, [u8]>,
     /// The default schema; at most 255 bytes.
     pub schema: Cow<'a, [u8]>,
-    /// The statement.
+    /// The statement's text.
     pub statement: Cow<'a, [u8]>,
 }
 
@@ -207,9 +207,9 @@ pub struct CharacterSets {
 /// The account that a statement is defined by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Invoker<'a> {
-    /// The user.
+    /// User name of the account.
     pub user: &'a [u8],
-    /// The host.
+    /// Host of the account.
     pub host: &'a [u8],
 }
 

@@ -39,7 +39,7 @@ impl RowsChange {
 /// The changed rows of one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rows<'a> {
-    /// What happened to them.
+    /// Whether the rows were inserted, updated or deleted.
     pub change: RowsChange,
     /// The table, as the table map event before names it.
     pub table_id: TableId,
@@ -66,7 +66,7 @@ impl<'a> Rows<'a> {
     /// Flag bit of a server that carries out the foreign keys' cascades above its storage engine (9.6 and later): the rows
     /// that they delete or change are in the log, too.
     pub const CASCADES_LOGGED: u16 = 16;
-    /// The longest extra data.
+    /// The longest extra data that fits its length field.
     pub const MAX_EXTRA_DATA_LEN: usize = u16::MAX as usize - 2;
 
     /// Reads an event without its checksum.
@@ -204,11 +204,11 @@ impl fmt::Display for TableId {
 pub struct TableMap<'a> {
     /// The number by which rows events name the table.
     pub table_id: TableId,
-    /// Flag bits.
+    /// Flag bits of the event; nothing here reads them.
     pub flags: u16,
-    /// The schema's name.
+    /// Name of the table's schema.
     pub schema: Cow<'a, [u8]>,
-    /// The table's name.
+    /// Name of the table in that schema.
     pub table: Cow<'a, [u8]>,
     /// A type byte for each column.
     pub column_types: Cow<'a, [u8]>,
@@ -289,7 +289,7 @@ pub struct RowsQuery<'a> {
     /// A byte in front of the text. Once its length, where that fits; 0 from 9.7. Nothing reads it: the
     /// text goes to the event's end.
     pub unread_length: u8,
-    /// The statement's text.
+    /// The text of the statement that changed the rows.
     pub statement: Cow<'a, [u8]>,
 }
 

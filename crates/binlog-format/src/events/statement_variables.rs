@@ -11,18 +11,18 @@ use crate::events::EncodeEvent;
 /// What the number of an INTVAR event is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IntVarKind {
-    /// The value of `LAST_INSERT_ID()`.
+    /// What the statement takes for `LAST_INSERT_ID()`.
     LastInsertId,
-    /// The first AUTO_INCREMENT value.
+    /// The first AUTO_INCREMENT value that the statement uses.
     InsertId,
 }
 
 /// A number that the next statement depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IntVar {
-    /// What it is for.
+    /// What the statement takes the number for.
     pub kind: IntVarKind,
-    /// The number.
+    /// The value of that variable.
     pub value: u64,
 }
 
@@ -103,7 +103,7 @@ impl EncodeEvent for Rand {
 /// How the bytes of a user variable's value are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum UserVarType {
-    /// Text.
+    /// Text in the collation of the value.
     String,
     /// A double, little-endian.
     Real,
@@ -140,11 +140,11 @@ impl UserVarType {
 /// The value of a user variable that is not NULL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserVarValue<'a> {
-    /// How [`Self::bytes`] are meant.
+    /// Of which type [`Self::bytes`] are.
     pub value_type: UserVarType,
     /// The number of its collation.
     pub collation: u32,
-    /// The value.
+    /// The value's bytes, without a length.
     pub bytes: Cow<'a, [u8]>,
     /// Whether an INT has no sign.
     pub unsigned: bool,

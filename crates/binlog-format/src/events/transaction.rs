@@ -21,9 +21,9 @@ const UNCOMPRESSED_SIZE: u64 = 3;
 /// How the block is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// Zstandard.
+    /// By Zstandard (`binlog_transaction_compression`).
     Zstd,
-    /// Not at all.
+    /// The events stand in it as they are.
     None,
 }
 
@@ -54,7 +54,7 @@ pub struct TransactionPayload<'a> {
     pub compression: Compression,
     /// Bytes of the events that are in it, as the server says.
     pub uncompressed_size: Option<u64>,
-    /// The compressed events.
+    /// The events behind the GTID event, compressed.
     pub block: Cow<'a, [u8]>,
 }
 

@@ -6,7 +6,6 @@ use crate::event::{EventFlags, EventRef};
 use crate::event_type::EventType;
 use crate::events::{Query, StatementKind};
 
-/// Where the stream stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// Behind a GTID: what the transaction is has not been said yet.
@@ -17,7 +16,7 @@ pub(super) enum Place {
     Inside,
 }
 
-/// How a transaction ended.
+/// The event with which a transaction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TransactionEnd {
     /// An XID event: the commit of a transactional engine.
@@ -39,9 +38,7 @@ pub enum TransactionEnd {
 /// What an event means for the boundaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// BEGIN or XA START.
     Begin,
-    /// Ends what BEGIN began.
     End(TransactionEnd),
     /// XA ROLLBACK: stands alone, or ends what XA START began.
     XaRollback,
@@ -64,7 +61,6 @@ pub(super) enum Step {
     GoOn(Place),
     /// It is the last one.
     Finish(TransactionEnd),
-    /// It cannot stand here.
     Refuse,
 }
 
@@ -96,7 +92,7 @@ fn statement_role(statement: &[u8]) -> Role {
     }
 }
 
-/// The table.
+/// What an event does at a place of a transaction: the table of all cases.
 pub(super) fn step(place: Place, role: Role) -> Step {
     use Place::{BeforeStatement, Begun, Inside};
     match (place, role) {

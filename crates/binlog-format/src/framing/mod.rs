@@ -335,7 +335,7 @@ impl OpenTransaction {
 /// One transaction of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FramedTransaction {
-    /// Its identifier.
+    /// The GTID from its first event.
     pub gtid: Gtid,
     /// Its events in canonical form.
     pub payload: Bytes,
@@ -343,7 +343,7 @@ pub struct FramedTransaction {
     pub event_count: u32,
     /// The position behind its last event on the source.
     pub end_position: SourcePosition,
-    /// How it ended.
+    /// Which event ended it.
     pub end: TransactionEnd,
     /// The server in its GTID event's header.
     pub server_id: u32,
@@ -360,20 +360,20 @@ pub struct FramedTransaction {
 /// What the framer makes of one or several events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamItem {
-    /// A whole transaction.
+    /// A transaction, from its GTID event to its end.
     Transaction(FramedTransaction),
     /// How the events that follow are written.
     FormatDescription {
         /// The canonical event: what a file of the ring would begin with.
         canonical: Bytes,
-        /// The source's version.
+        /// The version that the source names in the event.
         server_version: String,
         /// How the source protects its events.
         checksum: ChecksumAlgorithm,
     },
     /// The stream goes on in another file, or begins.
     Rotate {
-        /// Where.
+        /// The file in which the stream goes on, and the position of its first event.
         to: SourcePosition,
         /// Whether the source made the event up for its replica; a real one ends a file.
         artificial: bool,
@@ -393,7 +393,7 @@ pub enum StreamItem {
 pub struct SourcePosition {
     /// The file's name without a directory; empty before the stream has named one.
     pub file: Bytes,
-    /// The offset in it.
+    /// Bytes of the file before the place.
     pub offset: u64,
 }
 
@@ -428,11 +428,11 @@ pub enum FramingError {
          all members, and keep the primary's max_binlog_cache_size below it"
     )]
     TransactionTooLarge {
-        /// The transaction.
+        /// The transaction that is too large.
         gtid: Gtid,
         /// Bytes of its canonical payload that are known of.
         size: u64,
-        /// `max_transaction_bytes`.
+        /// The limit that the framer was given, in bytes.
         limit: u64,
     },
     /// An event that belongs into a transaction came between two of them.
@@ -440,7 +440,7 @@ pub enum FramingError {
         "a {event_type} event came outside of a transaction: the stream lacks events; reconnect by GTID set"
     )]
     OutsideTransaction {
-        /// The event's type.
+        /// The type that the event's header says.
         event_type: EventType,
     },
     /// An event came that cannot stand at this place of a transaction.
@@ -448,9 +448,9 @@ pub enum FramingError {
         "a {event_type} event cannot stand at its place in transaction {gtid}: reconnect by GTID set"
     )]
     Misplaced {
-        /// The transaction.
+        /// The transaction that the event came in.
         gtid: Gtid,
-        /// The event's type.
+        /// The type that the event's header says.
         event_type: EventType,
     },
     /// The file or the stream ended within a transaction.
@@ -459,7 +459,7 @@ pub enum FramingError {
          restarted; reconnect by GTID set"
     )]
     Interrupted {
-        /// The transaction.
+        /// The transaction whose end did not come.
         gtid: Gtid,
         /// The type of the event that came in its place.
         event_type: EventType,
@@ -470,11 +470,11 @@ pub enum FramingError {
          events, or was cut at the wrong place"
     )]
     LengthMismatch {
-        /// The transaction.
+        /// The transaction of that GTID event.
         gtid: Gtid,
         /// What the GTID event says, in bytes.
         announced: u64,
-        /// Bytes that came.
+        /// Bytes of the events that came.
         received: u64,
     },
     /// The source reports that its binlog lacks events.
@@ -482,7 +482,7 @@ pub enum FramingError {
         "the source's binlog has an incident (lost events): rebuild the ring's members from a copy of the source"
     )]
     Incident,
-    /// An event is damaged.
+    /// An event's bytes cannot be read, or its checksum is wrong.
     #[error("an event of the stream cannot be read: {0}")]
     Decode(#[from] DecodeError),
     /// An earlier event was refused.

@@ -19,9 +19,9 @@ pub use crate::gtid::set::{GtidSet, Interval};
 pub struct Gno(u64);
 
 impl Gno {
-    /// The first number.
+    /// The first number of a source and tag: 1.
     pub const MIN: Self = Self(1);
-    /// The last number.
+    /// The last number that MySQL gives: 2^63 - 2.
     pub const MAX: Self = Self(i64::MAX as u64 - 1);
 
     /// The number, when it is in range.
@@ -33,7 +33,7 @@ impl Gno {
         }
     }
 
-    /// The number.
+    /// The number as a plain integer.
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -59,7 +59,7 @@ impl fmt::Display for Gno {
 /// A global transaction identifier. Shown as `source:number` or `source:tag:number`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gtid {
-    /// Where the transaction originated.
+    /// UUID of the server that committed it first.
     pub source: SourceId,
     /// Its tag, [`Tag::NONE`] when it has none.
     pub tag: Tag,
@@ -92,7 +92,7 @@ impl SourceId {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// The binary form.
+    /// The 16 bytes of the UUID.
     pub const fn as_bytes(&self) -> &[u8; Self::LEN] {
         self.0.as_bytes()
     }
@@ -116,7 +116,7 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// The longest tag.
+    /// The most characters that a tag may have.
     pub const MAX_LEN: usize = 32;
 
     /// The empty tag of untagged GTIDs.
@@ -164,7 +164,7 @@ impl Tag {
         self.bytes.get(..usize::from(self.len)).unwrap_or_default()
     }
 
-    /// The name.
+    /// The name as text; empty for [`Self::NONE`].
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(self.as_bytes()).unwrap_or_default()
     }

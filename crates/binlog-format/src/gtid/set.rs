@@ -13,7 +13,7 @@ pub struct GtidSet {
 }
 
 impl GtidSet {
-    /// The empty set.
+    /// A set without GTIDs.
     pub fn new() -> Self {
         Self::default()
     }
@@ -78,7 +78,7 @@ impl GtidSet {
         removed
     }
 
-    /// Adds all of `other`.
+    /// Adds all GTIDs of `other` to this set.
     pub fn union_with(&mut self, other: &Self) {
         for (key, theirs) in &other.parts {
             self.parts.entry(*key).or_default().union_with(theirs);
@@ -117,7 +117,7 @@ impl GtidSet {
         }
     }
 
-    /// Its intervals in order.
+    /// All intervals, ordered by source, tag and number.
     pub fn intervals(&self) -> impl Iterator<Item = (SourceId, Tag, Interval)> + '_ {
         self.parts().flat_map(|(source, tag, intervals)| {
             intervals
@@ -173,12 +173,12 @@ impl Interval {
         (first <= last).then_some(Self { first, last })
     }
 
-    /// Its first number.
+    /// The lowest number of the interval.
     pub const fn first(&self) -> Gno {
         self.first
     }
 
-    /// Its last number.
+    /// The highest number of the interval, which is part of it.
     pub const fn last(&self) -> Gno {
         self.last
     }
@@ -188,7 +188,7 @@ impl Interval {
         self.last.get() - self.first.get() + 1
     }
 
-    /// Its numbers in order.
+    /// All numbers of the interval, the lowest first.
     pub fn iter(&self) -> impl Iterator<Item = Gno> + use<> {
         (self.first.get()..=self.last.get()).filter_map(Gno::new)
     }

@@ -23,14 +23,14 @@ pub enum ColumnType {
     Double,
     /// DECIMAL: nine digits in 4 bytes, big-endian, the sign in the first bit.
     Decimal {
-        /// All digits.
+        /// Digits before and behind the point together.
         precision: u8,
         /// Digits behind the point.
         scale: u8,
     },
     /// BIT: big-endian, in as few bytes as it takes.
     Bit {
-        /// Bits of a value.
+        /// How many bits a value has, 1 to 64.
         bits: u16,
     },
     /// YEAR: 1 byte.
@@ -58,7 +58,7 @@ pub enum ColumnType {
         /// Digits of the fraction of a second, at most 6.
         decimals: u8,
     },
-    /// VARCHAR, VARBINARY.
+    /// VARCHAR, VARBINARY: a length of 1 or 2 bytes, then the value.
     VarChar {
         /// The longest value in bytes.
         max_bytes: u16,
@@ -270,7 +270,6 @@ impl ColumnType {
     }
 }
 
-/// How long values are.
 enum Length {
     /// All of them so many bytes.
     Fixed(u16),
@@ -401,7 +400,7 @@ impl Columns {
         self.types.len()
     }
 
-    /// Whether it has none.
+    /// Whether the table has no column.
     pub fn is_empty(&self) -> bool {
         self.types.is_empty()
     }
@@ -411,7 +410,7 @@ impl Columns {
         self.types.get(column).copied()
     }
 
-    /// The types in order.
+    /// The columns' types, in the order of the table.
     pub fn iter(&self) -> impl Iterator<Item = ColumnType> + '_ {
         self.types.iter().copied()
     }

@@ -160,7 +160,7 @@ pub enum Value<'a> {
     /// Nothing: the column is not in the image.
     #[default]
     Absent,
-    /// It is NULL.
+    /// The column is in the image, and is NULL.
     Null,
     /// Its value as the server writes it for the column's type, without a length.
     Bytes(&'a [u8]),

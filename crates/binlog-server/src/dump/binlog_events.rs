@@ -27,7 +27,6 @@ const COLUMNS: [(&str, ColumnKind); 6] = [
 ];
 
 impl Client<'_> {
-    /// Answers the statement.
     pub(crate) async fn show_events(
         &mut self,
         range: EventRange,

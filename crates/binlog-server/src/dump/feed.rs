@@ -45,7 +45,6 @@ pub(super) trait Surroundings {
 /// What becomes of an event.
 enum Fate {
     Passes,
-    /// Instead of it.
     Becomes(Vec<u8>),
     /// Because the consumer has its transaction.
     IsKnown,
@@ -66,7 +65,7 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// From an event's begin.
+    /// A feed whose next byte is the first one of an event, at this offset in the file.
     pub(super) fn at(offset: u64) -> Self {
         Self {
             offset,

@@ -28,7 +28,6 @@ pub(crate) enum Wanted {
     From { file: String, offset: u64 },
 }
 
-/// A dump request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) wanted: Wanted,
@@ -104,7 +103,7 @@ fn number(body: &mut &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes))
 }
 
-/// Bytes behind their number.
+/// The bytes that follow their number, which is taken off as well.
 fn counted<'a>(body: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = usize::try_from(number(body)?).ok()?;
     let (bytes, rest) = body.split_at_checked(length)?;

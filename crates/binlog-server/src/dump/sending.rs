@@ -21,13 +21,10 @@ const READ_BYTES: usize = 128 << 10;
 /// The largest format description that is sent.
 const MAX_DESCRIPTION: usize = 4 << 10;
 
-/// Why a dump stops.
 enum Stop {
-    /// The consumer is told.
     Error(ErrorAnswer),
     /// Everything was sent, and the consumer did not want to wait.
     EndOfLog,
-    /// The connection is over.
     Ended(Ended),
 }
 

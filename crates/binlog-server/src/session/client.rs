@@ -37,7 +37,6 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// A client's session.
 pub(crate) struct Client<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) connection: u32,

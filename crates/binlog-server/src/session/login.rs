@@ -177,7 +177,7 @@ fn lost(error: io::Error) -> String {
 
 // What the server says first, and how the client's answer is read. Pure.
 
-/// `utf8mb4_general_ci`.
+/// Number of the collation `utf8mb4_general_ci`.
 const COLLATION: u8 = 45;
 pub(super) const CACHING_SHA2: &str = "caching_sha2_password";
 
@@ -189,7 +189,7 @@ impl Challenge {
     /// Its length, fixed by the authentication plugins.
     pub(super) const LEN: usize = 20;
 
-    /// A new one.
+    /// A random challenge; its bytes have 7 bits and are neither NUL nor `$`.
     pub(super) fn random() -> Self {
         let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
         let random = one.as_bytes().iter().chain(other.as_bytes());
@@ -226,7 +226,7 @@ pub(super) fn capabilities(tls: bool) -> CapabilityFlags {
     offered
 }
 
-/// The first packet.
+/// The server's first packet, which names its version, abilities and challenge.
 pub(super) fn packet(version: &str, connection: u32, challenge: &Challenge, tls: bool) -> Vec<u8> {
     let (first, rest) = challenge.0.split_at(8);
     let mut begin = [0; 8];
@@ -249,16 +249,13 @@ pub(super) fn packet(version: &str, connection: u32, challenge: &Challenge, tls:
     bytes
 }
 
-/// The client's first packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ClientGreeting {
     /// It wants TLS, and logs in afterwards.
     Tls,
-    /// It logs in.
     Login(LoginRequest),
 }
 
-/// Who wants in.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LoginRequest {
     pub(super) user: Vec<u8>,

@@ -17,7 +17,6 @@ use crate::consumers::Consumers;
 use crate::options::ServerOptions;
 pub(crate) use crate::session::client::{Client, Ended};
 
-/// What all sessions share.
 pub(crate) struct Shared {
     pub(crate) log: Arc<dyn CommittedLog>,
     pub(crate) commands: Arc<dyn LogCommands>,

@@ -16,7 +16,6 @@ const TIME: &[BorrowedFormatItem<'_>] =
 const DAY: &[BorrowedFormatItem<'_>] = format_description!("[year]-[month]-[day]");
 
 impl Client<'_> {
-    /// Answers a statement.
     pub(super) async fn answer(&mut self, text: &Bytes, mut out: Outgoing) -> Result<(), Ended> {
         let statement = Statement::recognise(text);
         let answered = match statement {

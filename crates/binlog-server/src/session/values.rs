@@ -238,7 +238,7 @@ fn is_like(name: &str, pattern: &str) -> bool {
 const MAX_VARIABLES: usize = 64;
 const MAX_BYTES: usize = 1024;
 
-/// A session's variables.
+/// User variables of one session, such as `@replica_uuid`; bounded in number and size.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UserVariables(BTreeMap<String, Value>);
 
@@ -248,7 +248,7 @@ impl UserVariables {
         self.0.get(name).cloned().unwrap_or(Value::Null)
     }
 
-    /// Sets one.
+    /// Sets a variable; refused where there are too many or they are too long.
     pub(crate) fn set(&mut self, name: String, value: Value) -> Result<(), ErrorAnswer> {
         let bytes = name.len() + value.text().map_or(0, |text| text.len());
         if bytes > MAX_BYTES || (self.0.len() >= MAX_VARIABLES && !self.0.contains_key(&name)) {
@@ -265,7 +265,7 @@ impl UserVariables {
         value.text()
     }
 
-    /// The client's server UUID.
+    /// The server UUID that a replica has set as a user variable.
     pub(crate) fn replica_uuid(&self) -> Option<Uuid> {
         let uuid = self.either(["replica_uuid", "slave_uuid"])?;
         Uuid::parse_str(&uuid).ok()

@@ -5,7 +5,6 @@
 pub(crate) enum Scope {
     Global,
     Session,
-    /// It was not said.
     Default,
 }
 
@@ -19,7 +18,6 @@ pub(crate) struct VariableName {
 /// What a value is made from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Expression {
-    /// `@@name`.
     System(VariableName),
     /// `@name`, in lower case.
     User(String),

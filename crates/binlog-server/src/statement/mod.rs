@@ -10,12 +10,12 @@ pub(crate) use crate::statement::expression::Expression;
 /// The longest statement that is looked into. Those of clients are short; `GTID_SUBTRACT` of two large sets is not.
 pub(crate) const MAX_STATEMENT_BYTES: usize = 4 << 20;
 
-/// A statement.
+/// What a client asks for in SQL, as far as this server recognises it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Statement {
     /// Nothing but white space and comments.
     Empty,
-    /// Values without a table.
+    /// Expressions without a table.
     Select(Vec<Column>),
     /// User variables, in order; what else was set is of the session and changes nothing here.
     Set(Vec<(String, Expression)>),
@@ -59,7 +59,6 @@ pub(crate) struct EventRange {
     pub(crate) limit: Option<u64>,
 }
 
-/// Which variables are shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Filter {
     All,

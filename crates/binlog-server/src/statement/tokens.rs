@@ -1,7 +1,6 @@
 //! A statement in tokens: words, variables, texts, numbers and single symbols. Comments and white space are gone, but
 //! for `/*! … */`, whose inside MySQL runs.
 
-/// What a token is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TokenKind {
     /// A bare word, in lower case.

@@ -12,25 +12,25 @@ use crate::scan::{Depth, EntryScanner, ScanError, Scanned, ScannedContent, Windo
 /// An entry and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryRecord {
-    /// The file.
+    /// The file that holds it.
     pub file: FileNumber,
-    /// Where its marker begins.
+    /// Offset in the file at which its marker begins.
     pub offset: u64,
     /// Where the next entry begins.
     pub end: u64,
-    /// Its op id.
+    /// Term and index, as the marker says.
     pub op_id: OpId,
-    /// What it is.
+    /// Whether it is a transaction, a rotate, a membership or a blank entry.
     pub kind: MarkerKind,
-    /// Bytes of its payload.
+    /// Length of its canonical payload in bytes.
     pub payload_len: u64,
-    /// CRC32C of its payload.
+    /// CRC32C of its canonical payload, as the marker says.
     pub payload_crc32c: u32,
-    /// Events behind its marker.
+    /// The number of events between its marker and the next entry.
     pub event_count: u32,
     /// Seconds since the epoch at which its first event was made; 0 where it has none.
     pub timestamp: u32,
-    /// The transaction's GTID.
+    /// The GTID of a transaction; `None` for entries of other kinds.
     pub gtid: Option<Gtid>,
 }
 
@@ -267,7 +267,7 @@ impl Follower {
 
 // Finds one entry.
 
-/// What is looked for.
+/// The entry that a search in the log is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sought {
     /// The entry at an index.

@@ -26,18 +26,18 @@ pub enum DirectoryError {
     /// The disk reported an error.
     #[error("{doing} failed: {source}")]
     Io {
-        /// What was being done.
+        /// What was read when it failed, in words.
         doing: String,
-        /// The error.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// There is no log.
+    /// The directory has no file of a log.
     #[error("{} has no log files: name a member's data directory, or the directory of its binlog files", .0.display())]
     NoLog(PathBuf),
-    /// A file is damaged.
+    /// A file is damaged before its end.
     #[error("{}: {corruption}", path.display())]
     Corrupt {
-        /// The file.
+        /// Path of the damaged file.
         path: PathBuf,
         /// What is wrong, and where.
         corruption: Corruption,
@@ -48,7 +48,7 @@ pub enum DirectoryError {
 }
 
 impl DirectoryError {
-    /// Whether it is damage.
+    /// Whether the log is damaged, as opposed to missing or unreadable.
     #[must_use]
     pub fn is_corruption(&self) -> bool {
         matches!(self, Self::Corrupt { .. })
@@ -112,7 +112,7 @@ impl LogDirectory {
         Self::open(Arc::new(DiskFileSystem), path)
     }
 
-    /// Where the files stand.
+    /// The directory of the log files, which need not be the one that was named.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.dir
@@ -226,13 +226,13 @@ impl LogDirectory {
 /// A file of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileListing {
-    /// The file.
+    /// Its number in the log.
     pub file: FileNumber,
-    /// Its size in bytes.
+    /// Its size in bytes when it was listed.
     pub size: u64,
-    /// Its first entry.
+    /// The first entry; `None` while it has none.
     pub first: Option<OpId>,
-    /// Its last entry.
+    /// The last entry; `None` while it has none.
     pub last: Option<OpId>,
     /// How many entries it has.
     pub entries: u64,

@@ -13,16 +13,16 @@ use crate::scan::{
     find_entry_after,
 };
 
-/// What verification found.
+/// What the verification of a log read, and where it ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// Files that were read.
+    /// Files that were read, from the oldest on.
     pub files: usize,
-    /// Entries that are fine.
+    /// Entries whose checksums and order are right.
     pub entries: u64,
-    /// Bytes that are fine.
+    /// Bytes up to the end of the last entry that is right.
     pub bytes: u64,
-    /// The first entry.
+    /// The first entry of the oldest file.
     pub first: Option<OpId>,
     /// The last entry that is fine.
     pub last: Option<OpId>,
@@ -257,32 +257,32 @@ const PIECE: usize = 256 << 10;
 pub enum Side {
     /// The one on which [`LogDirectory::diff`] was called.
     Left,
-    /// The other one.
+    /// The log that was given for comparison.
     Right,
 }
 
-/// How a file differs.
+/// One difference between the files of two logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileDifference {
     /// Only one of them has it: not yet, or no more.
     OnlyIn {
-        /// The file.
+        /// The file that only one log has.
         file: FileNumber,
-        /// Who has it.
+        /// The log that has it.
         side: Side,
     },
     /// One of them has fewer bytes, equal as far as they go.
     Shorter {
-        /// The file.
+        /// The file that both have.
         file: FileNumber,
-        /// Who has fewer.
+        /// The log that has fewer bytes of it.
         side: Side,
         /// How many bytes both have.
         common_bytes: u64,
     },
-    /// They differ.
+    /// Bytes that both have are not the same.
     Differs {
-        /// The file.
+        /// The file that both have.
         file: FileNumber,
         /// The first byte that differs.
         offset: u64,

@@ -29,7 +29,7 @@ const MEMBERSHIP_OP_ID_LEN: usize = 16;
 /// What a file's header says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileHeader {
-    /// The file's number.
+    /// The file's number, as its marker says.
     pub number: FileNumber,
     /// The ring whose log this is.
     pub ring: RingId,

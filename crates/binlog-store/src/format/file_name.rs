@@ -9,7 +9,6 @@ const STEM: &str = "binlog.";
 /// Digits of a number at least; more where it does not fit.
 const MIN_DIGITS: usize = 6;
 
-/// The index file's name.
 pub(crate) const INDEX_NAME: &str = "binlog.index";
 /// The name under which a new index is written before it replaces the old one.
 pub(crate) const INDEX_TEMPORARY_NAME: &str = "binlog.index.new";
@@ -20,7 +19,7 @@ pub(crate) const INDEX_TEMPORARY_NAME: &str = "binlog.index.new";
 pub struct FileNumber(u64);
 
 impl FileNumber {
-    /// The first file.
+    /// The file that every log begins with: `binlog.000001`.
     pub const FIRST: Self = Self(1);
 
     /// The file of this number; none has number 0.
@@ -33,7 +32,7 @@ impl FileNumber {
         }
     }
 
-    /// The number.
+    /// The number, at least 1.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0

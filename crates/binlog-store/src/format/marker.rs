@@ -90,13 +90,13 @@ impl MarkerKind {
 /// The fixed part of a marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marker {
-    /// What follows.
+    /// Whether a file header, or which kind of entry, it stands before.
     pub kind: MarkerKind,
     /// The entry's op id; in a file header that of the entry before the file, `None` at the log's begin.
     pub op_id: Option<OpId>,
     /// Bytes of the payload: the canonical events behind the marker, or what the marker itself holds.
     pub payload_len: u64,
-    /// CRC32C of the payload.
+    /// CRC32C of the payload, the canonical events or what the marker holds.
     pub payload_crc32c: u32,
     /// How many events the payload has; zero when the marker holds it.
     pub event_count: u32,
@@ -105,10 +105,10 @@ pub struct Marker {
 /// Why an ignorable event is not a marker that can be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MarkerError {
-    /// Another program's event.
+    /// Another program wrote the event.
     #[error("it does not begin with the marker's magic")]
     NoMagic,
-    /// A later program's file.
+    /// A later version of this program wrote the file.
     #[error("its version is {0}; this program reads version {MARKER_VERSION}: use a later one")]
     Version(u8),
     /// The kind is not known.
@@ -143,7 +143,7 @@ impl Marker {
         }
     }
 
-    /// The fixed part's bytes.
+    /// The marker's first [`MARKER_BODY_LEN`] bytes; a payload that the marker holds follows them.
     #[must_use]
     pub fn encode(&self) -> [u8; MARKER_BODY_LEN] {
         let op_id = self.op_id.unwrap_or_default();

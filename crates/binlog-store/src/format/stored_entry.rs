@@ -21,25 +21,25 @@ pub enum InvalidEntry {
     /// The payload is not whole events.
     #[error("entry {op_id} is not a valid transaction: {source}")]
     Payload {
-        /// The entry.
+        /// The entry that was to be written.
         op_id: OpId,
-        /// What is wrong.
+        /// Why its events cannot be read.
         source: DecodeError,
     },
     /// The payload is not the one that was sealed at ingest.
     #[error("entry {op_id}: {source}; it was damaged on its way")]
     Damaged {
-        /// The entry.
+        /// The entry that was to be written.
         op_id: OpId,
-        /// Both checksums.
+        /// The checksum that was sealed and the one that was found.
         source: PayloadChecksumError,
     },
     /// The payload is whole events, but not canonical ones.
     #[error("entry {op_id} is not in canonical form: {what}")]
     NotCanonical {
-        /// The entry.
+        /// The entry that was to be written.
         op_id: OpId,
-        /// What is wrong.
+        /// The rule of the canonical form that it breaks.
         what: &'static str,
     },
     /// The membership or format description does not fit into a marker.
@@ -47,15 +47,15 @@ pub enum InvalidEntry {
         "entry {op_id} has {bytes} bytes beside its events, more than the {MAX_MARKER_EVENT_BYTES} that a marker holds"
     )]
     TooLarge {
-        /// The entry.
+        /// The entry that was to be written.
         op_id: OpId,
-        /// Its bytes.
+        /// Bytes that the marker would have to hold.
         bytes: usize,
     },
     /// The entry does not follow the one before it.
     #[error("entry {op_id} does not follow {last}, the last one in the log")]
     NotNext {
-        /// The entry.
+        /// The entry that was to be written.
         op_id: OpId,
         /// The last entry of the log.
         last: OpId,
@@ -69,7 +69,7 @@ pub(crate) struct PreparedEntry {
     pub(crate) marker: Marker,
     /// Timestamp and server id of the marker's event.
     pub(crate) origin: (u32, u32),
-    /// What the marker holds.
+    /// Bytes that follow the marker's fixed part; empty for a transaction.
     pub(crate) in_marker: Bytes,
     pub(crate) content: PreparedContent,
     /// Bytes that the entry takes in memory, roughly.

@@ -56,7 +56,7 @@ pub(crate) struct LogFile {
     pub(crate) end: u64,
     /// The first entry's index, where there is an entry.
     pub(crate) first: Option<u64>,
-    /// The last entry.
+    /// The last entry; `None` while it has none.
     pub(crate) last: Option<OpId>,
     /// Whether it ends with a rotate entry.
     pub(crate) closed: bool,
@@ -103,7 +103,6 @@ pub(crate) struct Place {
     pub(crate) file: FileNumber,
     /// An entry at or before the one that is looked for.
     pub(crate) point: Point,
-    /// Where the file ends.
     pub(crate) end: u64,
     /// Whether the file's points are not known yet.
     pub(crate) unexplored: bool,
@@ -136,7 +135,6 @@ impl FileIndex {
         self.files.iter_mut().find(|file| file.number() == number)
     }
 
-    /// Bytes of all files.
     pub(crate) fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.end).sum()
     }
@@ -179,12 +177,10 @@ impl FileIndex {
         }
     }
 
-    /// Drops the last file.
     pub(crate) fn pop_current(&mut self) -> Option<LogFile> {
         self.files.pop_back()
     }
 
-    /// Drops the oldest file.
     pub(crate) fn pop_oldest(&mut self) -> Option<LogFile> {
         self.files.pop_front()
     }
@@ -196,9 +192,9 @@ impl FileIndex {
 /// Behind an entry in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogPlace {
-    /// The file.
+    /// The file in which the entry ends.
     pub file: FileNumber,
-    /// The offset in it.
+    /// Offset in the file at which the entry ends.
     pub offset: u64,
 }
 
@@ -221,7 +217,7 @@ struct Waiting {
 pub(crate) struct WrittenTail {
     /// The index and the end of the last entry that is committed and written; `None` while no entry is.
     settled: Option<(u64, LogPlace)>,
-    /// Consecutive.
+    /// In the order of their indexes, without a gap.
     waiting: VecDeque<Waiting>,
 }
 

@@ -21,7 +21,6 @@ pub(crate) use crate::log::recent::{Memberships, RecentEntries, TermRuns};
 
 /// The log as it is known in memory.
 pub(crate) struct LogView {
-    /// The last purged entry.
     pub(crate) floor: Option<PurgeFloor>,
     /// The vote that is stored.
     pub(crate) vote: Option<Vote>,
@@ -51,7 +50,6 @@ pub(crate) struct LogView {
 pub(crate) enum ReadPlan {
     /// From memory; empty when the log has nothing of the range.
     Entries(Vec<Entry>),
-    /// From a file.
     Disk(DiskRead),
 }
 

@@ -476,9 +476,9 @@ fn later(one: Option<OpId>, other: Option<OpId>) -> Option<OpId> {
 /// A torn tail that was cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TailCut {
-    /// The file.
+    /// The last file of the log, from which it was cut.
     pub file: FileNumber,
-    /// Where it ends now.
+    /// Length of that file since the cut.
     pub offset: u64,
     /// Bytes that were cut off.
     pub bytes: u64,
@@ -493,11 +493,11 @@ pub struct RecoveryReport {
     pub cases: Vec<&'static str>,
     /// The row of the index table.
     pub index_case: &'static str,
-    /// Files of the log.
+    /// How many files the log has now.
     pub files: usize,
     /// The first and the last entry.
     pub bounds: Option<(OpId, OpId)>,
-    /// The purge floor.
+    /// The last purged entry; `None` while the log is whole.
     pub floor: Option<OpId>,
     /// Entries that were read and verified.
     pub verified_entries: u64,

@@ -36,7 +36,7 @@ pub enum TailState {
 }
 
 impl TailState {
-    /// All of them.
+    /// Every state; tests go through all of them.
     pub const ALL: [Self; 12] = [
         Self::NoFiles,
         Self::Clean,
@@ -77,12 +77,12 @@ pub enum MetaState {
     FloorInside,
     /// The stored vote is of a later term than the last entry.
     VoteNewer,
-    /// Nothing of the above.
+    /// None of the other states: hard state and log belong together.
     Agrees,
 }
 
 impl MetaState {
-    /// All of them.
+    /// Every state; tests go through all of them.
     pub const ALL: [Self; 11] = [
         Self::StartingOver,
         Self::Missing,
@@ -98,10 +98,10 @@ impl MetaState {
     ];
 }
 
-/// What is done.
+/// What opening does about one case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// Make the first file.
+    /// Make the first file of a new log.
     CreateLog,
     /// Use the log as it is.
     Open,
@@ -139,7 +139,7 @@ pub struct RecoveryCase {
     pub tails: &'static [TailState],
     /// The states of the hard state that it is for.
     pub metas: &'static [MetaState],
-    /// What is done.
+    /// What opening does then.
     pub verdict: Verdict,
 }
 
@@ -183,7 +183,7 @@ const CONSISTENT: &[MetaState] = &[M::FloorInside, M::VoteNewer, M::Agrees];
 const CONSISTENT_OR_CREATING: &[MetaState] =
     &[M::Creating, M::FloorInside, M::VoteNewer, M::Agrees];
 
-/// The table.
+/// The recovery table: what opening does for each combination of tail and hard state.
 #[rustfmt::skip]
 pub const RECOVERY_CASES: &[RecoveryCase] = &[
     RecoveryCase { name: "starting over interrupted", tails: &TailState::ALL, metas: &[M::StartingOver], verdict: Verdict::StartOver },
@@ -231,9 +231,9 @@ pub fn judge(tail: TailState, meta: MetaState) -> &'static RecoveryCase {
 pub enum IndexState {
     /// It names exactly the files of the log.
     Agrees,
-    /// There is none.
+    /// The index file is not there.
     Missing,
-    /// It cannot be read.
+    /// The index file is there and is no list of file names.
     Damaged,
     /// A file of the log is not in it, or one that was purged still is.
     Stale,
@@ -252,7 +252,7 @@ pub struct IndexCase {
     pub rewrite: Option<bool>,
 }
 
-/// The table.
+/// The index table: when opening rewrites the index file; `None` where it refuses to open.
 #[rustfmt::skip]
 pub const INDEX_CASES: &[IndexCase] = &[
     IndexCase { name: "index agrees", state: IndexState::Agrees, rewrite: Some(false) },
@@ -263,7 +263,7 @@ pub const INDEX_CASES: &[IndexCase] = &[
 ];
 
 impl IndexState {
-    /// All of them.
+    /// Every state; tests go through all of them.
     pub const ALL: [Self; 5] = [
         Self::Agrees,
         Self::Missing,

@@ -21,7 +21,6 @@ use crate::writer::{NewFile, begin_file, start_over, write_index};
 /// Bytes that are read and written at once when a tail is made durable.
 const COPY_BYTES: usize = 1 << 20;
 
-/// What repairs work on.
 pub(super) struct Repair<'a> {
     pub(super) fs: &'a dyn FileSystem,
     pub(super) dir: &'a Path,

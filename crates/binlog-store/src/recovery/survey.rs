@@ -27,7 +27,7 @@ pub(super) struct SurveyedFile {
     pub(super) header: Result<Arc<FileHeader>, Fault>,
 }
 
-/// Everything but the entries.
+/// What is there when a log is opened, apart from the entries in the files.
 pub(super) struct Survey {
     pub(super) saved: SavedState,
     /// The files that make up the log, in order. Only the last one may lack a good header.

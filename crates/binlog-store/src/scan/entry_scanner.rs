@@ -29,14 +29,13 @@ pub(crate) enum Depth {
     Marker,
     /// Its marker and the first event, for the GTID.
     FirstEvent,
-    /// Every byte of it.
+    /// Every byte, with all checksums.
     Full,
 }
 
 /// An entry in a file.
 #[derive(Debug, Clone)]
 pub(crate) struct Scanned {
-    /// Where its marker begins.
     pub(crate) offset: u64,
     /// Where the next entry's marker begins.
     pub(crate) end: u64,

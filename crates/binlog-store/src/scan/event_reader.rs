@@ -168,7 +168,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// For scanning whole files.
+    /// Size of the window when whole files are read in order.
     pub(crate) const SCAN_BYTES: usize = 512 << 10;
     /// For looking up single entries.
     pub(crate) const LOOKUP_BYTES: usize = 64 << 10;
@@ -183,7 +183,7 @@ impl Window {
         }
     }
 
-    /// Where the file ends.
+    /// Bytes of the file that may be read, set when the window is made.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }

@@ -28,21 +28,21 @@ pub enum FaultKind {
     /// The file ends inside of an event's header.
     #[error("the file ends {available} bytes into an event's header")]
     HeaderCut {
-        /// Bytes that are there.
+        /// Bytes from the header's begin to the file's end.
         available: u64,
     },
     /// The file ends inside of an event.
     #[error("the file ends {available} bytes into an event of {needed} bytes")]
     EventCut {
-        /// Bytes of the event.
+        /// The event's size as its header says.
         needed: u64,
-        /// Bytes that are there.
+        /// Bytes from the event's begin to the file's end.
         available: u64,
     },
     /// The file ends between a marker and its payload.
     #[error("the file ends behind the marker of entry {op_id}, before its payload")]
     PayloadMissing {
-        /// The entry.
+        /// The entry that the marker announces.
         op_id: OpId,
     },
     /// The bytes are no event, or a damaged one.
@@ -51,11 +51,11 @@ pub enum FaultKind {
     /// The event is larger than one of its kind can be.
     #[error("a {event_type} event of {size} bytes stands where at most {limit} are possible")]
     TooLarge {
-        /// Its type.
+        /// The event's type as its header says.
         event_type: EventType,
-        /// Its size.
+        /// The event's size as its header says.
         size: u64,
-        /// The limit.
+        /// The largest size that is possible here.
         limit: u64,
     },
     /// The end position in an event's header is not its place in this file.
@@ -72,7 +72,7 @@ pub enum FaultKind {
     /// An event of another type was expected here.
     #[error("a {found} event stands where {expected} is expected")]
     Unexpected {
-        /// What should stand here.
+        /// The kind of event that has to stand here.
         expected: &'static str,
         /// The type that stands here.
         found: EventType,
@@ -83,25 +83,25 @@ pub enum FaultKind {
     /// The payload is not the one that was sealed at ingest.
     #[error("entry {op_id}: {source}")]
     Payload {
-        /// The entry.
+        /// The entry whose payload is damaged.
         op_id: OpId,
-        /// Both checksums.
+        /// The checksum that was sealed and the one that was found.
         source: PayloadChecksumError,
     },
     /// The payload's events are not as long as the marker says.
     #[error("entry {op_id} has {found} bytes of payload, but its marker says {expected}")]
     PayloadLength {
-        /// The entry.
+        /// The entry that the marker announces.
         op_id: OpId,
-        /// What the marker says.
+        /// Bytes of payload as the marker says.
         expected: u64,
-        /// What is there.
+        /// Bytes of payload that the events have.
         found: u64,
     },
     /// The entries are not consecutive.
     #[error("entry {found} stands behind entry {last}: the log has a gap here")]
     Gap {
-        /// The entry before.
+        /// The last entry before the gap.
         last: OpId,
         /// The entry that stands here.
         found: OpId,
@@ -123,7 +123,7 @@ pub enum FaultKind {
     ForeignRing {
         /// The ring in the header.
         found: RingId,
-        /// This member's ring.
+        /// The ring that the log is opened for.
         expected: RingId,
     },
     /// The header does not say what follows from the files before.
@@ -154,7 +154,7 @@ impl FaultKind {
 pub struct Fault {
     /// Where the faulty event begins.
     pub offset: u64,
-    /// What is wrong.
+    /// What is wrong with it.
     pub kind: FaultKind,
     /// Where the entry begins that the fault is in; the entry before it ends there.
     pub entry_offset: u64,
@@ -164,13 +164,12 @@ pub struct Fault {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file} {fault}")]
 pub struct Corruption {
-    /// The file.
+    /// The file in which the fault is.
     pub file: FileNumber,
-    /// The fault.
+    /// The fault and its place in that file.
     pub fault: Fault,
 }
 
-/// Why scanning stopped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ScanError {
     #[error(transparent)]

@@ -14,9 +14,8 @@ use crate::scan::header_scan::scan_header_bytes;
 pub(crate) struct ReceivedStart {
     /// The last entry before the file.
     pub(crate) before: OpId,
-    /// What the header says.
     pub(crate) header: FileHeader,
-    /// The header's bytes.
+    /// The header as it will be written, byte for byte.
     pub(crate) bytes: Bytes,
 }
 

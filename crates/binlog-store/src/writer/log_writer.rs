@@ -37,7 +37,6 @@ pub(crate) struct WriterState {
     pub(crate) header: Arc<FileHeader>,
     /// Where the next entry goes.
     pub(crate) end: u64,
-    /// The last entry.
     pub(crate) last: Option<OpId>,
     /// All GTIDs up to the last entry.
     pub(crate) gtids: GtidSet,
@@ -83,7 +82,6 @@ pub(crate) struct LogWriter {
     pub(super) inline_hints: u64,
 }
 
-/// Locks the writer.
 pub(crate) fn lock(writer: &Mutex<LogWriter>) -> MutexGuard<'_, LogWriter> {
     writer
         .lock()

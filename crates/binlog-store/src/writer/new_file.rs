@@ -35,7 +35,7 @@ pub(crate) fn begin_file(
     })
 }
 
-/// Replaces the index durably.
+/// Replaces the index by a list of these files; the new one is durable before it takes the old one's place.
 pub(crate) fn write_index(
     fs: &dyn FileSystem,
     dir: &Path,

@@ -36,7 +36,6 @@ fn count_removable<'a>(
 /// What is still to be done about files that the log no longer has.
 #[derive(Default)]
 struct Leftovers {
-    /// Files to be removed.
     removals: Vec<FileNumber>,
     /// Whether the index names files that were purged. A start takes one that does, and writes it anew.
     stale_index: bool,

@@ -29,7 +29,6 @@ struct QueueState {
     parked: Parked,
 }
 
-/// Whether the writer sleeps.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum Parked {
     #[default]
@@ -78,7 +77,6 @@ impl CommandQueue {
             .expect("no thread panics while it holds the queue's lock")
     }
 
-    /// Bytes that wait.
     pub(crate) fn bytes(&self) -> u64 {
         self.lock().bytes
     }
@@ -236,7 +234,7 @@ pub(crate) struct CuttingBack {
     /// The last entry that stays.
     pub(crate) to: Option<OpId>,
     pub(crate) reason: String,
-    /// Seconds since the epoch.
+    /// When it was ordered, in seconds since 1970.
     pub(crate) at: u64,
 }
 
@@ -246,12 +244,20 @@ pub(crate) enum Command {
         entries: Vec<PreparedEntry>,
         callback: IOFlushed<TypeConfig>,
     },
-    /// Store a vote.
-    Vote { vote: Vote, done: Done },
+    Vote {
+        vote: Vote,
+        done: Done,
+    },
     /// Drop the entries behind `keep`, all of them for `None`.
-    Truncate { keep: Option<OpId>, done: Done },
+    Truncate {
+        keep: Option<OpId>,
+        done: Done,
+    },
     /// Forget the entries up to `upto`.
-    Purge { upto: OpId, done: Done },
+    Purge {
+        upto: OpId,
+        done: Done,
+    },
     /// Forget the doubt about the tail if the log ends at `from` or behind it.
     SettleTail {
         from: OpId,

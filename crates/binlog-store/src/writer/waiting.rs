@@ -35,10 +35,9 @@ use super::queue::CommandQueue;
 
 /// The first pause between two tries; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Waits for room.
+/// Waits, in the writer's thread, until the disk has room again.
 pub(crate) struct Waiting {
     queue: Arc<CommandQueue>,
     space: Arc<DiskSpace>,

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 /// The identity of one data directory, as its identity file holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The member's number.
+    /// The number in the ring that this directory was first used under.
     pub member: MemberId,
     /// Made when the directory was first used.
     pub incarnation: Incarnation,
@@ -35,7 +35,7 @@ impl Identity {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum RingState {
-    /// To none yet.
+    /// It belongs to no ring yet: never bootstrapped, and no bootstrapping member has called.
     #[default]
     Fresh,
     /// This member makes the ring and has not finished. It goes on where it was, also after a restart.
@@ -45,7 +45,7 @@ pub enum RingState {
     },
     /// To this one, for good.
     Belongs {
-        /// The ring.
+        /// The ring whose calls this directory answers from now on; it never changes.
         ring: RingId,
     },
 }
@@ -91,11 +91,11 @@ pub enum IdentityError {
         "member {member} belongs to ring {ours}, not to {theirs}; one data directory belongs to one ring for good: give the member an empty one"
     )]
     OtherRing {
-        /// This member.
+        /// The member that owns the directory.
         member: MemberId,
-        /// Its ring.
+        /// The ring that is written in the identity file.
         ours: RingId,
-        /// The other one.
+        /// The ring that it was asked to join.
         theirs: RingId,
     },
     /// It makes a ring of its own.
@@ -103,7 +103,7 @@ pub enum IdentityError {
         "member {member} is making a ring of its own ({ours}); start only one member with --bootstrap, and this one with an empty data directory"
     )]
     Founder {
-        /// This member.
+        /// The member that was started with `--bootstrap`.
         member: MemberId,
         /// The ring that it makes.
         ours: RingId,
@@ -133,7 +133,7 @@ impl IdentityBook {
         self.ring.subscribe()
     }
 
-    /// The identity now.
+    /// A copy of what the identity file says at this moment.
     pub fn identity(&self) -> Identity {
         self.lock().identity
     }
@@ -231,12 +231,12 @@ impl std::fmt::Debug for IdentityBook {
 pub struct LogOrigin(String);
 
 impl LogOrigin {
-    /// Behind these transactions.
+    /// A log that begins after the transactions of this GTID set.
     pub fn behind(gtids: impl Into<String>) -> Self {
         Self(gtids.into())
     }
 
-    /// The GTID set.
+    /// The GTID set as text, empty when the log begins with the ring's first transaction.
     pub fn gtids(&self) -> &str {
         &self.0
     }

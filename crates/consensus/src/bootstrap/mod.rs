@@ -26,7 +26,7 @@ pub struct Introduction {
 /// A ring that can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootstrapPlan {
-    /// Its id.
+    /// A fresh id, or that of a bootstrap which was interrupted.
     pub ring: RingId,
     /// Its first membership, with the data directories.
     pub members: BTreeMap<MemberId, MemberRecord>,
@@ -41,9 +41,9 @@ pub enum BootstrapRefusal {
     /// The founder's directory has a ring.
     #[error("member {member} belongs to ring {ring} already; start it without --bootstrap")]
     FounderBelongs {
-        /// The founder.
+        /// The member that was started with `--bootstrap`.
         member: MemberId,
-        /// Its ring.
+        /// The ring that its data directory belongs to.
         ring: RingId,
     },
     /// The founder does not vote.
@@ -52,9 +52,9 @@ pub enum BootstrapRefusal {
     /// Two members with one name or address.
     #[error("members {first} and {second} have the same {what}; give each its own")]
     Same {
-        /// One of them.
+        /// The member that comes first in the list.
         first: MemberId,
-        /// The other.
+        /// The later member, which clashes with it.
         second: MemberId,
         /// Name, address or data directory.
         what: &'static str,
@@ -65,9 +65,9 @@ pub enum BootstrapRefusal {
     /// Another member answers at that address.
     #[error("at the address of member {configured} member {found} answers; check the addresses")]
     OtherMember {
-        /// Who is expected there.
+        /// The member that the configuration names at the address.
         configured: MemberId,
-        /// Who is there.
+        /// The member that answered there.
         found: MemberId,
     },
     /// A member belongs to a ring.
@@ -75,9 +75,9 @@ pub enum BootstrapRefusal {
         "member {member} belongs to ring {ring} already; a ring is made of members with empty data directories only"
     )]
     BelongsAlready {
-        /// The member.
+        /// The configured member whose data directory is not empty.
         member: MemberId,
-        /// Its ring.
+        /// The ring that it belongs to.
         ring: RingId,
     },
     /// Another member is making a ring.
@@ -86,7 +86,7 @@ pub enum BootstrapRefusal {
     /// A member is still opening its log.
     #[error("member {0} is still opening its log; try again in a moment")]
     Opening(MemberId),
-    /// A member has entries.
+    /// A member has a log entry or has voted, although its directory belongs to no ring.
     #[error(
         "member {0} has entries in its log; a ring is made of members with empty data directories only"
     )]

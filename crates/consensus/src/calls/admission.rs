@@ -10,18 +10,18 @@ use crate::bootstrap::identity::Identity;
 /// One end of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Party {
-    /// The member.
+    /// Its number in the ring.
     pub member: MemberId,
-    /// Its data directory.
+    /// Identity of its data directory: a member that lost its data comes back with another one.
     pub incarnation: Incarnation,
 }
 
 /// What stands on every call between members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope {
-    /// The caller's ring.
+    /// The ring that the caller belongs to; a member of another ring refuses the call.
     pub ring: RingId,
-    /// The caller.
+    /// The caller, so that one whose data directory was replaced is refused.
     pub from: Party,
     /// Whom it means to call.
     pub to: Party,
@@ -36,9 +36,9 @@ pub enum AdmissionRefusal {
         "member {own} belongs to no ring yet, so it takes no calls of ring {theirs}; it was never bootstrapped, or its data directory was lost: a member that lost its data comes back under a new number"
     )]
     NoRing {
-        /// The member called.
+        /// The member that was called and refuses.
         own: MemberId,
-        /// The caller's ring.
+        /// The ring that the caller belongs to.
         theirs: RingId,
     },
     /// The caller belongs to another ring.
@@ -46,13 +46,13 @@ pub enum AdmissionRefusal {
         "member {caller} calls from ring {theirs}, but this is member {own} of ring {ours}; check the addresses in both configurations"
     )]
     ForeignRing {
-        /// The caller.
+        /// The member that calls.
         caller: MemberId,
-        /// Its ring.
+        /// The ring that the caller belongs to.
         theirs: RingId,
-        /// The member called.
+        /// The member that was called and refuses.
         own: MemberId,
-        /// Its ring.
+        /// The ring that the called member belongs to.
         ours: RingId,
     },
     /// The call was meant for another member.
@@ -62,7 +62,7 @@ pub enum AdmissionRefusal {
     WrongMember {
         /// The member that was meant.
         addressed: MemberId,
-        /// The member called.
+        /// The member that was called in its place.
         own: MemberId,
     },
     /// This member's data directory is not the one that the caller's membership names.
@@ -70,7 +70,7 @@ pub enum AdmissionRefusal {
         "the ring knows member {own} with data directory {known}, but this one is {ours}: it was wiped or replaced; a member that lost its data comes back under a new number"
     )]
     WipedHere {
-        /// The member called.
+        /// The member that was called and refuses.
         own: MemberId,
         /// The directory that the caller's membership names.
         known: Incarnation,
@@ -82,7 +82,7 @@ pub enum AdmissionRefusal {
         "member {caller} calls with data directory {theirs}, but the ring knows it with {known}: it was wiped or replaced; a member that lost its data comes back under a new number"
     )]
     WipedCaller {
-        /// The caller.
+        /// The member that calls.
         caller: MemberId,
         /// The directory that it names.
         theirs: Incarnation,
@@ -94,7 +94,7 @@ pub enum AdmissionRefusal {
         "a caller says that it is member {own}, as this one is; two processes run under one number: give one of them its own"
     )]
     SameMember {
-        /// The number.
+        /// The number that both processes use.
         own: MemberId,
     },
 }

@@ -388,10 +388,10 @@ pub enum InstallRefusal {
     Unfit {
         /// The entry before the start.
         before: OpId,
-        /// What is wrong.
+        /// What the check of the file's header found wrong.
         reason: String,
     },
-    /// The engine has stopped.
+    /// The consensus engine has stopped, so it takes no new start of the log.
     #[error(transparent)]
     Stopped(#[from] Fault),
 }

@@ -29,7 +29,7 @@ pub struct DatabaseState {
     /// Committed transactions that mysqld has not executed; nothing where that is not known.
     #[serde(default)]
     pub behind: Option<u64>,
-    /// Its version.
+    /// Version of that mysqld as it reports it; nothing where no connection has told it yet.
     #[serde(default)]
     pub version: Option<String>,
 }
@@ -84,9 +84,9 @@ pub enum Question {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum Answer {
-    /// It is there.
+    /// Answers [`Question::Greeting`]: the member is there and its engine runs.
     Greeting,
-    /// It campaigns.
+    /// Answers [`Question::Campaign`]: the member has begun an election.
     Campaigns,
     /// How the mock election went.
     MockElection(MockElection),
@@ -105,7 +105,7 @@ pub enum Answer {
     LogEnd(LogEnd),
     /// What a promotion would cost.
     Database(DatabaseState),
-    /// Bytes of the file.
+    /// A part of a file of the log.
     FilePart(FileBytes),
     /// What fits on the disk of the log.
     Room {
@@ -116,7 +116,7 @@ pub enum Answer {
     },
 }
 
-/// Bytes in a document.
+/// Raw bytes inside a JSON document, where they are written as base64.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBytes(pub Bytes);
 

@@ -38,7 +38,6 @@ pub(crate) struct Campaigning {
 
 #[derive(Debug)]
 struct State {
-    /// Nobody has forbidden it.
     allowed: bool,
     /// The member's first turn has come.
     awake: bool,

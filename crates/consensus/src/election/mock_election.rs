@@ -14,7 +14,7 @@ use crate::quorum::{VoterSets, majority_of};
 /// Asks a member to hold a mock election for itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MockElectionCall {
-    /// The leader's term.
+    /// Term of the leader that rehearses the promotion.
     pub term: Term,
     /// The leader's last entry when it asked.
     pub cursor: OpId,
@@ -27,7 +27,7 @@ pub struct MockElectionCall {
 /// Asks a voter whether it would elect a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MockVoteCall {
-    /// The leader's term.
+    /// Term of the leader that rehearses the promotion; a voter of a later term refuses.
     pub term: Term,
     /// The leader's last entry when it asked; the candidate has it.
     pub cursor: OpId,
@@ -40,7 +40,7 @@ pub struct MockVoteCall {
 /// One voter's answer in a mock election.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MockVote {
-    /// The voter.
+    /// The member that was asked for its vote.
     pub voter: MemberId,
     /// The end of its durable log, if it said.
     pub log_end: Option<OpId>,

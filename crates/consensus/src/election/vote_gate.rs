@@ -68,7 +68,7 @@ impl ElectionGate {
         self.withholds(None)
     }
 
-    /// This is committed elsewhere.
+    /// Another member says that the ring has committed up to here: candidates that lack it get no vote.
     pub(crate) fn told(&self, committed: OpId) {
         let mut told = lock(&self.committed);
         *told = (*told).max(Some(committed));

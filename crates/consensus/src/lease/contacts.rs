@@ -99,7 +99,6 @@ pub(crate) struct LeaseNetwork<F> {
 }
 
 impl<F> LeaseNetwork<F> {
-    /// In front of `inner`.
     pub(crate) fn new(inner: F, contacts: Contacts) -> Self {
         Self { inner, contacts }
     }

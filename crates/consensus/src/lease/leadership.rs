@@ -33,13 +33,13 @@ pub enum Leadership {
         /// Who leads, when that is known.
         leader: Option<MemberId>,
     },
-    /// It asks for votes.
+    /// It asks for votes, because it has heard from no leader for the lease.
     Candidate,
     /// It was elected, but nobody may rely on it now.
     LeaderNotServing {
         /// The term in which it was elected.
         term: Term,
-        /// What is missing.
+        /// What it still lacks to serve as the leader.
         why: NotServing,
     },
     /// It leads, with a quorum behind it.

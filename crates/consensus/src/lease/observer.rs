@@ -10,9 +10,7 @@ use crate::lease::leadership::{Leadership, NotServing, next_look};
 use crate::member::core::MemberCore;
 use crate::reconfiguration::pinned_primary::Primacy;
 
-/// Where it is published.
 pub(crate) struct Published {
-    /// What this member is.
     pub(crate) leadership: watch::Sender<Leadership>,
     /// What that and the membership say to the database beside it.
     pub(crate) primacy: watch::Sender<Primacy>,

@@ -54,13 +54,12 @@ impl From<&AppendEntriesRequest<TypeConfig>> for Outline {
 /// What becomes of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Answered from here.
     Answer(StreamAppendResult<TypeConfig>),
     /// Answered from here in part: the stream ends, and the engine comes again with the rest.
     AnswerAndEnd(LogId),
     /// Entries are on their way that will answer it.
     Wait,
-    /// It goes out.
+    /// It is sent to the follower.
     Wire {
         /// It begins exactly where the logs part: worth sending with the rest of the log.
         at_the_end: bool,
@@ -134,7 +133,7 @@ impl Knowledge {
         !(known && (self.matched.is_some() || self.pushed.is_some()))
     }
 
-    /// A real exchange begins.
+    /// A request is sent to the follower, whose answer may count as knowledge of its log.
     pub(super) fn begin(&mut self, vote: &Vote, now: Instant) -> Exchange {
         self.enter(vote);
         Exchange {

@@ -38,7 +38,7 @@ pub type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
 /// A request, and whether its answer should bring the follower's report.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// The request.
+    /// The engine's request, unchanged.
     pub request: AppendEntriesRequest<TypeConfig>,
     /// Set on few requests: the first of a stream.
     pub wants_report: bool,
@@ -66,7 +66,7 @@ pub trait ReportingNetwork:
     + NetSnapshot<TypeConfig, SnapshotData = OfferedStart>
     + NetTransferLeader<TypeConfig>
 {
-    /// [`NetStreamAppend::stream_append`] with reports.
+    /// [`NetStreamAppend::stream_append`], whose answers carry the follower's report where a request asks for it.
     fn stream_reported<'s, S>(
         &'s mut self,
         requests: S,

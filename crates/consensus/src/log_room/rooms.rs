@@ -38,9 +38,9 @@ use crate::lease::leadership::Term;
 pub struct NoRoom {
     /// The member that has the least.
     pub member: MemberId,
-    /// What the transaction takes.
+    /// Bytes that the transaction takes in a log file, markers included.
     pub needed_bytes: u64,
-    /// What there is.
+    /// Bytes that transactions may still take on that member's disk.
     pub left_bytes: u64,
 }
 
@@ -191,7 +191,6 @@ impl Rooms {
         self.lock().lacks(term, room, proposed, needed, voters)
     }
 
-    /// Counts a proposal.
     pub(crate) fn propose(&self, bytes: u64) -> UnderWay {
         // In this order, and read in the other: what counts as proposed counts as under way until its end is known.
         let bytes = stored_bytes(bytes);

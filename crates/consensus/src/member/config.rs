@@ -90,7 +90,7 @@ const INSTALL_DEADLINE: Duration = Duration::from_secs(2);
 /// How long a leader waits before it tries again to reach a member that could not be reached.
 const RECONNECT_DELAYS: &str = "50ms 100ms 200ms ...500ms";
 
-/// Heartbeats and elections.
+/// Timers of heartbeats and elections; they have to be the same on all members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timers {
     /// How often a leader calls its followers. It is also the deadline of such a call, so it must be
@@ -217,7 +217,7 @@ pub enum ConfigError {
          longer than the slowest round trip between two members"
     )]
     Heartbeat {
-        /// The configured value.
+        /// The configured interval of heartbeats.
         heartbeat: Duration,
     },
     /// The lease does not go with the heartbeat.
@@ -225,9 +225,9 @@ pub enum ConfigError {
         "a lease of {lease:?} does not go with a heartbeat of {heartbeat:?}; choose one between {shortest:?} and {longest:?}"
     )]
     Lease {
-        /// The configured value.
+        /// The configured lease.
         lease: Duration,
-        /// The configured heartbeat.
+        /// The configured interval of heartbeats, which bounds the lease.
         heartbeat: Duration,
         /// The shortest lease for it.
         shortest: Duration,
@@ -239,7 +239,7 @@ pub enum ConfigError {
         "a bound of {bytes} bytes on proposals under way cannot work; choose one between {SMALLEST_PROPOSALS_BYTES} and {LARGEST_PROPOSALS_BYTES}"
     )]
     ProposalsBytes {
-        /// The configured value.
+        /// The configured bound, in bytes.
         bytes: u32,
     },
     /// A request of no entries.
@@ -248,7 +248,7 @@ pub enum ConfigError {
     /// The engine refuses what passed the checks above.
     #[error("the engine refuses the configuration: {reason}")]
     Engine {
-        /// The engine's words.
+        /// The error with which the engine refuses it.
         reason: String,
     },
 }

@@ -14,18 +14,18 @@ use crate::reconfiguration::leader_tasks::LeaderTask;
 use crate::reconfiguration::pinned_primary::RingPause;
 use crate::ring_view::{RingView, Standing};
 
-/// One member's prospects.
+/// Whether one member could win an election now, for `witness status --explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prospects {
-    /// The member.
+    /// The member that would be the candidate.
     pub member: MemberId,
     /// Whether it could be elected if the leader were gone now.
     pub could_win: bool,
-    /// Why, or why not.
+    /// In words, why it could or could not.
     pub because: String,
 }
 
-/// The ring explained.
+/// Why the ring's quorum is as it is, in words for an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
     /// What a commit waits for.
@@ -190,9 +190,9 @@ fn list(members: &[MemberId]) -> String {
 /// One member's Raft at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberStatus {
-    /// The ring.
+    /// Id of the ring that it belongs to.
     pub ring: RingId,
-    /// This member.
+    /// Number of the member that this is the status of.
     pub member: MemberId,
     /// What it may be relied on for.
     pub leadership: Leadership,
@@ -202,7 +202,7 @@ pub struct MemberStatus {
     pub term: Term,
     /// Up to where its log is known to be committed.
     pub committed: Option<OpId>,
-    /// The last purged entry.
+    /// The last entry that this member has purged; nothing while its log is whole.
     pub purged: Option<OpId>,
     /// The ring as it sees it; a leader sees how far the others are.
     pub ring_view: RingView,

@@ -46,7 +46,7 @@ use crate::reconfiguration::pinned_primary::Primacy;
 use crate::ring_view::RingView;
 use crate::state_machine::{AppliedFloor, CommitMark, CommittedLog, PurgeGoal};
 
-/// A running member.
+/// A handle on one running member; clones share it.
 #[derive(Debug, Clone)]
 pub struct Member(Arc<Running>);
 
@@ -69,7 +69,7 @@ struct Running {
 /// Why a member could not be started.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// Its configuration cannot work.
+    /// The configuration is refused before the engine starts.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// Its log or its network could not be opened.
@@ -387,7 +387,7 @@ impl Member {
         others.map(|(id, record)| (*id, record.clone())).collect()
     }
 
-    /// This member's number.
+    /// The number under which it takes part in the ring.
     pub fn id(&self) -> MemberId {
         self.0.config.id
     }

@@ -222,15 +222,15 @@ impl Member {
 /// Why the log was not purged.
 #[derive(Debug, Error)]
 pub enum PurgeError {
-    /// Beyond what is applied.
+    /// Entries that are not committed and applied here are never purged.
     #[error("entries up to {upto} cannot be purged; only those up to {} are applied", match .applied {
         Some(applied) => applied.to_string(),
         None => "none".to_owned(),
     })]
     NotApplied {
-        /// What was asked for.
+        /// The last entry that was to be purged.
         upto: OpId,
-        /// What could be.
+        /// The last entry that is applied; nothing where none is.
         applied: Option<OpId>,
     },
     /// Inside of a file, or within the file that is being written to.
@@ -239,7 +239,7 @@ pub enum PurgeError {
         None => "the files from there on are still needed".to_owned(),
     })]
     NotTheEndOfAFile {
-        /// What was asked for.
+        /// The last entry that was to be purged.
         upto: OpId,
         /// The first entry behind it that ends a file, where another file follows.
         next: Option<OpId>,
@@ -247,10 +247,10 @@ pub enum PurgeError {
     /// The log could not be read.
     #[error("the log cannot say where its files begin: {reason}")]
     Log {
-        /// The log's words.
+        /// The error of the log storage, as it reported it.
         reason: String,
     },
-    /// The engine has stopped.
+    /// The consensus engine has stopped, so nothing was purged.
     #[error(transparent)]
     Stopped(#[from] Fault),
 }
@@ -330,15 +330,15 @@ pub enum BootstrapError {
         "with policy {policy}, member {member} is in no quorum, so it cannot make the ring; bootstrap a voting member of those regions"
     )]
     OutsideTheQuorum {
-        /// The founder.
+        /// The member that was started with `--bootstrap`.
         member: MemberId,
-        /// The policy.
+        /// The policy of the ring to be made.
         policy: QuorumPolicy,
     },
     /// The policy needs voters that are not there.
     #[error(transparent)]
     Policy(#[from] PolicyGap),
-    /// The engine has stopped.
+    /// The consensus engine has stopped, so the ring was not initialised.
     #[error(transparent)]
     Stopped(#[from] Fault),
 }

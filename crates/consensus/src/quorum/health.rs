@@ -15,7 +15,7 @@ pub struct VoterSetHealth {
     pub required: usize,
     /// Those that answered within the lease, the leader itself among them.
     pub answering: BTreeSet<MemberId>,
-    /// Those that did not.
+    /// Those that did not answer within the lease.
     pub silent: BTreeSet<MemberId>,
 }
 
@@ -31,7 +31,7 @@ impl VoterSetHealth {
 pub struct QuorumHealth {
     /// Whether every set is met.
     pub ok: bool,
-    /// The sets.
+    /// One for each voter set that is in force; more than one while the quorum moves.
     pub sets: Vec<VoterSetHealth>,
 }
 

@@ -20,7 +20,7 @@ pub enum QuorumPlan {
     Settled,
     /// It should become this, in one entry of the log.
     Step {
-        /// The next voter sets.
+        /// The voter sets that the next membership entry should have.
         next: VoterSets,
     },
     /// It should become something else, and cannot yet.
@@ -48,9 +48,9 @@ pub enum MoveObstacle {
         voters: usize,
         /// How many of them answer.
         answering: usize,
-        /// How many have to.
+        /// How many of them have to answer: a majority.
         required: usize,
-        /// One that does not.
+        /// A voter that does not answer, to be brought back.
         silent: MemberId,
     },
     /// A majority there is not caught up.
@@ -68,7 +68,7 @@ pub enum MoveObstacle {
         required: usize,
         /// The nearest that is not.
         behind: MemberId,
-        /// By how many entries.
+        /// By how many entries it is behind the leader's log.
         by: u64,
     },
 }

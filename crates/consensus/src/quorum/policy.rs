@@ -14,7 +14,7 @@ use crate::quorum::majority::majority_of;
 /// The voter sets of a ring at one moment.
 pub type VoterSets = Vec<BTreeSet<MemberId>>;
 
-/// Who decides a commit.
+/// The operator's choice of the members whose majority decides a commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuorumPolicy {
@@ -28,9 +28,9 @@ pub enum QuorumPolicy {
     /// A majority of the voting members of each of so many of these regions. The leader's region is one of them, and the
     /// others follow whoever is able: a region that falls silent is left for one that answers.
     SomeRegions {
-        /// How many.
+        /// In how many regions a majority is needed; at least one.
         required: usize,
-        /// Of which.
+        /// The regions from which they are chosen.
         regions: BTreeSet<Region>,
     },
     /// A policy of a later version, in its words. The quorum stays as it is.
@@ -61,7 +61,7 @@ fn names(regions: &BTreeSet<Region>) -> String {
 /// What the operator wants of a ring's quorum. It stands in the log; a member's file only says what a new ring begins with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingRules {
-    /// Who decides a commit.
+    /// Whose majority decides a commit.
     pub policy: QuorumPolicy,
     /// Where the leadership goes when it leaves a region: the first of these that can take it, then the others by name.
     pub region_preference: Vec<Region>,
@@ -85,7 +85,7 @@ impl RingRules {
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyGap {
-    /// Nobody could vote there.
+    /// A region that the policy needs has no voting member.
     #[error("region {0} has no voting member; add one, or choose another policy")]
     NoVoters(Region),
     /// Nobody could vote at all.
@@ -101,7 +101,7 @@ pub enum PolicyGap {
     TooFewVoters {
         /// Where; without: in all regions together.
         region: Option<Region>,
-        /// How many there are.
+        /// How many voting members there are.
         voters: usize,
         /// How many there should be.
         expected: usize,
@@ -109,11 +109,11 @@ pub enum PolicyGap {
     /// There are not so many regions with voting members.
     #[error("{required} of the regions {} are wanted, and {possible} of them have enough voting members", names(.regions))]
     TooFewRegions {
-        /// How many are needed.
+        /// How many regions the policy needs.
         required: usize,
-        /// How many could decide.
+        /// How many regions have enough voting members.
         possible: usize,
-        /// Of which.
+        /// The regions that the policy names.
         regions: BTreeSet<Region>,
     },
     /// A later version wrote the policy.

@@ -13,7 +13,7 @@ use crate::ring_view::{RingView, Standing};
 /// One region's part in the quorum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionQuorum {
-    /// The region.
+    /// The region whose voters are counted here.
     pub region: Region,
     /// Its members that may vote.
     pub voters: Vec<MemberId>,

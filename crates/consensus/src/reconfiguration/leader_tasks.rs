@@ -27,19 +27,19 @@ use crate::transfer::{fitness, leadership_transfer, target};
 pub enum LeaderTask {
     /// It changes the voter sets.
     MovingQuorum {
-        /// To these.
+        /// The voter sets that it moves to in this step.
         next: VoterSets,
         /// So that this database member can lead, where a witness does it.
         target: Option<MemberId>,
     },
     /// As a witness, it gives the leadership to this member.
     Transferring {
-        /// The database member.
+        /// The database member that is to lead.
         to: MemberId,
     },
     /// It would do something, and cannot; a witness goes on leading meanwhile, serving nobody.
     Waiting {
-        /// In words, for what.
+        /// In words, what keeps it from acting.
         why: String,
     },
 }
@@ -49,7 +49,6 @@ pub enum LeaderTask {
 pub(crate) enum Course {
     /// All is as it should be, or this member does not lead.
     Stay,
-    /// Change the voter sets.
     Move {
         next: VoterSets,
         target: Option<MemberId>,

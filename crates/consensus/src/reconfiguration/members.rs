@@ -34,7 +34,7 @@ pub enum RosterError {
     /// The leader does not serve.
     #[error("the leader does not serve: {0}")]
     NotServing(String),
-    /// The number is taken.
+    /// A present member has this number.
     #[error("the ring has a member {0} already; give the new one a number that was never used")]
     NumberTaken(MemberId),
     /// The number was taken once.
@@ -43,7 +43,7 @@ pub enum RosterError {
     /// A name, address or data directory is taken.
     #[error("member {with} has the same {what}; give the new member its own")]
     Same {
-        /// Who has it.
+        /// The member that has it already.
         with: MemberId,
         /// Name, address or data directory.
         what: String,
@@ -72,12 +72,12 @@ pub enum RosterError {
     /// Voters that are, or would come to be, in force would have no majority any more.
     #[error("without member {member}, {why}{}", or_remove(.why))]
     LeavesNoMajority {
-        /// Who would go.
+        /// The member that was to be removed.
         member: MemberId,
         /// What would be in the way of commits.
         why: MoveObstacle,
     },
-    /// It is so already.
+    /// The log says already what was asked for.
     #[error("nothing would change: the ring's log says that already")]
     AsItIs,
     /// Nobody could be reached there.
@@ -86,7 +86,7 @@ pub enum RosterError {
     /// Every member has a name.
     #[error("a name has to be more than blanks")]
     NoName,
-    /// A slip, most likely.
+    /// An expectation or a preference names a region without members, most likely by a slip.
     #[error("no member of the ring runs in region {0}")]
     NoSuchRegion(Region),
     /// The leader would not be a voter.
@@ -267,7 +267,6 @@ pub(crate) async fn add(
     .await
 }
 
-/// Lets a member go.
 pub(crate) async fn remove(core: &MemberCore, id: MemberId) -> Result<OpId, RosterError> {
     let lease = core.timers.lease;
     change(core, |view, members| {

@@ -40,7 +40,7 @@ pub(crate) struct MembershipStep {
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MoveError {
-    /// The leadership is over.
+    /// This member has lost the leadership since the decision.
     #[error("this member does not lead any more{}", match .leader {
         Some(leader) => format!("; ask member {leader}"),
         None => String::new(),
@@ -52,13 +52,13 @@ pub enum MoveError {
     /// The leadership is on its way to another member.
     #[error("the leadership is being transferred; wait for its end")]
     Transferring,
-    /// Another change came first.
+    /// Another change of the membership was committed since the decision.
     #[error("the membership has been changed meanwhile; look at it again")]
     Overtaken,
     /// The engine does not take this step.
     #[error("the engine refuses the step: {reason}")]
     Refused {
-        /// In its words.
+        /// The reason that the engine gives.
         reason: String,
     },
     /// Nothing was appended, since something has to be committed before.
@@ -66,9 +66,9 @@ pub enum MoveError {
         "nothing was changed: within {waited:?} {what}; bring the voters back that do not answer"
     )]
     NotBegun {
-        /// For how long.
+        /// How long the step waited for it.
         waited: Duration,
-        /// What did not happen.
+        /// In words, what was not committed in that time.
         what: String,
     },
     /// The entry is in the log and waits for its commit.
@@ -76,10 +76,10 @@ pub enum MoveError {
         "the change is in the log, but not committed within {waited:?}; it takes effect when the voters that do not answer are back"
     )]
     Uncommitted {
-        /// For how long.
+        /// How long the step waited for its commit.
         waited: Duration,
     },
-    /// The engine has stopped.
+    /// The consensus engine has stopped; whether the step is in the log is not known.
     #[error(transparent)]
     Stopped(#[from] Fault),
 }

@@ -20,9 +20,9 @@ pub struct PauseWish {
     /// For how many seconds; without: until somebody resumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_seconds: Option<u64>,
-    /// Who orders it.
+    /// The operator as the command names them, for `witness status`.
     pub by: String,
-    /// Why; may be empty.
+    /// Free text for other operators, shown by `witness status`; may be empty.
     #[serde(default)]
     pub reason: String,
 }
@@ -48,15 +48,15 @@ pub enum PauseError {
         "member {0} leads, which is a witness, so that there is no primary now; pause when a database member leads"
     )]
     NoPrimary(MemberId),
-    /// It is not paused.
+    /// Nobody has paused failover, or its time is over.
     #[error("failover is not paused")]
     NotPaused,
     /// The texts are too long for an entry that every membership carries on.
     #[error("{what} has {bytes} bytes; write {} at most", Pause::MOST_TEXT_BYTES)]
     TooLong {
-        /// Which text.
+        /// Which of the texts is too long.
         what: String,
-        /// Its length.
+        /// Its length in bytes.
         bytes: usize,
     },
     /// Something else changes the members, the quorum or the leader.

@@ -54,7 +54,7 @@ pub struct Primacy {
     pub elsewhere: Option<MemberId>,
     /// Whether the ring has another member whose database could become the primary.
     pub others: bool,
-    /// Whether failover is paused.
+    /// Whether failover is paused, so that the primary stays beside one member.
     pub paused: bool,
 }
 

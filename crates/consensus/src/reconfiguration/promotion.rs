@@ -72,9 +72,9 @@ pub struct PromotionProgress {
 /// A promotion that came to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promoted {
-    /// The new leader.
+    /// The member that leads now; the target.
     pub leader: MemberId,
-    /// Its term.
+    /// The term in which it was elected.
     pub term: Term,
     /// Each phase and how long it took.
     pub phases: Vec<(PromotionPhase, Duration)>,
@@ -83,7 +83,7 @@ pub struct Promoted {
 /// Why a promotion did not begin, or did not come to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PromotionError {
-    /// Nothing was changed.
+    /// A check before the first step failed; nothing was changed.
     #[error(transparent)]
     Refused(#[from] PromotionRefusal),
     /// The quorum could not be moved. The old leader leads on.
@@ -91,9 +91,9 @@ pub enum PromotionError {
         "the quorum could not be moved: {error}; the leader stays and takes it back to region {home}"
     )]
     Move {
-        /// What went wrong.
+        /// Why a step of the quorum's move failed.
         error: MoveError,
-        /// Where the quorum goes.
+        /// The old leader's region, to which the quorum is taken back.
         home: Region,
     },
     /// Writes could not be stopped. The old leader leads on.
@@ -103,7 +103,7 @@ pub enum PromotionError {
     Drain {
         /// What is still under way.
         why: String,
-        /// Where the quorum goes.
+        /// The old leader's region, to which the quorum is taken back.
         home: Region,
     },
     /// The target fell behind. The old leader leads on.
@@ -113,19 +113,19 @@ pub enum PromotionError {
     FellBehind {
         /// What is wrong with the target.
         refusal: TransferRefusal,
-        /// Where the quorum goes.
+        /// The old leader's region, to which the quorum is taken back.
         home: Region,
     },
-    /// Another member leads.
+    /// Another member than the target won the election.
     #[error(
         "member {leader} was elected instead of member {target}, in term {term}; look at the target, then try again"
     )]
     AnotherLeads {
-        /// Who should have been.
+        /// The member that was to lead.
         target: MemberId,
-        /// Who is.
+        /// The member that leads instead.
         leader: MemberId,
-        /// Since which term.
+        /// The term in which it was elected.
         term: Term,
     },
     /// Nobody leads yet, or the target has not committed anything.
@@ -149,7 +149,7 @@ pub enum PromotionRefusal {
     /// The target's region could not commit.
     #[error("with member {to} as the leader, commits would not be possible: {why}")]
     RegionCannotCommit {
-        /// The target.
+        /// The member that was to be promoted.
         to: MemberId,
         /// What stands in the way.
         why: MoveObstacle,
@@ -275,7 +275,7 @@ impl Clock<'_> {
     }
 }
 
-/// Promotes `to`.
+/// Carries a promotion out, phase by phase, and takes the quorum back when one fails before the transfer.
 pub(crate) async fn promote(
     core: &Arc<MemberCore>,
     calls: &Arc<dyn MemberCalls>,

@@ -21,10 +21,10 @@ use crate::ring_view::RingView;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RecordWish {
-    /// Its name.
+    /// A new name, unique in the ring.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Where it runs.
+    /// The region to which it moves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<Region>,
     /// Whether it may count in a quorum.
@@ -42,10 +42,10 @@ pub struct RecordWish {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RulesWish {
-    /// Who decides a commit.
+    /// A new policy; the leader tasks then move the quorum to what it asks for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<QuorumPolicy>,
-    /// Where the leadership goes.
+    /// Regions in the order in which a new leader is looked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region_preference: Option<Vec<Region>>,
     /// How many voters these regions are expected to have; 0: it does not matter any more.
@@ -56,9 +56,9 @@ pub struct RulesWish {
 /// A change of the log's word, done or only planned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amendment<T> {
-    /// What it said.
+    /// The record or rules before the change.
     pub before: T,
-    /// What it says then.
+    /// The record or rules after it.
     pub after: T,
     /// The voter sets in force.
     pub sets: VoterSets,

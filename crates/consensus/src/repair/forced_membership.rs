@@ -58,7 +58,6 @@ pub(crate) enum ForceError {
     /// The log does not end as the decision said, or the member has seen a later term.
     #[error("the log or the vote has changed since the decision; look again")]
     Changed,
-    /// The engine has stopped.
     #[error(transparent)]
     Stopped(#[from] Fault),
 }

@@ -45,7 +45,7 @@ use crate::repair::forced_membership::{ForceError, force_membership};
 /// What one member says of itself when a quorum may have to be repaired.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberEvidence {
-    /// The member.
+    /// The member that answers.
     pub member: MemberId,
     /// The latest term it has seen.
     pub term: Term,
@@ -128,18 +128,18 @@ pub struct RepairPlan {
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RepairRefusal {
-    /// Nobody answered.
+    /// No member with a log answers.
     #[error("no member with a log answers; start at least one, or check the addresses")]
     NoEvidence,
-    /// Somebody leads.
+    /// A member hears of a leader, so the quorum is not lost.
     #[error("member {leader} leads, as member {witness} hears; there is nothing to repair")]
     Led {
-        /// Who leads.
+        /// The member that is said to lead.
         leader: MemberId,
-        /// Who says so.
+        /// The member that hears of it.
         witness: MemberId,
     },
-    /// Enough voters are there.
+    /// A majority of every voter set answers: an election is enough.
     #[error(
         "the quorum is not lost: of every set of voters a majority answers; wait for their election, and look at `witness status --explain`"
     )]
@@ -152,20 +152,20 @@ pub enum RepairRefusal {
     Unproven {
         /// Who has the longest log of those that answer.
         survivor: MemberId,
-        /// Who may have more.
+        /// Members that do not answer and may hold more.
         missing: BTreeSet<MemberId>,
         /// Who answers, and may have acknowledged what its damaged log has lost.
         #[serde(default)]
         in_doubt: BTreeSet<MemberId>,
-        /// Where its log ends.
+        /// The last entry of the survivor's log: what follows it may be lost.
         after: Option<OpId>,
     },
     /// The operator accepted another loss than the one that threatens.
     #[error("entries after {} may be lost, not those after {}; look at the plan again", end(.threatens), end(.accepted))]
     OtherLoss {
-        /// What threatens.
+        /// The entry after which acknowledged transactions may be lost.
         threatens: Option<OpId>,
-        /// What was accepted.
+        /// The entry that the operator named.
         accepted: Option<OpId>,
     },
     /// The member was asked to carry out a plan for another.
@@ -176,7 +176,7 @@ pub enum RepairRefusal {
         "the log or the vote of member {0} has changed since the plan was made; make a new one"
     )]
     Changed(MemberId),
-    /// The engine has stopped.
+    /// The consensus engine has stopped, so the repair was not carried out.
     #[error(transparent)]
     Stopped(#[from] Fault),
 }
@@ -190,7 +190,6 @@ fn list(members: &BTreeSet<MemberId>) -> String {
     names.join(", ")
 }
 
-/// Why a loss threatens.
 fn may_have_more(missing: &BTreeSet<MemberId>, in_doubt: &BTreeSet<MemberId>) -> String {
     let missing = (!missing.is_empty()).then(|| {
         format!(

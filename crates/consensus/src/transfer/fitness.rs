@@ -23,7 +23,7 @@ pub(crate) type DatabaseStates = BTreeMap<MemberId, DatabaseState>;
 pub(crate) enum Fitness {
     /// It could be the primary.
     Fit,
-    /// It did not say.
+    /// It did not say, or was not heard in time.
     Unknown,
     /// It could not, as it says itself.
     Unfit,

@@ -21,20 +21,20 @@ use crate::ring_view::{RingView, Standing};
 /// and the ring takes none meanwhile.
 pub(crate) const MOST_BEHIND: u64 = 1024;
 
-/// How a transfer ended.
+/// Who leads after the old leader has given the leadership away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransferOutcome {
-    /// The target leads.
+    /// The target was elected.
     Done {
-        /// In this term.
+        /// The term in which it was elected.
         term: Term,
     },
     /// Another member was elected instead of the target.
     AnotherLeads {
-        /// Who.
+        /// The member that was elected.
         leader: MemberId,
-        /// In this term.
+        /// The term in which it was elected.
         term: Term,
     },
 }
@@ -42,7 +42,7 @@ pub enum TransferOutcome {
 /// Why a transfer was not begun, or did not end.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TransferError {
-    /// Nothing was changed.
+    /// A check before the transfer failed; nothing was changed.
     #[error(transparent)]
     Refused(#[from] TransferRefusal),
     /// Nobody leads yet. Other voters are asked to campaign until somebody does.
@@ -52,10 +52,10 @@ pub enum TransferError {
     NobodyLeads {
         /// The member that gave it up.
         from: MemberId,
-        /// For how long.
+        /// How long the old leader waited for somebody to be elected.
         waited: Duration,
     },
-    /// The engine has stopped.
+    /// The consensus engine has stopped; who leads is not known.
     #[error(transparent)]
     Stopped(#[from] Fault),
 }
@@ -73,7 +73,7 @@ pub enum TransferRefusal {
         /// Who leads, when that is known.
         leader: Option<MemberId>,
     },
-    /// The target leads already.
+    /// The target is the leader.
     #[error("member {0} leads already")]
     LeadsAlready(MemberId),
     /// There is no such member.
@@ -88,7 +88,7 @@ pub enum TransferRefusal {
         None => "since this member leads".to_owned(),
     })]
     Silent {
-        /// The target.
+        /// The member that was to lead.
         member: MemberId,
         /// The age of its last answer.
         last: Option<Duration>,
@@ -98,9 +98,9 @@ pub enum TransferRefusal {
         "member {member} is {behind} entries behind; at most {MOST_BEHIND} are allowed: wait for it"
     )]
     Behind {
-        /// The target.
+        /// The member that was to lead.
         member: MemberId,
-        /// By how many entries.
+        /// By how many entries its durable log is behind the leader's.
         behind: u64,
     },
     /// A transfer is under way, and the engine cannot take it back.

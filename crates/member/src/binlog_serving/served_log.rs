@@ -23,7 +23,6 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Between two questions to a ring that has no leader.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// See the module.
 pub(crate) struct ServedLog {
     ring: RingHandle,
     committed: watch::Sender<Position>,

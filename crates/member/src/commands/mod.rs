@@ -30,13 +30,12 @@ use crate::status::{MemberView, ViewSource};
 /// Events that wait for an operator who does not read; later phases are not told to such a one.
 const WAITING_EVENTS: usize = 64;
 
-/// See the module.
+/// Carries out operators' commands on a member, also while it is still joining its ring; clones share it.
 #[derive(Clone)]
 pub struct Commands {
     state: Arc<MemberState>,
     tls: Option<TlsMaterial>,
     transport: TransportConfig,
-    /// The member stops.
     stop: CancellationToken,
 }
 
@@ -110,7 +109,6 @@ impl CommandSource for Commands {
     }
 }
 
-/// One command under way.
 struct Work {
     member: Commands,
     events: CommandProgress,

@@ -4,7 +4,6 @@ use raft_types::{MemberId, MemberKind};
 
 use crate::status::{MemberView, Question, Role, answer};
 
-/// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
     /// The mysqld beside this member takes writes as the primary.

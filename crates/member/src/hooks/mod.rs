@@ -25,12 +25,11 @@ const KEPT_OUTPUT: usize = 4 << 10;
 /// How long output is waited for after the command has ended: what it left running may hold the stream.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HookRun {
     /// Why it counts as failed; nothing when it did not.
     pub(crate) failure: Option<String>,
-    /// What it wrote.
+    /// The first kilobytes of what the command wrote to standard output, then to standard error.
     pub(crate) output: String,
 }
 
@@ -119,7 +118,7 @@ async fn kept(stream: Option<impl AsyncRead + Unpin>) -> String {
 
 // The task that looks for changes, and the one that runs the commands.
 
-/// Between two looks.
+/// How often the tasks look whether something happened.
 const TICK: Duration = Duration::from_millis(200);
 /// Events that wait for a command that takes its time; further ones are dropped.
 const WAITING_EVENTS: usize = 16;
@@ -133,7 +132,6 @@ pub(crate) struct HookFigures {
 }
 
 impl HookFigures {
-    /// As they are now.
     pub(crate) fn view(&self) -> HooksView {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         HooksView {

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::mysqld::PrimaryHealth;
 
-/// Between two looks.
+/// How often the state of mysqld is looked at.
 const TICK: Duration = Duration::from_millis(50);
 /// From an attempt that came to nothing to the next one.
 const RETRY: Duration = Duration::from_secs(5);
@@ -23,23 +23,26 @@ const AGAIN_AFTER: Duration = Duration::from_secs(300);
 struct Seen {
     /// The leadership in which this member's mysqld should be the primary.
     leads: Option<Term>,
-    /// Failover is paused.
     paused: bool,
-    /// How its mysqld is.
     health: PrimaryHealth,
 }
 
-/// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
     /// Nothing is wrong, or nothing is to be done about it.
     Stay,
     /// Something is wrong, and may pass until then.
-    Wait { why: String, left: Duration },
-    /// Give the leadership away.
-    GiveWay { why: String },
+    Wait {
+        why: String,
+        left: Duration,
+    },
+    GiveWay {
+        why: String,
+    },
     /// Give it to a member whose mysqld is level, if there is one: a promotion is shorter than what this one has to catch up.
-    Offer { why: String },
+    Offer {
+        why: String,
+    },
 }
 
 /// Remembers what the decision needs.

@@ -38,7 +38,6 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// Between two looks at them.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// See the module.
 pub(crate) struct Steering {
     config: Arc<Settings>,
     settings: MysqlSettings,
@@ -130,7 +129,6 @@ impl Steering {
         });
     }
 
-    /// Whether it acts.
     pub(crate) fn is_steered(&self) -> bool {
         self.lock().is_some()
     }
@@ -273,7 +271,7 @@ impl Steering {
         }
     }
 
-    /// Ends with the member.
+    /// Stops acting on mysqld, because the member ends.
     pub(crate) async fn end(&self, child: Child) {
         let _turn = self.turn.lock().await;
         let steered = self.lock().take();

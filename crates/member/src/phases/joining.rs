@@ -47,7 +47,6 @@ pub struct Joined {
     pub(super) first_members: Option<BTreeMap<MemberId, MemberRecord>>,
 }
 
-/// What joining needs.
 pub(super) struct Joining<'a> {
     pub(super) base: &'a Base,
     /// Orders to make the ring.

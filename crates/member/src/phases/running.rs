@@ -82,7 +82,6 @@ impl Running {
     }
 }
 
-/// See [`crate::Opened::take_part`].
 pub(crate) async fn take_part(mut base: Base, joined: Joined) -> Result<Running, MemberError> {
     let mut started = None;
     match begin(&mut base, joined, &mut started).await {
@@ -292,7 +291,6 @@ fn why_stopped(fault: Fault, log: &LogHandle) -> MemberError {
 
 /// How long a stop may wait for somebody who can take the leadership over, and how long one attempt may take, each in leases.
 const PATIENCE_LEASES: u32 = 8;
-/// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// Whether to wait for somebody who can take the leadership over.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub enum OperatorCommand {
     /// Gives the leadership to a member. To the leader.
     Promote {
-        /// Who is to lead.
+        /// The database member that is to lead.
         to: MemberId,
         /// Also where its mysqld is not fit to be the primary soon.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -23,35 +23,35 @@ pub enum OperatorCommand {
     },
     /// Asks whether a member would be elected. To the leader.
     MockElection {
-        /// Who would lead.
+        /// The member that would be the candidate.
         to: MemberId,
     },
     /// Takes a new member in. To the leader.
     AddMember {
-        /// Its number.
+        /// A number that no member of the ring ever had.
         member: MemberId,
         /// Everything else, its data directory included.
         record: MemberRecord,
     },
     /// Changes what the log says of a member. To the leader.
     UpdateMember {
-        /// Which one.
+        /// The number of the member that changes.
         member: MemberId,
-        /// What is to change.
+        /// The fields to change; the others stay.
         wish: RecordWish,
         /// Only say what would change.
         dry_run: bool,
     },
     /// Changes the rules of the quorum. To the leader.
     SetRules {
-        /// What is to change.
+        /// The rules to change; the others stay.
         wish: RulesWish,
         /// Only say what would change.
         dry_run: bool,
     },
     /// Lets a member go. To the leader.
     RemoveMember {
-        /// Which one.
+        /// The number of the member that leaves the ring.
         member: MemberId,
     },
     /// Pauses failover. To the leader.
@@ -74,7 +74,7 @@ pub enum OperatorCommand {
     FlushLog,
     /// Removes old files of a member's log. To that member.
     PurgeLog {
-        /// Which files.
+        /// Which files are to go: up to a name, beyond a size, or older than a time.
         wish: PurgeWish,
         /// Only say which would go.
         dry_run: bool,
@@ -86,12 +86,12 @@ pub enum OperatorCommand {
     },
     /// Has a member do something to its mysqld, for `enable-raft` and `disable-raft`. To that member.
     Mysqld {
-        /// What.
+        /// The step to take, or only a look at the server.
         order: MysqldOrder,
     },
     /// Replaces the data of a member's mysqld by a copy of another member's. To that member.
     Provision {
-        /// Whose data are copied.
+        /// The member whose mysqld the data are copied from.
         donor: MemberId,
         /// Only say what would be lost.
         dry_run: bool,
@@ -101,12 +101,12 @@ pub enum OperatorCommand {
     },
     /// Makes an account for a copy of the data of this member's mysqld. From another member.
     OfferClone {
-        /// Who copies.
+        /// The member whose mysqld copies the data.
         recipient: MemberId,
     },
     /// Takes that account away. From another member.
     WithdrawClone {
-        /// Which one.
+        /// The account as the offer named it.
         account: CloneAccount,
     },
 }
@@ -208,11 +208,11 @@ pub enum MysqldOrder {
 /// From whom a server is to replicate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicateFrom {
-    /// The primary's host.
+    /// Host at which the primary's mysqld is reached.
     pub host: String,
-    /// The primary's port.
+    /// TCP port of the primary's mysqld.
     pub port: u16,
-    /// Whether over TLS.
+    /// Whether the replica connects with TLS.
     pub tls: bool,
     /// The account at the primary; none: the member's own, `mysql.user`.
     pub user: Option<String>,
@@ -221,7 +221,7 @@ pub struct ReplicateFrom {
 }
 
 impl MysqldOrder {
-    /// Whether it changes anything.
+    /// Whether the order does more than look, so that it is written to the audit log.
     pub fn changes_something(&self) -> bool {
         *self != Self::Look
     }
@@ -257,9 +257,9 @@ pub struct MysqldAnswer {
     pub steered: bool,
     /// Its clock, in milliseconds since the epoch.
     pub now_ms: u64,
-    /// What was seen.
+    /// What the member saw of its mysqld; none when it could not look.
     pub look: Option<ServerLook>,
-    /// Why nothing was seen.
+    /// Why it could not look, in words.
     pub unseen: Option<String>,
 }
 

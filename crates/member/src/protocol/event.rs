@@ -19,23 +19,23 @@ use crate::protocol::refusal::Refusal;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandEvent {
-    /// A phase began.
+    /// A phase of the command began.
     Began {
-        /// What it is called.
+        /// Name of the phase, as the documentation lists it.
         phase: String,
     },
-    /// A phase is done.
+    /// A phase of the command is done.
     Done {
-        /// What it is called.
+        /// Name of the phase, as when it began.
         phase: String,
-        /// How long it took.
+        /// Seconds from its beginning.
         seconds: f64,
     },
     /// So much has been copied.
     Copied {
         /// What is being copied, as MySQL calls it.
         stage: String,
-        /// Bytes so far.
+        /// Bytes copied so far.
         bytes: u64,
         /// Bytes that are expected, about.
         of: u64,
@@ -50,7 +50,7 @@ pub enum CommandEvent {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandResult {
-    /// The member leads.
+    /// The switchover is done, and the target leads.
     Promoted(Promoted),
     /// How the voters would decide.
     MockElection(MockElection),
@@ -64,25 +64,25 @@ pub enum CommandResult {
     Removed(OpId),
     /// Failover is paused; this entry says so.
     Paused {
-        /// The pause.
+        /// The pause as it stands in the log now.
         paused: RingPause,
-        /// The entry.
+        /// The entry of the log that carries it.
         entry: OpId,
     },
     /// Failover is not paused any more; this entry says so.
     Resumed {
-        /// The pause that ended.
+        /// The pause as it stood before.
         paused: RingPause,
-        /// The entry.
+        /// The entry of the log that ends it.
         entry: OpId,
     },
-    /// What the member knows.
+    /// What this member knows of its log and of the quorum.
     Evidence(Box<MemberEvidence>),
     /// The member goes on alone; this entry says so.
     Repaired(OpId),
     /// The log was rotated everywhere.
     Flushed {
-        /// The rotate entry.
+        /// The rotate entry, which ends the file.
         entry: OpId,
         /// The file that is written to behind it.
         file: String,
@@ -99,20 +99,20 @@ pub enum CommandResult {
     Provisioned(Provisioned),
     /// An account for a copy.
     Offered(CloneOffer),
-    /// An account is gone.
+    /// The account is gone.
     Withdrawn,
 }
 
 /// What replacing the data of a mysqld would take away.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvisionPlan {
-    /// Whose data would come.
+    /// Name of the member whose data would come.
     pub donor: String,
     /// Its transactions that the ring has not, in MySQL's text form.
     pub errant: String,
-    /// How many they are.
+    /// The number of errant transactions.
     pub errant_transactions: u64,
-    /// Its schemas.
+    /// The schemas that would be replaced.
     pub schemas: Vec<SchemaSize>,
     /// Why nobody can look into it, if nobody can.
     pub unknown: Option<String>,
@@ -121,7 +121,7 @@ pub struct ProvisionPlan {
 /// A schema and its size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaSize {
-    /// Its name.
+    /// The schema's name in mysqld.
     pub name: String,
     /// Bytes of its tables and indexes, about.
     pub bytes: u64,
@@ -130,20 +130,20 @@ pub struct SchemaSize {
 /// How a mysqld was provisioned.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Provisioned {
-    /// Whose data came.
+    /// Name of the member whose data came.
     pub donor: String,
     /// Binlog files with errant transactions that are kept.
     pub kept: Vec<KeptBinlog>,
     /// Whether it follows the ring.
     pub follows: bool,
-    /// How long it took.
+    /// Seconds from the first phase to the end of the last.
     pub seconds: f64,
 }
 
 /// A binlog file that is kept in the member's `trimmed/mysqld/`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptBinlog {
-    /// The server's file.
+    /// Name of the binlog file in mysqld.
     pub from: String,
     /// Its errant transactions, in MySQL's text form.
     pub gtids: String,
@@ -154,9 +154,9 @@ pub struct KeptBinlog {
 /// What a purge removed, or would remove.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PurgeReport {
-    /// The files, oldest first.
+    /// Names of the files, oldest first.
     pub removed: Vec<String>,
-    /// Their bytes.
+    /// Bytes of those files together.
     pub bytes: u64,
     /// The last entry in them.
     pub upto: Option<OpId>,
@@ -167,7 +167,7 @@ pub struct PurgeReport {
 /// A file that a purge leaves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFile {
-    /// Its name.
+    /// The file's name in the log.
     pub file: String,
     /// Why it stays, in words.
     pub because: String,

@@ -24,11 +24,11 @@ pub enum RefusalKind {
     Failed,
 }
 
-/// See the module.
+/// Why a command was not carried out, as the member tells the operator's program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "RefusalDocument", into = "RefusalDocument")]
 pub struct Refusal {
-    /// How things stand.
+    /// What kind of refusal it is: exit codes and HTTP codes are made of it.
     pub kind: RefusalKind,
     /// What happened, in one sentence.
     pub what: String,

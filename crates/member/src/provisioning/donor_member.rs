@@ -7,9 +7,7 @@ use transport::{AdminClient, AdminError, TlsMaterial, TransportConfig};
 use crate::protocol::{CommandEvent, CommandResult, OperatorCommand, Refusal, RefusalKind};
 use crate::status::{MemberView, MysqlView};
 
-/// See the module.
 pub(crate) struct DonorMember {
-    /// Its name.
     pub(crate) name: String,
     /// The host of its address, where its mysqld listens too.
     pub(crate) host: String,
@@ -119,13 +117,13 @@ fn fit(name: &str, theirs: Option<&MysqlView>, own: Option<&MysqlView>) -> Resul
     }
 }
 
-/// `9.7` of `9.7.4`.
+/// The series of a version: `9.7` of `9.7.4`.
 fn series(version: &str) -> &str {
     let second_dot = version.match_indices('.').nth(1);
     second_dot.map_or(version, |(at, _)| &version[..at])
 }
 
-/// The host of `host:port`.
+/// The host of `host:port`, without the brackets of an IPv6 address.
 fn host_of(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')

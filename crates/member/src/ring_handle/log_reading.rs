@@ -14,10 +14,8 @@ use transport::{LogPiece, LogSource};
 
 use crate::ring_handle::RingHandle;
 
-/// See the module.
 pub(crate) struct ReadableLog(pub(crate) RingHandle);
 
-/// One reader's place.
 struct Reading {
     ring: RingHandle,
     have: GtidSet,

@@ -12,19 +12,19 @@ use thiserror::Error;
 
 pub(crate) use crate::ring_handle::log_reading::ReadableLog;
 
-/// See the module.
+/// What a member's parts need of the ring: its Raft and its log. Clones share both.
 #[derive(Clone)]
 pub struct RingHandle {
-    /// The member's Raft.
+    /// Proposals, leadership and membership.
     pub member: Member,
-    /// The member's log.
+    /// The member's own copy of the log.
     pub log: LogHandle,
 }
 
 /// A rotation that is committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rotated {
-    /// The rotate entry.
+    /// The entry that ends the file before.
     pub entry: OpId,
     /// The file behind it, the same on every member.
     pub file: FileNumber,
@@ -41,14 +41,14 @@ pub enum RotateError {
     /// The leadership ended in between.
     #[error("the rotation was not committed in this leadership: {0:?}; look at the current file")]
     Ended(Outcome),
-    /// The others have it.
+    /// The rotation is committed, and this member's own log failed before it had it.
     #[error(
         "the log was rotated by entry {entry}, but this member's own log has failed: {failure}"
     )]
     NotHere {
-        /// The rotate entry.
+        /// The entry that ends the file before.
         entry: OpId,
-        /// What the log says.
+        /// The error of this member's log.
         failure: StoreError,
     },
     /// It could not be proposed.

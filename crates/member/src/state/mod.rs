@@ -69,7 +69,6 @@ pub(crate) struct MemberState {
     phase: RwLock<Phase>,
     founding: mpsc::Sender<FoundOrder>,
     fault: Mutex<Option<String>>,
-    /// How the hooks do.
     pub(crate) hooks: Arc<HookFigures>,
 }
 

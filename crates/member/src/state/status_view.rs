@@ -29,14 +29,12 @@ pub(crate) struct StatusView<'a> {
     /// None before the member takes part.
     pub(crate) travel: Option<TravelView>,
     pub(crate) fault: Option<String>,
-    /// How its hooks did.
     pub(crate) hooks: Option<HooksView>,
-    /// The time of day.
     pub(crate) now: UnixSeconds,
 }
 
 impl StatusView<'_> {
-    /// The view.
+    /// The status as HTTP and `witness status` show it.
     pub(crate) fn view(self) -> MemberView {
         let own = &self.config.own;
         let quorum = self.quorum();
@@ -294,7 +292,6 @@ impl Observer {
         }
     }
 
-    /// What is remembered now.
     pub(crate) fn remembered(&self) -> Remembered {
         let memory = self.lock();
         Remembered {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-/// A pause.
+/// A pause of failover, as the ring's log says it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PauseView {
     /// The member whose mysqld is the primary, and will be it again.
@@ -15,9 +15,9 @@ pub struct PauseView {
     pub since: UnixSeconds,
     /// Until when; none: until somebody resumes.
     pub until: Option<UnixSeconds>,
-    /// Who ordered it.
+    /// The operator who ordered it.
     pub by: String,
-    /// Why; may be empty.
+    /// The reason that the operator gave; may be empty.
     pub reason: String,
     /// How long it has stood.
     pub age_seconds: u64,

@@ -99,7 +99,7 @@ pub fn database_leader() -> MemberView {
     view
 }
 
-/// A witness that follows.
+/// A witness that follows, as its `/status` shows it.
 pub fn witness_follower() -> MemberView {
     MemberView {
         ring: RingName {

@@ -28,11 +28,11 @@ pub struct TravelView {
 /// What was sent to one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentView {
-    /// To whom.
+    /// The member that the entries are for.
     pub member: MemberId,
     /// Entries that were sent from here.
     pub direct_entries_total: u64,
-    /// Their payloads.
+    /// Bytes of the payloads of those entries.
     pub direct_bytes_total: u64,
     /// Entries of which a proxy was sent the op ids.
     pub proxied_entries_total: u64,
@@ -43,41 +43,41 @@ pub struct SentView {
 /// What went over the network to one member, in bytes of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkView {
-    /// To whom.
+    /// The member at the other end of the connection.
     pub member: MemberId,
-    /// Entries with their payloads.
+    /// Bytes of entries with their payloads.
     pub entries_bytes_total: u64,
     /// Op ids of entries for members behind it.
     pub op_ids_bytes_total: u64,
-    /// Heartbeats.
+    /// Bytes of heartbeats.
     pub heartbeats_bytes_total: u64,
 }
 
 /// Why a proxy was left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FallbackView {
-    /// The proxy.
+    /// The proxy that the leader stopped using.
     pub proxy: MemberId,
-    /// The reason, one word.
+    /// The reason in one word, as in the metric's label.
     pub reason: String,
-    /// How often.
+    /// How often that happened since the process started.
     pub times_total: u64,
 }
 
 /// What a member did as a proxy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayedView {
-    /// Streams that leaders opened.
+    /// Streams that leaders opened here.
     pub streams_total: u64,
     /// Entries that were sent on.
     pub entries_total: u64,
-    /// Their payloads.
+    /// Bytes of the payloads of those entries.
     pub bytes_total: u64,
     /// Streams that ended because an entry was not here.
     pub missing_total: u64,
     /// Streams that ended because the next member could not be called.
     pub cannot_call_total: u64,
-    /// Streams that were refused.
+    /// Streams that were refused when they were opened.
     pub refused_total: u64,
 }
 

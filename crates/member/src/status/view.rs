@@ -18,11 +18,11 @@ use crate::status::travel::TravelView;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct MemberView {
-    /// The ring.
+    /// Name and id of the ring.
     pub ring: RingName,
-    /// The member.
+    /// Who the member is, as its configuration says.
     pub member: MemberName,
-    /// The program's version.
+    /// Version of the program `witness`.
     pub version: String,
     /// Seconds since the process started.
     pub uptime_seconds: f64,
@@ -107,23 +107,23 @@ impl<'de> Deserialize<'de> for MemberView {
     }
 }
 
-/// Which ring.
+/// Name and id of a ring.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingName {
     /// Its identity; none before the ring is bootstrapped.
     pub id: Option<RingId>,
-    /// Its name.
+    /// `ring_name` of the configuration.
     pub name: String,
 }
 
-/// Which member.
+/// Who a member is, as its configuration says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberName {
-    /// Its number.
+    /// The member's number, unique in the ring.
     pub id: MemberId,
-    /// Its name.
+    /// The member's name, unique in the ring.
     pub name: String,
-    /// Where it runs.
+    /// The region in which it runs.
     pub region: Region,
     /// With a mysqld or without.
     pub kind: MemberKind,
@@ -131,7 +131,7 @@ pub struct MemberName {
     pub votes: bool,
     /// Where the others reach it.
     pub address: String,
-    /// Its data directory.
+    /// Identity of its data directory.
     pub incarnation: Incarnation,
 }
 
@@ -145,9 +145,9 @@ pub enum Role {
     Learner,
     /// It receives the log and votes.
     Follower,
-    /// It asks for votes.
+    /// It asks for votes, to become the leader.
     Candidate,
-    /// It was elected.
+    /// It was elected; whether it serves says [`MemberView::serving`].
     Leader,
 }
 
@@ -168,7 +168,7 @@ impl std::fmt::Display for Role {
 pub struct LogView {
     /// The file that is written.
     pub file: String,
-    /// Its size.
+    /// Size of that file in bytes.
     pub file_bytes: u64,
     /// Every GTID in the log.
     pub gtid_set: String,
@@ -238,11 +238,11 @@ pub struct ActivityView {
 /// A member as the ring's log describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RosterView {
-    /// Its number.
+    /// The member's number, unique in the ring.
     pub id: MemberId,
     /// Whether it counts in the quorum now.
     pub voter: bool,
-    /// Everything else.
+    /// Name, region, address and whatever else the log says of it.
     #[serde(flatten)]
     pub record: MemberRecord,
 }
@@ -260,14 +260,14 @@ pub struct QuorumView {
     pub fix: Option<String>,
 }
 
-/// Another member.
+/// Another member of the ring, as this one sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeerView {
-    /// Its number.
+    /// The member's number, unique in the ring.
     pub id: MemberId,
-    /// Its name.
+    /// The member's name, unique in the ring.
     pub name: String,
-    /// Where it runs.
+    /// The region in which it runs.
     pub region: Region,
     /// With a mysqld or without.
     pub kind: MemberKind,
@@ -286,7 +286,7 @@ pub struct PeerView {
 /// The mysqld beside a database member.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MysqlView {
-    /// `child` or `attach`.
+    /// Who starts mysqld: `child`, `external` or `attach`.
     pub mode: String,
     /// What it is doing: `starting`, `running`, `unreachable` and the like.
     pub state: String,
@@ -344,7 +344,7 @@ pub struct MysqlView {
 /// What a mysqld has executed and the ring has not committed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotTheRings {
-    /// How many transactions.
+    /// The number of these transactions.
     pub transactions: u64,
     /// All of them, in MySQL's text form.
     pub gtids: String,
@@ -353,7 +353,7 @@ pub struct NotTheRings {
 /// How the hooks did since the member began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HooksView {
-    /// Commands that were run.
+    /// Commands that were run, whatever came of them.
     pub runs_total: u64,
     /// Of these, the ones that failed or were killed.
     pub failures_total: u64,
@@ -380,7 +380,7 @@ pub struct ConsumerView {
     pub server_id: u32,
     /// Its server UUID, if it said one.
     pub server_uuid: Option<Uuid>,
-    /// `gtids` or `position`.
+    /// How the consumer named its place: `gtids` or `position`.
     pub asked_by: String,
     /// The file up to which the log was read for it.
     pub file: String,

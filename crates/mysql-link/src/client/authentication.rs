@@ -108,7 +108,7 @@ impl Authentication {
         })
     }
 
-    /// The plugin in use.
+    /// The authentication plugin that the exchange has come to.
     pub(crate) fn plugin(&self) -> &AuthPlugin<'static> {
         &self.plugin
     }

@@ -69,7 +69,7 @@ impl Connection {
         }
     }
 
-    /// The server's version.
+    /// The server's version, from its greeting.
     pub fn version(&self) -> ServerVersion {
         self.version
     }
@@ -84,12 +84,12 @@ impl Connection {
         self.id
     }
 
-    /// Whether it is encrypted.
+    /// Whether the connection uses TLS.
     pub fn is_tls(&self) -> bool {
         self.tls
     }
 
-    /// To whom it goes.
+    /// The address that the connection was made to.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }

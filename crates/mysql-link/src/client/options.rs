@@ -14,9 +14,9 @@ use crate::tls::TlsOptions;
 pub enum Endpoint {
     /// TCP; the host is a name or an address (IPv6 without brackets).
     Tcp {
-        /// Name or address.
+        /// Host name or IP address; IPv6 without brackets.
         host: String,
-        /// TCP port.
+        /// TCP port, usually 3306.
         port: u16,
     },
     /// A unix socket. It counts as a secure transport, as it does for mysqld.
@@ -24,7 +24,7 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// A TCP endpoint.
+    /// An endpoint that is reached by TCP.
     pub fn tcp(host: impl Into<String>, port: u16) -> Self {
         Self::Tcp {
             host: host.into(),
@@ -32,7 +32,7 @@ impl Endpoint {
         }
     }
 
-    /// A unix socket.
+    /// An endpoint that is reached by a unix socket.
     pub fn unix(path: impl Into<PathBuf>) -> Self {
         Self::Unix(path.into())
     }
@@ -88,17 +88,17 @@ impl FromStr for Endpoint {
 
 // How to connect: where, as whom, over what, and how long to wait.
 
-/// A password. Shown nowhere.
+/// A password that `Debug` does not show.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Wraps a password.
+    /// Takes a password in plain text.
     pub fn new(password: impl Into<String>) -> Self {
         Self(password.into())
     }
 
-    /// The password itself.
+    /// The password in plain text, for the login.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -147,20 +147,20 @@ impl Default for Timeouts {
     }
 }
 
-/// Everything needed to connect.
+/// Address, account, TLS and bounds of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// Where mysqld listens.
+    /// The address of mysqld.
     pub endpoint: Endpoint,
-    /// The account's name.
+    /// User name of the account.
     pub user: String,
-    /// The account's password.
+    /// Password of the account; empty for none.
     pub password: Secret,
     /// TLS. A unix socket never uses it: it is a secure transport as it is.
     pub tls: TlsOptions,
     /// For passwords over a plain network connection.
     pub public_key: PublicKeySource,
-    /// Bounds of every wait.
+    /// The longest that each step may take.
     pub timeouts: Timeouts,
     /// The largest answer packet taken, in bytes; it bounds the memory of one row.
     pub max_packet_bytes: usize,

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use crate::error::{ProtocolError, ServerError};
 use crate::wire::{ByteReader, FieldReader, PacketReader, WireError};
 
-/// What a statement gave.
+/// The answer to one statement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueryResult {
     /// Names of the columns; none for a statement without rows.
     pub columns: Arc<[String]>,
-    /// The rows.
+    /// The rows, in the server's order; none for a statement without rows.
     pub rows: Vec<Row>,
     /// Rows changed, for a statement without a result.
     pub affected_rows: u64,
@@ -25,7 +25,7 @@ impl QueryResult {
     }
 }
 
-/// One row.
+/// One row of an answer; its values are read by name or by place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     columns: Arc<[String]>,

@@ -34,27 +34,27 @@ impl Default for Statements {
 }
 
 impl Statements {
-    /// None.
+    /// A packet without statements.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many there are.
+    /// The number of statements.
     pub fn len(&self) -> usize {
         self.starts.len()
     }
 
-    /// Whether there are none.
+    /// Whether no statement was added.
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }
 
-    /// Bytes of their text.
+    /// Bytes of all statements, without the packet's header.
     pub fn bytes(&self) -> usize {
         self.text.len() - ROOM
     }
 
-    /// Adds one.
+    /// Adds a statement behind the others.
     pub fn push(&mut self, sql: impl AsRef<[u8]>) {
         self.begin().extend_from_slice(sql.as_ref());
     }
@@ -124,7 +124,6 @@ impl Statements {
     }
 }
 
-/// A command to send.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command<'a> {
     /// A packet of one chunk, its header included; its number is 0.

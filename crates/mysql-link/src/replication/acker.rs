@@ -23,7 +23,7 @@ pub(crate) enum Prefix {
 }
 
 impl Prefix {
-    /// Length in bytes.
+    /// Bytes in front of each event of a semi-sync dump.
     pub(crate) const SEMI_SYNC_LEN: usize = 2;
 
     /// Looks at the first event of a stream. It is always a made-up rotate event, whose timestamp is
@@ -45,7 +45,7 @@ fn ack_packet(position: &SourcePosition) -> Vec<u8> {
     bytes
 }
 
-/// The acknowledging half.
+/// The half of a dump that sends semi-sync acknowledgements.
 #[derive(Debug)]
 pub struct Acker {
     endpoint: Endpoint,

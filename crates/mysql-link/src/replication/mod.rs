@@ -79,43 +79,43 @@ pub enum DumpError {
     /// The source answered with an error.
     #[error("the dump from {endpoint} ended with an error: {error}. {}", .refusal.advice())]
     Refused {
-        /// Which source.
+        /// The address of the source.
         endpoint: Endpoint,
-        /// What it is about.
+        /// What kind of refusal the error is, which decides what to do.
         refusal: DumpRefusal,
-        /// The source's words.
+        /// The error that the source sent.
         error: ServerError,
     },
     /// The source ended the dump in good order: it shuts down, or the dump was killed.
     #[error("{endpoint} ended the dump: it shuts down, or the dump was killed there")]
     Ended {
-        /// Which source.
+        /// The address of the source.
         endpoint: Endpoint,
     },
-    /// Neither events nor heartbeats.
+    /// The source has sent neither events nor heartbeats for too long.
     #[error(
         "{endpoint} has sent neither an event nor a heartbeat for {limit:?}: it hangs, or the network does"
     )]
     Silent {
-        /// Which source.
+        /// The address of the source.
         endpoint: Endpoint,
         /// How long it was waited for.
         limit: Duration,
     },
-    /// ACKs would not count.
+    /// The source does not treat the dump as semi-sync, so that acknowledgements would not count.
     #[error(
         "{endpoint} does not treat this as a semi-sync dump: its semi-sync source plugin is not loaded. Load it: \
          INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so' (before 8.0.26: rpl_semi_sync_master, \
          semisync_master.so)"
     )]
     NotSemiSync {
-        /// Which source.
+        /// The address of the source.
         endpoint: Endpoint,
     },
     /// An event that cannot be one.
     #[error("{endpoint} sent what is no binlog event: {error}")]
     BadEvent {
-        /// Which source.
+        /// The address of the source.
         endpoint: Endpoint,
         /// What is wrong with it.
         error: DecodeError,

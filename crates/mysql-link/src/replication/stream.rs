@@ -31,7 +31,7 @@ pub struct DumpEvent {
     pub ack_wanted: bool,
 }
 
-/// A running dump.
+/// A dump under way: events come in, and acknowledgements go out.
 #[derive(Debug)]
 pub struct ReplicationStream {
     reader: EventReader,
@@ -79,7 +79,7 @@ impl ReplicationStream {
         Ok(Self { reader, acker })
     }
 
-    /// The two halves.
+    /// Separates reading from acknowledging, so that two tasks can do them.
     pub fn split(self) -> (EventReader, Acker) {
         (self.reader, self.acker)
     }
@@ -101,7 +101,7 @@ impl ReplicationStream {
     }
 }
 
-/// The reading half.
+/// The half of a dump that reads events.
 #[derive(Debug)]
 pub struct EventReader {
     endpoint: Endpoint,

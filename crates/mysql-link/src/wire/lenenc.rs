@@ -20,7 +20,7 @@ impl FieldReader {
         }
     }
 
-    /// Whether everything was read.
+    /// Whether all bytes were taken.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

@@ -18,14 +18,14 @@ pub use crate::wire::packets::{
 
 // The transports: TCP, TCP with TLS, unix socket. One enum, no dynamic dispatch on the hot path.
 
-/// A connected transport.
+/// The connection under the packets: TCP, TLS over TCP, or a unix socket.
 #[derive(Debug)]
 pub enum ByteStream {
-    /// Plain TCP.
+    /// TCP without TLS.
     Tcp(TcpStream),
     /// TCP with TLS, either side of it.
     Tls(Box<TlsStream<TcpStream>>),
-    /// A unix socket.
+    /// A unix socket, which is never encrypted.
     Unix(UnixStream),
 }
 
@@ -62,9 +62,9 @@ impl ByteStream {
 /// The reading half of a [`ByteStream`].
 #[derive(Debug)]
 pub enum ByteReader {
-    /// Plain TCP.
+    /// TCP without TLS.
     Tcp(tcp::OwnedReadHalf),
-    /// TCP with TLS.
+    /// TLS over TCP.
     Tls(ReadHalf<TlsStream<TcpStream>>),
     /// A unix socket.
     Unix(unix::OwnedReadHalf),
@@ -73,9 +73,9 @@ pub enum ByteReader {
 /// The writing half of a [`ByteStream`].
 #[derive(Debug)]
 pub enum ByteWriter {
-    /// Plain TCP.
+    /// TCP without TLS.
     Tcp(tcp::OwnedWriteHalf),
-    /// TCP with TLS.
+    /// TLS over TCP.
     Tls(WriteHalf<TlsStream<TcpStream>>),
     /// A unix socket.
     Unix(unix::OwnedWriteHalf),

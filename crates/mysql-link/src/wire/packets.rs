@@ -14,7 +14,7 @@ pub const MAX_CHUNK: usize = 0x00ff_ffff;
 
 const CHUNK_HEADER: usize = 4;
 
-/// One whole packet.
+/// A packet whose chunks were put together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
     /// The number of its first chunk.
@@ -55,7 +55,7 @@ impl PacketDecoder {
         self.max_packet = max_packet;
     }
 
-    /// Where read bytes go.
+    /// The buffer to which the caller appends what it has read.
     pub fn buffer_mut(&mut self) -> &mut BytesMut {
         &mut self.buffer
     }
@@ -154,7 +154,7 @@ const READ_ROOM: usize = 256 << 10;
 /// Below this much free room the buffer is renewed; above it the room that is left is used up first.
 const LEAST_ROOM: usize = 8 << 10;
 
-/// Why no packet came.
+/// Why reading a packet failed.
 #[derive(Debug, Error)]
 pub enum WireError {
     /// The stream ended or failed.
@@ -165,7 +165,7 @@ pub enum WireError {
     Protocol(#[from] ProtocolError),
 }
 
-/// The reading half.
+/// Reads whole packets from a stream.
 #[derive(Debug)]
 pub struct PacketReader<R> {
     stream: R,
@@ -246,7 +246,7 @@ fn make_room(buffer: &mut BytesMut, missing: usize) {
     }
 }
 
-/// The writing half.
+/// Writes packets to a stream, in chunks where they are large.
 #[derive(Debug)]
 pub struct PacketWriter<W> {
     stream: W,
@@ -345,7 +345,7 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         self.stream.flush().await
     }
 
-    /// Gives the stream back.
+    /// The stream under the packets.
     pub fn into_inner(self) -> W {
         self.stream
     }

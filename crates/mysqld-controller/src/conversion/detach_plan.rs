@@ -21,7 +21,7 @@ use crate::conversion::{Obstacle, Planned};
 /// One database member and its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetachServer {
-    /// The member's name.
+    /// Name of the member beside the server.
     pub name: String,
     /// What was seen, or why nothing was.
     pub look: Result<ServerLook, String>,
@@ -34,15 +34,15 @@ pub struct DetachServer {
 pub struct DetachScene {
     /// The member beside the primary.
     pub primary: DetachServer,
-    /// Whether it leads.
+    /// Whether that member leads the ring.
     pub leads: bool,
-    /// The other database members.
+    /// All other database members of the ring.
     pub others: Vec<DetachServer>,
     /// Replicas without a member, by their address, that are to follow the primary.
     pub stock: Vec<(String, Result<ServerLook, String>)>,
 }
 
-/// One step.
+/// A step out of a ring, in the order in which they are done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DetachStep {
     /// This follower's member stops to act on it.

@@ -24,7 +24,7 @@ pub const MOST_BEHIND: u128 = 10_000;
 /// One database member and its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnableServer {
-    /// The member's name.
+    /// Name of the member beside the server.
     pub name: String,
     /// What was seen, or why nothing was.
     pub look: Result<ServerLook, String>,
@@ -39,7 +39,7 @@ pub struct EnableServer {
 pub struct EnableScene {
     /// The member beside the primary. Looked at after all others, so that they have nothing that it had not.
     pub primary: EnableServer,
-    /// The other database members.
+    /// All other database members of the ring.
     pub others: Vec<EnableServer>,
     /// Replicas without a member, by their address, that are to follow a binlog server.
     pub stock: Vec<(String, Result<ServerLook, String>)>,
@@ -51,7 +51,7 @@ pub struct EnableScene {
     pub leads: bool,
 }
 
-/// One step.
+/// A step into a ring, in the order in which they are done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnableStep {
     /// Tell this member not to act on its server before it is told to.
@@ -60,7 +60,7 @@ pub enum EnableStep {
     Found,
     /// Let the primary's member lead.
     Lead,
-    /// Set the primary up.
+    /// Set what the primary's settings lack.
     Prepare,
     /// Let the primary's commits wait for nobody, for the moment.
     StopWaiting,

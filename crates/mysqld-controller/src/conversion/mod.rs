@@ -21,14 +21,14 @@ pub use crate::conversion::steps::ConversionError;
 pub struct Obstacle {
     /// Where: a member's name, or a server's address.
     pub place: String,
-    /// What was found.
+    /// What stands in the way, in words.
     pub found: String,
-    /// What to do.
+    /// What the operator has to do about it.
     pub advice: String,
 }
 
 impl Obstacle {
-    /// At this place.
+    /// An obstacle at a member or server.
     pub fn new(
         place: impl Into<String>,
         found: impl Into<String>,

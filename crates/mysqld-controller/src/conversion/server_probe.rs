@@ -15,17 +15,17 @@ use crate::settings::{
 pub struct ReplicatesFrom {
     /// The channel's name; empty for the usual one.
     pub channel: String,
-    /// The source's host.
+    /// Host of the source.
     pub host: String,
-    /// The source's port.
+    /// TCP port of the source.
     pub port: u16,
-    /// The account there.
+    /// User name with which it logs in at the source.
     pub user: String,
     /// The source's UUID, once it was connected to.
     pub uuid: Option<Uuid>,
-    /// Whether transactions are received.
+    /// Whether the thread that receives transactions runs.
     pub receives: bool,
-    /// Whether they are applied.
+    /// Whether the threads that apply them run.
     pub applies: bool,
     /// The last error of either.
     pub error: String,
@@ -34,19 +34,19 @@ pub struct ReplicatesFrom {
 /// What was seen on a server at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerLook {
-    /// Its version.
+    /// `@@version` of the server.
     pub version: String,
-    /// Its UUID.
+    /// `@@server_uuid`; none where the server did not say.
     pub uuid: Option<Uuid>,
-    /// Its TCP port.
+    /// `@@port`: where it takes TCP connections.
     pub port: u16,
-    /// `gtid_executed`.
+    /// `gtid_executed` as text.
     pub executed: String,
-    /// `gtid_purged`.
+    /// `gtid_purged` as text: transactions that it has and cannot send.
     pub purged: String,
     /// Whether ordinary clients may write.
     pub writable: bool,
-    /// Whether it takes TLS.
+    /// Whether it accepts connections with TLS.
     pub tls: bool,
     /// Whether commits wait for an ACK.
     pub waits_for_acks: bool,

@@ -9,9 +9,9 @@ pub enum EventsWanted {
     /// What mysqld is configured to.
     #[default]
     AsMysqld,
-    /// They run.
+    /// Events run while this mysqld is the primary.
     Yes,
-    /// They do not.
+    /// Events never run.
     No,
 }
 

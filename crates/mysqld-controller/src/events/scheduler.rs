@@ -14,7 +14,7 @@ use crate::supervisor::ServerCommand;
 
 const FILE: &str = "mysqld-events.json";
 
-/// See the module.
+/// Switches `event_scheduler` on and off as the role of mysqld changes; clones share what is known of it.
 #[derive(Debug, Clone)]
 pub struct EventScheduler {
     inner: Arc<Inner>,

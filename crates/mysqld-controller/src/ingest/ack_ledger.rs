@@ -17,7 +17,7 @@ use crate::ring::{Outcome, Ticket};
 /// What an entry waits for.
 #[derive(Debug)]
 pub enum Wait<T> {
-    /// A proposal.
+    /// The commit of a proposal, by its ticket.
     Proposed(T),
     /// The log's commit up to an op id: the transaction was in the log before this session.
     Committed(OpId),
@@ -25,18 +25,18 @@ pub enum Wait<T> {
     Nothing,
 }
 
-/// One entry.
+/// A transaction, or an entry of the ring's own, that waits for its commit.
 #[derive(Debug)]
 pub struct LedgerEntry<T> {
-    /// What it waits for.
+    /// What has to happen before it may be acknowledged.
     pub wait: Wait<T>,
     /// What may be acknowledged then; `None` for entries of our own (a rotation).
     pub end: Option<SourcePosition>,
-    /// Bytes of its payload.
+    /// Bytes of its canonical payload.
     pub bytes: u64,
     /// Its share of the bound on what is in flight.
     pub permits: u32,
-    /// When it came.
+    /// When it came from the primary.
     pub since: Instant,
 }
 
@@ -49,7 +49,7 @@ pub struct Release {
     pub committed: u64,
     /// Transactions that were in the log before.
     pub known: u64,
-    /// Entries of our own.
+    /// Entries of the ring's own, such as a rotation.
     pub own: u64,
     /// Payload bytes of all of them.
     pub bytes: u64,
@@ -60,7 +60,7 @@ pub struct Release {
 }
 
 impl Release {
-    /// Whether nothing was released.
+    /// Whether there is nothing to acknowledge and nothing became free.
     pub fn is_empty(&self) -> bool {
         self.committed + self.known + self.own == 0 && self.acknowledge.is_none()
     }
@@ -70,7 +70,7 @@ impl Release {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("a proposed transaction was not committed: {reason}")]
 pub struct NotCommitted {
-    /// The ring's words.
+    /// Why the proposal failed, as the ring says.
     pub reason: String,
 }
 
@@ -132,12 +132,12 @@ impl<T: Ticket> AckLedger<T> {
         self.entries.front().map(|entry| entry.since)
     }
 
-    /// How many entries wait.
+    /// The number of entries that wait.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether none does.
+    /// Whether no entry waits.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -151,7 +151,7 @@ impl<T: Ticket> AckLedger<T> {
 }
 
 impl<T> LedgerEntry<T> {
-    /// The ticket in it.
+    /// The ticket of a proposal that was not decided yet.
     pub(crate) fn into_ticket(self) -> Option<T> {
         match self.wait {
             Wait::Proposed(ticket) => Some(ticket),

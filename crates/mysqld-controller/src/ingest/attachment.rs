@@ -25,7 +25,7 @@ pub struct PrimaryGtids {
     pub purged: GtidSet,
 }
 
-/// How to attach.
+/// How ring and primary fit together, and what the dump has to bring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
     /// What the dump request says we have.
@@ -39,13 +39,13 @@ pub struct Attachment {
 /// Primary and ring do not belong together.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AttachRefusal {
-    /// The ring has more.
+    /// The ring has committed transactions that the primary lacks.
     #[error(
         "mysqld lacks committed transactions {missing}: it was restored from an old backup, or lost its disk. Reprovision \
          it before it serves clients"
     )]
     PrimaryLacks {
-        /// What it lacks.
+        /// The transactions that the primary lacks.
         missing: GtidSet,
     },
     /// The primary has more than it can send.

@@ -33,7 +33,7 @@ pub enum IngestError {
     /// The primary gave something that cannot be understood.
     #[error("the primary's {what} cannot be read: {reason}")]
     Unreadable {
-        /// What it gave.
+        /// Name of the value, as in "executed GTIDs".
         what: &'static str,
         /// What is wrong with it.
         reason: String,

@@ -6,7 +6,7 @@ use mysql_link::ConnectOptions;
 
 use crate::settings::Requirements;
 
-/// How to attach.
+/// How ingest attaches to the primary, and its bounds.
 #[derive(Debug, Clone)]
 pub struct IngestOptions {
     /// The primary and our account.

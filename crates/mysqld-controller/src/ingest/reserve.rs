@@ -31,7 +31,7 @@ pub(super) struct Reserve {
 pub(super) struct Quick {
     /// Whether commits wait for an ACK.
     pub(super) commits_wait: bool,
-    /// How events are checked.
+    /// The checksum algorithm of its binlog.
     pub(super) checksum: ChecksumAlgorithm,
 }
 
@@ -82,7 +82,6 @@ impl Reserve {
         Some((session, names))
     }
 
-    /// Ends it.
     pub(super) async fn end(self) {
         if let Some(session) = self.session {
             session.close().await;

@@ -39,7 +39,7 @@ pub(super) struct Prospect {
 }
 
 impl Prospect {
-    /// Connects and looks.
+    /// Opens a session on the primary and reads its settings.
     pub(super) async fn look(connect: &ConnectOptions) -> Result<Self, IngestError> {
         let mut connection = Connection::open(connect).await?;
         let looked_at = Instant::now();
@@ -51,7 +51,6 @@ impl Prospect {
         })
     }
 
-    /// Gives its session up.
     pub(super) async fn leave(self) {
         self.connection.close().await;
     }

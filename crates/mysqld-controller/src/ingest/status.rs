@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::ingest::ack_ledger::Release;
 use crate::ring::LeaderTerm;
 
-/// What ingest is doing.
+/// How far ingest is with attaching to the primary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum IngestState {
@@ -16,7 +16,7 @@ pub enum IngestState {
     Idle,
     /// Proposals of the attachment before are not decided yet; a quorum is missing.
     Settling {
-        /// How many.
+        /// How many proposals are not decided.
         proposals: usize,
     },
     /// Connecting to the primary and comparing it with the ring.
@@ -36,7 +36,7 @@ pub enum IngestState {
 /// The state and its age.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IngestStatus {
-    /// What ingest is doing.
+    /// How far ingest is with attaching to the primary.
     pub state: IngestState,
     /// The leadership in which it does, or did last.
     pub term: Option<LeaderTerm>,
@@ -66,7 +66,7 @@ impl IngestStatus {
         matches!(self.state, IngestState::CatchingUp | IngestState::Attached)
     }
 
-    /// The status that follows.
+    /// Moves to the next state; attempts that fail one after the other keep their time.
     pub(crate) fn go(&mut self, state: IngestState, now: Instant) {
         if let IngestState::Failed { cause } = &state {
             self.last_failure = Some(cause.clone());
@@ -104,7 +104,7 @@ pub struct IngestFigures {
 pub struct IngestFiguresView {
     /// Attachments since the member started.
     pub attachments_total: u64,
-    /// Transactions proposed.
+    /// Transactions that were proposed to the ring.
     pub proposed_total: u64,
     /// Bytes of their canonical payloads.
     pub proposed_bytes_total: u64,
@@ -112,11 +112,11 @@ pub struct IngestFiguresView {
     pub committed_total: u64,
     /// Transactions that came although the log had them: their ACK had been lost.
     pub known_total: u64,
-    /// Log files begun.
+    /// Files of the ring's log that a rotation began.
     pub rotations_total: u64,
-    /// ACKs sent.
+    /// Semi-sync acknowledgements that were sent.
     pub acks_total: u64,
-    /// Bytes of events received.
+    /// Bytes of binlog events that were received.
     pub received_bytes_total: u64,
     /// Bytes proposed and not committed yet.
     pub in_flight_bytes: u64,
@@ -147,7 +147,7 @@ impl Default for IngestFigures {
 }
 
 impl IngestFigures {
-    /// The figures now.
+    /// The figures of this moment.
     pub fn view(&self, now: Instant) -> IngestFiguresView {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let oldest = get(&self.oldest).checked_sub(1).map(Duration::from_micros);

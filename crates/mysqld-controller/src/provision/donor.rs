@@ -14,11 +14,11 @@ use crate::provision::error::ProvisionError;
 pub struct CloneOffer {
     /// The account for this one copy.
     pub account: CloneAccount,
-    /// Its password.
+    /// Password of that account, made for this copy.
     pub password: String,
     /// The TCP port of the donor's mysqld.
     pub port: u16,
-    /// Its version.
+    /// Version of the donor's mysqld.
     pub version: String,
     /// The account of its member, which comes with its data.
     pub member_account: String,
@@ -195,7 +195,7 @@ impl CloneAccount {
         }
     }
 
-    /// The name.
+    /// User name of the account, as in `witness_clone_…`.
     pub fn name(&self) -> &str {
         &self.0
     }

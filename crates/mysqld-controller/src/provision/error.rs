@@ -3,24 +3,24 @@
 use mysql_link::LinkError;
 use thiserror::Error;
 
-/// See the module.
+/// Why a step of provisioning failed at a mysqld.
 #[derive(Debug, Error)]
 pub enum ProvisionError {
     /// mysqld refused a statement, or cannot be reached.
     #[error("{what}: {source}")]
     Server {
-        /// What was tried.
+        /// What the statement was to do.
         what: &'static str,
-        /// What mysqld said.
+        /// The error of the statement or connection.
         source: LinkError,
     },
     /// mysqld's answer makes no sense.
     #[error("{what} cannot be read from mysqld's answer")]
     Answer {
-        /// What was asked for.
+        /// Name of the value that was asked for.
         what: &'static str,
     },
-    /// Commits wait in it.
+    /// Sessions of this mysqld wait for an acknowledgement; a restart would let their commits through.
     #[error(
         "commits wait for an ACK in this mysqld, and would be let through; wait until it was started again"
     )]

@@ -13,7 +13,7 @@ const FILE: &str = "mysqld-provision.json";
 /// The largest note that is read, in bytes.
 const MOST_BYTES: u64 = 1 << 16;
 
-/// The note.
+/// What is written down of a copy under way, in `mysqld-provision.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvisionNote {
     /// The name of the member whose data are copied.

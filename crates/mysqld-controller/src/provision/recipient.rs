@@ -19,9 +19,9 @@ const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
 /// What a server has, and would lose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
-    /// Its version.
+    /// Version of the recipient's mysqld.
     pub version: String,
-    /// Its transactions.
+    /// GTIDs that the server has executed.
     pub executed: GtidSet,
     /// Its schemas with the bytes of their tables and indexes, about.
     pub schemas: Vec<(String, u64)>,
@@ -146,7 +146,7 @@ pub async fn copy(
 /// How far a copy is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CopyState {
-    /// mysqld does not answer.
+    /// mysqld does not answer; the text says why.
     Down(String),
     /// The data are the donor's.
     There,
@@ -154,7 +154,7 @@ pub enum CopyState {
     UnderWay {
         /// What is being done: `FILE COPY` and the like.
         stage: String,
-        /// Bytes that have come.
+        /// Bytes that were copied so far.
         bytes: u64,
         /// Bytes that are expected, about.
         of: u64,
@@ -234,7 +234,6 @@ async fn state(
     Ok(judge(text(0), text(3) == "1", text(1), text(2), &stages))
 }
 
-/// One row of `clone_progress`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Stage {
     name: String,

@@ -6,43 +6,43 @@ use raft_types::MAX_TRANSACTION_BYTES;
 use serde::Serialize;
 use uuid::Uuid;
 
-/// What was looked at.
+/// The setting or state that a finding is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
-    /// The server's version.
+    /// Version and product of the server.
     Version,
     /// Whether there is a binlog.
     BinlogEnabled,
-    /// `gtid_mode`.
+    /// `gtid_mode`, which has to be ON.
     GtidMode,
-    /// `enforce_gtid_consistency`.
+    /// `enforce_gtid_consistency`, which has to be ON.
     GtidConsistency,
-    /// `server_id`.
+    /// `server_id`, which must differ from the member's own.
     ServerId,
-    /// `binlog_format`.
+    /// `binlog_format`, which has to be ROW.
     BinlogFormat,
-    /// `binlog_row_image`.
+    /// `binlog_row_image`: which columns rows have in the log.
     RowImage,
-    /// `binlog-do-db` and `binlog-ignore-db`.
+    /// `binlog-do-db` and `binlog-ignore-db`, which leave transactions out of the binlog.
     BinlogFilter,
-    /// `binlog_encryption`.
+    /// `binlog_encryption`, which keeps a binlog from being trimmed after a crash.
     BinlogEncryption,
-    /// `binlog_error_action`.
+    /// `binlog_error_action`: what mysqld does when it cannot write its binlog.
     BinlogErrorAction,
-    /// `sync_binlog`.
+    /// `sync_binlog`: whether a commit is durable in the binlog.
     SyncBinlog,
-    /// `innodb_flush_log_at_trx_commit`.
+    /// `innodb_flush_log_at_trx_commit`: whether a commit is durable in InnoDB.
     RedoFlush,
-    /// `max_binlog_cache_size`.
+    /// `max_binlog_cache_size`: the largest transaction with transactional engines.
     TransactionCache,
-    /// `max_binlog_stmt_cache_size`.
+    /// `max_binlog_stmt_cache_size`: the largest with other engines.
     StatementCache,
     /// Whether the semi-sync source plugin is loaded.
     SemiSyncPlugin,
-    /// Whether it is enabled.
+    /// Whether semi-sync is enabled at the source.
     SemiSyncEnabled,
-    /// Its timeout.
+    /// How long a commit waits before semi-sync gives up.
     SemiSyncTimeout,
     /// How many ACKs it waits for.
     SemiSyncReplicaCount,
@@ -72,7 +72,7 @@ pub enum Severity {
     Blocks,
 }
 
-/// What mends a finding.
+/// How a finding is put right.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fix {
@@ -80,7 +80,7 @@ pub enum Fix {
     Sql(Vec<String>),
     /// Options for the next start of mysqld.
     Restart(String),
-    /// Something else, in words.
+    /// Instructions that are neither SQL nor an option.
     Manual(String),
 }
 
@@ -103,15 +103,15 @@ impl fmt::Display for Fix {
 /// One thing that is not as it must be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// The setting or state that it is about.
     pub check: Check,
-    /// How bad it is.
+    /// Whether it prevents the attachment, makes the primary unprotected, or is only worth knowing.
     pub severity: Severity,
-    /// What was found.
+    /// The value that was found, in words.
     pub found: String,
-    /// What follows from it.
+    /// What could happen because of it.
     pub why: String,
-    /// What mends it.
+    /// How it is put right.
     pub fix: Fix,
 }
 

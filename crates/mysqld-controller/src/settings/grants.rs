@@ -89,7 +89,7 @@ impl Grants {
         }
     }
 
-    /// The account.
+    /// The account whose privileges these are.
     pub fn account(&self) -> &str {
         &self.account
     }

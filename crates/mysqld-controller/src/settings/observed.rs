@@ -26,10 +26,10 @@ pub struct SemiSyncReplica {
     pub uuid: Option<Uuid>,
 }
 
-/// What was seen.
+/// Settings and state of a mysqld, as one look read them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
-    /// The server's version.
+    /// The version that the server announced.
     pub version: ServerVersion,
     /// Global variables by lower-case name.
     pub variables: BTreeMap<String, String>,
@@ -46,12 +46,12 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// A variable.
+    /// Value of a global variable by its lower-case name; `None` where the server has no such variable.
     pub fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// A status counter.
+    /// Value of a global status counter by its name; `None` where the server has no such counter.
     pub fn status(&self, name: &str) -> Option<&str> {
         self.status.get(&name.to_lowercase()).map(String::as_str)
     }
@@ -93,7 +93,7 @@ impl Observed {
             .and_then(|seconds| seconds.parse().ok())
     }
 
-    /// The server's UUID.
+    /// `@@server_uuid`; `None` where it was not read.
     pub fn server_uuid(&self) -> Option<Uuid> {
         self.variable("server_uuid")
             .and_then(|uuid| uuid.parse().ok())
@@ -128,9 +128,9 @@ pub(crate) fn parse_gtid_owned(text: &str) -> Result<GtidSet, binlog_format::gti
 /// The names of one generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SemiSyncNames {
-    /// `rpl_semi_sync_source_…`
+    /// `rpl_semi_sync_source_…`, from 8.0.26 on.
     Source,
-    /// `rpl_semi_sync_master_…`
+    /// `rpl_semi_sync_master_…`, before 8.0.26.
     Master,
 }
 
@@ -144,7 +144,7 @@ impl SemiSyncNames {
         }
     }
 
-    /// The plugin's name.
+    /// Name under which the source's plugin is installed.
     pub fn plugin(self) -> &'static str {
         match self {
             Self::Source => "rpl_semi_sync_source",
@@ -152,7 +152,7 @@ impl SemiSyncNames {
         }
     }
 
-    /// The plugin's library.
+    /// File of the source's plugin.
     pub fn library(self) -> &'static str {
         match self {
             Self::Source => "semisync_source.so",
@@ -160,7 +160,7 @@ impl SemiSyncNames {
         }
     }
 
-    /// Whether it is enabled.
+    /// Name of the variable that enables semi-sync at the source.
     pub fn enabled(self) -> String {
         self.variable("enabled")
     }

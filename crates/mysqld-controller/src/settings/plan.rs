@@ -5,7 +5,7 @@ use crate::settings::finding::{Check, Requirements};
 use crate::settings::observed::{Observed, SemiSyncNames};
 use crate::settings::preflight::{TIMEOUT_MS, preflight, quoted};
 
-/// When statements may run.
+/// When the statements of a plan may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// Before the member's dump runs: everything but the waiting itself.
@@ -17,16 +17,16 @@ pub enum Phase {
 /// One statement of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Statement {
-    /// A `SET GLOBAL`.
+    /// A `SET GLOBAL`, which may run at any moment of its phase.
     Set(String),
     /// `INSTALL PLUGIN`, which `super_read_only` forbids: it must be off for that moment (`read_only` stays).
     InstallPlugin(String),
 }
 
-/// Statements in their order.
+/// Statements that bring a mysqld to the settings it has to have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The statements.
+    /// The statements in the order in which they have to run.
     pub statements: Vec<Statement>,
 }
 

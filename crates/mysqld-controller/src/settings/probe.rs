@@ -237,9 +237,9 @@ const REFUSED: &str = "SELECT SUM(sum_error_raised) AS refused FROM performance_
 /// What one look saw of the server's commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommitLook {
-    /// Which start of mysqld.
+    /// Tells one start of mysqld from another.
     pub(crate) start: u64,
-    /// `@@global.gtid_executed`.
+    /// `@@global.gtid_executed` as text.
     pub(crate) executed: String,
     /// Bytes that were written to binlog files since the start.
     pub(crate) binlog_bytes: u64,
@@ -322,9 +322,9 @@ fn unless_refused(
 #[derive(Debug, Error)]
 #[error("`{statement}` failed: {source}")]
 pub struct ApplyError {
-    /// What was run.
+    /// The statement that failed.
     pub statement: String,
-    /// Why it failed.
+    /// The error of the statement or connection.
     pub source: LinkError,
 }
 

@@ -16,18 +16,18 @@ use crate::supervisor::decision::DataDir;
 pub struct ServerCommand {
     /// The program, and before it whatever wraps it.
     pub command: Vec<String>,
-    /// Its data directory.
+    /// `--datadir` of mysqld.
     pub data_dir: PathBuf,
-    /// Its unix socket.
+    /// `--socket` of mysqld.
     pub socket: PathBuf,
     /// Its TCP port; `None` leaves that to its own configuration.
     pub port: Option<u16>,
-    /// Its pid file.
+    /// `--pid-file` of mysqld.
     pub pid_file: PathBuf,
     /// Its error log. (mysqld appends `.err` to a name without an extension: then so does
     /// [`ServerCommand::error_log_file`].)
     pub error_log: PathBuf,
-    /// The operator's own arguments.
+    /// `mysql.extra_args` of the configuration, behind the other arguments.
     pub extra_args: Vec<String>,
     /// The largest transaction cache, in bytes.
     pub max_cache_bytes: u64,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// A process id.
+/// A process id of the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(transparent)]
 pub struct ProcessId(pub i32);
@@ -10,7 +10,7 @@ pub struct ProcessId(pub i32);
 /// What runs on the data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing.
+    /// No mysqld runs on it.
     Nothing,
     /// A mysqld that this supervisor knows.
     Known(ProcessId),
@@ -31,12 +31,12 @@ pub enum DataDir {
     HalfInitialised,
 }
 
-/// What is wanted.
+/// What the supervisor is to bring about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// A running mysqld.
+    /// A mysqld that runs, and is started again when it ends.
     Running,
-    /// None.
+    /// No mysqld; one that runs is drained and stopped.
     Stopped,
     /// This supervisor ends, and mysqld goes on.
     LeftAlone,
@@ -45,7 +45,7 @@ pub enum Wanted {
 /// How far a stop has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopping {
-    /// When it began.
+    /// When the stop began.
     pub since: Instant,
     /// Whether no commit waits and none can begin to.
     pub drained: bool,
@@ -56,11 +56,11 @@ pub struct Stopping {
 /// Everything that the decision depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Situation {
-    /// What runs.
+    /// The process that runs on the data directory, if one does.
     pub found: Found,
     /// What is in the data directory.
     pub data_dir: DataDir,
-    /// What is wanted.
+    /// What the supervisor is to bring about.
     pub wanted: Wanted,
     /// Whether the one that runs is to be killed and another one started.
     pub anew: bool,
@@ -76,30 +76,30 @@ pub struct Situation {
     pub stop_limit: Duration,
 }
 
-/// What to do.
+/// The next thing that the supervisor does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Start mysqld.
+    /// Start mysqld on its data directory.
     Start,
     /// Initialise the data directory, wiping what an earlier attempt left.
     Initialise,
     /// Refuse: the data directory is empty and may not be initialised.
     RefuseEmpty,
-    /// Take over this one.
+    /// Take over a mysqld that this supervisor did not start.
     Adopt(ProcessId),
     /// Close it for writes and let commits finish.
     Drain(ProcessId),
-    /// Ask it to stop.
+    /// Ask it to stop, in good order.
     Ask(ProcessId),
-    /// Kill it.
+    /// Kill it; the next look finds it gone.
     Kill(ProcessId),
-    /// Nothing for now.
+    /// Nothing until something changes.
     Wait,
     /// It is done: the supervisor ends.
     End,
 }
 
-/// Decides.
+/// The supervisor's decision: what runs and what is wanted in, the next action out.
 pub fn decide(situation: &Situation, now: Instant) -> Action {
     match situation.wanted {
         Wanted::LeftAlone => Action::End,

@@ -15,10 +15,10 @@ use crate::supervisor::external::ExternalCommands;
 use crate::supervisor::process;
 use crate::supervisor::process::Mark;
 
-/// How to run mysqld.
+/// Which mysqld the supervisor runs, and how long its steps may take.
 #[derive(Debug, Clone)]
 pub struct SupervisorOptions {
-    /// The command line.
+    /// Program, arguments and files of mysqld.
     pub server: ServerCommand,
     /// How it is started and stopped when something else owns it: then of the command line only the places
     /// of its data, its binlog and its pid file matter.
@@ -86,13 +86,13 @@ impl SupervisorOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum SupervisorState {
-    /// Nothing yet.
+    /// It has not looked yet.
     Beginning,
     /// The data directory is being made.
     Initialising,
     /// mysqld runs. Whether it answers is the watch's to say.
     Running {
-        /// Its process.
+        /// Process id of mysqld.
         pid: ProcessId,
         /// Whether it ran before this supervisor did.
         adopted: bool,
@@ -109,12 +109,12 @@ pub enum SupervisorState {
     },
     /// Before a stop: commits finish.
     Draining {
-        /// What is waited for.
+        /// What the drain waits for, in words.
         cause: String,
     },
     /// mysqld was asked to stop.
     Stopping {
-        /// Its process.
+        /// Process id of mysqld.
         pid: ProcessId,
     },
     /// No mysqld runs, or it is left alone; the supervisor has ended.
@@ -126,7 +126,7 @@ pub enum SupervisorState {
 pub struct SupervisorStatus {
     /// What the supervisor is doing.
     pub state: SupervisorState,
-    /// Since when.
+    /// Since when the state is as it is.
     pub since: Instant,
     /// How often it has started mysqld.
     pub starts: u64,

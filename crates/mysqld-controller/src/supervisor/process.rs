@@ -23,7 +23,6 @@ pub(super) struct Mark {
     /// Or it is a mysqld that works in this directory, its data directory. Where that may not be looked at,
     /// the one of the pid file is.
     pub(super) works_in: Option<PathBuf>,
-    /// Its pid file.
     pub(super) pid_file: PathBuf,
 }
 
@@ -97,7 +96,6 @@ pub(super) fn ask(id: ProcessId) -> io::Result<()> {
     signal(id, Signal::TERM)
 }
 
-/// Ends a process.
 pub(super) fn kill(id: ProcessId) -> io::Result<()> {
     signal(id, Signal::KILL)
 }

@@ -20,18 +20,15 @@ use crate::binlog_place::BinlogPlace;
 use crate::tail_trim::last_file::{Beginning, LastFile};
 use crate::tail_trim::plan::FileOffset;
 
-/// One step.
+/// The steps of a cut, in the order in which they are made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// The bytes that go, behind the header of their file, durable under a temporary name.
     CopyTail,
-    /// Its own name.
     NameTail,
     /// The document, durable under a temporary name.
     WriteDocument,
-    /// Its own name.
     NameDocument,
-    /// Both names durable.
     SyncDirectory,
     /// The server's file ends at the cut, durably.
     Cut,
@@ -47,7 +44,6 @@ pub(super) const STEPS: [Step; 6] = [
     Step::Cut,
 ];
 
-/// One cut.
 pub(super) struct Carrier {
     directory: PathBuf,
     header_end: FileOffset,
@@ -170,11 +166,10 @@ const REASON: &str = "the ring had not committed it when the data of mysqld were
 /// A file with errant transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrantFile {
-    /// The file.
     path: PathBuf,
     /// Where its first transaction begins.
     at: FileOffset,
-    /// Its errant transactions.
+    /// The errant transactions in it.
     pub gtids: GtidSet,
 }
 
@@ -259,7 +254,7 @@ pub struct TrimmedTail {
     pub from: PathBuf,
     /// Where in that file it began.
     pub offset: FileOffset,
-    /// Its bytes.
+    /// How many bytes were cut off.
     pub bytes: u64,
     /// Its transactions, in MySQL's text form. The ring had not committed them.
     pub gtids: String,

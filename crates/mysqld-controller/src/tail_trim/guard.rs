@@ -63,7 +63,7 @@ impl TailTrimOptions {
     }
 }
 
-/// See the module.
+/// The start guard that cuts what the ring has not committed off mysqld's last binlog file.
 pub struct TailTrim<R: Ring> {
     ring: Arc<R>,
     ingest: Option<watch::Receiver<IngestStatus>>,
@@ -234,7 +234,6 @@ enum Survey {
     Ask,
 }
 
-/// What was done.
 enum Done {
     Kept(Keep),
     Cut(TrimmedTail),
@@ -374,7 +373,7 @@ fn lock_data(data_dir: &Path) -> io::Result<Option<std::fs::File>> {
 // that a file which holds such transactions is never cut. Before the primary is opened for the first time, a new file is begun
 // in which all wait, and that is written down as a start would be.
 
-/// See the module.
+/// Begins a new binlog file on a server that ran before its member, so that its first crash can be trimmed.
 #[derive(Debug, Clone)]
 pub struct ProtectionStart {
     options: TailTrimOptions,

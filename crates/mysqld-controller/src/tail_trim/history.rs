@@ -19,7 +19,7 @@ const FILE: &str = "mysqld-start.json";
 /// What was there when this member last started mysqld.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StartRecord {
-    /// Its binlog's index.
+    /// The server's binlog index.
     pub(super) index: PathBuf,
     /// The last file that it listed.
     pub(super) last_file: Option<PathBuf>,
@@ -31,7 +31,6 @@ pub(super) struct StartRecord {
 /// An encrypted file while its server ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct EncryptedInUse {
-    /// The file.
     pub(super) file: PathBuf,
     /// The byte that has the in-use flag.
     pub(super) flags: u8,

@@ -29,11 +29,9 @@ const READ_BYTES: usize = 1 << 20;
 /// What a file begins with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Beginning {
-    /// A whole header.
     Header(FileHeader),
     /// Less than that: there is no transaction in it.
     Torn,
-    /// It is encrypted.
     Encrypted,
     /// It is no binlog file, or was turned into something else.
     Damaged(FileOffset, String),
@@ -91,7 +89,6 @@ enum Next {
 }
 
 impl LastFile {
-    /// Opens a file.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         Ok(Self {
@@ -102,7 +99,6 @@ impl LastFile {
         })
     }
 
-    /// Reads the header.
     pub(super) fn beginning(&mut self) -> io::Result<Beginning> {
         let mut magic = [0; MAGIC.len()];
         if self.size < magic.len() as u64 {
@@ -276,7 +272,6 @@ impl LastFile {
 
 // The transaction that a file is in the middle of: where it began, and whether it has ended.
 
-/// See the module.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenTransaction {
     pub(super) gtid: Gtid,
@@ -332,7 +327,6 @@ const WITHOUT_CONTENT: [&str; 4] = ["FLUSH", "ANALYZE", "OPTIMIZE", "REPAIR"];
 pub(super) struct UndoCheck {
     /// Behind BEGIN or XA START.
     inside: bool,
-    /// Whether something was changed.
     changes: bool,
 }
 

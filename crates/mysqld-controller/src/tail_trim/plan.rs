@@ -22,7 +22,7 @@ impl fmt::Display for FileOffset {
     }
 }
 
-/// What to do.
+/// What is done about the last binlog file before mysqld starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Plan {
     /// Leave the binlog as it is.
@@ -31,14 +31,14 @@ pub enum Plan {
     Cut {
         /// Where the first transaction that goes begins.
         at: FileOffset,
-        /// The transactions that go.
+        /// The transactions in the part that is cut off.
         gtids: GtidSet,
     },
     /// Neither: mysqld must not start.
     Refuse(Refusal),
 }
 
-/// Why nothing is cut.
+/// Why the binlog stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// There is no binlog, or its last file has no whole header: there is no transaction in it.
@@ -77,7 +77,7 @@ pub enum Refusal {
          cannot be undone; reprovision this mysqld: `witness reprovision MEMBER --from`"
     )]
     ErrantInClosedFiles {
-        /// These.
+        /// The errant transactions.
         gtids: GtidSet,
     },
     /// Commits did not wait in order.
@@ -97,27 +97,27 @@ pub enum Refusal {
          `witness reprovision MEMBER --from`"
     )]
     CannotBeUndone {
-        /// The transaction.
+        /// The transaction that cannot be undone.
         gtid: Gtid,
-        /// What it holds.
+        /// The change in it that a cut does not undo.
         reason: String,
     },
-    /// Encrypted files.
+    /// The last file is encrypted and was in use, so that nobody but mysqld can read it.
     #[error(
         "{file} is encrypted and was not closed cleanly, so it is unknown which of its transactions are committed. \
          Reprovision this member (`witness reprovision MEMBER --from`), and set binlog_encryption=OFF to avoid this after \
          the next crash"
     )]
     Encrypted {
-        /// The file.
+        /// Path of the encrypted file.
         file: String,
     },
     /// A transaction without a GTID.
     #[error("{file} has a transaction without a GTID at {at}; set gtid_mode=ON")]
     WithoutGtid {
-        /// The file.
+        /// Path of the file.
         file: String,
-        /// Where it is.
+        /// Offset of the transaction in the file.
         at: FileOffset,
     },
     /// Something else than the torn end of a crash.
@@ -126,11 +126,11 @@ pub enum Refusal {
          mysqld: `witness reprovision MEMBER --from`"
     )]
     Damaged {
-        /// The file.
+        /// Path of the damaged file.
         file: String,
-        /// Where.
+        /// Offset of the damage in the file.
         at: FileOffset,
-        /// What is wrong.
+        /// What is wrong there.
         reason: String,
     },
 }
@@ -145,7 +145,6 @@ pub(super) enum Ending {
     Damaged {
         /// Where the transaction begins that it is in, or the damaged event where it is in none.
         at: FileOffset,
-        /// That transaction.
         within: Option<Gtid>,
         /// What holds if something that the ring has of this server is damaged or stands behind.
         refusal: Refusal,
@@ -219,7 +218,7 @@ impl<'a> Planner<'a> {
         self.refusal.get_or_insert(refusal);
     }
 
-    /// Everything was read.
+    /// The plan, once the file was read to this ending.
     pub(super) fn finish(mut self, ending: Ending) -> Plan {
         let mut place = self.cut.map(|(at, _)| at);
         match ending {

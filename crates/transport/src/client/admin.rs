@@ -33,17 +33,17 @@ pub enum AdminError {
         "the member at {address} does not answer: {reason}; start it, or check its address and TLS settings"
     )]
     Unreachable {
-        /// Where it should be.
+        /// The address that was called.
         address: String,
-        /// What went wrong.
+        /// The error of the connection or the call.
         reason: String,
     },
-    /// It refuses.
+    /// The member answers, and refuses the call.
     #[error("the member at {address} refuses: {reason}")]
     Refused {
-        /// Where it is.
+        /// The address that was called.
         address: String,
-        /// Its words.
+        /// The reason that the member gives.
         reason: String,
     },
     /// Its answer has no meaning.
@@ -51,7 +51,7 @@ pub enum AdminError {
         "the member at {address} gives an answer that has no meaning ({reason}); run the same version on all members"
     )]
     Unreadable {
-        /// Where it is.
+        /// The address that was called.
         address: String,
         /// What is wrong with it.
         reason: String,

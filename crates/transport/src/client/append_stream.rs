@@ -119,7 +119,7 @@ impl Window {
         !state.unanswered.is_empty() && state.moved.elapsed() >= deadline + written
     }
 
-    /// The sender gives up.
+    /// Notes why the sender gives up; a reason that was noted before stays.
     pub(crate) fn fail(&self, reason: String) {
         self.lock().failure.get_or_insert(reason);
     }

@@ -11,7 +11,7 @@ pub struct LinkBytes {
     pub entries: u64,
     /// Entries as op ids, for members behind this one.
     pub op_ids: u64,
-    /// Heartbeats.
+    /// Heartbeats, which carry no entries.
     pub heartbeats: u64,
 }
 

@@ -151,7 +151,7 @@ pub(crate) struct Peer {
     to: Party,
     address: String,
     region: Region,
-    /// Entries.
+    /// The connection that entries go over.
     bulk: Result<RaftClient<Channel>, AddressError>,
     /// Heartbeats, votes, transfers: never behind entries.
     urgent: Result<RaftClient<Channel>, AddressError>,
@@ -251,7 +251,7 @@ const TOLD_EVERY: Duration = Duration::from_secs(10);
 pub struct PeerTrouble {
     /// The code of the refusal, when the member refused.
     pub refusal: Option<String>,
-    /// In words.
+    /// The error of the last call, in words.
     pub message: String,
     /// For how long it has been so.
     pub since: Duration,

@@ -32,7 +32,6 @@ pub(super) struct OpenLine {
     sessions: Mutex<Option<Sessions>>,
 }
 
-/// What a session hears.
 pub(super) type Said = Result<ProxyAnswerPart, LineBroken>;
 type Sessions = HashMap<u32, mpsc::UnboundedSender<Said>>;
 

@@ -55,7 +55,7 @@ pub struct RunningServer {
 }
 
 impl RunningServer {
-    /// Where it listens.
+    /// The address that is listened at, with the port that the system chose for port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

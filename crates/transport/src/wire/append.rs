@@ -92,7 +92,7 @@ impl Splitter {
         self.rest.is_some()
     }
 
-    /// The next message.
+    /// The next message of the request; `None` when all of it was given out.
     pub(crate) fn next_part(&mut self) -> Result<Option<Part>, WireError> {
         if let Some((rest, whole)) = self.rest.take() {
             return Ok(Some(self.continue_entry(rest, whole)));

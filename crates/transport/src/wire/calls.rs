@@ -60,7 +60,6 @@ pub(crate) fn head_of(
     }
 }
 
-/// A request without entries.
 pub(crate) fn heartbeat_request(
     head: schema::AppendHead,
 ) -> Result<AppendEntriesRequest<TypeConfig>, WireError> {
@@ -207,7 +206,6 @@ pub(crate) fn reported_answer(
     }
 }
 
-/// What arrived.
 pub(crate) fn answered_from(mut answer: schema::AppendAnswer) -> Result<Answered, WireError> {
     let report = answer.report.take().map(report_from);
     Ok(Answered {

@@ -36,12 +36,7 @@ pub(crate) enum WireError {
     #[error(
         "the message has a {what} of kind {value}, which this version does not know; upgrade this member"
     )]
-    Unknown {
-        /// What it is of.
-        what: &'static str,
-        /// The number.
-        value: i32,
-    },
+    Unknown { what: &'static str, value: i32 },
     /// Parts in an order that has no meaning.
     #[error("a part of an entry came out of order: {0}")]
     OutOfOrder(&'static str),
@@ -50,37 +45,26 @@ pub(crate) enum WireError {
         "entry {op_id} says that it has {length} bytes, more than the {limit} that an entry may have"
     )]
     TooLong {
-        /// The entry.
         op_id: OpId,
-        /// What it says.
         length: u64,
-        /// The bound.
         limit: u64,
     },
     /// The bytes are not those that were sent.
     #[error("entry {op_id} was damaged on its way: {source}")]
     Damaged {
-        /// The entry.
         op_id: OpId,
-        /// Both checksums.
         source: PayloadChecksumError,
     },
     /// A packed payload that does not unpack to what was packed.
     #[error("entry {op_id} was damaged on its way: {source}")]
     NotUnpacked {
-        /// The entry.
         op_id: OpId,
         /// What is wrong with it.
         source: UnpackError,
     },
     /// A document that this version cannot read.
     #[error("the {what} cannot be read: {reason}; run the same version on all members")]
-    Document {
-        /// What it is.
-        what: &'static str,
-        /// What the decoder says.
-        reason: String,
-    },
+    Document { what: &'static str, reason: String },
     /// The start of a file that is larger than a message may be.
     #[error(
         "the start of the file behind {before} has {bytes} bytes, more than a message may have; the GTID set is \
@@ -89,15 +73,9 @@ pub(crate) enum WireError {
     StartTooLarge {
         /// The entry before the file.
         before: OpId,
-        /// Its bytes.
         bytes: usize,
     },
     /// A membership that cannot be read or written.
     #[error("the membership of entry {op_id} cannot be read: {reason}")]
-    Membership {
-        /// The entry.
-        op_id: OpId,
-        /// What the decoder says.
-        reason: String,
-    },
+    Membership { op_id: OpId, reason: String },
 }

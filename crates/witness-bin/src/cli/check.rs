@@ -24,7 +24,6 @@ pub(crate) struct CheckArgs {
 struct Report<'a> {
     /// Whether a member would start with it.
     valid: bool,
-    /// Every finding.
     problems: Vec<&'a Problem>,
 }
 

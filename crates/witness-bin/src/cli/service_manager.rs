@@ -13,7 +13,6 @@ const SOCKET: &str = "NOTIFY_SOCKET";
 /// After how many microseconds of silence it takes the process for hung, if it does.
 const WATCHDOG: &str = "WATCHDOG_USEC";
 
-/// See the module.
 pub(super) struct ServiceManager {
     socket: Option<UnixDatagram>,
     watchdog: Option<Duration>,

@@ -22,7 +22,6 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// When it is over.
     pub(super) fn until(self) -> Instant {
         Instant::now() + self.timeout
     }
@@ -165,7 +164,6 @@ fn on_a_terminal(format: Format) -> bool {
 }
 
 impl Phases {
-    /// Shows nothing yet.
     pub(super) fn new(format: Format) -> Self {
         let spinner = on_a_terminal(format).then(|| {
             let spinner = ProgressBar::new_spinner();
@@ -296,7 +294,6 @@ impl Way {
 }
 
 impl CatchUp {
-    /// Shows nothing yet.
     pub(super) fn new(format: Format) -> Self {
         let bar = on_a_terminal(format).then(|| {
             let bar = ProgressBar::new(0);

@@ -15,7 +15,7 @@ use raft_types::{MemberId, MemberKind, Region};
 use crate::config::sections;
 use crate::config::typed::Values;
 
-/// A whole configuration.
+/// A checked configuration: the member's settings, and what the program itself is configured with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// What the member is told.
@@ -24,16 +24,16 @@ pub struct Config {
     pub http_listen: Option<String>,
     /// What orders over HTTP have to bring; `None`: nobody orders anything.
     pub http_token: Option<PasswordSource>,
-    /// The process's own log.
+    /// Form and level of the process's own log.
     pub logging: LoggingSettings,
 }
 
-/// `[logging]`.
+/// Section `[logging]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggingSettings {
     /// Whether lines are JSON objects.
     pub json: bool,
-    /// The filter.
+    /// A filter of tracing-subscriber, such as `info,transport=debug`.
     pub level: String,
 }
 

@@ -5,36 +5,36 @@
 /// The values that a key takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Any text.
+    /// Any text, also an empty one.
     Text,
     /// A name for people and for metrics: letters, digits, `-`, `_` and `.`.
     Name,
     /// A whole number within bounds, both inclusive.
     Integer {
-        /// Smallest value.
+        /// The smallest value that is accepted.
         min: u64,
-        /// Largest value.
+        /// The largest value that is accepted.
         max: u64,
     },
     /// `true` or `false`.
     Bool,
     /// Text with a unit, as in `"500ms"`; bounds in milliseconds, both inclusive.
     Duration {
-        /// Shortest, in milliseconds.
+        /// The shortest that is accepted, in milliseconds.
         min: u64,
-        /// Longest, in milliseconds.
+        /// The longest that is accepted, in milliseconds.
         max: u64,
     },
     /// A number of bytes, or text with a unit, as in `"64MiB"`; bounds inclusive.
     Bytes {
-        /// Smallest.
+        /// The fewest bytes that are accepted.
         min: u64,
-        /// Largest.
+        /// The most bytes that are accepted.
         max: u64,
     },
     /// One of a few words.
     Choice(&'static [&'static str]),
-    /// A list of texts.
+    /// A list of texts; may be empty.
     List,
     /// The path of a file that must exist and be readable; empty for none.
     File,
@@ -85,7 +85,7 @@ pub struct Key {
     pub path: &'static str,
     /// The values that it takes.
     pub kind: Kind,
-    /// What holds without it.
+    /// The value of a key that nobody gives.
     pub fallback: Fallback,
     /// Whether it must not appear in a process list: it has no flag, and is never printed.
     pub secret: bool,

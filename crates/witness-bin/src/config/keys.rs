@@ -6,7 +6,7 @@ use crate::config::key::{Fallback, Key, Kind};
 
 const KIB: u64 = 1 << 10;
 const GIB: u64 = 1 << 30;
-/// In milliseconds.
+/// One day in milliseconds.
 const DAY: u64 = 24 * 3_600_000;
 
 const fn key(

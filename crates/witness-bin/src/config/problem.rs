@@ -17,9 +17,9 @@ pub enum Place {
         /// Column in characters, from 1; zero when the file as a whole is meant.
         column: usize,
     },
-    /// An environment variable.
+    /// An environment variable, `WITNESS_…`.
     Environment {
-        /// Its name.
+        /// The variable's name.
         variable: String,
     },
     /// A flag of the command line.
@@ -53,12 +53,12 @@ pub enum Severity {
     Warning,
 }
 
-/// One finding.
+/// Something that is wrong, or doubtful, in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// Whether it prevents a start.
     pub severity: Severity,
-    /// Where it stands.
+    /// The file, variable or flag that the value came from.
     pub place: Place,
     /// The key that it is about, in dotted form; empty for a syntax error.
     pub key: String,

@@ -14,7 +14,7 @@ use crate::config::typed::Values;
 /// What the operating system takes as the path of a unix socket, in bytes.
 const LONGEST_SOCKET: usize = 107;
 
-/// Records every broken rule.
+/// Checks the rules that keys have among each other, and records every one that is broken.
 pub(crate) fn check(values: &Values, members: &[Values], problems: &mut Problems) {
     unique(members, problems);
     own_entry(values, members, problems);
@@ -342,7 +342,7 @@ const POLICY: &str = "quorum.policy";
 const REGIONS: &str = "quorum.regions";
 const PREFERENCE: &str = "quorum.region_preference";
 
-/// Records every broken rule.
+/// Checks `quorum.*` against the members, and records every rule that is broken.
 pub(crate) fn check_quorum(values: &Values, members: &[Values], problems: &mut Problems) {
     let Some(policy) = values.text(POLICY) else {
         return;

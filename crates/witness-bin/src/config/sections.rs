@@ -160,7 +160,7 @@ fn edges(members: &[Values]) -> Option<BTreeMap<String, String>> {
     Some(edges)
 }
 
-/// Records every broken rule.
+/// Checks `regions.*` and the members' `proxy_from`, and records every rule that is broken.
 pub(super) fn check_regions(values: &Values, members: &[Values], problems: &mut Problems) {
     let names = members.iter().map(|member| member.text("members.name"));
     let (Some(mode), Some(names)) = (values.text(PROXY), names.collect::<Option<Vec<_>>>()) else {

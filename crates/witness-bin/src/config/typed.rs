@@ -323,7 +323,7 @@ fn host_port(text: &str) -> Result<Typed, Mistake> {
 /// The values of one set of keys: those that stand once, or those of one member.
 #[derive(Debug)]
 pub(crate) struct Values {
-    /// Where the set stands.
+    /// Where to report a key of this set that is missing.
     pub(crate) place: Place,
     known: BTreeMap<&'static str, (Option<Typed>, Place)>,
 }
@@ -350,7 +350,7 @@ impl Values {
         number, Number, u64
     }
     getter! {
-        /// Yes or no.
+        /// The flag of a key.
         bool, Bool, bool
     }
     getter! {

@@ -15,11 +15,10 @@ use crate::terminal::{Failure, Table};
 /// How often a plain screen shows where things stand.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// Where the demonstration shows its state.
 pub(crate) enum Screen {
     /// Redraws its lines in place.
     Live {
-        /// All lines together.
         area: MultiProgress,
         /// One for each line, as many as were ever drawn.
         lines: Vec<ProgressBar>,
@@ -29,7 +28,7 @@ pub(crate) enum Screen {
         /// When the state was last shown.
         shown: Option<Instant>,
     },
-    /// Quiet.
+    /// Shows nothing, neither the state nor events.
     Silent,
 }
 
@@ -48,7 +47,7 @@ impl Screen {
         }
     }
 
-    /// Says something that stays.
+    /// Prints a line that stays.
     pub(crate) fn say(&self, line: &str) {
         // A demonstration goes on when nobody reads it any more; its exit code is the answer.
         match self {

@@ -34,19 +34,18 @@ pub struct Story {
     pub ok: bool,
 }
 
-/// One event.
+/// One event of the demonstration, such as a killed leader.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Event {
-    /// What happened.
+    /// What was done, in words.
     pub what: String,
     /// What was to be seen.
     pub seen: String,
-    /// How long it took.
+    /// Seconds that the event took.
     pub seconds: f64,
 }
 
 impl Story {
-    /// A story without events.
     pub(crate) fn new(data_dir: &Path) -> Self {
         Self {
             data_dir: data_dir.display().to_string(),
@@ -82,7 +81,7 @@ impl Story {
         self.ok
     }
 
-    /// The summary for people.
+    /// The story as text, with the verdict at the end.
     pub fn summary(&self) -> String {
         let mut out = String::from("\nWhat happened\n");
         for event in &self.events {

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// Who carries orders out.
+/// Carries out orders that come over HTTP.
 pub trait OrderTaker: Send + Sync + 'static {
     /// Carries an order out, also when nobody waits for its end any more.
     fn order(&self, command: OperatorCommand)
@@ -138,7 +138,7 @@ pub(super) async fn resume(Allowed(orders): Allowed) -> Response {
 struct SwitchoverBody {
     /// Who leads, as whoever orders believes.
     leader: Option<String>,
-    /// Who is to lead.
+    /// The member that is to lead; has to be given.
     candidate: Option<String>,
     #[serde(default)]
     force: bool,

@@ -124,14 +124,12 @@ pub(super) async fn metrics(State(endpoints): State<Endpoints>) -> Response {
 
 // The ring as one member sees it, in the shape of Patroni's `/cluster`.
 
-/// The ring.
+/// The ring as `GET /cluster` shows it.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Cluster {
-    /// The ring's name.
     pub(crate) scope: String,
     /// Who leads, as far as the member knows.
     pub(crate) leader: Option<MemberId>,
-    /// Whether failover is paused.
     pub(crate) pause: bool,
     /// The pause, if one stands.
     pub(crate) paused: Option<PauseView>,
@@ -139,13 +137,11 @@ pub(crate) struct Cluster {
     pub(crate) members: Vec<ClusterMember>,
 }
 
-/// One member of it.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct ClusterMember {
     pub(crate) name: String,
     pub(crate) id: MemberId,
     pub(crate) region: String,
-    /// `leader`, `replica` or `witness`.
     pub(crate) role: &'static str,
     /// `running`, `silent`, or `unknown` when the member asked is not the leader.
     pub(crate) state: &'static str,

@@ -30,7 +30,7 @@ const BETWEEN_REDIRECTS: Duration = Duration::from_millis(300);
 pub enum Told {
     /// It goes to this member.
     Asking(Place),
-    /// A phase began.
+    /// A phase of this name began.
     Began(String),
     /// A phase is done, and took this many seconds.
     Done(String, f64),
@@ -43,14 +43,13 @@ pub struct Operator {
     asker: Asker,
 }
 
-/// How a member answered.
 enum Answer {
     Result(CommandResult),
     Refused(Refusal),
 }
 
 impl Operator {
-    /// For these members.
+    /// Commands to the ring that these members belong to.
     pub fn new(asker: Asker) -> Self {
         Self { asker }
     }

@@ -13,19 +13,19 @@ use crate::terminal::{Exit, Failure};
 /// One member, and where it is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Its number.
+    /// The member's number, unique in the ring.
     pub id: MemberId,
-    /// Its name.
+    /// The member's name, unique in the ring.
     pub name: String,
-    /// Where it runs.
+    /// The region in which it runs.
     pub region: Region,
     /// With a mysqld or without.
     pub kind: MemberKind,
-    /// `host:port`.
+    /// `HOST:PORT` at which it is reached.
     pub address: String,
 }
 
-/// All of them.
+/// The members that an operator can name, by number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Directory(BTreeMap<MemberId, Place>);
 

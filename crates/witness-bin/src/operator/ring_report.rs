@@ -31,20 +31,20 @@ pub struct RingReport {
     pub warnings: Vec<String>,
 }
 
-/// One member.
+/// One member in a report of the ring.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemberReport {
-    /// Its number.
+    /// The member's number, unique in the ring.
     pub id: MemberId,
-    /// Its name.
+    /// The member's name, unique in the ring.
     pub name: String,
-    /// Where it runs.
+    /// The region in which it runs.
     pub region: Region,
     /// With a mysqld or without.
     pub kind: MemberKind,
     /// Whether it may count in a quorum.
     pub votes: bool,
-    /// Where it is reached.
+    /// `HOST:PORT` at which it was asked.
     pub address: String,
     /// Whether it is in the configuration of whoever asks.
     pub configured: bool,
@@ -54,12 +54,12 @@ pub struct MemberReport {
     pub lag_entries: Option<u64>,
     /// Why it did not answer; none when it did.
     pub error: Option<String>,
-    /// What it said.
+    /// Its own status; none when it did not answer.
     pub view: Option<MemberView>,
 }
 
 impl RingReport {
-    /// The serving leader's view.
+    /// What the leader says, if the report has a leader that answered.
     pub fn leader_view(&self) -> Option<&MemberView> {
         let leader = self
             .members

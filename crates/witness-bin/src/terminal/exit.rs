@@ -7,7 +7,7 @@ use std::io;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Done.
+    /// The command did what it was asked for.
     Done = 0,
     /// Anything that has no code of its own.
     Error = 1,
@@ -19,9 +19,9 @@ pub enum Exit {
     Refused = 4,
     /// Time ran out; whether it happened is not known.
     Unknown = 5,
-    /// Not allowed.
+    /// Reserved; no command ends with it.
     NotAllowed = 6,
-    /// Data is corrupt.
+    /// Data on a disk is damaged, or acknowledged transactions are lost.
     Corrupt = 7,
 }
 
@@ -34,7 +34,7 @@ impl From<Exit> for std::process::ExitCode {
 /// Why a command did not do what it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The exit code.
+    /// The code with which the process ends.
     pub exit: Exit,
     /// What happened, in one sentence.
     pub what: String,

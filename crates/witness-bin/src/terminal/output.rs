@@ -11,7 +11,7 @@ use super::exit::Failure;
 /// The form of what a command prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Format {
-    /// Aligned columns.
+    /// A table with aligned columns.
     #[default]
     Table,
     /// One JSON document, or one object a line where a command follows something.
@@ -26,7 +26,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table.
+    /// A table with a title for each column and no rows.
     pub fn new(titles: &[&'static str]) -> Self {
         Self {
             titles: titles.to_vec(),

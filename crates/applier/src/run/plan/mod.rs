@@ -40,7 +40,7 @@ enum State {
     Committed,
 }
 
-/// What went on besides.
+/// How often transactions did not go through at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mishaps {
     /// Transactions that began again after a failure.
@@ -49,7 +49,7 @@ pub struct Mishaps {
     pub step_backs: u64,
 }
 
-/// Who does what.
+/// Which worker does what, decided purely: what workers report goes in, their orders come out.
 #[derive(Debug)]
 pub struct Plan {
     scheduler: Scheduler,
@@ -72,7 +72,6 @@ pub struct Plan {
     last_commit: Seq,
     /// Nothing behind this one begins.
     begin_upto: Option<Seq>,
-    /// Nothing more comes in.
     ended: bool,
     stopped: bool,
     refused: Option<(Seq, Box<Refusal>)>,
@@ -132,7 +131,7 @@ impl Plan {
         self.look_at(seq);
     }
 
-    /// Nothing more comes in.
+    /// The source has ended: no transaction will be added.
     pub fn end(&mut self) {
         self.ended = true;
     }
@@ -150,7 +149,7 @@ impl Plan {
         self.stopped = true;
     }
 
-    /// Beginning goes on.
+    /// Transactions may begin again behind the one at which [`Plan`] was held.
     pub fn resume(&mut self) {
         self.begin_upto = None;
     }
@@ -209,7 +208,7 @@ impl Plan {
         }
     }
 
-    /// They are taken.
+    /// Readers' snapshots are taken, so that commits behind the point may go on.
     pub fn prefix_point_taken(&mut self, now: Duration) {
         if let Turns::Snapshot(points) = &mut self.turns {
             points.taken(now);

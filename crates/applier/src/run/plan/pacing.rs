@@ -13,7 +13,6 @@ use std::time::Duration;
 pub(super) enum Way {
     /// One at the front, with batches.
     Alone,
-    /// All of them.
     Beside,
 }
 

@@ -73,7 +73,6 @@ pub(super) struct PrefixPoints {
     taking: bool,
     /// There are snapshots. The first ones do not wait for their time, nor for anything new.
     begun: bool,
-    /// Transactions in an interval.
     estimate: u64,
     /// No point is taken before everything up to here is committed.
     not_before: Seq,
@@ -129,7 +128,7 @@ impl PrefixPoints {
         self.taking
     }
 
-    /// The point was taken.
+    /// Snapshots are taken: the next point is placed by the rate of commits since the last one.
     pub(super) fn taken(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.last_at).max(self.interval);
         let count = (self.next.0 - self.last.0) as f64;

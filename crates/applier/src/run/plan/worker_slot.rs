@@ -16,27 +16,27 @@ pub struct WorkerId(pub usize);
 pub enum Order {
     /// Writes rows of a transaction; row 0 begins it.
     Write {
-        /// The transaction.
+        /// The transaction that the rows are of.
         transaction: Arc<Transaction>,
-        /// Its rows.
+        /// Which of its rows are written now.
         rows: Range<usize>,
-        /// What follows.
+        /// Whether the transaction stays open behind them or is committed.
         then: Then,
     },
     /// Writes the last rows of a transaction, or none, and commits it in its turn.
     InTurn {
-        /// The transaction.
+        /// The transaction that the rows are of.
         transaction: Arc<Transaction>,
-        /// Its rows.
+        /// Which of its rows are written now; may be none.
         rows: Range<usize>,
-        /// Whose commit it follows.
+        /// The transaction whose commit it waits for.
         turn: Turn,
     },
     /// Commits the transaction whose rows are written.
     Commit(Arc<Transaction>),
     /// Applies whole transactions, each committed before the next begins.
     Apply(Vec<Arc<Transaction>>),
-    /// Applies what runs alone.
+    /// Applies a transaction that has to run alone.
     Barrier(Arc<Transaction>),
     /// Takes the open transaction back.
     RollBack,
@@ -66,7 +66,7 @@ pub enum Failure {
     Again(String),
     /// The session was lost; the worker has a new one.
     Reopened(String),
-    /// The database refuses it.
+    /// The database refuses the transaction, and would again.
     Refused(Box<Refusal>),
 }
 

@@ -40,14 +40,12 @@ pub(super) struct OriginArgs {
 
 /// What the log is read with.
 pub(super) struct Reading {
-    /// What the target has.
     pub(super) executed: GtidSet,
     /// How long a source may be away before it is given up.
     pub(super) patience: Duration,
     pub(super) max_transaction_bytes: u64,
 }
 
-/// One of the sources.
 pub(super) enum Origin {
     Files(Box<FileSource>),
     Dump(Box<DumpSource>),
@@ -60,7 +58,6 @@ impl OriginArgs {
         !self.files.is_empty()
     }
 
-    /// Opens the source.
     pub(super) async fn open(
         &self,
         config: &ConfigArgs,
@@ -306,9 +303,9 @@ fn password(file: Option<&Path>, variable: &str) -> Result<Secret, Failure> {
 /// How far a log of files is read, in bytes.
 #[derive(Debug, Default)]
 pub(super) struct ReadSoFar {
-    /// Of the files.
+    /// Bytes of the files that were read so far.
     pub(super) file_done: AtomicU64,
-    /// Of the files.
+    /// Bytes of all files together.
     pub(super) file_total: AtomicU64,
     /// Of the transactions that were given out.
     pub(super) given: AtomicU64,

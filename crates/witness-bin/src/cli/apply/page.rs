@@ -21,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use crate::openmetrics::{self, Sheet};
 use crate::terminal::{Exit, Failure};
 
-/// See the module.
 #[derive(Clone)]
 pub(super) struct Page {
     progress: Arc<Progress>,
@@ -45,7 +44,7 @@ impl Page {
         }
     }
 
-    /// Serves until `stop`.
+    /// Serves the page over HTTP until `stop` is cancelled.
     pub(super) async fn serve(
         &self,
         address: SocketAddr,

@@ -19,7 +19,6 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// A rate is that of about this long.
 const RATE_OVER: Duration = Duration::from_secs(3);
 
-/// See the module.
 pub(super) struct Screen {
     bar: ProgressBar,
     progress: Arc<Progress>,
@@ -141,7 +140,7 @@ impl Pace {
         (seconds > 0.0).then_some((first, last, seconds))
     }
 
-    /// Transactions a second.
+    /// Transactions a second over the last seconds; 0 while there is no measure.
     fn rate(&self) -> f64 {
         match self.span() {
             Some((first, last, seconds)) => {
@@ -171,7 +170,6 @@ impl Pace {
 pub(super) struct Report {
     /// `log_ended` or `stopped`.
     ended: &'static str,
-    /// Transactions that were applied.
     transactions: u64,
     rows: u64,
     /// Transactions that the target had already.

@@ -26,7 +26,6 @@ const ORDER_LIMIT: Duration = Duration::from_secs(60);
 /// Clocks that differ by more are told: what a follower is behind is counted by them.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 
-/// See the module.
 pub(super) struct Undertaking {
     pub(super) settings: Settings,
     pub(super) connect: ConnectOptions,
@@ -34,11 +33,10 @@ pub(super) struct Undertaking {
     pub(super) operator: Operator,
     pub(super) until: Instant,
     pub(super) format: Format,
-    /// The command.
     pub(super) name: &'static str,
 }
 
-/// Everybody at one moment.
+/// What the ring, its members' mysqlds and the stock replicas say at one moment.
 pub(super) struct Everybody {
     pub(super) report: RingReport,
     pub(super) directory: Directory,
@@ -345,12 +343,11 @@ pub(super) struct StockArgs {
     stock_password_file: Option<PathBuf>,
 }
 
-/// One of them.
+/// A replica without a member, which follows a binlog server or the primary.
 #[derive(Debug, Clone)]
 pub(super) struct Stock {
-    /// As it was given.
+    /// Its address as the flag `--stock-replica` has it.
     pub(super) address: String,
-    /// How to connect.
     pub(super) connect: ConnectOptions,
 }
 

@@ -90,7 +90,6 @@ fn scene(undertaking: &Undertaking, everybody: &Everybody) -> DetachScene {
     }
 }
 
-/// The steps under way.
 struct Detaching<'a> {
     args: &'a DisableArgs,
     undertaking: &'a Undertaking,

@@ -152,7 +152,6 @@ fn remarks(scene: &EnableScene, everybody: &Everybody) -> Vec<String> {
     remarks
 }
 
-/// The steps under way.
 struct Enabling<'a> {
     undertaking: &'a Undertaking,
     everybody: &'a Everybody,

@@ -65,7 +65,7 @@ async fn watch(mut connection: Connection, mut ended: oneshot::Receiver<()>) -> 
     }
 }
 
-/// What was seen.
+/// When a client could write and when it could not, as a session that watched the primary saw it.
 #[derive(Default)]
 struct Seen {
     was_open: bool,

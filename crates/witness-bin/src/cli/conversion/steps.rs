@@ -44,22 +44,18 @@ pub(super) trait Work<S> {
     fn end(&self, noticed: &str) -> String;
 }
 
-/// What `--output json` prints.
 #[derive(Debug, Serialize)]
 struct Document {
     /// The steps, with what was done before.
     plan: Vec<StepDocument>,
     /// What stands in the way.
     obstacles: Vec<String>,
-    /// What is worth knowing.
     remarks: Vec<String>,
-    /// Whether all is done.
     done: bool,
     /// For how long clients could not write, if that was seen.
     write_pause_seconds: Option<f64>,
 }
 
-/// One step.
 #[derive(Debug, Serialize)]
 struct StepDocument {
     step: String,
@@ -204,7 +200,6 @@ impl<S: Display> Course<'_, S> {
         )
     }
 
-    /// What JSON says.
     fn document(&self, all_done: bool, write_pause_seconds: Option<f64>) -> Document {
         let steps = self.planned.as_ref().map(Vec::as_slice).unwrap_or_default();
         let obstacles = self.planned.as_ref().err().map(Vec::as_slice);
@@ -239,7 +234,7 @@ impl<S: Display> Course<'_, S> {
     }
 }
 
-/// What a journal holds.
+/// What the journal in the data directory says of the steps that were done.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Entries {
     /// What was done, in order.
@@ -248,10 +243,8 @@ pub(super) struct Entries {
     pub(super) write_pause_seconds: Option<f64>,
 }
 
-/// One step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Entry {
-    /// Which one.
     pub(super) step: String,
     /// When it began, in milliseconds since the epoch.
     pub(super) began_ms: u64,

@@ -17,7 +17,6 @@ pub(crate) struct DiffArgs {
     right: PathBuf,
 }
 
-/// One difference.
 #[derive(Debug, Serialize)]
 struct DifferenceLine {
     log_name: String,
@@ -27,7 +26,6 @@ struct DifferenceLine {
     side: Option<&'static str>,
     /// The first byte that is not the same.
     offset: Option<u64>,
-    /// In words.
     text: String,
 }
 

@@ -14,7 +14,6 @@ use time::macros::format_description;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct EntryLine {
     pub(super) log_name: String,
-    /// Where its marker begins.
     pub(super) pos: u64,
     /// Where it ends, payload included.
     pub(super) end_log_pos: u64,
@@ -24,7 +23,6 @@ pub(super) struct EntryLine {
     pub(super) kind: &'static str,
     /// Bytes of its canonical payload.
     pub(super) payload_bytes: u64,
-    /// Events of its payload.
     pub(super) events: u32,
     pub(super) gtid: Option<String>,
     /// UTC; none for an entry of the ring itself.
@@ -63,7 +61,6 @@ impl EntryLine {
         joined(COLUMNS.map(|(title, _)| title.to_owned()))
     }
 
-    /// The line of text.
     pub(super) fn text(&self) -> String {
         joined([
             self.log_name.clone(),
@@ -189,7 +186,6 @@ impl EventLine {
         )
     }
 
-    /// The line of text.
     pub(super) fn text(&self) -> String {
         let Self {
             log_name,

@@ -20,7 +20,6 @@ pub(crate) struct FlushArgs {
 /// What `witness log flush --output json` prints.
 #[derive(Debug, Serialize)]
 struct Document {
-    /// The rotate entry.
     entry: OpId,
     /// The file that is written to behind it.
     file: String,

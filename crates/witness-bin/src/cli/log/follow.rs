@@ -22,7 +22,6 @@ pub(crate) struct FollowArgs {
     limit: Option<usize>,
 }
 
-/// A truncation as JSON.
 #[derive(Debug, Serialize)]
 struct TruncatedLine {
     /// The last entry that stays.
@@ -31,7 +30,7 @@ struct TruncatedLine {
 
 /// How often the log is looked at.
 const LOOK: Duration = Duration::from_millis(200);
-/// Entries of one look.
+/// How many entries are read before they are printed.
 const AT_ONCE: usize = 1024;
 
 /// Runs `witness log follow`, until it is interrupted or its reader has gone.

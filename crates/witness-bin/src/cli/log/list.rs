@@ -7,7 +7,6 @@ use crate::cli::log::entry_line::time_text;
 use crate::cli::log::target::{TargetArgs, failure, open};
 use crate::terminal::{Exit, Failure, Format, Table, print};
 
-/// One file.
 #[derive(Debug, Serialize)]
 struct FileLine {
     log_name: String,
@@ -20,7 +19,7 @@ struct FileLine {
     last_time: Option<String>,
     /// Whether its last entry ends it.
     closed: bool,
-    /// What it holds.
+    /// The GTIDs of its own transactions.
     gtid_set: String,
     /// What the files before it hold.
     previous_gtid_set: String,

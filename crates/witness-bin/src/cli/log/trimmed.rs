@@ -28,9 +28,8 @@ pub(crate) struct TrimmedArgs {
 struct TailLine {
     /// `log`: the member's own; `mysqld`: the binlog of the mysqld beside it.
     of: &'static str,
-    /// Seconds since the epoch.
+    /// When it was cut off, in seconds since 1970.
     at: u64,
-    /// The same, UTC.
     time: Option<String>,
     /// The file that it was cut off.
     from: String,

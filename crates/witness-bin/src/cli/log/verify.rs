@@ -9,7 +9,6 @@ use serde::Serialize;
 use crate::cli::log::target::{TargetArgs, failure, open};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
-/// What was found.
 #[derive(Debug, Serialize)]
 struct Verdict {
     ok: bool,

@@ -290,7 +290,6 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// What a member said.
     pub(super) fn new(place: &Place, said: Result<MemberEvidence, String>) -> Self {
         Self {
             id: place.id,

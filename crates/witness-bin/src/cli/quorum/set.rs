@@ -48,7 +48,6 @@ pub(crate) struct SetArgs {
     config: ConfigArgs,
 }
 
-/// The policies by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Policy {
     /// A majority of the leader's region, which follows the leader

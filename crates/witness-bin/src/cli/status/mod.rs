@@ -24,7 +24,6 @@ pub(crate) struct StatusArgs {
     config: ConfigArgs,
 }
 
-/// How often `--watch` asks.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs `witness status`.

@@ -30,7 +30,6 @@ const IN_FLIGHT: usize = 256;
 pub(crate) struct Acknowledged(Arc<Mutex<GtidSet>>);
 
 impl Acknowledged {
-    /// The set now.
     pub(crate) fn set(&self) -> GtidSet {
         self.0
             .lock()
@@ -65,7 +64,6 @@ impl Client {
     }
 }
 
-/// The database itself.
 pub(crate) struct Primary {
     bank: Bank,
     requests: mpsc::Receiver<Request>,
@@ -244,7 +242,7 @@ impl Primary {
     }
 }
 
-/// Accounts in the bank.
+/// How many accounts the bank has.
 const ACCOUNTS: usize = 500;
 const OPENING_BALANCE: i64 = 1_000;
 /// All the money that there is.
@@ -274,9 +272,8 @@ pub(crate) struct Bank {
 pub(crate) struct Transfer {
     /// From which account; counted around.
     pub(crate) from: usize,
-    /// To which one.
+    /// To which one; counted around.
     pub(crate) to: usize,
-    /// How much.
     pub(crate) amount: i32,
 }
 
@@ -341,7 +338,7 @@ impl Bank {
         Ok(opening)
     }
 
-    /// Carries a transfer out.
+    /// Moves the money and makes the transaction that says so.
     pub(crate) fn transfer(&mut self, wish: Transfer) -> Result<Transaction, SynthesisError> {
         let from = wish.from % ACCOUNTS;
         // The two must differ: a row that changes twice in one statement is another matter.
@@ -423,14 +420,12 @@ fn number(account: usize) -> i64 {
 /// Between two transfers of one client; the demonstration shows latencies, not a full machine.
 const THINK: Duration = Duration::from_millis(1);
 
-/// Clients at work.
 pub(crate) struct Clients {
     tasks: JoinSet<()>,
     stop: CancellationToken,
 }
 
 impl Clients {
-    /// Starts that many.
     pub(crate) fn start(count: usize, client: &Client, board: &Arc<Scoreboard>) -> Self {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();

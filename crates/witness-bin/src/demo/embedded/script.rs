@@ -234,7 +234,7 @@ impl Play<'_> {
 // while readers look on. Money only moves, so a reader that saw anything but a prefix of the log would see another sum.
 
 const WORKERS: usize = 4;
-/// Between two readers' looks.
+/// How often a reader looks at the bank.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Applies the log of the member whose files are in `data_dir`, and tells the story what came of it.

@@ -37,7 +37,6 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// See the module.
 pub(crate) struct Stage {
     pub(crate) members: Vec<EmbeddedMember>,
     pub(crate) board: Arc<Scoreboard>,
@@ -80,12 +79,11 @@ impl Stage {
         }
     }
 
-    /// Says something that stays.
+    /// Prints a line that stays above the table.
     pub(crate) fn say(&self, line: &str) {
         self.lock_screen().say(line);
     }
 
-    /// Takes the table away.
     pub(crate) fn close_screen(&self) {
         self.lock_screen().close();
     }
@@ -127,7 +125,7 @@ impl Stage {
         self.view(at).is_some_and(|view| view.serving)
     }
 
-    /// Whether any member does.
+    /// The member that serves as the leader, if one does.
     pub(crate) fn anybody_serves(&self) -> Option<usize> {
         (0..self.members.len()).find(|at| self.serves(*at))
     }

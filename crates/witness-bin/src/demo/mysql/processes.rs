@@ -16,7 +16,6 @@ use crate::terminal::Failure;
 /// How often a process that should end is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// One member's process.
 pub(crate) struct MemberProcess {
     pub(crate) name: String,
     data_dir: PathBuf,
@@ -65,7 +64,6 @@ impl MemberProcess {
         Ok(())
     }
 
-    /// Kills it with SIGKILL.
     pub(crate) fn kill(&mut self) -> Result<(), Failure> {
         if let Some(mut child) = self.child.take() {
             child.kill()?;
@@ -74,7 +72,7 @@ impl MemberProcess {
         Ok(())
     }
 
-    /// Asks it to stop.
+    /// Asks it to stop with SIGTERM, and does not wait.
     pub(crate) fn ask_to_stop(&mut self) {
         if let Some(child) = &self.child {
             // One that has ended meanwhile is what is wanted.
@@ -167,7 +165,7 @@ pub(crate) struct ServerTree {
 
 /// Names a tree, or its description file.
 const TREE_VARIABLE: &str = "WITNESS_MYSQL_TREE";
-/// Names a mysqld.
+/// The variable that names a mysqld to use.
 const SERVER_VARIABLE: &str = "MYSQLD";
 /// The description of a tree, in its folder.
 const DESCRIPTION: &str = "tree.json";

@@ -203,7 +203,7 @@ impl Play<'_> {
 
 /// A commit may wait for as long as the longest event of the demonstration.
 const LONGEST_COMMIT: Duration = Duration::from_secs(60);
-/// After a lost connection.
+/// How long a client waits before it connects again.
 const AGAIN: Duration = Duration::from_millis(200);
 /// Rows of one client have numbers in a range of their own.
 const ROWS_OF_ONE: u64 = 1_000_000_000;
@@ -211,7 +211,6 @@ const ROWS_OF_ONE: u64 = 1_000_000_000;
 /// Numbers of the rows whose insertion was acknowledged.
 pub(crate) type Acknowledged = Arc<Mutex<BTreeSet<u64>>>;
 
-/// Clients at work.
 pub(crate) struct Clients {
     tasks: JoinSet<()>,
     stop: CancellationToken,
@@ -251,7 +250,6 @@ fn failure(error: LinkError) -> Failure {
 }
 
 impl Clients {
-    /// Starts that many.
     pub(crate) fn start(count: u64, options: &ConnectOptions, board: &Arc<Scoreboard>) -> Self {
         let acknowledged = Acknowledged::default();
         let stop = CancellationToken::new();

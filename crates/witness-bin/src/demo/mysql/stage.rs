@@ -18,7 +18,7 @@ use crate::demo::screen::{Frame, Scoreboard, Screen};
 use crate::operator::Asker;
 use crate::terminal::Failure;
 
-/// The member beside mysqld.
+/// The place of the database member in [`NAMES`].
 pub(crate) const DATABASE: usize = 0;
 const NAMES: [&str; 3] = ["db-1", "witness-1", "witness-2"];
 
@@ -27,7 +27,6 @@ const LOOK: Duration = Duration::from_millis(20);
 /// mysqld may have to recover first, on a machine that does other things.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// See the module.
 pub(crate) struct Stage {
     pub(crate) members: Vec<MemberProcess>,
     pub(crate) board: Arc<Scoreboard>,

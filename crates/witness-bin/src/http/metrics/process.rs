@@ -8,7 +8,6 @@ use raft_types::OpId;
 
 use crate::openmetrics::Sheet;
 
-/// Writes them.
 pub(super) fn write_member(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
     build(sheet, view)?;
     ring(sheet, view)?;
