@@ -5,6 +5,7 @@
 //! started and no other.
 
 mod far_ring;
+mod http;
 mod log_files;
 mod member_process;
 mod options;
@@ -21,9 +22,10 @@ use crate::bounded_run;
 use crate::bounded_run::Finished;
 use crate::ports::free_addresses;
 pub use crate::ring::far_ring::{FarMember, FarRing, FarRingOptions};
-pub use crate::ring::log_files::{
-    FirstDifference, HttpAnswer, LogFiles, http_get, http_get_within, http_order, http_post,
+pub use crate::ring::http::{
+    HttpAnswer, http_get, http_get_within, http_head, http_order, http_post,
 };
+pub use crate::ring::log_files::{FirstDifference, LogFiles};
 use crate::ring::member_process::MemberProcess;
 pub use crate::ring::member_process::{
     BUILT_VARIABLE, ChildServer, Profile, embedded_member, nemesis_binary, primary_clients,

@@ -14,7 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::distance::{DistanceNetwork, Place};
-use crate::ring::log_files::{HttpAnswer, LogFiles, http_get};
+use crate::ring::http::{HttpAnswer, http_get};
+use crate::ring::log_files::LogFiles;
 use crate::ring::member_process::MemberProcess;
 use crate::ring::options::{BINLOG_PASSWORD, BINLOG_USER, Beside};
 

@@ -1,12 +1,12 @@
 //! One member alone, asked over HTTP and by `witness status`, before and after its ring is made.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::process::Child;
 use std::time::Duration;
 
 use crate::program::{Scratch, witness};
 use rustix::process::{Pid, Signal, kill_process};
+use testkit::ring::{http_get, http_head};
 use testkit::wait::eventually;
 
 /// A member's process, killed when the test is over.
@@ -43,31 +43,18 @@ members = [{{ id = 1, name = "only", region = "here", kind = "witness", address 
         Self { child, http }
     }
 
-    fn ask(&self, method: &str, path: &str) -> Option<(u16, String)> {
-        let mut stream = TcpStream::connect(self.http).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-        write!(stream, "{method} {path} HTTP/1.0\r\nHost: x\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        Some((
-            head.split_whitespace().nth(1)?.parse().ok()?,
-            body.to_owned(),
-        ))
-    }
-
     fn get(&self, path: &str) -> (u16, String) {
-        self.ask("GET", path).expect("an answer")
+        let answer = http_get(self.http, path).expect("an answer");
+        (answer.status, answer.body)
     }
 
     /// Waits until a page answers with this code.
     fn wait_for(&self, path: &str, code: u16) {
         let what = format!("{path} answers {code}");
         let answered = eventually(&what, Duration::from_secs(20), || {
-            let answer = self.ask("GET", path);
-            match &answer {
-                Some((found, _)) if *found == code => Ok(()),
-                _ => Err(format!("{answer:?}")),
+            match http_get(self.http, path) {
+                Ok(answer) if answer.status == code => Ok(()),
+                other => Err(format!("{other:?}")),
             }
         });
         answered.expect("that answer");
@@ -96,7 +83,8 @@ fn a_witness_that_leads_alone_answers_every_page() {
         assert_eq!(member.get(path).0, code, "{path}");
     }
     assert!(member.get("/primary").1.contains("it is a witness"));
-    assert_eq!(member.ask("HEAD", "/health"), Some((200, String::new())));
+    let head = http_head(member.http, "/health").expect("an answer");
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
 
     let status: serde_json::Value = serde_json::from_str(&member.get("/status").1).expect("JSON");
     assert_eq!(
