@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use testkit::cluster::Cluster;
 use testkit::mysqld::MysqlClient;
 use testkit::mysqld::client::mysqlbinlog;
 use testkit::wait::{Patience, try_eventually};
@@ -37,17 +38,17 @@ pub(crate) fn audit(stage: &mut Stage, ledger: &Ledger) -> Result<()> {
     servers_are_equal(stage)?;
     logs_are_equal(stage)?;
     let mut wrong = Vec::new();
-    for member in stage.databases() {
-        let contents = contents(&stage.server(member).client())?;
+    for member in stage.ring.databases() {
+        let contents = contents(&stage.ring.server(member).client())?;
         for what in ledger.judge(&contents) {
-            wrong.push(format!("{}: {what}", stage.name(member)));
+            wrong.push(format!("{}: {what}", stage.ring.name(member)));
         }
         let trimmed = trimmed_numbers(stage, member)?;
         let acknowledged = ledger.acknowledged_of(&trimmed);
         if let Some(first) = acknowledged.first() {
             wrong.push(format!(
                 "{}: {} acknowledged transactions are among what was trimmed, the first is {first}",
-                stage.name(member),
+                stage.ring.name(member),
                 acknowledged.len()
             ));
         }
@@ -58,32 +59,16 @@ pub(crate) fn audit(stage: &mut Stage, ledger: &Ledger) -> Result<()> {
 
 /// Waits until all servers have executed the same transactions, and compares their tables.
 fn servers_are_equal(stage: &mut Stage) -> Result<()> {
-    let members: Vec<usize> = stage.databases().collect();
-    let patience = Patience::every(LOOK, EQUAL_LIMIT);
-    let same = try_eventually("the mysqlds have executed the same", patience, || {
-        stage.look_after()?;
-        let executed = members
-            .iter()
-            .map(|member| stage.server(*member).client().gtid_executed());
-        let sets = executed.collect::<Result<Vec<_>>>();
-        Ok(sets.and_then(|sets| {
-            ensure!(sets.iter().all(|set| *set == sets[0]), "{sets:?}");
-            Ok(())
-        }))
-    });
-    same.with_context(|| stage.words())?;
-    let mut all = Vec::new();
-    for member in &members {
-        all.push(stage.server(*member).client().table_checksums(SCHEMA)?);
-    }
-    ensure!(
-        all.iter().all(|checksums| *checksums == all[0]),
-        "equal sets of transactions, and tables that differ: {all:?}"
-    );
+    wait_for(
+        stage,
+        "the mysqlds have executed the same",
+        Cluster::same_executed,
+    )?;
+    let compared = stage.ring.same_tables(SCHEMA);
+    compared.context("equal sets of transactions")?;
     for (query, what) in SAME_EVERYWHERE {
-        let answers = members
-            .iter()
-            .map(|member| stage.server(*member).client().sql(query));
+        let members = stage.ring.databases().into_iter();
+        let answers = members.map(|member| stage.ring.client(member).sql(query));
         let answers = answers.collect::<Result<Vec<_>>>()?;
         ensure!(
             answers.iter().all(|answer| *answer == answers[0]),
@@ -95,19 +80,18 @@ fn servers_are_equal(stage: &mut Stage) -> Result<()> {
 
 /// Waits until every member's files are the same bytes.
 fn logs_are_equal(stage: &mut Stage) -> Result<()> {
+    wait_for(stage, "all logs are the same", |ring| {
+        ring.same_logs().map(drop)
+    })
+}
+
+fn wait_for(stage: &mut Stage, what: &str, look: impl Fn(&Cluster) -> Result<()>) -> Result<()> {
     let patience = Patience::every(LOOK, EQUAL_LIMIT);
-    let same = try_eventually("all logs are the same", patience, || {
-        stage.look_after()?;
-        let first = stage.ring.log_files(0)?;
-        for index in 1..stage.ring.size() {
-            if let Some(difference) = first.first_difference(&stage.ring.log_files(index)?) {
-                let (one, other) = (stage.name(0), stage.name(index));
-                return Ok(Err(format!("{one}'s and {other}'s differ: {difference}")));
-            }
-        }
-        Ok(Ok(()))
+    let waited = try_eventually(what, patience, || {
+        stage.ring.look_after()?;
+        Ok(look(&stage.ring))
     });
-    same.with_context(|| stage.words())
+    waited.with_context(|| stage.ring.words())
 }
 
 fn contents(client: &MysqlClient) -> Result<Contents> {
@@ -160,7 +144,7 @@ fn trimmed_numbers(stage: &Stage, member: usize) -> Result<Vec<u64>> {
     let folder = stage.ring.directory(member).join("trimmed/mysqld");
     let mut numbers = Vec::new();
     for tail in tails(&folder)? {
-        let tree = stage.server(member).tree();
+        let tree = stage.ring.server(member).tree();
         let arguments = ["--verbose", "--base64-output=DECODE-ROWS"];
         let read = mysqlbinlog(tree, &arguments, &[&tail])?;
         // The last transaction of a tail may be half of one; what is before it is printed all the same.

@@ -115,26 +115,34 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 impl Campaign {
     /// Brings the ring up, until clients are acknowledged.
     fn open(mut stage: Stage, stop: Arc<AtomicBool>, log: CycleLog) -> Result<Self> {
-        stage.bootstrap()?;
+        stage.ring.bootstrap()?;
         let findings = Findings::default();
         let guide = Guide::start(stage.places(), &findings);
         let direction = guide.direction();
         let deadline = Instant::now() + READY_LIMIT;
         let primary = loop {
             ensure_goes_on(&stop)?;
-            stage.look_after().with_context(|| stage.words())?;
+            stage
+                .ring
+                .look_after()
+                .with_context(|| stage.ring.words())?;
             if let Some(index) = direction.primary_index() {
                 break index;
             }
             if Instant::now() > deadline {
                 bail!(
                     "nobody takes writes after {READY_LIMIT:?}\n{}",
-                    stage.words()
+                    stage.ring.words()
                 );
             }
             thread::sleep(LOOK);
         };
-        let member = stage.databases().nth(primary).context("no such member")?;
+        let member = stage
+            .ring
+            .databases()
+            .get(primary)
+            .copied()
+            .context("no such member")?;
         stage.furnish(member)?;
         let ledger = Ledger::default();
         let mut campaign = Self {
@@ -205,7 +213,7 @@ impl Campaign {
         self.log.show(&doing);
         self.ledger.forget_times();
         let primary = self.guide.direction().primary_index();
-        let primary = primary.and_then(|index| self.stage.databases().nth(index));
+        let primary = primary.and_then(|index| self.stage.ring.databases().get(index).copied());
         let struck =
             strike(&mut self.stage, fault, primary, self.calm).with_context(|| doing.clone())?;
         let (calm, words) = (std::mem::take(&mut self.calm), struck.words.clone());
@@ -220,7 +228,12 @@ impl Campaign {
         ))?;
         // Before, its member or its mysqld may have been on the way to something else.
         if let Some(member) = struck.cut_off.filter(|_| calm)
-            && let Some(place) = self.stage.databases().position(|index| index == member)
+            && let Some(place) = self
+                .stage
+                .ring
+                .databases()
+                .iter()
+                .position(|index| *index == member)
         {
             self.readers.cut_off(place);
         }
@@ -275,7 +288,7 @@ impl Campaign {
             ensure!(
                 moment.elapsed() < WRITES_LIMIT,
                 "nobody takes writes after {WRITES_LIMIT:?}\n{}",
-                self.stage.words()
+                self.stage.ring.words()
             );
             thread::sleep(LOOK);
         }
@@ -288,8 +301,9 @@ impl Campaign {
         loop {
             ensure_goes_on(&self.stop)?;
             self.stage
+                .ring
                 .look_after()
-                .with_context(|| self.stage.words())?;
+                .with_context(|| self.stage.ring.words())?;
             let why = match self.stage.standing() {
                 Ok(primary) => {
                     self.calm = true;
@@ -305,7 +319,7 @@ impl Campaign {
             ensure!(
                 began.elapsed() < SETTLE_LIMIT,
                 "not everybody has recovered after {SETTLE_LIMIT:?}: {why:#}\n{}",
-                self.stage.words()
+                self.stage.ring.words()
             );
             thread::sleep(LOOK * 8);
         }
@@ -319,7 +333,7 @@ impl Campaign {
         let began = Instant::now();
         self.stage
             .event_runs(primary, EVENT_LIMIT)
-            .with_context(|| self.stage.words())?;
+            .with_context(|| self.stage.ring.words())?;
         // It would go on writing.
         self.let_event_run(false)?;
         audit(&mut self.stage, &self.ledger)?;

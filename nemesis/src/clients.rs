@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, server_code};
+use testkit::cluster::{CLIENT, CLIENT_PASSWORD};
 use testkit::wait::eventually;
 
 use crate::guide::Direction;
 use crate::ledger::{FAMILY_LIVES, Ledger, Outcome, Work};
-use crate::stage::{CLIENT, CLIENT_PASSWORD, COUNTERS, MADE};
+use crate::stage::{COUNTERS, MADE};
 use crate::summary::Findings;
 
 /// Each client's kind of work, and its pause between two transactions.

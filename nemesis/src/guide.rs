@@ -9,7 +9,7 @@ use std::thread;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use testkit::ring::http_get_within;
+use testkit::cluster::http_get_within;
 
 use crate::summary::Findings;
 

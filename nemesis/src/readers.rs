@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use mysql_link::{ConnectOptions, Connection, Endpoint};
+use testkit::cluster::{CLIENT, CLIENT_PASSWORD};
 
 use crate::guide::{Direction, Place, Yes};
 use crate::ledger::Ledger;
-use crate::stage::{CLIENT, CLIENT_PASSWORD, FENCE_AFTER};
+use crate::stage::FENCE_AFTER;
 use crate::summary::Findings;
 
 const PACE: Duration = Duration::from_millis(40);

@@ -1,30 +1,20 @@
 //! The ring: three regions with a database member and two witnesses each, at places of their own, mysqlds as their members'
 //! children; and what is to be seen of it from outside.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use mysql_link::{ConnectOptions, Connection, Endpoint};
-use serde::Deserialize;
-use serde_json::Value;
-use testkit::bounded_run::{self, Finished};
+use testkit::cluster::{CLIENT, CLIENT_PASSWORD, ChildServer, Cluster, ClusterOptions, Level};
 use testkit::mysql_tree::MysqlTree;
-use testkit::real_disks::LoopDisk;
-use testkit::real_disks::SmallDisk;
-use testkit::ring::{ChildServer, FarMember, FarRing, FarRingOptions, http_get_within};
+use testkit::real_disks::{LoopDisk, SmallDisk};
 use testkit::wait::{eventually, try_eventually};
 
 use crate::arguments::Mutation;
 use crate::guide::Place;
 
-/// The account of clients, without any right to write where `read_only` is on.
-pub(crate) const CLIENT: &str = "app";
-/// Its password.
-pub(crate) const CLIENT_PASSWORD: &str = "app-password";
 /// How the names of tables begin that clients make; behind it is the number.
 pub(crate) const MADE: &str = "made_";
 /// How many counters are incremented.
@@ -36,35 +26,30 @@ const MEMBERS_OF_A_REGION: usize = 3;
 const WITH_A_DISK: [usize; 3] = [0, 4, 7];
 /// More than a long run writes.
 pub(crate) const DISK_BYTES: u64 = 4 << 30;
-/// The region whose mysqld applies by its own replica threads; the others' members apply row by row.
-const NATIVE: &str = "c";
+/// Whose mysqld applies by its own replica threads: region `c`'s; the others' members apply row by row.
+const NATIVE: usize = 2 * MEMBERS_OF_A_REGION;
 /// How long clients may go on at a primary whose member does not serve. Shorter than the default, so that cuts outlast it.
 pub(crate) const FENCE_AFTER: Duration = Duration::from_secs(3);
 /// `mysql.demote_after` of its members.
 pub(crate) const DEMOTE_AFTER: Duration = Duration::from_secs(5);
 /// In place of it, where the fence is taken away: longer than any run.
 const NEVER: Duration = Duration::from_secs(86_400);
-const VIEW_LIMIT: Duration = Duration::from_millis(1500);
 /// Within which a member answers after its start, also on a busy machine.
 const STARTED: Duration = Duration::from_secs(10);
-const COMMAND_LIMIT: Duration = Duration::from_secs(90);
-/// What a member across the longest distance may be behind under load.
-const CAUGHT_UP_ENTRIES: u64 = 100;
-/// A peer that answered longer ago is away.
-const FRESH_SECONDS: f64 = 2.0;
+const LEVEL: Level = Level {
+    answered: Duration::from_secs(2),
+    lag_seconds: 2,
+};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Stage {
-    pub(crate) ring: FarRing,
-    /// By region.
-    servers: Vec<ChildServer>,
+    pub(crate) ring: Cluster,
     disks: Vec<(usize, SmallDisk)>,
     /// Under the data of the mysqlds, by region; none where they cannot be had.
     loop_disks: Vec<LoopDisk>,
     /// Why they cannot.
     without_loops: Option<String>,
-    witness: PathBuf,
 }
 
 impl Stage {
@@ -85,22 +70,29 @@ impl Stage {
             Ok(disks) => (disks, None),
             Err(why) => (Vec::new(), Some(format!("{why:#}"))),
         };
-        let mut servers = Vec::new();
+        let mut databases = Vec::new();
         for (number, region) in (1..).zip(REGIONS) {
             let data_dir = disk_folder(folder, region).join("mysqld");
-            servers.push(ChildServer::prepare(&tree, number, Some(data_dir))?);
+            let server = ChildServer::prepare(&tree, number, Some(data_dir))?;
+            databases.push((region, server.into()));
         }
-        let ring = FarRing::prepare(FarRingOptions {
-            members: members(witness, &servers),
-            inside,
-            across,
-            toml: "[log]\ndisk_reserve_bytes = 0\n".to_owned(),
-            mysql: vec![
-                format!("fence_after = \"{}s\"", fence_after.as_secs()),
-                format!("demote_after = \"{}s\"", DEMOTE_AFTER.as_secs()),
-            ],
+        let options = ClusterOptions {
+            distance: Some((inside, across)),
             folder: Some(folder.to_owned()),
-        })?;
+            ..ClusterOptions::in_regions(databases)
+                .with("logging", "format = \"json\"")
+                .with("log", "disk_reserve_bytes = 0")
+                .with(
+                    "mysql",
+                    format!("fence_after = \"{}s\"", fence_after.as_secs()),
+                )
+                .with(
+                    "mysql",
+                    format!("demote_after = \"{}s\"", DEMOTE_AFTER.as_secs()),
+                )
+                .with_native(NATIVE)
+        };
+        let ring = Cluster::prepare(witness, options)?;
         let mut disks = Vec::new();
         for index in WITH_A_DISK {
             let log = ring.directory(index).join("log");
@@ -109,34 +101,18 @@ impl Stage {
         }
         Ok(Self {
             ring,
-            servers,
             disks,
             loop_disks,
             without_loops,
-            witness: witness.to_owned(),
         })
-    }
-
-    /// Starts all members.
-    pub(crate) fn bootstrap(&mut self) -> Result<()> {
-        for index in (0..self.ring.size()).rev() {
-            let arguments: &[&str] = match index {
-                0 => &["--bootstrap"],
-                _ => &[],
-            };
-            self.ring.start(index, arguments)?;
-        }
-        Ok(())
     }
 
     /// Makes the clients' account and tables, through the ring.
     pub(crate) fn furnish(&self, primary: usize) -> Result<()> {
         let counters: Vec<String> = (0..COUNTERS).map(|id| format!("({id}, 0)")).collect();
         // Rows that are appended have no unique key, so that one that is applied twice is there twice.
-        self.server(primary).client().sql(&format!(
-            "CREATE USER {CLIENT} IDENTIFIED BY '{CLIENT_PASSWORD}'; GRANT ALL ON *.* TO {CLIENT}; \
-             REVOKE SUPER, CONNECTION_ADMIN ON *.* FROM {CLIENT}; \
-             CREATE DATABASE nemesis; USE nemesis; \
+        let tables = format!(
+            "CREATE DATABASE nemesis; USE nemesis; \
              CREATE TABLE parents (id BIGINT UNSIGNED PRIMARY KEY); \
              CREATE TABLE children (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, parent BIGINT UNSIGNED NOT NULL, \
                 FOREIGN KEY (parent) REFERENCES parents (id) ON DELETE CASCADE); \
@@ -149,13 +125,13 @@ impl Stage {
              CREATE TABLE pair (half INT PRIMARY KEY, n BIGINT UNSIGNED); \
              INSERT INTO counters VALUES {}; INSERT INTO pair VALUES (0, 0), (1, 0)",
             counters.join(", ")
-        ))?;
-        Ok(())
+        );
+        self.ring.create_client(primary, &tables)
     }
 
     /// Waits until the event has run at the primary.
     pub(crate) fn event_runs(&self, primary: usize, limit: Duration) -> Result<()> {
-        let client = self.server(primary).client();
+        let client = self.ring.server(primary).client();
         let ticks = || client.value("SELECT COUNT(*) FROM nemesis.ticks");
         let before = ticks()?;
         let ran = try_eventually("the event runs at the primary", limit, || {
@@ -173,7 +149,7 @@ impl Stage {
             true => "ENABLE",
             false => "DISABLE",
         };
-        let endpoint = Endpoint::unix(self.server(primary).socket());
+        let endpoint = Endpoint::unix(self.ring.server(primary).socket());
         let options = ConnectOptions::new(endpoint, CLIENT, CLIENT_PASSWORD);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -187,34 +163,14 @@ impl Stage {
         })
     }
 
-    /// The database members, by their place in the ring.
-    pub(crate) fn databases(&self) -> impl Iterator<Item = usize> + use<> {
-        (0..REGIONS.len()).map(|region| region * MEMBERS_OF_A_REGION)
-    }
-
-    /// The mysqld beside a database member, or that of its region.
-    pub(crate) fn server(&self, member: usize) -> &ChildServer {
-        &self.servers[member / MEMBERS_OF_A_REGION]
-    }
-
     /// What clients know of the database members, in the order of [`Self::databases`].
     pub(crate) fn places(&self) -> Vec<Place> {
         let place = |index: usize| Place {
-            name: self.name(index).to_owned(),
+            name: self.ring.name(index).to_owned(),
             http: self.ring.http(index),
-            socket: self.server(index).socket(),
+            socket: self.ring.server(index).socket(),
         };
-        self.databases().map(place).collect()
-    }
-
-    pub(crate) fn name(&self, index: usize) -> &str {
-        &self.ring.member(index).name
-    }
-
-    /// The members of the region of a member.
-    pub(crate) fn neighbours(&self, index: usize) -> std::ops::Range<usize> {
-        let first = index / MEMBERS_OF_A_REGION * MEMBERS_OF_A_REGION;
-        first..first + MEMBERS_OF_A_REGION
+        self.ring.databases().into_iter().map(place).collect()
     }
 
     /// Members whose log has a disk of its own.
@@ -240,109 +196,16 @@ impl Stage {
         self.without_loops.as_deref()
     }
 
-    /// Runs the `witness` command line with a member's configuration.
-    pub(crate) fn witness(&self, arguments: &[&str]) -> Result<Finished> {
-        let mut command = Command::new(&self.witness);
-        // All files are the same but for the member's own part.
-        command
-            .args(arguments)
-            .arg("--config")
-            .arg(self.ring.config(0));
-        let what = format!("witness {}", arguments.join(" "));
-        bounded_run::run(what, command, Vec::new(), COMMAND_LIMIT)
-    }
-
-    /// Fails when a member has ended that should run.
-    pub(crate) fn look_after(&mut self) -> Result<()> {
-        match self.ring.ended() {
-            Some(ended) => bail!("{ended}"),
-            None => Ok(()),
-        }
-    }
-
     /// Who is the primary of a ring in which everybody has recovered, or what is not as it should be.
     pub(crate) fn standing(&self) -> Result<usize> {
-        let views = (0..self.ring.size()).map(|index| {
-            self.view(index)
-                .with_context(|| format!("{} does not answer", self.name(index)))
-        });
-        let views: Vec<View> = views.collect::<Result<_>>()?;
-        let serving: Vec<usize> = (0..views.len())
-            .filter(|index| views[*index].serving)
-            .collect();
-        let [leader] = serving[..] else {
-            bail!("{} members serve", serving.len());
-        };
-        let name = self.name(leader);
-        ensure!(self.ring.member(leader).database, "{name} leads, a witness");
-        let region: BTreeSet<u64> = self
-            .neighbours(leader)
-            .map(|index| self.ring.id(index))
-            .collect();
-        let sets = &views[leader].voter_sets;
-        ensure!(*sets == [region], "{name} leads and the quorum is {sets:?}");
-        let peers = &views[leader].peers;
-        ensure!(
-            peers.len() + 1 == self.ring.size(),
-            "{name} has other peers"
-        );
-        for peer in peers {
-            let fresh = peer.answered_seconds.is_some_and(|age| age < FRESH_SECONDS);
-            let near = peer
-                .behind_entries
-                .is_some_and(|behind| behind <= CAUGHT_UP_ENTRIES);
-            ensure!(fresh && near, "a member is not level: {peer:?}");
-        }
-        for index in self.databases() {
-            let question = match index == leader {
-                true => "/primary",
-                false => "/replica?lag=2s",
-            };
-            let answer = http_get_within(self.ring.http(index), question, VIEW_LIMIT)?;
-            let (name, body) = (self.name(index), &answer.body);
-            ensure!(answer.status == 200, "{name} {question}: {body}");
-        }
-        Ok(leader)
+        self.ring.standing(LEVEL)
     }
 
     /// A process that was started a moment ago does not hear a SIGTERM yet, and ends by it: until it answers, or as long as one
     /// takes to start at most.
     pub(crate) fn wait_for_start(&self, index: usize) {
         // What does not answer is not waited for any longer.
-        let _ = eventually("it answers", STARTED, || self.view(index));
-    }
-
-    fn view(&self, index: usize) -> Result<View> {
-        let answer = http_get_within(self.ring.http(index), "/status", VIEW_LIMIT)?;
-        Ok(serde_json::from_value(answer.json()?)?)
-    }
-
-    /// What everybody says of itself, for a log.
-    pub(crate) fn words(&self) -> String {
-        let say = |index: usize| {
-            let words = match http_get_within(self.ring.http(index), "/status", VIEW_LIMIT)
-                .and_then(|answer| answer.json())
-            {
-                Ok(view) => format!(
-                    "role {} serving {} term {} leader {} log_end {} committed {} sets {} mysql {}",
-                    view["role"],
-                    view["serving"],
-                    view["term"],
-                    view["leader"],
-                    view["log_end"],
-                    view["committed"],
-                    view["voter_sets"],
-                    view["mysql"]
-                ),
-                Err(error) => format!("{error:#}"),
-            };
-            format!(
-                "  {} ({}): {words}\n",
-                self.name(index),
-                self.ring.id(index)
-            )
-        };
-        (0..self.ring.size()).map(say).collect()
+        let _ = eventually("it answers", STARTED, || self.ring.status(index));
     }
 
     /// Copies what would go with the disks, before they go.
@@ -367,13 +230,6 @@ impl Drop for Stage {
         for disk in &self.loop_disks {
             let _ = disk.thaw();
         }
-        // The members before their mysqlds, which they would start again.
-        for index in 0..self.ring.size() {
-            let _ = self.ring.kill(index);
-        }
-        for server in &self.servers {
-            let _ = server.kill();
-        }
     }
 }
 
@@ -390,41 +246,4 @@ fn loop_disks(folder: &Path) -> Result<Vec<LoopDisk>> {
 
 fn disk_folder(folder: &Path, region: &str) -> PathBuf {
     folder.join(format!("disk-{region}"))
-}
-
-fn members(witness: &Path, servers: &[ChildServer]) -> Vec<FarMember> {
-    let mut members = Vec::new();
-    for (region, server) in REGIONS.iter().zip(servers) {
-        for number in 0..MEMBERS_OF_A_REGION {
-            let database = number == 0;
-            members.push(FarMember {
-                name: match database {
-                    true => format!("db-{region}"),
-                    false => format!("witness-{region}{number}"),
-                },
-                region: (*region).to_owned(),
-                database,
-                program: witness.to_owned(),
-                beside: database.then(|| server.beside()),
-                native: database && *region == NATIVE,
-            });
-        }
-    }
-    members
-}
-
-/// What is needed of a member's `/status`.
-#[derive(Debug, Deserialize)]
-struct View {
-    serving: bool,
-    voter_sets: Vec<BTreeSet<u64>>,
-    peers: Vec<Peer>,
-}
-
-#[derive(Debug, Deserialize)]
-#[expect(dead_code, reason = "it is shown")]
-struct Peer {
-    id: Value,
-    behind_entries: Option<u64>,
-    answered_seconds: Option<f64>,
 }

@@ -56,7 +56,7 @@ pub(crate) fn strike(
     calm: bool,
 ) -> Result<Struck> {
     let victim = victim(stage, fault, primary);
-    let name = stage.name(victim).to_owned();
+    let name = stage.ring.name(victim).to_owned();
     let mut struck = Struck {
         words: name.clone(),
         began: Instant::now(),
@@ -75,11 +75,9 @@ pub(crate) fn strike(
             stage.ring.kill(victim)?;
             struck.cure = Cure::Start(victim);
         }
-        Kind::KillMysqld => stage.server(victim).kill()?,
+        Kind::KillMysqld => stage.ring.server(victim).kill()?,
         Kind::KillHost => {
-            // The member first: it would start its mysqld again.
-            stage.ring.kill(victim)?;
-            stage.server(victim).kill()?;
+            stage.ring.kill_host(victim)?;
             struck.cure = Cure::Start(victim);
         }
         Kind::StopMember => {
@@ -87,7 +85,7 @@ pub(crate) fn strike(
             struck.cure = Cure::Continue(victim);
         }
         Kind::StopMysqld => {
-            stage.server(victim).signal(Signal::STOP)?;
+            stage.ring.server(victim).signal(Signal::STOP)?;
             // Its member leads on; whether another one should is not for this test to say.
             struck.quorum_stays &= !struck.primary;
             struck.cure = Cure::ContinueMysqld(victim);
@@ -100,13 +98,13 @@ pub(crate) fn strike(
                     "the member"
                 }
                 Stopped::Mysqld => {
-                    stage.server(victim).signal(Signal::STOP)?;
+                    stage.ring.server(victim).signal(Signal::STOP)?;
                     struck.cure = Cure::ContinueMysqld(victim);
                     "mysqld"
                 }
                 Stopped::Host => {
                     stage.ring.signal(victim, Signal::STOP)?;
-                    stage.server(victim).signal(Signal::STOP)?;
+                    stage.ring.server(victim).signal(Signal::STOP)?;
                     struck.cure = Cure::ContinueHost(victim);
                     "both"
                 }
@@ -122,27 +120,27 @@ pub(crate) fn strike(
             struck.cure = Cure::MakeRoom(victim);
         }
         Kind::CutMember => {
-            let others: Vec<usize> = all_but(stage, victim..victim + 1);
+            let others: Vec<usize> = all_but(stage, &[victim]);
             cut(stage, &[victim], &others, true, true);
             struck.cut_off = primary.filter(|primary| *primary == victim);
             struck.cure = Cure::Mend;
         }
         Kind::CutRegion => {
-            let region = stage.neighbours(victim);
+            let region = stage.ring.neighbours(victim);
             struck.primary = primary.is_some_and(|primary| region.contains(&primary));
             struck.words = format!("the region of {name}");
-            let others = all_but(stage, region.clone());
-            cut(stage, &region.collect::<Vec<_>>(), &others, true, true);
+            let others = all_but(stage, &region);
+            cut(stage, &region, &others, true, true);
             struck.cure = Cure::Mend;
         }
         Kind::OneWay => {
-            let others = all_but(stage, victim..victim + 1);
+            let others = all_but(stage, &[victim]);
             let (to, from, one, words) = match fault.one_way {
                 OneWay::Deaf => (true, false, None, "hears nobody".to_owned()),
                 OneWay::Mute => (false, true, None, "is heard by nobody".to_owned()),
                 OneWay::OneLink(number) => {
                     let other = others[number % others.len()];
-                    let words = format!("is not heard by {}", stage.name(other));
+                    let words = format!("is not heard by {}", stage.ring.name(other));
                     (false, true, Some(other), words)
                 }
             };
@@ -159,7 +157,7 @@ pub(crate) fn strike(
             stage.wait_for_start(victim);
             let status = stage.ring.stop(victim)?;
             ensure!(status.success(), "{name} stopped with {status}");
-            stage.ring.start(victim, &[])?;
+            stage.ring.start(victim)?;
         }
         Kind::Promote => {
             struck.words = promote(stage, &name, calm)?;
@@ -175,17 +173,17 @@ pub(crate) fn strike(
 pub(crate) fn cure(stage: &mut Stage, struck: &Struck) -> Result<()> {
     match struck.cure {
         Cure::Nothing => Ok(()),
-        Cure::Start(index) => stage.ring.start(index, &[]),
+        Cure::Start(index) => stage.ring.start(index),
         Cure::Continue(index) => stage.ring.signal(index, Signal::CONT),
-        Cure::ContinueMysqld(index) => stage.server(index).signal(Signal::CONT).map(drop),
+        Cure::ContinueMysqld(index) => stage.ring.server(index).signal(Signal::CONT).map(drop),
         Cure::ContinueHost(index) => {
-            stage.server(index).signal(Signal::CONT)?;
+            stage.ring.server(index).signal(Signal::CONT)?;
             stage.ring.signal(index, Signal::CONT)
         }
         Cure::Thaw(index) => stage.loop_disk(index)?.thaw(),
         Cure::MakeRoom(index) => stage.loop_disk(index)?.make_room(),
         Cure::Mend => {
-            stage.ring.network().links(|links| links.mend_all());
+            stage.ring.links(|links| links.mend_all());
             Ok(())
         }
         Cure::Enlarge(index) => enlarge(stage, index),
@@ -203,7 +201,7 @@ fn stalls_mysqld(fault: &Fault) -> bool {
 
 /// The member that a fault meets.
 fn victim(stage: &Stage, fault: &Fault, primary: Option<usize>) -> usize {
-    let databases: Vec<usize> = stage.databases().collect();
+    let databases = stage.ring.databases();
     let candidates: Vec<usize> = match fault.kind {
         Kind::KillMysqld
         | Kind::KillHost
@@ -230,7 +228,7 @@ fn victim(stage: &Stage, fault: &Fault, primary: Option<usize>) -> usize {
         (Target::Primary, Some(primary)) if candidates.contains(&primary) => primary,
         (Target::Primary, Some(primary)) => {
             // Somebody near the primary.
-            let near = stage.neighbours(primary);
+            let near = stage.ring.neighbours(primary);
             let mut of_region = candidates.iter().filter(|index| near.contains(*index));
             of_region.next().copied().unwrap_or(candidates[0])
         }
@@ -239,14 +237,14 @@ fn victim(stage: &Stage, fault: &Fault, primary: Option<usize>) -> usize {
     }
 }
 
-fn all_but(stage: &Stage, some: std::ops::Range<usize>) -> Vec<usize> {
+fn all_but(stage: &Stage, some: &[usize]) -> Vec<usize> {
     (0..stage.ring.size())
         .filter(|index| !some.contains(index))
         .collect()
 }
 
 fn cut(stage: &Stage, some: &[usize], others: &[usize], to: bool, from: bool) {
-    stage.ring.network().links(|links| {
+    stage.ring.links(|links| {
         for one in some.iter().map(|index| Place::member(*index)) {
             for other in others.iter().map(|index| Place::member(*index)) {
                 if to {
@@ -265,7 +263,7 @@ fn cut(stage: &Stage, some: &[usize], others: &[usize], to: bool, from: bool) {
 fn promote(stage: &Stage, name: &str, calm: bool) -> Result<String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let done = stage.witness(&["switchover", name, "--yes"])?;
+        let done = stage.ring.cli_of(0, &["switchover", name, "--yes"])?;
         let told = String::from_utf8_lossy(&done.stderr).into_owned();
         return match done.status.code() {
             Some(0) => Ok(format!("{name}, done")),
@@ -282,12 +280,12 @@ fn promote(stage: &Stage, name: &str, calm: bool) -> Result<String> {
 
 /// Removes a witness and takes in a new one in its place.
 fn replace(stage: &mut Stage, index: usize) -> Result<String> {
-    let old = stage.name(index).to_owned();
+    let old = stage.ring.name(index).to_owned();
     command(stage, &["members", "remove", &old, "--yes"])?;
     stage.ring.kill(index)?;
-    stage.ring.replace(index)?;
-    stage.ring.start(index, &[])?;
-    let member = stage.ring.member(index).clone();
+    stage.ring.replace_witness(index)?;
+    stage.ring.start(index)?;
+    let (name, region) = (stage.ring.name(index), stage.ring.region(index));
     let id = stage.ring.id(index).to_string();
     let address = stage.ring.raft_address(index).to_string();
     let arguments = [
@@ -296,9 +294,9 @@ fn replace(stage: &mut Stage, index: usize) -> Result<String> {
         "--id",
         &id,
         "--name",
-        &member.name,
+        name,
         "--region",
-        &member.region,
+        region,
         "--kind",
         "witness",
         "--address",
@@ -307,14 +305,14 @@ fn replace(stage: &mut Stage, index: usize) -> Result<String> {
         "60s",
     ];
     command(stage, &arguments)?;
-    Ok(format!("{old} by {}", member.name))
+    Ok(format!("{old} by {name}"))
 }
 
 /// Runs it until the ring has done it: it may be told to try again while it moves.
 fn command(stage: &Stage, arguments: &[&str]) -> Result<()> {
     let patience = Patience::every(PAUSE, PATIENCE);
     let what = format!("`witness {}` succeeds", arguments.join(" "));
-    let succeeded = || stage.witness(arguments)?.into_text("it");
+    let succeeded = || stage.ring.cli_of(0, arguments)?.into_text("it");
     eventually(&what, patience, succeeded).map(drop)
 }
 
@@ -323,9 +321,9 @@ fn enlarge(stage: &mut Stage, index: usize) -> Result<()> {
     stage.disk(index)?.resize(DISK_BYTES)?;
     match stage.ring.wait_for_exit(index, SETTLED) {
         Ok(status) => {
-            let name = stage.name(index).to_owned();
+            let name = stage.ring.name(index).to_owned();
             ensure!(!status.success(), "{name} with a full disk ended well");
-            stage.ring.start(index, &[])
+            stage.ring.start(index)
         }
         Err(_) => Ok(()),
     }

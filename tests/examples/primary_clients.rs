@@ -6,8 +6,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,9 +15,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use mysql_link::{ConnectOptions, Connection, Endpoint};
-use testkit::ring::http_get_within;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use witness_tests::{Place, connect_to_primary};
 
 /// Between two looks for the primary.
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
@@ -51,8 +50,7 @@ struct Arguments {
 
 #[derive(Clone, Debug)]
 struct Server {
-    http: SocketAddr,
-    socket: PathBuf,
+    place: Place,
     account: PathBuf,
 }
 
@@ -67,8 +65,10 @@ impl FromStr for Server {
                 .ok_or_else(|| anyhow!("{text} is not HTTP,SOCKET,ACCOUNT"))
         };
         Ok(Self {
-            http: part()?.parse()?,
-            socket: part()?.into(),
+            place: Place {
+                http: part()?.parse()?,
+                socket: part()?.into(),
+            },
             account: part()?.into(),
         })
     }
@@ -147,26 +147,20 @@ async fn live(shared: Arc<Shared>, number: u32) -> Result<()> {
 
 /// A connection to who says that it is the primary, and its account.
 async fn find(arguments: &Arguments) -> Result<Option<(Connection, File)>> {
-    for server in &arguments.servers {
-        let http = server.http;
-        let asked =
-            tokio::task::spawn_blocking(move || http_get_within(http, "/primary", LOOK_LIMIT));
-        if !asked.await?.is_ok_and(|answer| answer.status == 200) {
-            continue;
-        }
-        let endpoint = Endpoint::unix(&server.socket);
+    let servers = &arguments.servers;
+    let places: Vec<Place> = servers.iter().map(|server| server.place.clone()).collect();
+    let options = |socket: &Path| {
+        let endpoint = Endpoint::unix(socket);
         let mut options =
             ConnectOptions::new(endpoint, &arguments.user, arguments.password.as_str());
         options.timeouts.statement = STATEMENT_LIMIT;
-        let Ok(connection) = Connection::open(&options).await else {
-            continue;
-        };
-        let account = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&server.account)
-            .with_context(|| format!("cannot write {}", server.account.display()))?;
-        return Ok(Some((connection, account)));
-    }
-    Ok(None)
+        options
+    };
+    let Some((index, connection)) = connect_to_primary(&places, LOOK_LIMIT, options).await else {
+        return Ok(None);
+    };
+    let path = &servers[index].account;
+    let account = OpenOptions::new().create(true).append(true).open(path);
+    let account = account.with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Some((connection, account)))
 }

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, ensure};
+use testkit::cluster::LogFiles;
 use testkit::mysqld::Mysqld;
 use testkit::mysqld::client::verified_sql;
-use testkit::ring::LogFiles;
 
 use crate::written_rows::WrittenRows;
 

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use binlog_format::gtid::GtidSet;
 use testkit::bounded_run;
+use testkit::cluster::{Profile, witness_binary};
 use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::workload::{Load, Workload};
 use testkit::mysqld::{Mysqld, MysqldOptions};
-use testkit::ring::{Profile, witness_binary};
-use testkit::workload::{Load, Workload};
 
 /// One run of the applier takes at most this long.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use testkit::cluster::{Cluster, ClusterOptions, Profile, witness_binary};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::Mysqld;
-use testkit::ring::{ProcessRing, Profile, RingOptions, witness_binary};
-use testkit::sysbench::{Sysbench, SysbenchRun};
+use testkit::mysqld::sysbench::{Sysbench, SysbenchRun};
 
-use crate::acked_writers::AckedWriters;
+use crate::writers::Writers;
+use crate::written_rows::make_rows;
 
 /// Commits that show that writing goes on.
 const SOME: usize = 20;
@@ -17,7 +18,7 @@ const SOON: Duration = Duration::from_secs(30);
 /// What most tests begin with.
 pub struct Scene {
     /// The ring. Before the server, because it goes first.
-    pub ring: ProcessRing,
+    pub ring: Cluster,
     /// The primary.
     pub server: Mysqld,
 }
@@ -27,11 +28,11 @@ impl Scene {
     ///
     /// # Errors
     /// When it does not come up; the message holds the members' last log lines.
-    pub fn launch(adjust: impl FnOnce(RingOptions) -> RingOptions) -> Result<Self> {
+    pub fn launch(adjust: impl FnOnce(ClusterOptions) -> ClusterOptions) -> Result<Self> {
         let server = Mysqld::launch(&MysqlTree::require())?;
-        let options = adjust(RingOptions::around(&server));
-        let ring = ProcessRing::launch(&witness_binary(Profile::Dev)?, &options)?;
-        AckedWriters::prepare(&server)?;
+        let options = adjust(ClusterOptions::around(&server));
+        let ring = Cluster::launch(&witness_binary(Profile::Dev)?, options)?;
+        make_rows(&server)?;
         Ok(Self { ring, server })
     }
 
@@ -52,8 +53,8 @@ impl Scene {
     ///
     /// # Errors
     /// When none is.
-    pub fn start_writers(&self, writers: u64) -> Result<AckedWriters> {
-        let writers = AckedWriters::start(&self.server, writers, 0);
+    pub fn start_writers(&self, writers: u64) -> Result<Writers> {
+        let writers = Writers::at(&self.server, writers, 0);
         writers.wait_for_more(SOME, SOON)?;
         Ok(writers)
     }

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use testkit::cluster::{BINLOG_PASSWORD, BINLOG_USER};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
-use testkit::ring::{BINLOG_PASSWORD, BINLOG_USER};
 use testkit::wait::try_eventually;
 
 const CONNECTED: Duration = Duration::from_secs(30);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use testkit::mysqld::MysqlClient;
+use testkit::mysqld::{MysqlClient, Mysqld};
 use testkit::statistics::longest_gap;
 use testkit::wait::{Patience, eventually};
 
@@ -13,6 +13,14 @@ use testkit::wait::{Patience, eventually};
 pub(crate) const MAKE_ROWS: &str = "CREATE DATABASE IF NOT EXISTS acked; \
     CREATE TABLE IF NOT EXISTS acked.rows (id BIGINT UNSIGNED PRIMARY KEY, writer INT, note VARCHAR(64))";
 const POLL: Duration = Duration::from_millis(5);
+
+/// Makes the table, if it is not there yet.
+///
+/// # Errors
+/// With the server's message.
+pub fn make_rows(server: &Mysqld) -> Result<()> {
+    server.client().sql(MAKE_ROWS).map(drop)
+}
 
 /// The statement that writes one.
 pub(crate) fn insert(id: u64, writer: u64) -> String {

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use testkit::ring::{Profile, nemesis_binary, witness_binary};
+use testkit::cluster::{Profile, nemesis_binary, witness_binary};
 
 use crate::sim::{Build, program};
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use testkit::cluster::BUILT_VARIABLE;
 use testkit::mysql_tree::QUICK_VARIABLE;
-use testkit::ring::BUILT_VARIABLE;
 
 use crate::second_chance::{Failure, second_chances};
 use crate::sim::{Build, Seeds};

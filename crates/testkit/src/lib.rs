@@ -5,11 +5,11 @@
 //! members in one process is behind `network`.
 
 pub mod bounded_run;
+pub mod cluster;
 #[cfg(feature = "storage")]
 pub mod disk;
 pub mod distance;
 pub mod figures;
-pub mod haproxy;
 #[cfg(feature = "storage")]
 pub mod log_entries;
 #[cfg(feature = "memory-database")]
@@ -21,11 +21,8 @@ pub mod network;
 mod owner;
 pub mod ports;
 pub mod real_disks;
-pub mod ring;
 pub mod statistics;
-pub mod sysbench;
 pub mod wait;
-pub mod workload;
 
 /// The root of the checkout that this crate was built in.
 #[must_use]

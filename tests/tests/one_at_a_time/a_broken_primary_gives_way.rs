@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use witness_tests::Replicaset;
+use witness_tests::replicaset_with;
 
 use crate::SCENES;
 
@@ -14,13 +14,10 @@ const SOON: Duration = Duration::from_secs(60);
 #[test]
 fn a_leader_whose_mysqld_does_not_start_gives_the_leadership_to_one_whose_does() {
     let _turn = SCENES.take();
-    let set = Replicaset::launch_with(2, |options| {
+    let set = replicaset_with(2, |options| {
         let options = options.with("mysql", "demote_after = \"4s\"");
         // No election may come first because the machine is busy.
-        testkit::ring::RingOptions {
-            heartbeat: Duration::from_secs(1),
-            ..options
-        }
+        options.with_heartbeat(Duration::from_secs(1))
     })
     .unwrap();
     set.client(0)
@@ -29,16 +26,16 @@ fn a_leader_whose_mysqld_does_not_start_gives_the_leadership_to_one_whose_does()
     set.follows(3, SOON).unwrap();
 
     // Without its dictionary no mysqld starts.
-    let dictionary = set.data_dir(0).join("mysql.ibd");
-    let away = set.data_dir(0).join("mysql.ibd.away");
+    let dictionary = set.server(0).data_dir().join("mysql.ibd");
+    let away = set.server(0).data_dir().join("mysql.ibd.away");
     std::fs::rename(&dictionary, &away).unwrap();
     let killed = Instant::now();
-    set.kill_mysqld(0).unwrap();
+    set.server(0).kill().unwrap();
     let other = set.eventually("it gives way", SOON, || set.primary(SOON).unwrap() == 3);
     other.unwrap();
     let took = killed.elapsed();
     println!("another member's mysqld is the primary {took:?} after the kill; the patience is 4 s");
-    let said = set.ring.output(0);
+    let said = set.output(0);
     assert!(
         said.contains(
             "the leadership is given away, because the mysqld here cannot be the primary"

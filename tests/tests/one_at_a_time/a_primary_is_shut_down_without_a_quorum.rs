@@ -7,9 +7,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use testkit::ring::RingOptions;
 use testkit::wait::eventually;
-use witness_tests::{Replicaset, client_session};
+use witness_tests::{client_session, replicaset_with};
 
 use crate::SCENES;
 
@@ -18,16 +17,12 @@ const SOON: Duration = Duration::from_secs(60);
 #[test]
 fn a_commit_that_waits_is_not_answered_by_a_shutdown() {
     let _turn = SCENES.take();
-    let set = Replicaset::launch_with(2, |options| RingOptions {
-        heartbeat: Duration::from_secs(1),
-        ..options
-    })
-    .unwrap();
+    let set = replicaset_with(2, |options| options.with_heartbeat(Duration::from_secs(1))).unwrap();
     set.begins_at_the_first(SOON).unwrap();
     for member in [1, 2, 3] {
-        set.signal_member(member, Signal::STOP).unwrap();
+        set.signal(member, Signal::STOP).unwrap();
     }
-    let waits = waiting_commit(set.socket(0));
+    let waits = waiting_commit(set.server(0).socket());
     let count = || set.client(0).status("Rpl_semi_sync_source_wait_sessions");
     eventually("a commit waits", SOON, || count().unwrap() != "0").unwrap();
     // A mysqld that its member started is managed by nobody that it knows of.
@@ -46,14 +41,14 @@ fn a_commit_that_waits_is_not_answered_by_a_shutdown() {
         told.is_err(),
         "a commit that the ring does not have succeeded"
     );
-    let said = set.ring.output(0);
+    let said = set.output(0);
     assert!(
         said.contains("mysqld stops, without the member's having asked for it"),
         "{said}"
     );
 
     for member in [1, 2, 3] {
-        set.signal_member(member, Signal::CONT).unwrap();
+        set.signal(member, Signal::CONT).unwrap();
     }
     set.equal("acked", SOON).unwrap();
     let insert = "INSERT INTO acked.rows VALUES (2, 0, 'after')";

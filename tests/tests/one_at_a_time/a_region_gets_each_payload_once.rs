@@ -10,8 +10,10 @@ use anyhow::Context;
 use rustix::process::Signal;
 use serde_json::Value;
 use testkit::bounded_run;
+use testkit::cluster::{
+    Beside, ChildServer, Cluster, ClusterOptions, MemberOptions, Profile, witness_binary,
+};
 use testkit::mysql_tree::MysqlTree;
-use testkit::ring::{ChildServer, FarMember, FarRing, FarRingOptions, Profile, witness_binary};
 use testkit::wait::eventually;
 
 use crate::SCENES;
@@ -24,45 +26,29 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
 struct Regions {
-    // Dropped first: a member would start its server again.
-    ring: FarRing,
-    server: ChildServer,
+    ring: Cluster,
 }
 
 impl Regions {
     fn launch() -> Self {
         let server = ChildServer::prepare(&MysqlTree::require(), 1, None).unwrap();
-        let witness = witness_binary(Profile::Dev).unwrap();
-        let member = |(index, name): (usize, &str)| FarMember {
-            name: name.to_owned(),
-            region: name[..1].to_owned(),
-            database: index == 0,
-            program: witness.clone(),
-            beside: (index == 0).then(|| server.beside()),
-            native: false,
+        let witness = |name: &str| MemberOptions::new(name, &name[..1], Beside::Nothing);
+        let mut members = vec![MemberOptions::new("a-db", "a", server.into())];
+        members.extend(["a-w1", "a-w2", "b-w1", "b-w2", "b-w3"].map(witness));
+        let options = ClusterOptions {
+            distance: Some((Duration::from_micros(100), Duration::from_millis(20))),
+            ..ClusterOptions::of(members)
         };
-        let names = ["a-db", "a-w1", "a-w2", "b-w1", "b-w2", "b-w3"];
-        let mut ring = FarRing::prepare(FarRingOptions {
-            members: names.into_iter().enumerate().map(member).collect(),
-            inside: Duration::from_micros(100),
-            across: Duration::from_millis(20),
-            toml: String::new(),
-            mysql: Vec::new(),
-            folder: None,
-        })
-        .unwrap();
-        for index in (0..names.len()).rev() {
-            let arguments: &[&str] = if index == 0 { &["--bootstrap"] } else { &[] };
-            ring.start(index, arguments).unwrap();
-        }
-        let regions = Self { ring, server };
+        let mut ring = Cluster::prepare(&witness_binary(Profile::Dev).unwrap(), options).unwrap();
+        ring.bootstrap().unwrap();
+        let regions = Self { ring };
         regions.wait_until("the primary is open", || {
             regions
                 .ring
                 .get(0, "/primary")
                 .is_ok_and(|answer| answer.status == 200)
         });
-        let client = regions.server.client();
+        let client = regions.ring.client(0);
         client
             .sql("CREATE DATABASE d; CREATE TABLE d.rows (id INT AUTO_INCREMENT PRIMARY KEY, note TEXT)")
             .unwrap();
@@ -174,7 +160,7 @@ fn and_nobody_is_silent_for_a_second_when_its_proxy_dies_or_stands_still() {
 
     // What crosses the distance, while all are well.
     let before: Vec<_> = others.iter().map(|at| regions.sent_to(*at)).collect();
-    let client = regions.server.client();
+    let client = regions.ring.client(0);
     client.sql_within("CALL d.commit_for(3)", SOON).unwrap();
     for (at, before) in others.iter().zip(before) {
         let after = regions.sent_to(*at);
@@ -200,7 +186,7 @@ fn and_nobody_is_silent_for_a_second_when_its_proxy_dies_or_stands_still() {
     regions.wait_until("one is proxied over the other", || {
         regions.proxied().len() == 1
     });
-    regions.ring.start(proxy, &[]).unwrap();
+    regions.ring.start(proxy).unwrap();
     let proxy = regions.proxy();
     let others: Vec<usize> = FAR.into_iter().filter(|at| *at != proxy).collect();
 

@@ -7,9 +7,9 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use testkit::cluster::{Cluster, ClusterOptions};
 use testkit::real_disks::LoopDisk;
-use testkit::ring::RingOptions;
-use witness_tests::{ClientWriters, Replicaset, client_session};
+use witness_tests::{Writers, client_session, replicaset_in, replicaset_with};
 
 use crate::SCENES;
 
@@ -33,12 +33,12 @@ fn a_primary_that_answers_and_does_not_commit_gives_way() {
         LoopDisk::mount(&folder, home.path(), DISK).unwrap()
     });
     let data_dirs = [0, 1].map(|number| Some(home.path().join(format!("{number}/data"))));
-    let set = Replicaset::launch_in(data_dirs.to_vec(), patient).unwrap();
+    let set = replicaset_in(data_dirs.to_vec(), patient).unwrap();
     set.begins_at_the_first(SOON).unwrap();
-    let writers = ClientWriters::start(&set, 1, 0);
+    let writers = Writers::of(&set, 1, 0);
 
     moves(&set, &writers, "stopped", (0, 3), || {
-        set.signal_mysqld(0, Signal::STOP).unwrap();
+        set.server(0).signal(Signal::STOP).unwrap();
     });
     set.follows(0, SOON).unwrap();
     moves(&set, &writers, "its disk frozen", (3, 0), || {
@@ -55,7 +55,7 @@ fn a_primary_that_answers_and_does_not_commit_gives_way() {
 
     // Each was killed when it gave way. What the gate said of it then is not believed of its next start.
     for member in [0, 3] {
-        let said = set.ring.output(member);
+        let said = set.output(member);
         let again = said.contains("mysqld is killed and started again");
         assert!(!again, "member {member} killed its mysqld twice:\n{said}");
     }
@@ -74,20 +74,15 @@ fn a_primary_whose_members_log_alone_has_no_room_gives_way() {
     let disk = LoopDisk::mount(&first, home.path(), DISK).unwrap();
     // What the member says is wanted while its disk is full, too.
     std::os::unix::fs::symlink(home.path().join("said"), first.join("output.log")).unwrap();
-    let set = Replicaset::launch_with(2, |options| RingOptions {
+    let set = replicaset_with(2, |options| ClusterOptions {
         folder: Some(home.path().to_owned()),
         ..patient(options)
     })
     .unwrap();
     set.begins_at_the_first(SOON).unwrap();
-    let writers = ClientWriters::start(&set, 1, 0);
+    let writers = Writers::of(&set, 1, 0);
 
-    let attached = || {
-        set.ring
-            .output(0)
-            .matches("attached to the primary")
-            .count()
-    };
+    let attached = || set.output(0).matches("attached to the primary").count();
     let before = attached();
     moves(&set, &writers, "its log without room", (0, 3), || {
         disk.fill().unwrap();
@@ -103,18 +98,15 @@ fn a_primary_whose_members_log_alone_has_no_room_gives_way() {
 }
 
 /// Nobody is elected because the machine is busy, and a primary that stands still gives way soon.
-fn patient(options: RingOptions) -> RingOptions {
+fn patient(options: ClusterOptions) -> ClusterOptions {
     let options = options.with("mysql", "demote_after = \"6s\"");
-    RingOptions {
-        heartbeat: Duration::from_secs(1),
-        ..options
-    }
+    options.with_heartbeat(Duration::from_secs(1))
 }
 
 /// Does it to the primary, and waits until clients commit at the other one.
 fn moves(
-    set: &Replicaset,
-    writers: &ClientWriters,
+    set: &Cluster,
+    writers: &Writers,
     what: &str,
     (from, to): (usize, usize),
     strike: impl FnOnce(),
@@ -125,7 +117,10 @@ fn moves(
     std::thread::sleep(PATIENCE + Duration::from_secs(2));
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut session = runtime
-        .block_on(client_session(&set.socket(from), Duration::from_secs(2)))
+        .block_on(client_session(
+            &set.server(from).socket(),
+            Duration::from_secs(2),
+        ))
         .unwrap();
     strike();
     let struck = Instant::now();
@@ -137,7 +132,7 @@ fn moves(
     println!("{what}: commits go on {:?} later", struck.elapsed());
     let read = runtime.block_on(session.query("SELECT COUNT(*) FROM acked.rows"));
     assert!(read.is_err(), "{what}: it goes on answering its readers");
-    let said = set.ring.output(from);
+    let said = set.output(from);
     assert!(
         said.contains("mysqld is killed, because it stands still"),
         "{what}:\n{said}"

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use mysql_link::{ConnectOptions, Connection, Endpoint};
-use testkit::haproxy::Haproxy;
+use testkit::cluster::haproxy::Haproxy;
+use testkit::cluster::{CLIENT, CLIENT_PASSWORD, Cluster};
 use testkit::mysql_tree::MysqlTree;
 use testkit::ports::free_address;
-use witness_tests::{CLIENT, CLIENT_PASSWORD, ClientWriters, Replicaset, WrittenRows};
+use witness_tests::{Writers, WrittenRows, replicaset};
 
 use crate::SCENES;
 
@@ -19,13 +20,13 @@ const SOON: Duration = Duration::from_secs(60);
 const EXAMPLE: &str = include_str!("../../../docs/examples/haproxy.cfg");
 
 /// The example with this ring's addresses in place of its own.
-fn configuration(set: &Replicaset, writes: SocketAddr, reads: SocketAddr) -> String {
+fn configuration(set: &Cluster, writes: SocketAddr, reads: SocketAddr) -> String {
     let mut text = replaced(EXAMPLE, "127.0.0.1:3307", &writes.to_string());
     text = replaced(&text, "127.0.0.1:3308", &reads.to_string());
     for (member, address) in set.databases().into_iter().zip(["10.0.0.1", "10.0.1.1"]) {
         let server = format!("{address}:3306 check port 7480");
-        let mysqld = set.mysql_address(member);
-        let http = set.ring.http(member).port();
+        let mysqld = set.server(member).address();
+        let http = set.http(member).port();
         text = replaced(&text, &server, &format!("{mysqld} check port {http}"));
     }
     text
@@ -49,7 +50,7 @@ fn server_behind(address: SocketAddr) -> Option<String> {
     })
 }
 
-fn wait_for_server(haproxy: &Haproxy, set: &Replicaset, address: SocketAddr, member: usize) {
+fn wait_for_server(haproxy: &Haproxy, set: &Cluster, address: SocketAddr, member: usize) {
     let wanted = set.client(member).variable("server_uuid").unwrap();
     let what = format!("member {member} is behind {address}");
     let found = set.eventually(&what, SOON, || {
@@ -61,7 +62,7 @@ fn wait_for_server(haproxy: &Haproxy, set: &Replicaset, address: SocketAddr, mem
 #[test]
 fn clients_behind_haproxy_follow_the_primary_of_the_mysqlds() {
     let _turn = SCENES.take();
-    let mut set = Replicaset::launch(2).unwrap();
+    let mut set = replicaset(2).unwrap();
     let (first, second) = (0, 3);
     set.follows(second, SOON).unwrap();
     let [writes, reads] = [(), ()].map(|()| free_address().unwrap());
@@ -70,21 +71,21 @@ fn clients_behind_haproxy_follow_the_primary_of_the_mysqlds() {
     wait_for_server(&haproxy, &set, writes, first);
     wait_for_server(&haproxy, &set, reads, second);
 
-    let clients = ClientWriters::start_through(writes, 4, 0);
+    let clients = Writers::through(writes, 4, 0);
     clients.wait_for_more(200, SOON).unwrap();
     set.kill_host(first).unwrap();
     clients.wait_for_more(200, SOON).unwrap();
     wait_for_server(&haproxy, &set, writes, second);
 
     // It comes back as a follower, and readers are sent there.
-    set.ring.start(first).unwrap();
+    set.start(first).unwrap();
     set.follows(first, SOON).unwrap();
     wait_for_server(&haproxy, &set, reads, first);
     let written: WrittenRows = clients.finish().unwrap();
     println!("longest pause {:?}", written.longest_pause());
 
     // The primary moves back while clients write; sessions at the old one are closed.
-    let clients = ClientWriters::start_through(writes, 4, 1_000_000);
+    let clients = Writers::through(writes, 4, 1_000_000);
     clients.wait_for_more(200, SOON).unwrap();
     set.promote("db-1", SOON).unwrap();
     clients.wait_for_more(200, SOON).unwrap();

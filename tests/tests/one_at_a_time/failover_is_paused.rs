@@ -5,9 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::ring::{HttpAnswer, http_order};
+use testkit::cluster::{Cluster, HttpAnswer, http_order};
 use testkit::wait::Patience;
-use witness_tests::Replicaset;
+use witness_tests::replicaset_with;
 
 use crate::SCENES;
 
@@ -22,7 +22,7 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
     std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
-    let mut set = Replicaset::launch_with(2, |options| {
+    let mut set = replicaset_with(2, |options| {
         options.with("http", format!("token_file = {token:?}"))
     })
     .unwrap();
@@ -49,9 +49,9 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
     // The host dies, and nobody opens. A leader there is all the same.
     set.kill_host(0).unwrap();
     nobody_is_the_primary(&set);
-    let cluster = set.ring.get(3, "/cluster").unwrap().json().unwrap();
+    let cluster = set.get(3, "/cluster").unwrap().json().unwrap();
     assert_eq!(cluster["pause"], true, "{cluster}");
-    let metrics = set.ring.get(1, "/metrics").unwrap().body;
+    let metrics = set.get(1, "/metrics").unwrap().body;
     let gauge = metrics
         .lines()
         .find(|line| line.starts_with("witness_failover_paused"));
@@ -60,7 +60,7 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
         "{gauge:?}"
     );
     // Back again, it is the primary by itself.
-    set.ring.start(0).unwrap();
+    set.start(0).unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 0);
     write(&set, 0, 2);
     set.follows(3, SOON).unwrap();
@@ -71,7 +71,7 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
     set.promote("db-2", SOON).unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 3);
     write(&set, 3, 3);
-    set.ring.start(0).unwrap();
+    set.start(0).unwrap();
     set.follows(0, SOON).unwrap();
     assert!(status(&set).contains("only `db-2` becomes the primary"));
 
@@ -86,27 +86,27 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
     resumed.unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 0);
     write(&set, 0, 4);
-    set.ring.start(3).unwrap();
+    set.start(3).unwrap();
     set.follows(3, SOON).unwrap();
     set.equal("acked", SOON).unwrap();
     let rows = set.client(3).value("SELECT COUNT(*) FROM acked.rows");
     assert_eq!(rows.unwrap(), "4");
 }
 
-fn post(set: &Replicaset, member: usize, path: &str, token: &str) -> HttpAnswer {
-    http_order(set.ring.http(member), path, token, "").unwrap()
+fn post(set: &Cluster, member: usize, path: &str, token: &str) -> HttpAnswer {
+    http_order(set.http(member), path, token, "").unwrap()
 }
 
-fn write(set: &Replicaset, member: usize, id: u32) {
+fn write(set: &Cluster, member: usize, id: u32) {
     let insert = format!("INSERT INTO acked.rows VALUES ({id}, 0, 'paused')");
     set.client(member).sql(&insert).unwrap();
 }
 
-fn nobody_is_the_primary(set: &Replicaset) {
+fn nobody_is_the_primary(set: &Cluster) {
     let until = Instant::now() + LONG_ENOUGH;
     while Instant::now() < until {
         for member in set.databases() {
-            let answer = set.ring.get(member, "/primary");
+            let answer = set.get(member, "/primary");
             let is = answer.is_ok_and(|answer| answer.status == 200);
             assert!(!is, "member {member} is the primary:\n{}", set.words());
         }
@@ -114,19 +114,19 @@ fn nobody_is_the_primary(set: &Replicaset) {
     }
 }
 
-fn status(set: &Replicaset) -> String {
-    let config = set.ring.config(1).display().to_string();
-    let done = set.ring.cli(&["status", "--config", &config]).unwrap();
+fn status(set: &Cluster) -> String {
+    let config = set.config(1).display().to_string();
+    let done = set.cli(&["status", "--config", &config]).unwrap();
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
 /// Gives an order until it is carried out: just after an election there may be nobody to carry it out.
-fn order(set: &Replicaset, words: &[&str]) {
-    let config = set.ring.config(1).display().to_string();
+fn order(set: &Cluster, words: &[&str]) {
+    let config = set.config(1).display().to_string();
     let arguments: Vec<&str> = words.iter().copied().chain(["--config", &config]).collect();
     let patience = Patience::every(Duration::from_millis(200), SOON);
     let carried_out = set.eventually("the order is carried out", patience, || {
-        let done = set.ring.cli(&arguments)?;
+        let done = set.cli(&arguments)?;
         done.into_text("the order")
     });
     carried_out.unwrap();

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use testkit::cluster::Cluster;
 use testkit::wait::eventually;
-use witness_tests::Replicaset;
+use witness_tests::replicaset_with;
 
 use crate::SCENES;
 
@@ -44,7 +45,7 @@ fn told(folder: &Path) -> Vec<BTreeMap<String, String>> {
 }
 
 fn wait_for(
-    set: &Replicaset,
+    set: &Cluster,
     folder: &Path,
     event: &str,
     member: &str,
@@ -70,7 +71,7 @@ fn every_change_of_the_primary_is_told_and_nothing_waits_for_a_hook() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path();
     let script = script(folder);
-    let mut set = Replicaset::launch_with(2, |options| {
+    let mut set = replicaset_with(2, |options| {
         options
             .with("hooks", format!("on_primary = {script}"))
             .with("hooks", format!("on_demoted = {script}"))
@@ -100,21 +101,21 @@ fn every_change_of_the_primary_is_told_and_nothing_waits_for_a_hook() {
         .sql("INSERT INTO acked.rows VALUES (1, 0, 'while hooks hang')")
         .unwrap();
     let killed = eventually("the hook is killed", SOON, || {
-        let output = set.ring.output(1);
+        let output = set.output(1);
         match output.contains("was killed after 2s") {
             true => Ok(()),
             false => Err(output),
         }
     });
     killed.unwrap();
-    let metrics = set.ring.get(1, "/metrics").unwrap().body;
+    let metrics = set.get(1, "/metrics").unwrap().body;
     let failed = metrics
         .lines()
         .find(|line| line.starts_with("witness_hook_failures_total{"))
         .unwrap();
     assert!(!failed.ends_with(" 0"), "{failed}");
     assert!(
-        set.ring.output(0).contains("noted primary"),
+        set.output(0).contains("noted primary"),
         "the command's words are in the member's log"
     );
 }

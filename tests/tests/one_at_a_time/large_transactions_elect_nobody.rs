@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use testkit::cluster::{Cluster, ClusterOptions, Profile, witness_binary};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::Mysqld;
-use testkit::ring::{ProcessRing, Profile, RingOptions, witness_binary};
-use witness_tests::Replicaset;
+use witness_tests::replicaset_with;
 
 use crate::SCENES;
 
@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 const ROW_MIB: u64 = 8;
 
 /// The most memory that a member has had, in MiB.
-fn peak_mib(ring: &ProcessRing, member: usize) -> u64 {
+fn peak_mib(ring: &Cluster, member: usize) -> u64 {
     peak_of(ring.process_id(member).expect("it runs"))
 }
 
@@ -32,7 +32,7 @@ fn peak_of(process: u32) -> u64 {
 }
 
 /// The longest that a member took to answer the question whether it lives, which it does at once unless it is held up.
-fn longest_silence(ring: &ProcessRing, member: usize, ended: &AtomicBool) -> Duration {
+fn longest_silence(ring: &Cluster, member: usize, ended: &AtomicBool) -> Duration {
     let mut longest = Duration::ZERO;
     while !ended.load(Ordering::Relaxed) {
         let since = Instant::now();
@@ -44,7 +44,7 @@ fn longest_silence(ring: &ProcessRing, member: usize, ended: &AtomicBool) -> Dur
     longest
 }
 
-fn term(ring: &ProcessRing) -> u64 {
+fn term(ring: &Cluster) -> u64 {
     let status = ring.get(0, "/status").expect("it runs").body;
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     let term = status.get("term").and_then(serde_json::Value::as_u64);
@@ -56,11 +56,8 @@ fn a_large_transaction_elects_nobody_and_takes_bounded_memory() {
     let _turn = SCENES.take();
     let mib = std::env::var("LARGE_MIB").map_or(256, |mib| mib.parse().expect("a number"));
     let server = Mysqld::launch(&MysqlTree::require()).expect("the scene of a test");
-    let options = RingOptions {
-        heartbeat: Duration::from_millis(500),
-        ..RingOptions::around(&server)
-    };
-    let mut ring = ProcessRing::launch(&witness_binary(Profile::Dev).unwrap(), &options).unwrap();
+    let options = ClusterOptions::around(&server).with_heartbeat(Duration::from_millis(500));
+    let ring = Cluster::launch(&witness_binary(Profile::Dev).unwrap(), options).unwrap();
     let client = server.client();
     client
         .sql("CREATE DATABASE large; CREATE TABLE large.rows (id INT PRIMARY KEY, b LONGBLOB)")
@@ -101,9 +98,8 @@ fn a_large_transaction_elects_nobody_and_takes_bounded_memory() {
 fn a_large_row_is_followed_within_bounded_memory() {
     let _turn = SCENES.take();
     let mib = std::env::var("LARGE_ROW_MIB").map_or(300, |mib| mib.parse().expect("a number"));
-    let set = Replicaset::launch_with(2, |options| RingOptions {
-        heartbeat: Duration::from_millis(500),
-        ..options
+    let set = replicaset_with(2, |options| {
+        options.with_heartbeat(Duration::from_millis(500))
     })
     .unwrap();
     let primary = set.primary(LIMIT).unwrap();
@@ -119,12 +115,12 @@ fn a_large_row_is_followed_within_bounded_memory() {
         .unwrap();
     set.equal("large", LIMIT).unwrap();
     let peaks = || {
-        let members: Vec<u64> = (0..set.ring.size())
-            .map(|member| peak_mib(&set.ring, member))
+        let members: Vec<u64> = (0..set.size())
+            .map(|member| peak_mib(&set, member))
             .collect();
         let mysqlds = [primary, follower].map(|member| {
             let file = set.client(member).variable("pid_file").unwrap();
-            let file = set.data_dir(member).join(file);
+            let file = set.server(member).data_dir().join(file);
             peak_of(
                 std::fs::read_to_string(file)
                     .unwrap()
@@ -136,16 +132,16 @@ fn a_large_row_is_followed_within_bounded_memory() {
         (members, mysqlds)
     };
     let (before, mysqlds_before) = peaks();
-    let term_before = term(&set.ring);
+    let term_before = term(&set);
 
     let begun = Instant::now();
     let ended = AtomicBool::new(false);
     let (took, followed, silences) = std::thread::scope(|scope| {
-        let asking: Vec<_> = (0..set.ring.size())
+        let asking: Vec<_> = (0..set.size())
             .map(|member| {
                 scope.spawn({
                     let (set, ended) = (&set, &ended);
-                    move || longest_silence(&set.ring, member, ended)
+                    move || longest_silence(set, member, ended)
                 })
             })
             .collect();
@@ -164,11 +160,7 @@ fn a_large_row_is_followed_within_bounded_memory() {
         (took, begun.elapsed(), silences)
     });
     eprintln!("the members took {silences:?} at most to say that they live");
-    assert_eq!(
-        term(&set.ring),
-        term_before,
-        "somebody was elected meanwhile"
-    );
+    assert_eq!(term(&set), term_before, "somebody was elected meanwhile");
     let (after, mysqlds) = peaks();
     eprintln!(
         "a row of {mib} MiB: committed after {took:?}, followed after {followed:?}; peaks in MiB of the members {before:?} before, \

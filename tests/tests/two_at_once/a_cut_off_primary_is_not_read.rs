@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use mysql_link::{Connection, LinkError};
 use rustix::process::Signal;
-use testkit::ring::RingOptions;
-use witness_tests::{ClientWriters, Replicaset, client_session};
+use testkit::cluster::{Cluster, ClusterOptions};
+use witness_tests::{Writers, client_session, replicaset_with};
 
 use crate::SCENES;
 
@@ -23,29 +23,26 @@ const LEASE: Duration = Duration::from_millis(1500);
 const SLACK: Duration = Duration::from_secs(3);
 
 /// No election may come because the machine is busy.
-fn unhurried(options: RingOptions) -> RingOptions {
-    RingOptions {
-        heartbeat: Duration::from_secs(1),
-        ..options
-    }
+fn unhurried(options: ClusterOptions) -> ClusterOptions {
+    options.with_heartbeat(Duration::from_secs(1))
 }
 
 #[test]
 fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
     let _turn = SCENES.take();
-    let set = Replicaset::launch_with(2, |options| {
+    let set = replicaset_with(2, |options| {
         unhurried(options.with("mysql", "fence_after = \"2s\""))
     })
     .unwrap();
     set.follows(3, SOON).unwrap();
-    let writers = ClientWriters::start(&set, 2, 0);
+    let writers = Writers::of(&set, 2, 0);
     writers.wait_for_more(20, SOON).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut session = runtime.block_on(open(&set.socket(0))).unwrap();
+    let mut session = runtime.block_on(open(&set.server(0).socket())).unwrap();
 
     // Everybody else stands still, as behind a partition; clients of the primary are on its side.
     for member in [1, 2, 3] {
-        set.signal_member(member, Signal::STOP).unwrap();
+        set.signal(member, Signal::STOP).unwrap();
     }
     let cut_off = Instant::now();
     let bound = LEASE + GRACE + SLACK;
@@ -59,7 +56,7 @@ fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let took = answered - cut_off;
-    let refused = runtime.block_on(open(&set.socket(0)));
+    let refused = runtime.block_on(open(&set.server(0).socket()));
     println!("the last answer {took:?} after the partition; the grace period is {GRACE:?}");
     let refused = refused.map(drop).map_err(|error| error.to_string());
     assert!(
@@ -71,7 +68,7 @@ fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
     // An administrator is let in, and a commit waits.
     let waits = set.client(0).status("Rpl_semi_sync_source_wait_sessions");
     assert_ne!(waits.unwrap(), "0");
-    let status = set.ring.get(0, "/status").unwrap().json().unwrap();
+    let status = set.get(0, "/status").unwrap().json().unwrap();
     assert!(
         status["mysql"]["offline"]
             .as_str()
@@ -81,7 +78,7 @@ fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
     );
 
     for member in [1, 2, 3] {
-        set.signal_member(member, Signal::CONT).unwrap();
+        set.signal(member, Signal::CONT).unwrap();
     }
     writers.wait_for_more(50, SOON).unwrap();
     let written = writers.finish().unwrap();
@@ -99,7 +96,7 @@ fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
 fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_read() {
     let _turn = SCENES.take();
     const WATCHDOG: Duration = Duration::from_secs(2);
-    let mut set = Replicaset::launch_with(2, unhurried).unwrap();
+    let mut set = replicaset_with(2, unhurried).unwrap();
     set.follows(3, SOON).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
@@ -110,12 +107,10 @@ fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_r
         let length = manager.recv(&mut words).ok()?;
         Some(String::from_utf8_lossy(&words[..length]).into_owned())
     };
-    set.ring.kill(0).unwrap();
+    set.kill(0).unwrap();
     let socket = format!("NOTIFY_SOCKET={}", path.display());
     let watchdog = format!("WATCHDOG_USEC={}", WATCHDOG.as_micros());
-    set.ring
-        .start_wrapped(0, &["env", &socket, &watchdog])
-        .unwrap();
+    set.start_wrapped(0, &["env", &socket, &watchdog]).unwrap();
     assert_eq!(heard().as_deref(), Some("READY=1"));
     let until = Instant::now() + 2 * WATCHDOG;
     while Instant::now() < until {
@@ -133,13 +128,13 @@ fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_r
     });
     written.unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut session = runtime.block_on(open(&set.socket(0))).unwrap();
+    let mut session = runtime.block_on(open(&set.server(0).socket())).unwrap();
 
     // The manager has been told until now.
     manager.set_nonblocking(true).unwrap();
     while heard().is_some() {}
     manager.set_nonblocking(false).unwrap();
-    set.signal_member(0, Signal::STOP).unwrap();
+    set.signal(0, Signal::STOP).unwrap();
     let hung = Instant::now();
     while heard().is_some() {}
     let noticed = hung.elapsed();
@@ -156,7 +151,7 @@ fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_r
     assert!(took < WATCHDOG + SLACK, "{took:?}");
 
     assert_eq!(set.primary(SOON).unwrap(), 3);
-    set.ring.start(0).unwrap();
+    set.start(0).unwrap();
     set.equal("acked", SOON).unwrap();
     let rows = set.client(0).value("SELECT COUNT(*) FROM acked.rows");
     assert_eq!(rows.unwrap(), "1");
@@ -166,7 +161,7 @@ fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_r
 #[test]
 fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     let _turn = SCENES.take();
-    let mut set = Replicaset::launch_with(2, |options| {
+    let mut set = replicaset_with(2, |options| {
         unhurried(options.with("mysql", "fence_after = \"2s\""))
     })
     .unwrap();
@@ -176,8 +171,8 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
 
     // It hangs; the others go on.
     write(&set, 0, 1);
-    let mut session = runtime.block_on(open(&set.socket(0))).unwrap();
-    set.signal_member(0, Signal::STOP).unwrap();
+    let mut session = runtime.block_on(open(&set.server(0).socket())).unwrap();
+    set.signal(0, Signal::STOP).unwrap();
     let took = runtime.block_on(last_answer(&mut session, bound));
     println!("the member hangs: the last answer {took:?} afterwards");
     assert!(
@@ -187,13 +182,13 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     refuses_clients(&runtime, &set, 0);
     assert_eq!(set.primary(SOON).unwrap(), 3);
     write(&set, 3, 2);
-    set.signal_member(0, Signal::CONT).unwrap();
+    set.signal(0, Signal::CONT).unwrap();
     set.follows(0, SOON).unwrap();
     lets_clients_in(&runtime, &set, 0);
 
     // It is dead and stays so.
-    let mut session = runtime.block_on(open(&set.socket(3))).unwrap();
-    set.ring.kill(3).unwrap();
+    let mut session = runtime.block_on(open(&set.server(3).socket())).unwrap();
+    set.kill(3).unwrap();
     let took = runtime.block_on(last_answer(&mut session, bound));
     println!("the member is dead: the last answer {took:?} afterwards");
     assert!(
@@ -201,15 +196,15 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
         "reads go on {bound:?} after the member died: {took:?}"
     );
     refuses_clients(&runtime, &set, 3);
-    set.ring.start(3).unwrap();
+    set.start(3).unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 0);
     set.follows(3, SOON).unwrap();
     lets_clients_in(&runtime, &set, 3);
 
     // A member that is back in time has nobody act in its place.
-    let mut session = runtime.block_on(open(&set.socket(0))).unwrap();
-    set.ring.kill(0).unwrap();
-    set.ring.start(0).unwrap();
+    let mut session = runtime.block_on(open(&set.server(0).socket())).unwrap();
+    set.kill(0).unwrap();
+    set.start(0).unwrap();
     if set.primary(SOON).unwrap() == 0 {
         std::thread::sleep(bound);
         runtime.block_on(session.query("SELECT 1")).unwrap();
@@ -218,9 +213,11 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     // Its mysqld takes no order either.
     let primary = set.primary(SOON).unwrap();
     write(&set, primary, 3);
-    let mut session = runtime.block_on(open(&set.socket(primary))).unwrap();
-    set.signal_mysqld(primary, Signal::STOP).unwrap();
-    set.signal_member(primary, Signal::STOP).unwrap();
+    let mut session = runtime
+        .block_on(open(&set.server(primary).socket()))
+        .unwrap();
+    set.server(primary).signal(Signal::STOP).unwrap();
+    set.signal(primary, Signal::STOP).unwrap();
     let hung = Instant::now();
     // A signal stops the threads of a process soon, and not at once.
     std::thread::sleep(Duration::from_millis(100));
@@ -231,7 +228,7 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
         "mysqld was not killed within {:?}",
         hung.elapsed()
     );
-    set.signal_member(primary, Signal::CONT).unwrap();
+    set.signal(primary, Signal::CONT).unwrap();
     set.follows(primary, SOON).unwrap();
     lets_clients_in(&runtime, &set, primary);
     set.equal("acked", SOON).unwrap();
@@ -253,8 +250,10 @@ async fn last_answer(session: &mut Connection, limit: Duration) -> Option<Durati
     None
 }
 
-fn refuses_clients(runtime: &tokio::runtime::Runtime, set: &Replicaset, member: usize) {
-    let refused = runtime.block_on(open(&set.socket(member))).map(drop);
+fn refuses_clients(runtime: &tokio::runtime::Runtime, set: &Cluster, member: usize) {
+    let refused = runtime
+        .block_on(open(&set.server(member).socket()))
+        .map(drop);
     let refused = refused.map_err(|error| error.to_string());
     assert!(
         matches!(&refused, Err(error) if error.contains("offline mode")),
@@ -262,13 +261,13 @@ fn refuses_clients(runtime: &tokio::runtime::Runtime, set: &Replicaset, member: 
     );
 }
 
-fn lets_clients_in(runtime: &tokio::runtime::Runtime, set: &Replicaset, member: usize) {
-    let open = || runtime.block_on(open(&set.socket(member)));
+fn lets_clients_in(runtime: &tokio::runtime::Runtime, set: &Cluster, member: usize) {
+    let open = || runtime.block_on(open(&set.server(member).socket()));
     set.eventually("it lets clients in", SOON, open).unwrap();
 }
 
 /// One more row, when the primary is open.
-fn write(set: &Replicaset, member: usize, number: u32) {
+fn write(set: &Cluster, member: usize, number: u32) {
     let insert = format!("INSERT INTO acked.rows VALUES ({number}, 0, 'one')");
     let write = || set.client(member).sql(&insert);
     set.eventually("it takes a row", SOON, write).unwrap();

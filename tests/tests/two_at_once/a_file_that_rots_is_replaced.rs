@@ -3,9 +3,9 @@
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use testkit::cluster::{Cluster, ClusterOptions, Profile, witness_binary};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::Mysqld;
-use testkit::ring::{ProcessRing, Profile, RingOptions, witness_binary};
 
 use crate::SCENES;
 
@@ -15,10 +15,10 @@ const SOON: Duration = Duration::from_secs(60);
 fn the_scrub_finds_what_rots_and_another_members_file_takes_its_place() {
     let _turn = SCENES.take();
     let server = Mysqld::launch(&MysqlTree::require()).expect("the scene of a test");
-    let options = RingOptions::around(&server)
+    let options = ClusterOptions::around(&server)
         .with("log", "max_file_bytes = \"64KiB\"")
         .with("log", "scrub_rate = 0");
-    let mut ring = ProcessRing::launch(&witness_binary(Profile::Dev).unwrap(), &options).unwrap();
+    let mut ring = Cluster::launch(&witness_binary(Profile::Dev).unwrap(), options).unwrap();
     let client = server.client();
     client
         .sql("CREATE DATABASE rot; CREATE TABLE rot.t (id INT PRIMARY KEY, b LONGBLOB)")

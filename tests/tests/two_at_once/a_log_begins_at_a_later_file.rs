@@ -10,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use testkit::cluster::{Cluster, Profile, witness_binary};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::client::verified_sql;
 use testkit::ports::free_addresses;
-use testkit::ring::{ProcessRing, Profile, witness_binary};
 use testkit::wait::{Patience, eventually};
 use witness_tests::Scene;
 
@@ -61,7 +61,7 @@ fn has_the_same_files(member: &Path, other: &Path) -> usize {
 }
 
 /// What the two tools that know nothing of each other say of a member's files.
-fn is_well(ring: &ProcessRing, directory: &Path) {
+fn is_well(ring: &Cluster, directory: &Path) {
     let names = files(directory).into_keys();
     let paths: Vec<PathBuf> = names.map(|name| directory.join("log").join(name)).collect();
     let sql = verified_sql(&MysqlTree::require(), &paths).unwrap();
@@ -93,7 +93,7 @@ impl Drop for Newcomer {
 
 impl Newcomer {
     /// Member 4, configured as witness 2 but for what is its own.
-    fn start(ring: &ProcessRing) -> Self {
+    fn start(ring: &Cluster) -> Self {
         let directory = ring.directory(1).with_file_name("witness-3");
         fs::create_dir_all(&directory).unwrap();
         let addresses = free_addresses(2).unwrap();
@@ -128,7 +128,7 @@ impl Newcomer {
     }
 
     /// Takes it in, as an operator does.
-    fn join(&self, ring: &ProcessRing) {
+    fn join(&self, ring: &Cluster) {
         let config = ring.config(1).to_str().unwrap();
         let patience = Patience::every(Duration::from_millis(200), PATIENCE);
         let added = eventually("the ring takes it in", patience, || {

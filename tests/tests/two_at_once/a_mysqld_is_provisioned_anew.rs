@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use testkit::bounded_run::Finished;
-use witness_tests::{ClientWriters, Replicaset, WrittenRows};
+use testkit::cluster::Cluster;
+use witness_tests::{Writers, WrittenRows, replicaset};
 
 use crate::SCENES;
 
@@ -16,12 +17,12 @@ const SOON: Duration = Duration::from_secs(60);
 #[test]
 fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     let _turn = SCENES.take();
-    let set = Replicaset::launch(3).unwrap();
+    let set = replicaset(3).unwrap();
     let (donor, errant) = (3, 4);
     for follower in [donor, errant] {
         set.follows(follower, SOON).unwrap();
     }
-    let clients = ClientWriters::start(&set, 4, 0);
+    let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(50, SOON).unwrap();
     let gtids = write_errant(&set, errant);
     // And one more, into the file that is in use.
@@ -29,7 +30,7 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     more.unwrap();
 
     // Started again, mysqld is held down: no cut of its last file undoes them.
-    set.kill_mysqld(errant).unwrap();
+    set.server(errant).kill().unwrap();
     let words = wait_for_trouble(&set, errant, "reprovision this mysqld");
     assert!(words.contains(&gtids), "{words}");
 
@@ -88,12 +89,12 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
 #[test]
 fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
     let _turn = SCENES.take();
-    let mut set = Replicaset::launch(3).unwrap();
+    let mut set = replicaset(3).unwrap();
     let (donor, errant) = (3, 4);
     for follower in [donor, errant] {
         set.follows(follower, SOON).unwrap();
     }
-    let clients = ClientWriters::start(&set, 2, 0);
+    let clients = Writers::of(&set, 2, 0);
     clients.wait_for_more(50, SOON).unwrap();
     let gtids = write_errant(&set, errant);
     // It is looked at while it follows, before its binlog files are dropped.
@@ -101,7 +102,7 @@ fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
     assert!(words.contains(&gtids), "{words}");
 
     // The recipient's mysqld dies in the middle.
-    let told = interrupted(&set, errant, |set| set.kill_mysqld(errant).unwrap());
+    let told = interrupted(&set, errant, |set| set.server(errant).kill().unwrap());
     assert_eq!(told.status.code(), Some(1), "{}", told_by(&told));
     assert!(
         told_by(&told).contains("was interrupted"),
@@ -116,38 +117,38 @@ fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
     );
     // Its data are gone: it must not follow, whoever starts again.
     set.kill_host(errant).unwrap();
-    set.ring.start(errant).unwrap();
+    set.start(errant).unwrap();
     println!("{}", wait_for_trouble(&set, errant, "was interrupted"));
 
     // The donor's dies in the middle.
-    let told = interrupted(&set, errant, |set| set.kill_mysqld(donor).unwrap());
+    let told = interrupted(&set, errant, |set| set.server(donor).kill().unwrap());
     assert_eq!(told.status.code(), Some(1), "{}", told_by(&told));
     println!("{}", wait_for_trouble(&set, errant, "was interrupted"));
     set.follows(donor, SOON).unwrap();
 
     // The member dies in the middle. Its mysqld goes on, ends, and is started and given back by the member that comes.
     let told = interrupted(&set, errant, |set| {
-        let id = i32::try_from(set.ring.process_id(errant).unwrap()).unwrap();
+        let id = i32::try_from(set.process_id(errant).unwrap()).unwrap();
         let id = rustix::process::Pid::from_raw(id).unwrap();
         rustix::process::kill_process(id, rustix::process::Signal::KILL).unwrap();
     });
     assert_eq!(told.status.code(), Some(5), "{}", told_by(&told));
-    set.ring.kill(errant).unwrap();
-    set.ring.start(errant).unwrap();
+    set.kill(errant).unwrap();
+    set.start(errant).unwrap();
     let written = clients.finish().unwrap();
     is_whole(&set, errant, &written);
 
     // From the copy on it is a member's mysqld like any other.
-    let clients = ClientWriters::start(&set, 2, 1_000_000);
+    let clients = Writers::of(&set, 2, 1_000_000);
     clients.wait_for_more(20, SOON).unwrap();
-    set.kill_mysqld(errant).unwrap();
+    set.server(errant).kill().unwrap();
     clients.wait_for_more(20, SOON).unwrap();
     let written = written.and(clients.finish().unwrap());
     is_whole(&set, errant, &written);
 }
 
 /// Provisions from `db-2`, slowly, does something in the middle, and lets the rest go on quickly. What the command told.
-fn interrupted(set: &Replicaset, member: usize, act: impl FnOnce(&Replicaset)) -> Finished {
+fn interrupted(set: &Cluster, member: usize, act: impl FnOnce(&Cluster)) -> Finished {
     let client = set.client(member);
     // MySQL sleeps for a second at most, and so is only about as slow as it is told; mysqld may be starting, and has the
     // plugin already at the second time.
@@ -180,7 +181,7 @@ fn interrupted(set: &Replicaset, member: usize, act: impl FnOnce(&Replicaset)) -
 }
 
 /// Writes as nobody should, into a binlog file that is closed behind it; their GTIDs.
-fn write_errant(set: &Replicaset, member: usize) -> String {
+fn write_errant(set: &Cluster, member: usize) -> String {
     let client = set.client(member);
     client
         .sql("CREATE DATABASE errant; CREATE TABLE errant.rows (id INT PRIMARY KEY); INSERT INTO errant.rows VALUES (1); FLUSH BINARY LOGS")
@@ -189,37 +190,36 @@ fn write_errant(set: &Replicaset, member: usize) -> String {
 }
 
 /// Waits until a member's mysqld is in trouble of this kind, and says in which.
-fn wait_for_trouble(set: &Replicaset, member: usize, what: &str) -> String {
+fn wait_for_trouble(set: &Cluster, member: usize, what: &str) -> String {
     let trouble = set.eventually(&format!("trouble with `{what}`"), SOON, || {
-        let view = set.ring.get(member, "/status").ok()?.json().ok()?;
+        let view = set.get(member, "/status").ok()?.json().ok()?;
         let trouble = view["mysql"]["trouble"].as_str()?;
         trouble.contains(what).then(|| trouble.to_owned())
     });
     trouble.unwrap()
 }
 
-fn reprovision(set: &Replicaset, member: usize, arguments: &[&str]) -> Finished {
-    let config = set.ring.config(member).display().to_string();
+fn reprovision(set: &Cluster, member: usize, arguments: &[&str]) -> Finished {
+    let config = set.config(member).display().to_string();
     let mut words = vec!["reprovision", "--config", &config];
     words.extend(arguments);
-    set.ring.cli_within(&words, 4 * SOON).unwrap()
+    set.cli_within(&words, 4 * SOON).unwrap()
 }
 
 fn told_by(output: &Finished) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-fn trimmed(set: &Replicaset, member: usize) -> Value {
-    let directory = set.ring.directory(member).display().to_string();
+fn trimmed(set: &Cluster, member: usize) -> Value {
+    let directory = set.directory(member).display().to_string();
     let listed = set
-        .ring
         .cli(&["log", "trimmed", &directory, "--output", "json"])
         .unwrap();
     serde_json::from_slice(&listed.stdout).unwrap()
 }
 
 /// The member follows, has nothing errant, and everything acknowledged is everywhere.
-fn is_whole(set: &Replicaset, member: usize, written: &WrittenRows) {
+fn is_whole(set: &Cluster, member: usize, written: &WrittenRows) {
     set.follows(member, SOON).unwrap();
     set.equal("acked", SOON).unwrap();
     let client = set.client(member);

@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use testkit::cluster::{Beside, Cluster, ClusterOptions, Profile, witness_binary};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
-use testkit::ring::{Beside, ProcessRing, Profile, RingOptions, witness_binary};
-use witness_tests::{AckedWriters, WrittenRows};
+use witness_tests::{Writers, WrittenRows, make_rows};
 
 use crate::SCENES;
 
@@ -26,7 +26,7 @@ struct Scene {
     primary: Mysqld,
     replica: Mysqld,
     stock: Mysqld,
-    ring: ProcessRing,
+    ring: Cluster,
     folder: tempfile::TempDir,
 }
 
@@ -42,8 +42,8 @@ impl Scene {
         client.enable_semi_sync_source(1)?;
         replica.replicate_from(&primary, true)?;
         stock.replicate_from(&primary, false)?;
-        AckedWriters::prepare(&primary)?;
-        let before = AckedWriters::start(&primary, 2, 9_000_000);
+        make_rows(&primary)?;
+        let before = Writers::at(&primary, 2, 9_000_000);
         before.wait_for_more(50, SOON)?;
         before.finish()?;
         // What was before the ring is in no binlog any more: its log cannot begin with the first transaction.
@@ -63,14 +63,14 @@ impl Scene {
         let attached = Beside::Attached {
             socket: replica.socket(),
         };
-        let options = RingOptions {
+        let options = ClusterOptions {
             // The commands are for the member that leads: no election may come because the machine is busy.
-            heartbeat: Duration::from_millis(500),
-            ..RingOptions::around(&primary)
+            heartbeat: Some(Duration::from_millis(500)),
+            ..ClusterOptions::around(&primary)
                 .with_more([attached])
                 .with_binlog_servers()
         };
-        let mut ring = ProcessRing::prepare(&witness_binary(Profile::Dev)?, &options)?;
+        let mut ring = Cluster::prepare(&witness_binary(Profile::Dev)?, options)?;
         for member in 0..ring.size() {
             ring.start(member)?;
         }
@@ -221,7 +221,7 @@ fn a_primary_with_replicas_becomes_a_ring_fails_over_and_goes_back() {
 fn through_a_ring_and_back() -> Result<()> {
     let mut scene = Scene::launch()?;
     let enable = of_the_page("witness enable-raft")?;
-    let writers = AckedWriters::start(&scene.primary, 4, 0);
+    let writers = Writers::at(&scene.primary, 4, 0);
     writers.wait_for_more(100, SOON)?;
     for command in &enable {
         let said = scene.run(command, FIRST)?;
@@ -252,7 +252,7 @@ fn through_a_ring_and_back() -> Result<()> {
                 .get(SECOND, "/primary")
                 .is_ok_and(|answer| answer.status == 200))
         })?;
-    let writers = AckedWriters::start(&scene.replica, 2, 1_000_000);
+    let writers = Writers::at(&scene.replica, 2, 1_000_000);
     writers.wait_for_more(100, SOON)?;
     scene.primary.start()?;
     scene.ring.start(FIRST)?;
@@ -276,7 +276,7 @@ fn through_a_ring_and_back() -> Result<()> {
         scene.ring.stop(member)?;
     }
     // Nobody acknowledges any more, and nobody waits for that.
-    let writers = AckedWriters::start(&scene.replica, 2, 2_000_000);
+    let writers = Writers::at(&scene.replica, 2, 2_000_000);
     writers.wait_for_more(100, SOON)?;
     let third = writers.finish()?;
     scene.equal(&scene.replica.client(), &[&first, &second, &third])?;
@@ -295,7 +295,7 @@ fn killed_at_every_step() -> Result<()> {
     let last = |commands: Vec<String>| commands.into_iter().next_back().context("a command");
     let enable = last(of_the_page("witness enable-raft")?)?;
     let disable = last(of_the_page("witness disable-raft")?)?;
-    let writers = AckedWriters::start(&scene.primary, 2, 0);
+    let writers = Writers::at(&scene.primary, 2, 0);
     writers.wait_for_more(50, SOON)?;
     let kills = scene.run_killed_at_every_step(&enable, FIRST)?;
     println!("enable-raft was killed {kills} times");

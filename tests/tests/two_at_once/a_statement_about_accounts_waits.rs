@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, Step};
 use rustix::process::Signal;
-use testkit::ring::RingOptions;
+use testkit::cluster::Cluster;
 use testkit::wait::eventually;
-use witness_tests::Replicaset;
+use witness_tests::replicaset_with;
 
 use crate::SCENES;
 
@@ -21,26 +21,25 @@ const SOON: Duration = Duration::from_secs(60);
 #[test]
 fn an_old_primary_into_which_nobody_can_log_in_follows_the_new_one() {
     let _turn = SCENES.take();
-    let set = Replicaset::launch_with(2, |options| RingOptions {
-        heartbeat: Duration::from_millis(500),
-        ..options
+    let set = replicaset_with(2, |options| {
+        options.with_heartbeat(Duration::from_millis(500))
     })
     .unwrap();
     set.begins_at_the_first(SOON).unwrap();
 
     for member in [1, 2, 3] {
-        set.signal_member(member, Signal::STOP).unwrap();
+        set.signal(member, Signal::STOP).unwrap();
     }
-    let waits = waiting_account(set.socket(0));
-    nobody_gets_in(&set.socket(0));
+    let waits = waiting_account(set.server(0).socket());
+    nobody_gets_in(&set.server(0).socket());
     // The others elect one of themselves, and the old primary's member finds that when it goes on.
-    set.signal_member(0, Signal::STOP).unwrap();
+    set.signal(0, Signal::STOP).unwrap();
     for member in [1, 2, 3] {
-        set.signal_member(member, Signal::CONT).unwrap();
+        set.signal(member, Signal::CONT).unwrap();
     }
     assert_eq!(set.primary(SOON).unwrap(), 3);
     let began = Instant::now();
-    set.signal_member(0, Signal::CONT).unwrap();
+    set.signal(0, Signal::CONT).unwrap();
     set.follows(0, SOON).unwrap();
     println!("the old primary follows {:?} later", began.elapsed());
     match waits.join().unwrap() {
@@ -69,22 +68,23 @@ fn an_old_primary_into_which_nobody_can_log_in_follows_the_new_one() {
 #[test]
 fn a_primary_into_which_nobody_can_log_in_commits_again_without_an_heir() {
     let _turn = SCENES.take();
-    let mut set = Replicaset::launch_with(1, |options| RingOptions {
-        heartbeat: Duration::from_millis(500),
-        ..options.with("mysql", "demote_after = \"2s\"")
+    let mut set = replicaset_with(1, |options| {
+        options
+            .with("mysql", "demote_after = \"2s\"")
+            .with_heartbeat(Duration::from_millis(500))
     })
     .unwrap();
     for member in [1, 2] {
-        set.signal_member(member, Signal::STOP).unwrap();
+        set.signal(member, Signal::STOP).unwrap();
     }
-    let waits = waiting_account(set.socket(0));
-    nobody_gets_in(&set.socket(0));
-    set.ring.kill(0).unwrap();
+    let waits = waiting_account(set.server(0).socket());
+    nobody_gets_in(&set.server(0).socket());
+    set.kill(0).unwrap();
     for member in [1, 2] {
-        set.signal_member(member, Signal::CONT).unwrap();
+        set.signal(member, Signal::CONT).unwrap();
     }
     let began = Instant::now();
-    set.ring.start(0).unwrap();
+    set.start(0).unwrap();
     set.primary(SOON).unwrap();
     println!("the primary is open again {:?} later", began.elapsed());
     let told = waits.join().unwrap();
@@ -95,8 +95,8 @@ fn a_primary_into_which_nobody_can_log_in_commits_again_without_an_heir() {
         .unwrap();
 }
 
-fn was_killed_once(set: &Replicaset) {
-    let said = set.ring.output(0);
+fn was_killed_once(set: &Cluster) {
+    let said = set.output(0);
     assert!(said.contains("no login succeeds"), "{said}");
     let kills = said.matches("mysqld is killed and started again").count();
     assert_eq!(kills, 1, "{said}");

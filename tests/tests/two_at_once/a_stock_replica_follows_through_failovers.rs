@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use witness_tests::{ClientWriters, Replicaset, StockReplica, WrittenRows};
+use witness_tests::{StockReplica, Writers, WrittenRows, replicaset_with};
 
 use crate::SCENES;
 
@@ -11,7 +11,7 @@ const SOON: Duration = Duration::from_secs(60);
 #[test]
 fn three_failovers_leave_the_replica_equal_to_the_ring() {
     let _turn = SCENES.take();
-    let mut set = Replicaset::launch_with(2, |options| {
+    let mut set = replicaset_with(2, |options| {
         options
             .with_binlog_servers()
             .with("log", "max_file_bytes = \"256KiB\"")
@@ -19,7 +19,7 @@ fn three_failovers_leave_the_replica_equal_to_the_ring() {
     .unwrap();
     let replica = StockReplica::attach(
         77,
-        set.ring.binlog_server(1),
+        set.binlog_server(1),
         "SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 0",
     )
     .unwrap();
@@ -27,11 +27,11 @@ fn three_failovers_leave_the_replica_equal_to_the_ring() {
     for round in 0..3 {
         let primary = set.primary(SOON).unwrap();
         set.follows(3 - primary, SOON).unwrap();
-        let clients = ClientWriters::start(&set, 4, round * 1_000_000);
+        let clients = Writers::of(&set, 4, round * 1_000_000);
         clients.wait_for_more(200, SOON).unwrap();
         set.kill_host(primary).unwrap();
         clients.wait_for_more(200, SOON).unwrap();
-        set.ring.start(primary).unwrap();
+        set.start(primary).unwrap();
         written = written.and(clients.finish().unwrap());
         set.follows(primary, SOON).unwrap();
         assert_eq!(

@@ -8,10 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use testkit::bounded_run::wait_within;
+use testkit::cluster::{Profile, http_get, http_post, witness_binary};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions, REPLICATION_PASSWORD, REPLICATION_USER};
 use testkit::ports::free_address;
-use testkit::ring::{Profile, http_get, http_post, witness_binary};
 use testkit::wait::eventually;
 use witness_tests::{Pair, Scene};
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use testkit::workload::{Load, Workload};
+use testkit::mysqld::workload::{Load, Workload};
 use witness_tests::Pair;
 
 use crate::SCENES;

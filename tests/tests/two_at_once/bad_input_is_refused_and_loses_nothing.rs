@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use testkit::cluster::{Cluster, ClusterOptions, Profile, witness_binary};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::Mysqld;
-use testkit::ring::{ProcessRing, Profile, RingOptions, witness_binary};
-use witness_tests::{AckedWriters, assert_nothing_lost_or_doubled};
+use witness_tests::{Writers, assert_nothing_lost_or_doubled, make_rows};
 
 use crate::SCENES;
 
@@ -17,13 +17,13 @@ fn server() -> Mysqld {
     Mysqld::launch(&MysqlTree::require()).expect("the scene of a test")
 }
 
-fn ring_around(server: &Mysqld, options: &RingOptions) -> ProcessRing {
-    let ring = ProcessRing::launch(
+fn ring_around(server: &Mysqld, options: ClusterOptions) -> Cluster {
+    let ring = Cluster::launch(
         &witness_binary(Profile::Dev).expect("the scene of a test"),
         options,
     )
     .expect("the scene of a test");
-    AckedWriters::prepare(server).expect("the scene of a test");
+    make_rows(server).expect("the scene of a test");
     ring
 }
 
@@ -36,7 +36,7 @@ fn is_closed(server: &Mysqld) -> bool {
 }
 
 /// Whether the page at `path` of member 0 holds all of `words`.
-fn says(ring: &ProcessRing, path: &str, words: &[&str]) -> bool {
+fn says(ring: &Cluster, path: &str, words: &[&str]) -> bool {
     ring.get(0, path)
         .is_ok_and(|answer| words.iter().all(|word| answer.body.contains(word)))
 }
@@ -45,7 +45,7 @@ fn says(ring: &ProcessRing, path: &str, words: &[&str]) -> bool {
 fn a_finite_timeout_while_it_runs_closes_the_primary_until_it_is_mended() {
     let _turn = SCENES.take();
     let server = server();
-    let mut ring = ring_around(&server, &RingOptions::around(&server));
+    let mut ring = ring_around(&server, ClusterOptions::around(&server));
     // The member has set everything; from now on it may only look.
     assert!(ring.stop(0).unwrap().success());
     let config = fs::read_to_string(ring.config(0)).unwrap();
@@ -90,7 +90,7 @@ fn a_finite_timeout_while_it_runs_closes_the_primary_until_it_is_mended() {
 fn a_finite_timeout_that_the_member_may_set_is_mended_by_it() {
     let _turn = SCENES.take();
     let server = server();
-    let mut ring = ring_around(&server, &RingOptions::around(&server));
+    let mut ring = ring_around(&server, ClusterOptions::around(&server));
     server
         .client()
         .sql("SET GLOBAL rpl_semi_sync_source_timeout = 1000")
@@ -109,8 +109,8 @@ fn a_finite_timeout_that_the_member_may_not_set_is_named_with_its_remedy() {
     let _turn = SCENES.take();
     let server = server();
     server.client().sql("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'; SET GLOBAL super_read_only = ON").unwrap();
-    let options = RingOptions::around(&server).with("mysql", "manage_settings = false");
-    let mut ring = ProcessRing::prepare(&witness_binary(Profile::Dev).unwrap(), &options).unwrap();
+    let options = ClusterOptions::around(&server).with("mysql", "manage_settings = false");
+    let mut ring = Cluster::prepare(&witness_binary(Profile::Dev).unwrap(), options).unwrap();
     for witness in [1, 2] {
         ring.start(witness).unwrap();
     }
@@ -135,9 +135,9 @@ fn a_wrong_password_is_named_and_nothing_is_acknowledged() {
     let _turn = SCENES.take();
     let server = server();
     server.client().sql("CREATE USER 'member'@'localhost' IDENTIFIED BY 'right'; GRANT ALL ON *.* TO 'member'@'localhost'").unwrap();
-    let options = RingOptions::around(&server);
+    let options = ClusterOptions::around(&server);
     let binary = witness_binary(Profile::Dev).unwrap();
-    let mut ring = ProcessRing::prepare(&binary, &options).unwrap();
+    let mut ring = Cluster::prepare(&binary, options).unwrap();
     let config = ring.config(0).to_owned();
     let text = fs::read_to_string(&config).unwrap();
     fs::write(
@@ -166,8 +166,8 @@ fn a_wrong_password_is_named_and_nothing_is_acknowledged() {
 fn a_foreign_rings_member_is_refused_on_both_sides() {
     let _turn = SCENES.take();
     let (ours, theirs) = (server(), server());
-    let mut ring = ring_around(&ours, &RingOptions::around(&ours));
-    let mut other = ring_around(&theirs, &RingOptions::around(&theirs));
+    let mut ring = ring_around(&ours, ClusterOptions::around(&ours));
+    let mut other = ring_around(&theirs, ClusterOptions::around(&theirs));
     ring.stop(1).unwrap();
     other.stop(1).unwrap();
     let foreign_log = other.log_files(1).unwrap();
@@ -179,10 +179,10 @@ fn a_foreign_rings_member_is_refused_on_both_sides() {
     }
 
     ring.start(1).unwrap();
-    let writers = AckedWriters::start(&ours, 2, 0);
+    let writers = Writers::at(&ours, 2, 0);
     writers.wait_for_more(20, SOON).unwrap();
     let refused =
-        |ring: &ProcessRing| (0..3).any(|member| ring.output(member).contains("calls from ring"));
+        |ring: &Cluster| (0..3).any(|member| ring.output(member).contains("calls from ring"));
     ring.wait_until("the foreign member is named", SOON, |ring| {
         Ok(refused(ring))
     })
@@ -210,7 +210,7 @@ fn a_foreign_rings_member_is_refused_on_both_sides() {
 fn a_witness_whose_disk_is_full_waits_for_room_and_loses_nothing() {
     let _turn = SCENES.take();
     let server = server();
-    let mut ring = ring_around(&server, &RingOptions::around(&server));
+    let mut ring = ring_around(&server, ClusterOptions::around(&server));
     // The witness lives on a disk of its own, in a mount namespace of its own: small at first, and larger than it was once the
     // file that asks for it is there.
     ring.stop(2).unwrap();
@@ -226,7 +226,7 @@ fn a_witness_whose_disk_is_full_waits_for_room_and_loses_nothing() {
         &ring.directory(2).join("log"),
         &ring.directory(2).join("saved"),
     );
-    let writers = AckedWriters::start(&server, 4, 0);
+    let writers = Writers::at(&server, 4, 0);
     ring.start_wrapped(
         2,
         &[
@@ -265,7 +265,7 @@ fn a_witness_whose_disk_is_full_waits_for_room_and_loses_nothing() {
     );
     let files = ring.log_files(0).unwrap();
     ring.wait_until("the witness has caught up", SOON, |_| {
-        Ok(testkit::ring::LogFiles::read(Path::new(&mounted))?
+        Ok(testkit::cluster::LogFiles::read(Path::new(&mounted))?
             .first_difference(&files)
             .is_none())
     })

@@ -9,7 +9,7 @@ use std::time::Duration;
 use binlog_format::event::EventType;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, DumpOptions, Endpoint, ReplicationStream, TlsMode};
-use testkit::ring::{BINLOG_PASSWORD, BINLOG_USER};
+use testkit::cluster::{BINLOG_PASSWORD, BINLOG_USER};
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 use witness_tests::Scene;

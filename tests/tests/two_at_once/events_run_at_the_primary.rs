@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use witness_tests::Replicaset;
+use testkit::cluster::Cluster;
+use witness_tests::replicaset_with;
 
 use crate::SCENES;
 
@@ -20,9 +21,9 @@ const A_WHILE: Duration = Duration::from_millis(1500);
 #[test]
 fn events_run_at_the_primary_alone() {
     let _turn = SCENES.take();
-    let set = Replicaset::launch_with(2, |mut options| {
+    let set = replicaset_with(2, |mut options| {
         // How fast the primary moves is no matter here, and the event keeps a busy machine busy.
-        options.heartbeat = Duration::from_millis(500);
+        options.heartbeat = Some(Duration::from_millis(500));
         options.with_native(NATIVE)
     })
     .unwrap();
@@ -37,7 +38,7 @@ fn events_run_at_the_primary_alone() {
         .unwrap();
     it_ticks(&set, ROWS);
     it_rests(&set, NATIVE);
-    set.kill_mysqld(NATIVE).unwrap();
+    set.server(NATIVE).kill().unwrap();
     it_rests(&set, NATIVE);
 
     set.promote("db-2", SOON).unwrap();
@@ -45,7 +46,7 @@ fn events_run_at_the_primary_alone() {
     let event = "SELECT CONCAT(definer, ' ', status) FROM information_schema.events WHERE event_name = 'tick'";
     assert_eq!(set.client(NATIVE).value(event).unwrap(), "ticker@% ENABLED");
     it_rests(&set, ROWS);
-    set.kill_mysqld(ROWS).unwrap();
+    set.server(ROWS).kill().unwrap();
     it_rests(&set, ROWS);
 
     set.promote("db-1", SOON).unwrap();
@@ -54,7 +55,7 @@ fn events_run_at_the_primary_alone() {
 }
 
 /// The event runs at this primary.
-fn it_ticks(set: &Replicaset, primary: usize) {
+fn it_ticks(set: &Cluster, primary: usize) {
     let client = set.client(primary);
     let ticks = || {
         let own = "SELECT COUNT(*) FROM e.ticks WHERE server = @@server_id";
@@ -71,7 +72,7 @@ fn it_ticks(set: &Replicaset, primary: usize) {
 }
 
 /// This member's mysqld follows, and has nothing after a while that the primary's has not.
-fn it_rests(set: &Replicaset, follower: usize) {
+fn it_rests(set: &Cluster, follower: usize) {
     std::thread::sleep(A_WHILE);
     set.follows(follower, SOON).unwrap();
     let has = set.client(follower).gtid_executed().unwrap();

@@ -7,8 +7,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use testkit::ring::RingOptions;
-use witness_tests::{Replicaset, difference, server_contents};
+use witness_tests::{difference, replicaset_with, server_contents};
 
 use crate::SCENES;
 
@@ -23,9 +22,8 @@ const NATIVE: usize = 3;
 #[test]
 fn a_corpus_of_workloads_is_followed_by_rows_and_by_replica_threads() {
     let _turn = SCENES.take();
-    let set = Replicaset::launch_with(3, |options| RingOptions {
-        heartbeat: HEARTBEAT,
-        ..options.with_native(NATIVE)
+    let set = replicaset_with(3, |options| {
+        options.with_native(NATIVE).with_heartbeat(HEARTBEAT)
     })
     .unwrap();
     let leads = set.primary(SOON).unwrap();

@@ -5,14 +5,15 @@
 
 use std::time::Duration;
 
-use witness_tests::Replicaset;
+use testkit::cluster::Cluster;
+use witness_tests::replicaset;
 
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
 
-fn files(set: &Replicaset, member: usize) -> Vec<String> {
-    let log = set.ring.directory(member).join("log");
+fn files(set: &Cluster, member: usize) -> Vec<String> {
+    let log = set.directory(member).join("log");
     let entries = std::fs::read_dir(log).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.filter(|name| name.starts_with("binlog.0")).collect();
@@ -23,34 +24,31 @@ fn files(set: &Replicaset, member: usize) -> Vec<String> {
 #[test]
 fn the_rings_log_is_rotated_by_its_own_command_alone() {
     let _turn = SCENES.take();
-    let mut set = Replicaset::launch(1).unwrap();
-    let insert = |set: &Replicaset, id: u32| {
+    let set = replicaset(1).unwrap();
+    let insert = |set: &Cluster, id: u32| {
         let insert = format!("INSERT INTO acked.rows VALUES ({id}, 0, 'flushed')");
         set.client(0).sql(&insert).unwrap();
     };
     insert(&set, 1);
-    set.ring.wait_until_equal(SOON).unwrap();
+    set.wait_until_equal(SOON).unwrap();
     let before = files(&set, 0);
 
     set.client(0).sql("FLUSH BINARY LOGS").unwrap();
     insert(&set, 2);
-    set.ring.wait_until_equal(SOON).unwrap();
+    set.wait_until_equal(SOON).unwrap();
     assert_eq!(
         files(&set, 0),
         before,
         "the ring's log has files of its own"
     );
 
-    let config = set.ring.config(1).display().to_string();
-    let done = set
-        .ring
-        .cli(&["log", "flush", "--config", &config])
-        .unwrap();
+    let config = set.config(1).display().to_string();
+    let done = set.cli(&["log", "flush", "--config", &config]).unwrap();
     let told = String::from_utf8_lossy(&done.stdout).into_owned();
     assert!(done.status.success(), "{told}");
     insert(&set, 3);
-    set.ring.wait_until_equal(SOON).unwrap();
-    for member in 0..set.ring.size() {
+    set.wait_until_equal(SOON).unwrap();
+    for member in 0..set.size() {
         let after = files(&set, member);
         assert_eq!(after.len(), before.len() + 1, "member {member}: {after:?}");
         assert!(

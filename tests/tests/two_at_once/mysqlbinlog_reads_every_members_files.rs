@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use testkit::cluster::{Cluster, ClusterOptions, Profile, witness_binary};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::client::verified_sql;
+use testkit::mysqld::sysbench::Sysbench;
 use testkit::mysqld::{Mysqld, MysqldOptions};
-use testkit::ring::{ProcessRing, Profile, RingOptions, witness_binary};
-use testkit::sysbench::Sysbench;
 
 use crate::SCENES;
 
@@ -19,8 +19,8 @@ fn the_log_replayed_gives_the_primarys_rows_and_gtids() {
     let tree = MysqlTree::require();
     let server = Mysqld::launch(&tree).unwrap();
     let binary = witness_binary(Profile::Dev).unwrap();
-    let options = RingOptions::around(&server).with("log", "max_file_bytes = \"256KiB\"");
-    let mut ring = ProcessRing::launch(&binary, &options).unwrap();
+    let options = ClusterOptions::around(&server).with("log", "max_file_bytes = \"256KiB\"");
+    let ring = Cluster::launch(&binary, options).unwrap();
 
     let load = Sysbench::on(&server)
         .tables(2, 500)

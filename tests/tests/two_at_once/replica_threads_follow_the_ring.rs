@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use witness_tests::{ClientWriters, Replicaset, WrittenRows};
+use testkit::cluster::Cluster;
+use witness_tests::{Writers, WrittenRows, replicaset_with};
 
 use crate::SCENES;
 
@@ -18,7 +19,7 @@ const ROWS: usize = 0;
 #[test]
 fn the_primary_moves_between_an_applier_and_replica_threads() {
     let _turn = SCENES.take();
-    let mut set = Replicaset::launch_with(2, |options| options.with_native(NATIVE)).unwrap();
+    let mut set = replicaset_with(2, |options| options.with_native(NATIVE)).unwrap();
     set.follows(NATIVE, SOON).unwrap();
     let native = set.client(NATIVE);
     assert_eq!(native.variable("super_read_only").unwrap(), "1");
@@ -31,7 +32,7 @@ fn the_primary_moves_between_an_applier_and_replica_threads() {
         let primary = set.primary(SOON).unwrap();
         // Before clients begin, who are not paced: a busy machine's follower may never catch up with them.
         set.follows(NATIVE - primary, SOON).unwrap();
-        let clients = ClientWriters::start(&set, 4, round as u64 * 100_000);
+        let clients = Writers::of(&set, 4, round as u64 * 100_000);
         clients.wait_for_more(20, SOON).unwrap();
         set.promote(name, SOON).unwrap();
         clients.wait_for_more(50, SOON).unwrap();
@@ -43,11 +44,11 @@ fn the_primary_moves_between_an_applier_and_replica_threads() {
     for (round, dies) in [ROWS, NATIVE, NATIVE, ROWS].into_iter().enumerate() {
         let primary = set.primary(SOON).unwrap();
         set.follows(NATIVE - primary, SOON).unwrap();
-        let clients = ClientWriters::start(&set, 4, (round as u64 + 1) * 1_000_000);
+        let clients = Writers::of(&set, 4, (round as u64 + 1) * 1_000_000);
         clients.wait_for_more(50, SOON).unwrap();
         set.kill_host(dies).unwrap();
         clients.wait_for_more(50, SOON).unwrap();
-        set.ring.start(dies).unwrap();
+        set.start(dies).unwrap();
         written = written.and(clients.finish().unwrap());
         let primary = set.primary(SOON).unwrap();
         println!("round {round}: member {dies} died, member {primary} is the primary");
@@ -55,7 +56,7 @@ fn the_primary_moves_between_an_applier_and_replica_threads() {
     }
     // mysqld alone, under its member.
     let primary = set.primary(SOON).unwrap();
-    set.kill_mysqld(NATIVE - primary).unwrap();
+    set.server(NATIVE - primary).kill().unwrap();
     nothing_is_lost(&set, &written);
     let primary = set.primary(SOON).unwrap();
     set.follows(NATIVE - primary, SOON).unwrap();
@@ -66,7 +67,7 @@ fn the_primary_moves_between_an_applier_and_replica_threads() {
 #[test]
 fn an_error_of_the_replica_threads_is_told_and_tried_again() {
     let _turn = SCENES.take();
-    let set = Replicaset::launch_with(2, |options| options.with_native(NATIVE)).unwrap();
+    let set = replicaset_with(2, |options| options.with_native(NATIVE)).unwrap();
     set.follows(NATIVE, SOON).unwrap();
     let native = set.client(NATIVE);
     native
@@ -76,7 +77,7 @@ fn an_error_of_the_replica_threads_is_told_and_tried_again() {
         .sql("INSERT INTO acked.rows VALUES (7, 0, 'seven')")
         .unwrap();
     let trouble = set.eventually("the replica threads stop", SOON, || {
-        let view = set.ring.get(NATIVE, "/status").unwrap().json().unwrap();
+        let view = set.get(NATIVE, "/status").unwrap().json().unwrap();
         let trouble = view["mysql"]["trouble"].as_str()?;
         let stopped = trouble.contains("replica threads stopped");
         stopped.then(|| trouble.to_owned())
@@ -96,13 +97,13 @@ fn an_error_of_the_replica_threads_is_told_and_tried_again() {
 }
 
 /// How many replication channels a server has.
-fn channels(set: &Replicaset, member: usize) -> String {
+fn channels(set: &Cluster, member: usize) -> String {
     let asked = "SELECT COUNT(*) FROM performance_schema.replication_connection_configuration WHERE channel_name = 'witness'";
     set.client(member).value(asked).unwrap()
 }
 
 /// Every acknowledged row is on every mysqld, and all of them are equal.
-fn nothing_is_lost(set: &Replicaset, written: &WrittenRows) {
+fn nothing_is_lost(set: &Cluster, written: &WrittenRows) {
     set.equal("acked", SOON).unwrap();
     let rows = set.client(ROWS).sql("SELECT id FROM acked.rows").unwrap();
     let there: BTreeSet<u64> = rows.0.iter().map(|row| row[0].parse().unwrap()).collect();

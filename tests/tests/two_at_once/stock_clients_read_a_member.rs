@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use testkit::bounded_run::Finished;
+use testkit::cluster::{BINLOG_PASSWORD, BINLOG_USER};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::MysqlClient;
 use testkit::mysqld::client::mysqlbinlog;
 use testkit::mysqld::client::verified_sql;
-use testkit::ring::{BINLOG_PASSWORD, BINLOG_USER};
 use testkit::wait::{Patience, eventually};
 use witness_tests::Scene;
 
@@ -41,7 +41,7 @@ fn remote(scene: &Scene, member: usize, more: &[&str], file: &str) -> Finished {
 #[test]
 fn mysqlbinlog_copies_and_people_look() {
     let _turn = SCENES.take();
-    let mut scene = Scene::launch(|options| {
+    let scene = Scene::launch(|options| {
         options
             .with_binlog_servers()
             .with("log", "max_file_bytes = \"64KiB\"")

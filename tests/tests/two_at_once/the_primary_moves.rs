@@ -6,9 +6,9 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use testkit::ring::{HttpAnswer, http_order};
+use testkit::cluster::{Cluster, HttpAnswer, http_order};
 use testkit::wait::{Patience, eventually};
-use witness_tests::{ClientWriters, Replicaset, WrittenRows};
+use witness_tests::{Writers, WrittenRows, replicaset, replicaset_with};
 
 use crate::SCENES;
 
@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(60);
 #[test]
 fn a_second_database_follows_and_can_be_promoted_and_demoted() {
     let _turn = SCENES.take();
-    let set = Replicaset::launch(2).unwrap();
+    let set = replicaset(2).unwrap();
     set.client(0)
         .sql("INSERT INTO acked.rows VALUES (1, 0, 'one')")
         .unwrap();
@@ -50,16 +50,16 @@ fn a_switchover_is_ordered_over_http() {
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
     std::fs::write(&token, TOKEN).unwrap();
-    let set = Replicaset::launch_with(2, |options| {
+    let set = replicaset_with(2, |options| {
         options.with("http", format!("token_file = {token:?}"))
     })
     .unwrap();
     set.follows(3, SOON).unwrap();
     let order = |member: usize, body: &str| -> HttpAnswer {
-        http_order(set.ring.http(member), "/switchover", TOKEN, body).unwrap()
+        http_order(set.http(member), "/switchover", TOKEN, body).unwrap()
     };
     // What is not understood, or is not so, changes nothing.
-    let stranger = http_order(set.ring.http(0), "/switchover", "guessed", "{}").unwrap();
+    let stranger = http_order(set.http(0), "/switchover", "guessed", "{}").unwrap();
     let refused = [
         (stranger, 401),
         (order(0, "{}"), 400),
@@ -74,7 +74,7 @@ fn a_switchover_is_ordered_over_http() {
     }
     assert_eq!(set.primary(SOON).unwrap(), 0);
 
-    let clients = ClientWriters::start(&set, 4, 0);
+    let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(100, SOON).unwrap();
     let done = order(0, r#"{"leader": "db-1", "candidate": "db-2"}"#);
     assert_eq!(done.status, 200, "{done:?}");
@@ -91,9 +91,9 @@ fn a_switchover_is_ordered_over_http() {
 #[test]
 fn a_promotion_moves_the_primary_with_clients_connected() {
     let _turn = SCENES.take();
-    let set = Replicaset::launch(2).unwrap();
+    let set = replicaset(2).unwrap();
     set.follows(3, SOON).unwrap();
-    let clients = ClientWriters::start(&set, 4, 0);
+    let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(200, SOON).unwrap();
     for (round, name) in ["db-2", "db-1", "db-2"].into_iter().enumerate() {
         // One that does not follow yet is refused.
@@ -115,7 +115,7 @@ fn a_promotion_moves_the_primary_with_clients_connected() {
 fn a_long_statement_holds_a_switchover_up_for_the_operators_limit_alone() {
     let _turn = SCENES.take();
     const LIMIT: Duration = Duration::from_secs(6);
-    let set = Replicaset::launch_with(2, |options| {
+    let set = replicaset_with(2, |options| {
         let limit = format!("kill_statements_after = \"{}s\"", LIMIT.as_secs());
         options.with("mysql", limit)
     })
@@ -144,10 +144,10 @@ fn a_long_statement_holds_a_switchover_up_for_the_operators_limit_alone() {
         "SELECT COUNT(*) FROM performance_schema.threads WHERE processlist_state = 'User sleep'";
     eventually("they run", SOON, || client.value(asleep).unwrap() == "3").unwrap();
     std::thread::sleep(Duration::from_millis(1200));
-    let clients = ClientWriters::start(&set, 2, 1000);
+    let clients = Writers::of(&set, 2, 1000);
     clients.wait_for_more(10, SOON).unwrap();
 
-    let config = set.ring.config(1).display().to_string();
+    let config = set.config(1).display().to_string();
     let name = if other == 0 { "db-1" } else { "db-2" };
     let arguments = ["switchover", name, "--yes", "--config", &config];
     let mut acknowledged = Vec::new();
@@ -156,7 +156,7 @@ fn a_long_statement_holds_a_switchover_up_for_the_operators_limit_alone() {
             let deadline = Instant::now() + SOON;
             loop {
                 let began = Instant::now();
-                let done = set.ring.cli(&arguments).unwrap();
+                let done = set.cli(&arguments).unwrap();
                 let told = String::from_utf8_lossy(&done.stderr).into_owned();
                 // On a busy machine it is refused for a moment: the target has not answered just now.
                 let for_good = told.contains("statement") || Instant::now() > deadline;
@@ -206,19 +206,19 @@ fn a_long_statement_holds_a_switchover_up_for_the_operators_limit_alone() {
 #[test]
 fn the_host_of_the_primary_dies_and_comes_back_by_itself() {
     let _turn = SCENES.take();
-    let mut set = Replicaset::launch(2).unwrap();
+    let mut set = replicaset(2).unwrap();
     let mut written = WrittenRows::default();
     for round in 0..4 {
         let follower = 3 - set.primary(SOON).unwrap();
         set.follows(follower, SOON).unwrap();
-        let clients = ClientWriters::start(&set, 8, round * 1_000_000);
+        let clients = Writers::of(&set, 8, round * 1_000_000);
         clients.wait_for_more(200, SOON).unwrap();
         let primary = set.primary(SOON).unwrap();
         set.kill_host(primary).unwrap();
         let waited = clients.wait_for_more(1, SOON).unwrap();
         println!("round {round}: the first commit {waited:?} after the kill");
         clients.wait_for_more(100, SOON).unwrap();
-        set.ring.start(primary).unwrap();
+        set.start(primary).unwrap();
         // What it has to catch up with comes to an end.
         written = written.and(clients.finish().unwrap());
         set.follows(primary, SOON).unwrap();
@@ -231,21 +231,21 @@ fn the_host_of_the_primary_dies_and_comes_back_by_itself() {
 #[test]
 fn a_leader_whose_mysqld_comes_up_behind_catches_up_and_opens() {
     let _turn = SCENES.take();
-    let mut set = Replicaset::launch(2).unwrap();
+    let mut set = replicaset(2).unwrap();
     set.follows(3, SOON).unwrap();
-    set.kill_mysqld(3).unwrap();
-    let clients = ClientWriters::start(&set, 4, 0);
+    set.server(3).kill().unwrap();
+    let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(50, SOON).unwrap();
     set.kill_host(0).unwrap();
     // It is down when its member comes to lead.
-    let serves = |set: &Replicaset| {
-        let status = set.ring.get(3, "/status").and_then(|answer| answer.json());
+    let serves = |set: &Cluster| {
+        let status = set.get(3, "/status").and_then(|answer| answer.json());
         status.is_ok_and(|status| status["serving"] == true)
     };
     let often = Patience::every(Duration::ZERO, SOON);
     let led = set.eventually("it leads", often, || {
         let serves = serves(&set);
-        set.kill_mysqld(3).unwrap();
+        set.server(3).kill().unwrap();
         serves
     });
     led.unwrap();
@@ -253,26 +253,26 @@ fn a_leader_whose_mysqld_comes_up_behind_catches_up_and_opens() {
     let waited = clients.wait_for_more(100, Duration::from_secs(25)).unwrap();
     println!("a hundred commits {waited:?} after it came to lead");
     let written = clients.finish().unwrap();
-    set.ring.start(0).unwrap();
+    set.start(0).unwrap();
     nothing_is_lost(&set, &written);
 }
 
 #[test]
 fn a_primary_that_is_stopped_hands_over_before_its_mysqld_ends() {
     let _turn = SCENES.take();
-    let mut set = Replicaset::launch(2).unwrap();
+    let mut set = replicaset(2).unwrap();
     set.follows(3, SOON).unwrap();
-    let clients = ClientWriters::start(&set, 4, 0);
+    let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(100, SOON).unwrap();
-    assert!(set.ring.stop(0).unwrap().success());
-    let said = set.ring.output(0);
+    assert!(set.stop(0).unwrap().success());
+    let said = set.output(0);
     let handed_over = said.find("gave the leadership away").unwrap();
     let stopped = said.find("mysqld is asked to stop").unwrap();
     assert!(handed_over < stopped, "{said}");
     clients.wait_for_more(100, SOON).unwrap();
     let written = clients.finish().unwrap();
     println!("the longest pause {:?}", written.longest_pause());
-    set.ring.start(0).unwrap();
+    set.start(0).unwrap();
     nothing_is_lost(&set, &written);
 }
 
@@ -281,18 +281,18 @@ fn a_primary_that_is_stopped_hands_over_before_its_mysqld_ends() {
 #[test]
 fn what_an_administrator_wrote_to_a_follower_never_enters_the_ring() {
     let _turn = SCENES.take();
-    let mut set = Replicaset::launch(2).unwrap();
+    let mut set = replicaset(2).unwrap();
     let insert = |id| format!("INSERT INTO acked.rows VALUES ({id}, 0, 'row')");
     set.client(0).sql(&insert(1)).unwrap();
     set.follows(3, SOON).unwrap();
-    set.ring.kill(3).unwrap();
+    set.kill(3).unwrap();
     let follower = set.client(3);
     follower.sql(&insert(2)).unwrap();
     let errant = format!("{}:1", follower.variable("server_uuid").unwrap());
     set.kill_host(0).unwrap();
-    set.ring.start(3).unwrap();
+    set.start(3).unwrap();
     let stopped = set.eventually("it leads and is no primary", SOON, || {
-        let view = set.ring.get(3, "/status").and_then(|answer| answer.json());
+        let view = set.get(3, "/status").and_then(|answer| answer.json());
         let view = view.unwrap_or_default();
         let role = view["mysql"]["role"].as_str().unwrap_or_default();
         assert_ne!(role, "primary", "{}", set.words());
@@ -309,7 +309,7 @@ fn what_an_administrator_wrote_to_a_follower_never_enters_the_ring() {
     stopped.unwrap();
     assert!(follower.variable("read_only").unwrap() == "1");
     // The other one is the primary again when it is back, and has nothing of it.
-    set.ring.start(0).unwrap();
+    set.start(0).unwrap();
     set.follows(0, SOON).unwrap();
     set.promote("db-1", SOON).unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 0);
@@ -323,16 +323,16 @@ fn what_an_administrator_wrote_to_a_follower_never_enters_the_ring() {
 #[test]
 fn the_mysqld_of_the_primary_dies_and_another_one_takes_over_at_once() {
     let _turn = SCENES.take();
-    let set = Replicaset::launch(2).unwrap();
+    let set = replicaset(2).unwrap();
     set.follows(3, SOON).unwrap();
-    let clients = ClientWriters::start(&set, 4, 0);
+    let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(100, SOON).unwrap();
-    set.kill_mysqld(0).unwrap();
+    set.server(0).kill().unwrap();
     clients.wait_for_more(100, SOON).unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 3);
     // It comes back by itself, without what the ring does not have, and was not waited for.
     set.follows(0, SOON).unwrap();
-    let said = set.ring.output(0);
+    let said = set.output(0);
     let given = said.find("gave the leadership away").unwrap();
     let back = said.rfind("mysqld is started").unwrap();
     assert!(given < back, "{said}");
@@ -345,28 +345,25 @@ fn the_mysqld_of_the_primary_dies_and_another_one_takes_over_at_once() {
 fn a_primary_that_is_stopped_waits_for_an_heir_that_is_coming_back() {
     let _turn = SCENES.take();
     // A stop waits for somebody who can take the leadership over for eight leases, in which a busy machine has to get somewhere.
-    let mut set = Replicaset::launch_with(2, |options| testkit::ring::RingOptions {
-        heartbeat: Duration::from_secs(1),
-        ..options
-    })
-    .unwrap();
+    let mut set =
+        replicaset_with(2, |options| options.with_heartbeat(Duration::from_secs(1))).unwrap();
     set.follows(3, SOON).unwrap();
-    let clients = ClientWriters::start(&set, 4, 0);
+    let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(100, SOON).unwrap();
     // Nobody but the member that stands still could take the leadership.
-    set.signal_member(3, Signal::STOP).unwrap();
+    set.signal(3, Signal::STOP).unwrap();
     std::thread::sleep(Duration::from_secs(2));
-    set.signal_member(0, Signal::TERM).unwrap();
+    set.signal(0, Signal::TERM).unwrap();
     let waits = set.eventually("the stop waits for a member", SOON, || {
-        let output = set.ring.output(0);
+        let output = set.output(0);
         output.contains("waiting for a member that can take over")
     });
     waits.unwrap();
     // Commits go on meanwhile.
     clients.wait_for_more(10, SOON).unwrap();
-    set.signal_member(3, Signal::CONT).unwrap();
-    assert!(set.ring.wait_for_exit(0, SOON).unwrap().success());
-    let said = set.ring.output(0);
+    set.signal(3, Signal::CONT).unwrap();
+    assert!(set.wait_for_exit(0, SOON).unwrap().success());
+    let said = set.output(0);
     let waited = said
         .find("waiting for a member that can take over")
         .unwrap();
@@ -376,12 +373,12 @@ fn a_primary_that_is_stopped_waits_for_an_heir_that_is_coming_back() {
     clients.wait_for_more(100, SOON).unwrap();
     let written = clients.finish().unwrap();
     println!("the longest pause {:?}", written.longest_pause());
-    set.ring.start(0).unwrap();
+    set.start(0).unwrap();
     nothing_is_lost(&set, &written);
 }
 
 /// Every acknowledged row is on every mysqld, and all of them are equal.
-fn nothing_is_lost(set: &Replicaset, written: &WrittenRows) {
+fn nothing_is_lost(set: &Cluster, written: &WrittenRows) {
     set.equal("acked", SOON).unwrap();
     written.ensure_all_are_in(&set.client(0)).unwrap();
 }

@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use testkit::cluster::{Profile, witness_binary};
 use testkit::figures::Figures;
 use testkit::mysql_tree::MysqlTree;
-use testkit::ring::{Profile, witness_binary};
-use testkit::workload::{Load, Workload};
+use testkit::mysqld::workload::{Load, Workload};
 
 use crate::compare::apply::bed::{Bed, Targets};
 use crate::compare::apply::contender::{Contender, Policy};

@@ -9,12 +9,12 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::cluster::{Profile, witness_binary};
 use testkit::figures::{Figures, load_average, target_folder};
 use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::sysbench::Sysbench;
 use testkit::mysqld::{MysqlClient, Mysqld};
-use testkit::ring::{Profile, witness_binary};
 use testkit::statistics::{Percentiles, Spread};
-use testkit::sysbench::Sysbench;
 
 use crate::compare::data::{LoadedData, TableSizes};
 use crate::compare::disk;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::sysbench::Sysbench;
 use testkit::mysqld::{Mysqld, MysqldOptions};
-use testkit::sysbench::Sysbench;
 
 /// Settings of every mysqld, primaries and replicas alike, beyond those that the fixture states (`sync_binlog=1`,
 /// `innodb_flush_log_at_trx_commit=1`). Everything else is as MySQL ships it.

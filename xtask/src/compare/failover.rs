@@ -17,9 +17,9 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
+use testkit::cluster::{Profile, embedded_member, primary_clients, witness_binary};
 use testkit::distance::check_needs;
 use testkit::figures::Figures;
-use testkit::ring::{Profile, embedded_member, primary_clients, witness_binary};
 
 pub(crate) use crate::compare::failover::options::Options;
 use crate::compare::failover::options::Programs;

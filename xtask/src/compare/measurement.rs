@@ -1,6 +1,6 @@
 //! The order of the measurements, and one measurement. The order is pure.
 
-use testkit::sysbench::SysbenchReport;
+use testkit::mysqld::sysbench::SysbenchReport;
 
 use super::processor_time::CoresUsed;
 use super::setup::Setup;

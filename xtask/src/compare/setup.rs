@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
+use testkit::cluster::{Cluster, ClusterOptions};
 use testkit::mysqld::Mysqld;
-use testkit::ring::{ProcessRing, RingOptions};
 
 use super::data::LoadedData;
 
@@ -119,7 +119,7 @@ pub(super) struct Bed {
     setup: Setup,
     /// Before the primary, so that they end before it.
     replicas: Vec<Mysqld>,
-    _ring: Option<ProcessRing>,
+    _ring: Option<Cluster>,
     primary: Mysqld,
 }
 
@@ -202,23 +202,17 @@ fn attach(setup: Setup, primary: &Mysqld, replicas: &[Mysqld]) -> Result<()> {
     source.wait_for_status("Rpl_semi_sync_source_status", "ON", ACKNOWLEDGER_LIMIT)
 }
 
-fn launch_ring(
-    setup: Setup,
-    primary: &Mysqld,
-    folder: &Path,
-    witness: &Path,
-) -> Result<ProcessRing> {
-    let options = RingOptions {
-        folder: Some(folder.to_owned()),
-        durability: if setup == Setup::RingOs {
-            "os"
-        } else {
-            "fsync"
-        },
-        heartbeat: HEARTBEAT,
-        ..RingOptions::around(primary)
+fn launch_ring(setup: Setup, primary: &Mysqld, folder: &Path, witness: &Path) -> Result<Cluster> {
+    let durability = match setup {
+        Setup::RingOs => "durability = \"os\"",
+        _ => "durability = \"fsync\"",
     };
-    ProcessRing::launch(witness, &options)
+    let options = ClusterOptions {
+        folder: Some(folder.to_owned()),
+        heartbeat: Some(HEARTBEAT),
+        ..ClusterOptions::around(primary).with("log", durability)
+    };
+    Cluster::launch(witness, options)
 }
 
 /// The command as it was typed, for the figures.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use testkit::mysqld::sysbench::SysbenchReport;
 use testkit::statistics::Spread;
-use testkit::sysbench::SysbenchReport;
 
 use super::measurement::Sample;
 use super::processor_time::CoresUsed;

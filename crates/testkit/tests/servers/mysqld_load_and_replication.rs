@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::client::verified_sql;
+use testkit::mysqld::sysbench::{IgnoredErrors, Sysbench};
 use testkit::mysqld::{Mysqld, MysqldOptions};
-use testkit::sysbench::{IgnoredErrors, Sysbench};
 
 #[test]
 fn mysqld_under_sysbench_commits_what_the_report_says() {

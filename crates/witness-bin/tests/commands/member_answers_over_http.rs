@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::program::{Scratch, witness};
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::ring::{http_get, http_head};
+use testkit::cluster::{http_get, http_head};
 use testkit::wait::eventually;
 
 /// A member's process, killed when the test is over.

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::bounded_run;
 use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::workload::{Load, Workload};
 use testkit::mysqld::{
     Mysqld, MysqldOptions, REPLICATION_PASSWORD, REPLICATION_USER, TableChecksums,
 };
 use testkit::wait::try_eventually;
-use testkit::workload::{Load, Workload};
 
 use super::contender::{Contender, Policy};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
+use testkit::mysqld::workload::Workload;
 use testkit::statistics::Spread;
-use testkit::workload::Workload;
 
 use super::bed::Outcome;
 use super::contender::Contender;

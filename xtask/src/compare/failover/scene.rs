@@ -1,43 +1,32 @@
 //! The ring of the comparison: nine processes in three regions, their writers, and the waiting for what should happen.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
-use serde::Deserialize;
-use serde_json::Value;
-use testkit::bounded_run;
 use testkit::bounded_run::Finished;
-use testkit::ring::{FarMember, FarRing, FarRingOptions};
+use testkit::cluster::{Cluster, ClusterOptions, Level};
 
 use crate::compare::failover::databases::{Databases, Verdict};
 use crate::compare::failover::events::{Accounts, Acknowledged, Event, Moment, events};
 use crate::compare::failover::options::{Options, Programs, ensure_goes_on};
 
 const REGIONS: [&str; 3] = ["a", "b", "c"];
-/// One database member and two witnesses.
-const MEMBERS_OF_A_REGION: usize = 3;
 const READY_LIMIT: Duration = Duration::from_secs(90);
 const COMMIT_LIMIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 /// For how long all must be well before something is done to the ring.
 const CALM: Duration = Duration::from_millis(700);
-/// What a member across the longest distance may be behind under load.
-const CAUGHT_UP_ENTRIES: u64 = 100;
-const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub(super) struct Scene {
-    ring: FarRing,
+    ring: Cluster,
     databases: Databases,
     accounts: Accounts,
-    witness: PathBuf,
     heartbeat_ms: u64,
     stop: Arc<AtomicBool>,
     bar: ProgressBar,
@@ -52,26 +41,25 @@ impl Scene {
         stop: Arc<AtomicBool>,
         bar: ProgressBar,
     ) -> Result<Self> {
-        let of_regions = (0..REGIONS.len()).map(|region| region * MEMBERS_OF_A_REGION);
-        let databases = Databases::prepare(options, programs, of_regions)?;
-        let ring = FarRing::prepare(FarRingOptions {
-            members: members(&programs.witness, &databases),
-            inside: options.inside(),
-            across: options.across(),
-            toml: format!(
-                "[raft]\nheartbeat = \"{heartbeat_ms}ms\"\n\n[log]\ndisk_reserve_bytes = 0\n\n{}",
-                databases.toml()
-            ),
-            mysql: Vec::new(),
-            folder: None,
-        })?;
-        let members = (0..ring.size()).filter(|index| ring.member(*index).database);
+        let databases = Databases::new(options, programs);
+        let mut of_regions = Vec::new();
+        for (server_id, region) in (1..).zip(REGIONS) {
+            of_regions.push((region, databases.beside(server_id)?));
+        }
+        let cluster = ClusterOptions {
+            distance: Some((options.inside(), options.across())),
+            ..ClusterOptions::in_regions(of_regions)
+                .with("logging", "format = \"json\"")
+                .with("raft", format!("heartbeat = \"{heartbeat_ms}ms\""))
+                .with("log", "disk_reserve_bytes = 0")
+        };
+        let ring = Cluster::prepare(&programs.witness, cluster)?;
+        let members = ring.databases().into_iter();
         let accounts = members.map(|index| (index, account_of(&ring, index)));
         let mut scene = Self {
             accounts: Accounts::new(accounts.collect::<Vec<_>>()),
             ring,
             databases,
-            witness: programs.witness.clone(),
             heartbeat_ms,
             stop,
             bar,
@@ -81,8 +69,7 @@ impl Scene {
             scene.start(index, index == 0)?;
         }
         scene.wait_until("the first primary is open", |scene| {
-            let answer = scene.ring.get(0, "/primary");
-            Ok(answer.is_ok_and(|answer| answer.status == 200))
+            Ok(scene.ring.primary_now() == Some(0))
         })?;
         let ring = &scene.ring;
         scene
@@ -110,22 +97,21 @@ impl Scene {
     }
 
     pub(super) fn name(&self, index: usize) -> &str {
-        &self.ring.member(index).name
+        self.ring.name(index)
     }
 
     /// The database members other than `leader`, one after the other.
     pub(super) fn database_but(&self, leader: usize, number: u32) -> usize {
-        let others = (1..REGIONS.len()).map(|step| {
-            let region = (leader / MEMBERS_OF_A_REGION + step) % REGIONS.len();
-            region * MEMBERS_OF_A_REGION
-        });
-        let others: Vec<usize> = others.collect();
+        let mut databases = self.ring.databases();
+        let place = databases.iter().position(|index| *index == leader);
+        databases.rotate_left(place.unwrap_or(0));
+        let others = &databases[1..];
         others[number as usize % others.len()]
     }
 
     pub(super) fn start(&mut self, index: usize, bootstrap: bool) -> Result<()> {
         let mut arguments = Vec::new();
-        if self.ring.member(index).database {
+        if self.ring.databases().contains(&index) {
             let account = account_of(&self.ring, index);
             arguments = self.databases.arguments(&account);
         }
@@ -133,14 +119,12 @@ impl Scene {
         if bootstrap {
             arguments.push("--bootstrap");
         }
-        self.ring.start(index, &arguments)
+        self.ring.start_with(index, &arguments)
     }
 
     /// Kills a member and what is beside it, as a host dies.
     pub(super) fn kill(&mut self, index: usize) -> Result<()> {
-        // The member first: it would start its mysqld again.
-        self.ring.kill(index)?;
-        self.databases.kill(index)
+        self.ring.kill_host(index)
     }
 
     /// Waits until a database member serves, its region is the quorum, everybody has caught up, and commits go on; for a
@@ -185,41 +169,10 @@ impl Scene {
 
     /// Who leads a ring in which all is well, or what is not.
     fn standing(&self) -> Result<usize> {
-        let leading = (0..self.ring.size())
-            .filter_map(|index| Some((index, self.view(index).ok()?)))
-            .filter(|(_, view)| view.serving)
-            .collect::<Vec<_>>();
-        let [(leader, view)] = leading.as_slice() else {
-            bail!("{} members serve", leading.len());
-        };
-        ensure!(self.ring.member(*leader).database, "a witness leads");
-        let first = leader / MEMBERS_OF_A_REGION * MEMBERS_OF_A_REGION + 1;
-        let region: BTreeSet<u64> = (first as u64..).take(MEMBERS_OF_A_REGION).collect();
-        ensure!(
-            view.voter_sets == [region],
-            "the quorum is {:?}",
-            view.voter_sets
-        );
-        for peer in &view.peers {
-            let fresh = peer
-                .answered_seconds
-                .is_some_and(|age| age * 1e3 < 2.0 * self.heartbeat_ms as f64);
-            let near = peer
-                .behind_entries
-                .is_some_and(|behind| behind <= CAUGHT_UP_ENTRIES);
-            ensure!(fresh && near, "member {} is not level: {peer:?}", peer.id);
-        }
-        ensure!(
-            view.peers.len() + 1 == self.ring.size(),
-            "members are missing"
-        );
-        self.databases.standing(&self.ring, *leader)?;
-        Ok(*leader)
-    }
-
-    fn view(&self, index: usize) -> Result<View> {
-        let answer = self.ring.get(index, "/status")?;
-        Ok(serde_json::from_value(answer.json()?)?)
+        self.ring.standing(Level {
+            answered: Duration::from_millis(2 * self.heartbeat_ms),
+            lag_seconds: 1,
+        })
     }
 
     /// Waits for the first commit after `since` that a member other than `not_by` acknowledges.
@@ -257,13 +210,7 @@ impl Scene {
 
     /// Runs the `witness` command line with a member's configuration.
     pub(super) fn witness(&self, arguments: &[&str], config_of: usize) -> Result<Finished> {
-        let mut command = Command::new(&self.witness);
-        command
-            .args(arguments)
-            .arg("--config")
-            .arg(self.ring.config(config_of));
-        let what = format!("witness {}", arguments.join(" "));
-        bounded_run::run(what, command, Vec::new(), COMMAND_LIMIT)
+        self.ring.cli_of(config_of, arguments)
     }
 
     /// Ends the writing, waits until all logs are equal, and holds every acknowledged commit against every log.
@@ -272,7 +219,7 @@ impl Scene {
         self.say("comparing everything with what was acknowledged");
         self.databases.end(&self.ring)?;
         self.wait_until("everything is equal", |scene| {
-            Ok(scene.logs_are_level() && scene.databases.are_level())
+            Ok(scene.ring.logs_are_level() && scene.ring.same_executed().is_ok())
         })?;
         let equal = self.databases.compare(&self.accounts, &self.ring);
         let equal = equal.map_err(|error| self.failure(&format!("{error:#}")))?;
@@ -299,25 +246,11 @@ impl Scene {
         Ok(())
     }
 
-    fn logs_are_level(&self) -> bool {
-        let views = (0..self.ring.size()).map(|index| self.view(index));
-        let Ok(views) = views.collect::<Result<Vec<_>>>() else {
-            return false;
-        };
-        let first = &views[0].log_end;
-        !first.is_null()
-            && views
-                .iter()
-                .all(|view| view.log_end == *first && view.committed == *first)
-    }
-
     /// Ends with an error when the user or a member has had enough.
     fn look_after(&mut self) -> Result<()> {
         ensure_goes_on(&self.stop)?;
-        match self.ring.ended() {
-            Some(ended) => Err(self.failure(&ended)),
-            None => Ok(()),
-        }
+        let ended = self.ring.look_after();
+        ended.map_err(|ended| self.failure(&ended.to_string()))
     }
 
     fn failure(&mut self, what: &str) -> anyhow::Error {
@@ -327,55 +260,6 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
-    fn drop(&mut self) {
-        // The members before their mysqlds, which they would start again.
-        for index in 0..self.ring.size() {
-            // Those that have ended are not there to be killed.
-            let _ = self.kill(index);
-        }
-    }
-}
-
-fn members(witness: &Path, databases: &Databases) -> Vec<FarMember> {
-    let mut members = Vec::new();
-    for region in REGIONS {
-        for number in 0..MEMBERS_OF_A_REGION {
-            let database = number == 0;
-            let (name, program) = match database {
-                true => (format!("db-{region}"), databases.member_program(witness)),
-                false => (format!("witness-{region}{number}"), witness),
-            };
-            members.push(FarMember {
-                name,
-                region: region.to_owned(),
-                database,
-                program: program.to_owned(),
-                beside: databases.beside(members.len()),
-                native: false,
-            });
-        }
-    }
-    members
-}
-
-fn account_of(ring: &FarRing, index: usize) -> PathBuf {
+fn account_of(ring: &Cluster, index: usize) -> PathBuf {
     ring.directory(index).join("acknowledged")
-}
-
-/// What is needed of a member's `/status`.
-#[derive(Deserialize)]
-struct View {
-    serving: bool,
-    voter_sets: Vec<BTreeSet<u64>>,
-    peers: Vec<Peer>,
-    log_end: Value,
-    committed: Value,
-}
-
-#[derive(Debug, Deserialize)]
-struct Peer {
-    id: u64,
-    behind_entries: Option<u64>,
-    answered_seconds: Option<f64>,
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Result;
 use fastrand::Rng;
 
+use crate::mysqld::sysbench::Sysbench;
 use crate::mysqld::{MysqlClient, Mysqld};
-use crate::sysbench::Sysbench;
 
 /// One of the loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,6 +5,8 @@
 
 pub mod client;
 mod replication;
+pub mod sysbench;
+pub mod workload;
 
 use std::fs;
 use std::fs::File;
@@ -66,6 +68,16 @@ impl Mysqld {
     /// # Errors
     /// When its data directory cannot be made.
     pub fn prepare(tree: &MysqlTree, options: MysqldOptions) -> Result<Self> {
+        let server = Self::without_data(tree, options)?;
+        match &server.options.copy_of {
+            Some(original) => copy(original, &server.data_dir)?,
+            None => fresh(tree, &server.data_dir)?,
+        }
+        Ok(server)
+    }
+
+    /// A server whose data directory is still to be made, by somebody else.
+    pub(crate) fn without_data(tree: &MysqlTree, options: MysqldOptions) -> Result<Self> {
         // A socket's path may have at most 107 bytes, hence the short names.
         let home = tempfile::Builder::new()
             .prefix("my-")
@@ -75,10 +87,6 @@ impl Mysqld {
             .data_dir
             .clone()
             .unwrap_or_else(|| home.path().join("data"));
-        match &options.copy_of {
-            Some(original) => copy(original, &data_dir)?,
-            None => fresh(tree, &data_dir)?,
-        }
         Ok(Self {
             tree: tree.clone(),
             options,

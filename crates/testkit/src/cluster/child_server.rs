@@ -1,0 +1,162 @@
+//! The mysqld beside a database member that is its child: prepared here, started by the member, and signalled as the system
+//! would, whoever started it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::mysql_tree::MysqlTree;
+use crate::mysqld::{MysqlClient, Mysqld, MysqldOptions};
+
+/// Small enough that three servers and what runs beside them fit into the memory of a small machine.
+const SMALL: [&str; 2] = [
+    "--innodb-buffer-pool-size=64M",
+    "--innodb-redo-log-capacity=32M",
+];
+
+/// A mysqld that its member starts. Dropping it kills the server; its member, which would start it again, has to end before.
+#[derive(Debug)]
+pub struct ChildServer {
+    prepared: Mysqld,
+}
+
+impl ChildServer {
+    /// A server with a fresh data directory, in a temporary folder or at `data_dir`, where it stays.
+    ///
+    /// # Errors
+    /// When the data directory cannot be made.
+    pub fn prepare(tree: &MysqlTree, server_id: u32, data_dir: Option<PathBuf>) -> Result<Self> {
+        let options = MysqldOptions {
+            data_dir,
+            ..MysqldOptions::with_server_id(server_id)
+        };
+        Ok(Self {
+            prepared: Mysqld::prepare(tree, options)?,
+        })
+    }
+
+    /// One whose data directory its member makes, at `data_dir`, where it stays.
+    ///
+    /// # Errors
+    /// When there is no place for its socket.
+    pub fn to_be_made(tree: &MysqlTree, data_dir: PathBuf) -> Result<Self> {
+        let options = MysqldOptions {
+            data_dir: Some(data_dir),
+            ..MysqldOptions::default()
+        };
+        Ok(Self {
+            prepared: Mysqld::without_data(tree, options)?,
+        })
+    }
+
+    /// The lines of `[mysql]` by which the member runs it.
+    pub(super) fn toml_lines(&self) -> Vec<String> {
+        let prepared = &self.prepared;
+        let tree = prepared.tree();
+        let mut extra_args = tree.server_options();
+        if rustix::process::geteuid().is_root() {
+            extra_args.push("--user=root".to_owned());
+        }
+        extra_args.extend([
+            "--bind-address=127.0.0.1".to_owned(),
+            "--mysqlx=OFF".to_owned(),
+            "--secure-file-priv=".to_owned(),
+            format!("--server-id={}", prepared.server_id()),
+            "--log-bin=binlog".to_owned(),
+        ]);
+        extra_args.extend(SMALL.map(str::to_owned));
+        let words = tree.words(&tree.mysqld).into_iter();
+        let mysqld: Vec<String> = words
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        vec![
+            "user = \"root\"".to_owned(),
+            "mode = \"child\"".to_owned(),
+            format!("mysqld = {mysqld:?}"),
+            format!("extra_args = {extra_args:?}"),
+            format!("datadir = {:?}", prepared.data_dir()),
+            format!("socket = {:?}", prepared.socket()),
+            format!("port = {}", prepared.address().port()),
+        ]
+    }
+
+    /// The tree that it is started from.
+    #[must_use]
+    pub fn tree(&self) -> &MysqlTree {
+        self.prepared.tree()
+    }
+
+    /// The administrator's client.
+    #[must_use]
+    pub fn client(&self) -> MysqlClient {
+        self.prepared.client()
+    }
+
+    /// Its data directory.
+    #[must_use]
+    pub fn data_dir(&self) -> &Path {
+        self.prepared.data_dir()
+    }
+
+    /// Where it listens over TCP.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.prepared.address()
+    }
+
+    /// Its socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.prepared.socket()
+    }
+
+    /// Its process, if it runs: the one with its data directory in the command line.
+    #[must_use]
+    pub fn process(&self) -> Option<Pid> {
+        let argument = format!("--datadir={}", self.prepared.data_dir().display());
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let mut ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let id = ids.find(|id| {
+            let command = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            let mut words = command.split(|byte| *byte == 0);
+            words.any(|word| word == argument.as_bytes())
+        });
+        Pid::from_raw(id?)
+    }
+
+    /// Sends it a signal; says whether it ran.
+    ///
+    /// # Errors
+    /// When it may not be signalled.
+    pub fn signal(&self, signal: Signal) -> Result<bool> {
+        let Some(pid) = self.process() else {
+            return Ok(false);
+        };
+        match kill_process(pid, signal) {
+            Err(Errno::SRCH) => Ok(false),
+            other => {
+                other.context("cannot signal mysqld")?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Kills it, if it runs.
+    ///
+    /// # Errors
+    /// When it may not be signalled.
+    pub fn kill(&self) -> Result<()> {
+        self.signal(Signal::KILL).map(drop)
+    }
+}
+
+impl Drop for ChildServer {
+    fn drop(&mut self) {
+        // It outlives its member.
+        let _ = self.kill();
+    }
+}

@@ -1,0 +1,491 @@
+//! A ring of real `witness run` processes, with the mysqlds beside them: what the whole-system tests and the nemesis do faults to, what
+//! the comparisons measure, and what the demonstration shows.
+//!
+//! Members are numbered from 0 here, in the order of the options. Dropping a cluster kills the processes that it started and
+//! no other.
+
+mod child_server;
+pub mod haproxy;
+mod http;
+mod log_files;
+mod member_process;
+mod observed;
+mod options;
+mod programs;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::bounded_run;
+use crate::bounded_run::Finished;
+pub use crate::cluster::child_server::ChildServer;
+pub use crate::cluster::http::{
+    HttpAnswer, http_get, http_get_within, http_head, http_order, http_post,
+};
+pub use crate::cluster::log_files::{FirstDifference, LogFiles};
+use crate::cluster::member_process::MemberProcess;
+pub use crate::cluster::observed::Level;
+pub use crate::cluster::options::{
+    BINLOG_PASSWORD, BINLOG_USER, Beside, ClusterOptions, MemberOptions,
+};
+pub use crate::cluster::programs::{
+    BUILT_VARIABLE, Profile, embedded_member, nemesis_binary, primary_clients, witness_binary,
+};
+use crate::distance::{DistanceNetwork, Links, Place};
+use crate::mysqld::MysqlClient;
+use crate::ports::free_addresses;
+use crate::wait::try_eventually;
+
+/// How long a ring may take to its first commit on a loaded machine.
+const READY_LIMIT: Duration = Duration::from_secs(90);
+const COMMAND_LIMIT: Duration = Duration::from_secs(90);
+/// The account of clients, without any right to write where `read_only` is on.
+pub const CLIENT: &str = "app";
+/// Its password.
+pub const CLIENT_PASSWORD: &str = "app-password";
+
+/// See the module.
+#[derive(Debug)]
+pub struct Cluster {
+    witness: PathBuf,
+    // The fields end in this order: members before their mysqlds, which they would start again, and before their network and their
+    // folders.
+    members: Vec<MemberProcess>,
+    options: ClusterOptions,
+    /// The members' numbers in the ring.
+    ids: Vec<u64>,
+    places: Places,
+    folder: PathBuf,
+    home: Option<TempDir>,
+}
+
+/// Where the members listen.
+#[derive(Debug)]
+enum Places {
+    /// On loopback, each at three ports.
+    Loopback(Vec<SocketAddr>),
+    /// Each at an address of its own.
+    Distant(DistanceNetwork),
+}
+
+/// What a member listens for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Port {
+    Raft,
+    Http,
+    Binlog,
+}
+
+const PORTS: usize = 3;
+const FIRST_PORT: u16 = 7400;
+
+impl Cluster {
+    /// Makes the network and writes the members' configuration files. No process runs yet; members will run the program `witness`.
+    ///
+    /// # Errors
+    /// When the network cannot be made here, no port is free, or a file cannot be written.
+    pub fn prepare(witness: &Path, options: ClusterOptions) -> Result<Self> {
+        let size = options.members.len();
+        let places = match options.distance {
+            None => Places::Loopback(free_addresses(PORTS * size)?),
+            Some((inside, across)) => {
+                let network = DistanceNetwork::build(size)?;
+                let regions = options.members.iter().map(|member| &member.region);
+                network.set_distances(&regions.collect::<Vec<_>>(), inside, across);
+                Places::Distant(network)
+            }
+        };
+        let (folder, home) = match &options.folder {
+            Some(folder) => (folder.clone(), None),
+            None => {
+                let home = tempfile::Builder::new()
+                    .prefix("ring-")
+                    .tempdir()
+                    .context("cannot make a folder for the ring")?;
+                (home.path().to_owned(), Some(home))
+            }
+        };
+        let mut cluster = Self {
+            witness: witness.to_owned(),
+            members: Vec::new(),
+            ids: (1..).take(size).collect(),
+            options,
+            places,
+            folder,
+            home,
+        };
+        for index in 0..size {
+            cluster.members.push(cluster.process_of(index)?);
+        }
+        cluster.write_configs()?;
+        Ok(cluster)
+    }
+
+    /// A ring that is bootstrapped and whose primary takes writes.
+    ///
+    /// # Errors
+    /// When it is not ready in time; the message holds the members' last log lines.
+    pub fn launch(witness: &Path, options: ClusterOptions) -> Result<Self> {
+        let mut cluster = Self::prepare(witness, options)?;
+        cluster.bootstrap()?;
+        cluster.wait_until_primary(READY_LIMIT)?;
+        Ok(cluster)
+    }
+
+    /// Starts all members, and member 0 makes the ring.
+    ///
+    /// # Errors
+    /// When one runs already or cannot be started.
+    pub fn bootstrap(&mut self) -> Result<()> {
+        (1..self.size())
+            .rev()
+            .try_for_each(|index| self.start(index))?;
+        self.start_with(0, &["--bootstrap"])
+    }
+
+    fn process_of(&self, index: usize) -> Result<MemberProcess> {
+        MemberProcess::new(self.name(index), &self.folder)
+    }
+
+    fn write_configs(&self) -> Result<()> {
+        for (index, member) in self.members.iter().enumerate() {
+            let config = member.config();
+            std::fs::write(config, self.toml(index, member.directory()))
+                .with_context(|| format!("cannot write {}", config.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Puts a new witness, which has a number and a name that the ring never had, at the place of one whose process has ended.
+    /// All members' configuration files name it instead of the old one; the old one's folder stays.
+    ///
+    /// # Errors
+    /// When the old one still runs, or a file cannot be written.
+    pub fn replace_witness(&mut self, index: usize) -> Result<()> {
+        let runs = self.process_id(index).is_some();
+        ensure!(!runs, "member {} still runs", self.name(index));
+        let id = self.ids.iter().max().map_or(1, |highest| highest + 1);
+        self.ids[index] = id;
+        self.options.members[index].name = format!("witness-{id}");
+        self.members[index] = self.process_of(index)?;
+        self.write_configs()
+    }
+
+    fn address(&self, index: usize, port: Port) -> SocketAddr {
+        match &self.places {
+            Places::Loopback(addresses) => addresses[PORTS * index + port as usize],
+            Places::Distant(network) => {
+                let address = network.address(Place::member(index));
+                SocketAddr::from((address, FIRST_PORT + port as u16))
+            }
+        }
+    }
+
+    /// How many members it has.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.options.members.len()
+    }
+
+    /// A member's number in the ring.
+    #[must_use]
+    pub fn id(&self, index: usize) -> u64 {
+        self.ids[index]
+    }
+
+    /// A member's name.
+    #[must_use]
+    pub fn name(&self, index: usize) -> &str {
+        &self.options.members[index].name
+    }
+
+    /// A member's region.
+    #[must_use]
+    pub fn region(&self, index: usize) -> &str {
+        &self.options.members[index].region
+    }
+
+    /// The members of a member's region, itself included.
+    #[must_use]
+    pub fn neighbours(&self, index: usize) -> Vec<usize> {
+        let near = |other: &usize| self.region(*other) == self.region(index);
+        (0..self.size()).filter(near).collect()
+    }
+
+    /// The database members, by their place in the ring.
+    #[must_use]
+    pub fn databases(&self) -> Vec<usize> {
+        let members = self.options.members.iter().enumerate();
+        let databases = members.filter(|(_, member)| member.is_database());
+        databases.map(|(index, _)| index).collect()
+    }
+
+    /// Where the other members reach a member.
+    #[must_use]
+    pub fn raft_address(&self, index: usize) -> SocketAddr {
+        self.address(index, Port::Raft)
+    }
+
+    /// Where a member answers HTTP.
+    #[must_use]
+    pub fn http(&self, index: usize) -> SocketAddr {
+        self.address(index, Port::Http)
+    }
+
+    /// Where a member's binlog server listens, if it has one.
+    #[must_use]
+    pub fn binlog_server(&self, index: usize) -> SocketAddr {
+        self.address(index, Port::Binlog)
+    }
+
+    /// Looks at the links between members at a distance, or changes them.
+    ///
+    /// # Panics
+    /// When they are on loopback.
+    #[expect(clippy::panic, reason = "a test that cuts links of loopback is wrong")]
+    pub fn links<T>(&self, use_them: impl FnOnce(&mut Links) -> T) -> T {
+        match &self.places {
+            Places::Distant(network) => network.links(use_them),
+            Places::Loopback(_) => panic!("members on loopback have no links"),
+        }
+    }
+
+    /// Starts a member's process.
+    ///
+    /// # Errors
+    /// When it runs already or cannot be started.
+    pub fn start(&mut self, index: usize) -> Result<()> {
+        self.start_with(index, &[])
+    }
+
+    /// Starts a member's process with further arguments.
+    ///
+    /// # Errors
+    /// When it runs already or cannot be started.
+    pub fn start_with(&mut self, index: usize, arguments: &[&str]) -> Result<()> {
+        self.start_through(index, &[], arguments)
+    }
+
+    /// Starts a member's process through another program, which gets `witness run …` as its last arguments.
+    ///
+    /// # Errors
+    /// When it runs already or cannot be started.
+    pub fn start_wrapped(&mut self, index: usize, wrapper: &[&str]) -> Result<()> {
+        self.start_through(index, wrapper, &[])
+    }
+
+    fn start_through(&mut self, index: usize, wrapper: &[&str], arguments: &[&str]) -> Result<()> {
+        let program = match &self.options.members[index].beside {
+            Beside::Embedded { program } => program,
+            _ => &self.witness,
+        };
+        let mut words: Vec<&str> = match &self.places {
+            Places::Distant(network) => network.wrapper(index).into(),
+            Places::Loopback(_) => Vec::new(),
+        };
+        words.extend(wrapper);
+        self.members[index].start(&words, program, arguments)
+    }
+
+    /// SIGKILL.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill(&mut self, index: usize) -> Result<()> {
+        self.members[index].kill()
+    }
+
+    /// SIGTERM, and its exit status.
+    ///
+    /// # Errors
+    /// When it does not run, or does not end within half a minute.
+    pub fn stop(&mut self, index: usize) -> Result<ExitStatus> {
+        self.members[index].stop()
+    }
+
+    /// Sends a member's process a signal.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn signal(&self, index: usize, signal: Signal) -> Result<()> {
+        self.members[index].signal(signal)
+    }
+
+    /// Waits for a member that ends by itself.
+    ///
+    /// # Errors
+    /// When it does not run, or goes on running.
+    pub fn wait_for_exit(&mut self, index: usize, limit: Duration) -> Result<ExitStatus> {
+        self.members[index].wait_for_exit(limit)
+    }
+
+    /// Fails when a member has ended without being asked to.
+    ///
+    /// # Errors
+    /// With its name and how it ended.
+    pub fn look_after(&mut self) -> Result<()> {
+        match self.members.iter_mut().find_map(MemberProcess::ended) {
+            Some(ended) => bail!("{ended}"),
+            None => Ok(()),
+        }
+    }
+
+    /// A member's process id, if it was started and not seen to end.
+    #[must_use]
+    pub fn process_id(&self, index: usize) -> Option<u32> {
+        self.members[index].process_id()
+    }
+
+    /// The mysqld that a database member starts.
+    ///
+    /// # Panics
+    /// When the member starts none.
+    #[must_use]
+    #[expect(
+        clippy::panic,
+        reason = "a test that asks a witness for its mysqld is wrong"
+    )]
+    pub fn server(&self, index: usize) -> &ChildServer {
+        match &self.options.members[index].beside {
+            Beside::Child(server) => server,
+            _ => panic!("{} starts no mysqld", self.name(index)),
+        }
+    }
+
+    /// The administrator's client of a database member's mysqld.
+    ///
+    /// # Panics
+    /// As [`Cluster::server`].
+    #[must_use]
+    pub fn client(&self, index: usize) -> MysqlClient {
+        self.server(index).client()
+    }
+
+    /// The members that start a mysqld.
+    #[must_use]
+    pub fn with_a_server(&self) -> Vec<usize> {
+        let members = self.options.members.iter().enumerate();
+        let with = members.filter(|(_, member)| matches!(member.beside, Beside::Child(_)));
+        with.map(|(index, _)| index).collect()
+    }
+
+    /// Kills a database member and its mysqld, as a host dies.
+    ///
+    /// # Errors
+    /// When the member does not run.
+    pub fn kill_host(&mut self, index: usize) -> Result<()> {
+        // The member first: it would start its mysqld again.
+        self.kill(index)?;
+        match &self.options.members[index].beside {
+            Beside::Child(server) => server.kill(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the clients' account through the primary, with further statements.
+    ///
+    /// # Errors
+    /// With the server's message.
+    pub fn create_client(&self, primary: usize, further: &str) -> Result<()> {
+        let made = self.client(primary).sql(&format!(
+            "CREATE USER {CLIENT} IDENTIFIED BY '{CLIENT_PASSWORD}'; GRANT ALL ON *.* TO {CLIENT}; \
+             REVOKE SUPER, CONNECTION_ADMIN ON *.* FROM {CLIENT}; {further}"
+        ));
+        made.with_context(|| self.words()).map(drop)
+    }
+
+    /// Runs the `witness` command line to its end.
+    ///
+    /// # Errors
+    /// When it does not end in time; its own failure is in the result.
+    pub fn cli(&self, arguments: &[&str]) -> Result<Finished> {
+        self.cli_within(arguments, COMMAND_LIMIT)
+    }
+
+    /// The same for one that may take longer.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub fn cli_within(&self, arguments: &[&str], limit: Duration) -> Result<Finished> {
+        let mut command = Command::new(&self.witness);
+        command.args(arguments);
+        let what = format!("witness {}", arguments.join(" "));
+        bounded_run::run(what, command, Vec::new(), limit)
+    }
+
+    /// The same with a member's configuration.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub fn cli_of(&self, index: usize, arguments: &[&str]) -> Result<Finished> {
+        let config = self.config(index).display().to_string();
+        self.cli(&[arguments, &["--config", &config]].concat())
+    }
+
+    /// A member's data directory.
+    #[must_use]
+    pub fn directory(&self, index: usize) -> &Path {
+        self.members[index].directory()
+    }
+
+    /// A member's configuration file.
+    #[must_use]
+    pub fn config(&self, index: usize) -> &Path {
+        self.members[index].config()
+    }
+
+    /// The binlog files of a member.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn log_files(&self, index: usize) -> Result<LogFiles> {
+        LogFiles::read(&self.directory(index).join("log"))
+    }
+
+    /// What a member wrote to standard error in all its lives.
+    #[must_use]
+    pub fn output(&self, index: usize) -> String {
+        self.members[index].output()
+    }
+
+    /// The members' last log lines.
+    #[must_use]
+    pub fn last_words(&self) -> String {
+        self.members.iter().map(MemberProcess::last_words).collect()
+    }
+
+    /// Keeps the members' folders after the end, and says where they are.
+    pub fn keep_folder(&mut self) -> &Path {
+        if let Some(home) = &mut self.home {
+            home.disable_cleanup(true);
+        }
+        &self.folder
+    }
+
+    /// Waits until `condition` holds. A member that ends meanwhile is an error at once.
+    ///
+    /// # Errors
+    /// When the limit passes; the message holds the members' last log lines.
+    pub fn wait_until(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        mut condition: impl FnMut(&Self) -> Result<bool>,
+    ) -> Result<()> {
+        let waited = try_eventually(what, limit, || {
+            let holds = condition(self)?;
+            if !holds {
+                self.look_after()
+                    .with_context(|| format!("while waiting until {what}"))?;
+            }
+            Ok(holds)
+        });
+        waited.with_context(|| self.last_words())
+    }
+}

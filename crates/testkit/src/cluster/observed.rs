@@ -1,0 +1,303 @@
+//! What the members of a cluster say of themselves and their mysqlds hold, and the waiting for what should come about.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::cluster::{Cluster, HttpAnswer, LogFiles, http_get, http_get_within};
+use crate::mysqld::TableChecksums;
+use crate::wait::{self, Look, Patience};
+
+const VIEW_LIMIT: Duration = Duration::from_millis(1500);
+/// What a member across the longest distance may be behind under load.
+const CAUGHT_UP_ENTRIES: u64 = 100;
+
+/// How closely everybody has to follow in a ring in which all is well.
+#[derive(Clone, Copy, Debug)]
+pub struct Level {
+    /// A peer that answered longer ago is away.
+    pub answered: Duration,
+    /// How far a follower's mysqld may be behind, in seconds.
+    pub lag_seconds: u64,
+}
+
+/// What is needed of a member's `/status`.
+#[derive(Debug, Deserialize)]
+struct View {
+    serving: bool,
+    voter_sets: Vec<BTreeSet<u64>>,
+    peers: Vec<Peer>,
+    log_end: Value,
+    committed: Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct Peer {
+    id: Value,
+    behind_entries: Option<u64>,
+    answered_seconds: Option<f64>,
+}
+
+impl Cluster {
+    /// A GET request to a member.
+    ///
+    /// # Errors
+    /// When the member does not answer.
+    pub fn get(&self, index: usize, path: &str) -> Result<HttpAnswer> {
+        http_get(self.http(index), path)
+    }
+
+    fn says_yes(&self, index: usize, question: &str) -> bool {
+        self.get(index, question)
+            .is_ok_and(|answer| answer.status == 200)
+    }
+
+    /// What a member says of itself.
+    ///
+    /// # Errors
+    /// When it does not answer soon.
+    pub fn status(&self, index: usize) -> Result<Value> {
+        http_get_within(self.http(index), "/status", VIEW_LIMIT)?.json()
+    }
+
+    fn views(&self) -> Result<Vec<View>> {
+        let view = |index| {
+            let status = self.status(index);
+            let status = status.with_context(|| format!("{} does not answer", self.name(index)))?;
+            Ok(serde_json::from_value(status)?)
+        };
+        (0..self.size()).map(view).collect()
+    }
+
+    /// Who is the primary of a ring in which everybody has recovered: a database member serves, its region is the quorum, and everybody
+    /// is level.
+    ///
+    /// # Errors
+    /// With what is not as it should be.
+    pub fn standing(&self, level: Level) -> Result<usize> {
+        let views = self.views()?;
+        let serving: Vec<usize> = (0..views.len())
+            .filter(|index| views[*index].serving)
+            .collect();
+        let [leader] = serving[..] else {
+            bail!("{} members serve", serving.len());
+        };
+        let (name, view) = (self.name(leader), &views[leader]);
+        let is_database = self.databases().contains(&leader);
+        ensure!(is_database, "{name} leads, a witness");
+        let region = self.neighbours(leader).into_iter();
+        let region: BTreeSet<u64> = region.map(|index| self.id(index)).collect();
+        let sets = &view.voter_sets;
+        ensure!(*sets == [region], "{name} leads and the quorum is {sets:?}");
+        let peers = &view.peers;
+        ensure!(peers.len() + 1 == self.size(), "{name} has other peers");
+        for peer in peers {
+            let answered = peer.answered_seconds;
+            let fresh = answered.is_some_and(|age| age < level.answered.as_secs_f64());
+            let near = peer
+                .behind_entries
+                .is_some_and(|behind| behind <= CAUGHT_UP_ENTRIES);
+            ensure!(fresh && near, "member {} is not level: {peer:?}", peer.id);
+        }
+        for index in self.with_a_server() {
+            let question = match index == leader {
+                true => "/primary".to_owned(),
+                false => format!("/replica?lag={}s", level.lag_seconds),
+            };
+            let answer = http_get_within(self.http(index), &question, VIEW_LIMIT)?;
+            let (name, body) = (self.name(index), &answer.body);
+            ensure!(answer.status == 200, "{name} {question}: {body}");
+        }
+        Ok(leader)
+    }
+
+    /// Whether all logs end at the same entry, committed everywhere.
+    #[must_use]
+    pub fn logs_are_level(&self) -> bool {
+        self.views().is_ok_and(|views| {
+            let end = &views[0].log_end;
+            let level = |view: &View| view.log_end == *end && view.committed == *end;
+            !end.is_null() && views.iter().all(level)
+        })
+    }
+
+    /// What everybody says of itself, for people.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let say = |index: usize| {
+            let words = match self.status(index) {
+                Ok(view) => {
+                    let keys = [
+                        "role",
+                        "serving",
+                        "term",
+                        "leader",
+                        "log_end",
+                        "committed",
+                        "voter_sets",
+                        "mysql",
+                    ];
+                    keys.map(|key| format!("{key} {}", view[key])).join(" ")
+                }
+                Err(error) => format!("{error:#}"),
+            };
+            format!("  {} ({}): {words}\n", self.name(index), self.id(index))
+        };
+        (0..self.size()).map(say).collect()
+    }
+
+    /// Waits until a look finds something.
+    ///
+    /// # Errors
+    /// When none does; with what everybody says of itself.
+    pub fn eventually<L: Look>(
+        &self,
+        what: &str,
+        patience: impl Into<Patience>,
+        look: impl FnMut() -> L,
+    ) -> Result<L::Found> {
+        wait::eventually(what, patience, look)
+            .with_context(|| format!("{}{}", self.words(), self.last_words()))
+    }
+
+    /// Waits until the member beside the primary says that the primary takes writes. A member that ends meanwhile is an error at once.
+    ///
+    /// # Errors
+    /// When it does not; the message holds the members' last log lines.
+    pub fn wait_until_primary(&mut self, limit: Duration) -> Result<()> {
+        self.wait_until("the primary takes writes", limit, |cluster| {
+            Ok(cluster.primary_now().is_some())
+        })
+    }
+
+    /// Who says that it is the primary.
+    #[must_use]
+    pub fn primary_now(&self) -> Option<usize> {
+        let mut databases = self.databases().into_iter();
+        databases.find(|member| self.says_yes(*member, "/primary"))
+    }
+
+    /// Waits until somebody says that it is the primary, and who.
+    ///
+    /// # Errors
+    /// When nobody does within the limit.
+    pub fn primary(&self, limit: Duration) -> Result<usize> {
+        self.eventually("somebody is the primary", limit, || self.primary_now())
+    }
+
+    /// Waits until a member's mysqld follows and is hardly behind.
+    ///
+    /// # Errors
+    /// When it does not within the limit.
+    pub fn follows(&self, index: usize, limit: Duration) -> Result<()> {
+        self.eventually(&format!("{} follows", self.name(index)), limit, || {
+            self.says_yes(index, "/replica?lag=200ms")
+        })
+    }
+
+    /// Moves the primary to the member of that name. An order that is refused is given again: just after a start a mysqld is
+    /// looked at anew, and just after an election there may be nobody to carry it out. One that was not answered in time may have
+    /// been carried out all the same.
+    ///
+    /// # Errors
+    /// With the last refusal, when the limit passes.
+    pub fn promote(&self, name: &str, limit: Duration) -> Result<()> {
+        let patience = Patience::every(Duration::from_millis(200), limit);
+        self.eventually(&format!("{name} is promoted"), patience, || {
+            // A witness's configuration: it is never the one that is promoted.
+            let done = self.cli_of(1, &["switchover", name, "--yes"])?;
+            let told = String::from_utf8_lossy(&done.stderr);
+            let led = done.status.success() || told.contains("leads already");
+            ensure!(led, "{told}");
+            Ok(())
+        })
+    }
+
+    /// Makes the first database the primary, wherever an election has put it while the ring was made, and the others follow.
+    ///
+    /// # Errors
+    /// When it does not come to that within the limit of a step.
+    pub fn begins_at_the_first(&self, limit: Duration) -> Result<()> {
+        if self.primary(limit)? != 0 {
+            self.follows(0, limit)?;
+            self.promote(self.name(0), limit)?;
+        }
+        let mut others = self.databases().into_iter().skip(1);
+        others.try_for_each(|member| self.follows(member, limit))
+    }
+
+    /// Checks that all mysqlds have executed the same transactions.
+    ///
+    /// # Errors
+    /// With what each has executed, when that differs.
+    pub fn same_executed(&self) -> Result<()> {
+        let servers = self.with_a_server().into_iter();
+        let executed = servers.map(|member| self.client(member).gtid_executed());
+        let sets: Vec<String> = executed.collect::<Result<_>>()?;
+        ensure!(sets.iter().all(|set| *set == sets[0]), "{sets:?}");
+        Ok(())
+    }
+
+    /// Compares the mysqlds' tables.
+    ///
+    /// # Errors
+    /// With the member whose tables differ from the first one's.
+    pub fn same_tables(&self, schema: &str) -> Result<TableChecksums> {
+        let first = self.client(0).table_checksums(schema)?;
+        for member in self.with_a_server() {
+            let other = self.client(member).table_checksums(schema)?;
+            let name = self.name(member);
+            ensure!(
+                first == other,
+                "{name}'s tables differ: {first:?}, {other:?}"
+            );
+        }
+        Ok(first)
+    }
+
+    /// Waits until all mysqlds have executed the same transactions, and compares their tables.
+    ///
+    /// # Errors
+    /// When they do not, with what differs.
+    pub fn equal(&self, schema: &str, limit: Duration) -> Result<TableChecksums> {
+        self.eventually("the mysqlds have executed the same", limit, || {
+            self.same_executed()
+        })?;
+        self.same_tables(schema)
+    }
+
+    /// Checks that all members' files are the same bytes.
+    ///
+    /// # Errors
+    /// With the first difference.
+    pub fn same_logs(&self) -> Result<LogFiles> {
+        let first = self.log_files(0)?;
+        for index in 1..self.size() {
+            if let Some(found) = first.first_difference(&self.log_files(index)?) {
+                let (one, other) = (self.name(0), self.name(index));
+                bail!("{one}'s and {other}'s differ: {found}");
+            }
+        }
+        Ok(first)
+    }
+
+    /// Waits until every member's files are the same bytes and have stopped growing.
+    ///
+    /// # Errors
+    /// With the first difference, when that does not come about.
+    pub fn wait_until_equal(&self, limit: Duration) -> Result<LogFiles> {
+        let mut before: Option<LogFiles> = None;
+        let patience = Patience::every(Duration::from_millis(200), limit);
+        self.eventually("all members have the same files", patience, || {
+            let logs = self.same_logs()?;
+            if before.as_ref() == Some(&logs) {
+                return Ok(logs);
+            }
+            before = Some(logs);
+            bail!("the log still grows")
+        })
+    }
+}

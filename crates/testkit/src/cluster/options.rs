@@ -1,0 +1,268 @@
+//! How a cluster of a test is made, and its members' configuration files.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::cluster::child_server::ChildServer;
+use crate::cluster::{Cluster, Port};
+use crate::mysqld::Mysqld;
+
+/// What stands beside a member.
+#[derive(Debug)]
+pub enum Beside {
+    /// Nothing: it is a witness.
+    Nothing,
+    /// A database inside of the program that such a member runs.
+    Embedded {
+        /// It takes `run --config FILE` as `witness` does.
+        program: PathBuf,
+    },
+    /// A mysqld that runs, by its socket.
+    Attached {
+        /// The server's socket.
+        socket: PathBuf,
+    },
+    /// A mysqld that the member starts itself.
+    Child(Box<ChildServer>),
+}
+
+impl From<ChildServer> for Beside {
+    fn from(server: ChildServer) -> Self {
+        Self::Child(Box::new(server))
+    }
+}
+
+/// One member.
+#[derive(Debug)]
+pub struct MemberOptions {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub region: String,
+    /// What makes it a database member, if anything does.
+    pub beside: Beside,
+    /// Whether its mysqld applies by its own replica threads, from the member's binlog server.
+    pub native: bool,
+}
+
+/// How a cluster is made. Members are numbered from 0, in this order.
+#[derive(Debug)]
+pub struct ClusterOptions {
+    /// Its members.
+    pub members: Vec<MemberOptions>,
+    /// One way, within a region and between two, where the members are at places of their own; loopback otherwise.
+    pub distance: Option<(Duration, Duration)>,
+    /// Where the members' folders go and stay; `None`: a temporary folder.
+    pub folder: Option<PathBuf>,
+    /// `raft.heartbeat`, and the lease stands to it as in the defaults; `None`: both defaults.
+    pub heartbeat: Option<Duration>,
+    /// Whether every member serves its binlog, to [`BINLOG_USER`]; those with `native` do anyhow.
+    pub binlog_servers: bool,
+    /// Further TOML lines by section, for example `("log", "max_file_bytes = \"1MiB\"")`.
+    pub lines: Vec<(&'static str, String)>,
+}
+
+/// The account of members' binlog servers.
+pub const BINLOG_USER: &str = "replica";
+/// Its password.
+pub const BINLOG_PASSWORD: &str = "replica-password";
+/// Short, so that what a test waits for comes soon.
+const HEARTBEAT: Duration = Duration::from_millis(100);
+
+impl MemberOptions {
+    /// A member beside whatever that is.
+    pub fn new(name: impl Into<String>, region: impl Into<String>, beside: Beside) -> Self {
+        Self {
+            name: name.into(),
+            region: region.into(),
+            beside,
+            native: false,
+        }
+    }
+
+    /// Whether it is a database member.
+    #[must_use]
+    pub fn is_database(&self) -> bool {
+        !matches!(self.beside, Beside::Nothing)
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.is_database() {
+            true => "database",
+            false => "witness",
+        }
+    }
+}
+
+impl ClusterOptions {
+    /// Of these members, on loopback.
+    #[must_use]
+    pub fn of(members: Vec<MemberOptions>) -> Self {
+        Self {
+            members,
+            distance: None,
+            folder: None,
+            heartbeat: None,
+            binlog_servers: false,
+            lines: Vec::new(),
+        }
+    }
+
+    /// One region: member 0 with a database, two witnesses, and a database with each further member; the heartbeat is short.
+    #[must_use]
+    pub fn new(first: Beside) -> Self {
+        let witness = |name| MemberOptions::new(name, "here", Beside::Nothing);
+        let database = MemberOptions::new("db-1", "here", first);
+        let members = vec![database, witness("witness-1"), witness("witness-2")];
+        Self {
+            heartbeat: Some(HEARTBEAT),
+            ..Self::of(members)
+        }
+    }
+
+    /// The same around a mysqld that runs.
+    #[must_use]
+    pub fn around(server: &Mysqld) -> Self {
+        Self::new(Beside::Attached {
+            socket: server.socket(),
+        })
+    }
+
+    /// In each region one database member and two witnesses: members 0, 3, 6 and so on are the database members.
+    #[must_use]
+    pub fn in_regions<'a>(databases: impl IntoIterator<Item = (&'a str, Beside)>) -> Self {
+        let of_region = |(region, beside): (&'a str, Beside)| {
+            let witness = |number| {
+                let name = format!("witness-{region}{number}");
+                MemberOptions::new(name, region, Beside::Nothing)
+            };
+            let database = MemberOptions::new(format!("db-{region}"), region, beside);
+            [database, witness(1), witness(2)]
+        };
+        Self::of(databases.into_iter().flat_map(of_region).collect())
+    }
+
+    /// With further database members.
+    #[must_use]
+    pub fn with_more(mut self, more: impl IntoIterator<Item = Beside>) -> Self {
+        for (number, beside) in (2..).zip(more) {
+            let member = MemberOptions::new(format!("db-{number}"), "here", beside);
+            self.members.push(member);
+        }
+        self
+    }
+
+    /// With a binlog server on every member.
+    #[must_use]
+    pub fn with_binlog_servers(mut self) -> Self {
+        self.binlog_servers = true;
+        self
+    }
+
+    /// With a member whose mysqld applies by its own replica threads.
+    #[must_use]
+    pub fn with_native(mut self, member: usize) -> Self {
+        self.members[member].native = true;
+        self
+    }
+
+    /// With one more line in a section of every member's file; of `[mysql]`, of those who have one.
+    #[must_use]
+    pub fn with(mut self, section: &'static str, line: impl Into<String>) -> Self {
+        self.lines.push((section, line.into()));
+        self
+    }
+
+    /// With this heartbeat.
+    #[must_use]
+    pub fn with_heartbeat(mut self, heartbeat: Duration) -> Self {
+        self.heartbeat = Some(heartbeat);
+        self
+    }
+}
+
+impl Cluster {
+    /// A member's configuration file.
+    pub(super) fn toml(&self, own: usize, directory: &Path) -> String {
+        let (options, member) = (&self.options, &self.options.members[own]);
+        let mut sections: Vec<(&str, Vec<String>)> = vec![
+            ("", vec![format!("data_dir = {directory:?}")]),
+            ("ring", vec!["name = \"test\"".to_owned()]),
+            ("member", vec![format!("id = {}", self.id(own))]),
+            ("http", vec![listen(self, own, Port::Http)]),
+        ];
+        if let Some(heartbeat) = options.heartbeat.map(|time| time.as_millis()) {
+            let lease = heartbeat * 8 / 5;
+            let lines = [
+                format!("heartbeat = \"{heartbeat}ms\""),
+                format!("lease = \"{lease}ms\""),
+            ];
+            sections.push(("raft", lines.into()));
+        }
+        let mut mysql = member.beside.toml_lines();
+        if member.native {
+            mysql.push("apply = \"native\"".to_owned());
+        }
+        let has_mysql = !mysql.is_empty();
+        if has_mysql {
+            sections.push(("mysql", mysql));
+        }
+        if options.binlog_servers || member.native {
+            let lines = [
+                listen(self, own, Port::Binlog),
+                format!("user = {BINLOG_USER:?}"),
+                format!("password = {BINLOG_PASSWORD:?}"),
+            ];
+            sections.push(("binlog_server", lines.into()));
+        }
+        for (section, line) in &options.lines {
+            match sections.iter_mut().find(|(name, _)| name == section) {
+                Some((_, lines)) => lines.push(line.clone()),
+                None if *section == "mysql" => {}
+                None => sections.push((section, vec![line.clone()])),
+            }
+        }
+        let mut text = String::new();
+        for (section, lines) in sections {
+            if !section.is_empty() {
+                let _ = writeln!(text, "[{section}]");
+            }
+            let _ = writeln!(text, "{}\n", lines.join("\n"));
+        }
+        for (index, other) in options.members.iter().enumerate() {
+            let _ = writeln!(
+                text,
+                "[[members]]\nid = {}\nname = {:?}\nregion = {:?}\nkind = {:?}\naddress = \"{}\"\n",
+                self.id(index),
+                other.name,
+                other.region,
+                other.kind(),
+                self.raft_address(index)
+            );
+        }
+        text
+    }
+}
+
+fn listen(cluster: &Cluster, member: usize, port: Port) -> String {
+    format!("listen = \"{}\"", cluster.address(member, port))
+}
+
+impl Beside {
+    /// The lines of `[mysql]` that say so.
+    fn toml_lines(&self) -> Vec<String> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Embedded { .. } => ["mode = \"attach\"", "apply = \"off\""]
+                .map(str::to_owned)
+                .into(),
+            Self::Attached { socket } => vec![
+                "user = \"root\"".to_owned(),
+                "mode = \"attach\"".to_owned(),
+                format!("socket = {socket:?}"),
+            ],
+            Self::Child(server) => server.toml_lines(),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The programs that a test or a comparison runs: built when they are not up to date.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::bounded_run::{self, cargo};
+use crate::figures;
+
+/// A cold build on a small machine.
+const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+
+/// How it is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// With debug assertions, the engine's included.
+    Dev,
+    /// As it is shipped.
+    Release,
+}
+
+impl Profile {
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Dev => "debug",
+            Self::Release => "release",
+        }
+    }
+}
+
+/// Set by whoever has built the whole workspace a moment ago, as `cargo xtask test` has: the binary in the target folder is
+/// taken as it is. A build of the one package would choose other features of its dependencies and compile them anew.
+pub const BUILT_VARIABLE: &str = "RING_BINARY_IS_BUILT";
+
+/// Builds the binary if it is not up to date, and says where it is. See [`BUILT_VARIABLE`].
+///
+/// # Errors
+/// When it does not compile.
+pub fn witness_binary(profile: Profile) -> Result<PathBuf> {
+    build(
+        &["--package", "witness-bin", "--bin", "witness"],
+        "witness",
+        profile,
+    )
+}
+
+/// Builds the database member without a mysqld if it is not up to date, and says where it is. See [`BUILT_VARIABLE`].
+///
+/// # Errors
+/// When it does not compile.
+pub fn embedded_member(profile: Profile) -> Result<PathBuf> {
+    build(
+        &["--package", "witness-tests", "--example", "embedded_member"],
+        "examples/embedded_member",
+        profile,
+    )
+}
+
+/// Builds the clients that look for the primary if they are not up to date, and says where the program is. See
+/// [`BUILT_VARIABLE`].
+///
+/// # Errors
+/// When it does not compile.
+pub fn primary_clients(profile: Profile) -> Result<PathBuf> {
+    build(
+        &["--package", "witness-tests", "--example", "primary_clients"],
+        "examples/primary_clients",
+        profile,
+    )
+}
+
+/// Builds the program that does faults to a ring if it is not up to date, and says where it is. See [`BUILT_VARIABLE`].
+///
+/// # Errors
+/// When it does not compile.
+pub fn nemesis_binary(profile: Profile) -> Result<PathBuf> {
+    build(
+        &["--package", "nemesis", "--bin", "nemesis"],
+        "nemesis",
+        profile,
+    )
+}
+
+/// `file` is where cargo puts it, below the profile's folder.
+fn build(target: &[&str], file: &str, profile: Profile) -> Result<PathBuf> {
+    let built = figures::target_folder().join(profile.folder()).join(file);
+    if std::env::var_os(BUILT_VARIABLE).is_some() && built.is_file() {
+        return Ok(built);
+    }
+    let name = target.last().copied().unwrap_or_default();
+    let mut cargo = cargo();
+    cargo.args(["build", "--message-format=json"]).args(target);
+    if profile == Profile::Release {
+        cargo.arg("--release");
+    }
+    let messages = bounded_run::run("cargo build", cargo, Vec::new(), BUILD_LIMIT)?
+        .into_text("cargo build")?;
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == name)
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .context("cargo did not say where it put the binary")
+}

@@ -1,0 +1,208 @@
+//! Clients that insert numbered rows into `acked.rows` and remember which commits were acknowledged, when, and how long each took.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError};
+use testkit::cluster::{CLIENT, CLIENT_PASSWORD, Cluster, http_get_within};
+use testkit::mysqld::Mysqld;
+
+use crate::written_rows::{Record, WrittenRows, insert};
+
+/// A client that waits longer for an answer looks for the primary again; what became of its commit it does not know.
+const CLIENT_LIMIT: Duration = Duration::from_secs(5);
+/// Longer than any wait that a test provokes on purpose.
+const ADMINISTRATOR_LIMIT: Duration = Duration::from_secs(120);
+const LOOK_PAUSE: Duration = Duration::from_millis(5);
+const LOOK_LIMIT: Duration = Duration::from_secs(5);
+
+/// A database member, and the mysqld beside it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Where the member answers HTTP.
+    pub http: SocketAddr,
+    /// The socket of its mysqld.
+    pub socket: PathBuf,
+}
+
+/// How a writer comes to its server.
+#[derive(Clone, Debug)]
+enum Way {
+    /// As the administrator of this one, whatever it is.
+    At(PathBuf),
+    /// As a client that asks each member for the primary, and again after every error.
+    Asking(Vec<Place>),
+    /// As a client whom somebody at this address sends there.
+    Through(SocketAddr),
+}
+
+/// Writers that run until they are stopped.
+pub struct Writers {
+    stop: Arc<AtomicBool>,
+    record: Record,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl Writers {
+    /// Starts so many at a server, over its socket. Their first row is `first_id`.
+    #[must_use]
+    pub fn at(server: &Mysqld, writers: u64, first_id: u64) -> Self {
+        Self::on(Way::At(server.socket()), writers, first_id)
+    }
+
+    /// The same at whoever is the primary of a cluster.
+    #[must_use]
+    pub fn of(cluster: &Cluster, writers: u64, first_id: u64) -> Self {
+        let members = cluster.databases().into_iter();
+        let places = members.map(|member| Place {
+            http: cluster.http(member),
+            socket: cluster.server(member).socket(),
+        });
+        Self::on(Way::Asking(places.collect()), writers, first_id)
+    }
+
+    /// The same, of clients that know nothing but an address, which is to lead to the primary.
+    #[must_use]
+    pub fn through(address: SocketAddr, writers: u64, first_id: u64) -> Self {
+        Self::on(Way::Through(address), writers, first_id)
+    }
+
+    fn on(way: Way, writers: u64, first_id: u64) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let record = Record::default();
+        let thread = thread::spawn({
+            let (stop, record) = (stop.clone(), record.clone());
+            let next = Arc::new(AtomicU64::new(first_id));
+            move || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()?;
+                runtime.block_on(async {
+                    let mut tasks = tokio::task::JoinSet::new();
+                    for writer in 0..writers {
+                        let (next, stop, record) = (next.clone(), stop.clone(), record.clone());
+                        let way = way.clone();
+                        tasks
+                            .spawn(async move { write(writer, &way, &next, &stop, &record).await });
+                    }
+                    while let Some(ended) = tasks.join_next().await {
+                        ended?;
+                    }
+                    Ok(())
+                })
+            }
+        });
+        Self {
+            stop,
+            record,
+            thread,
+        }
+    }
+
+    /// How many commits were acknowledged so far.
+    #[must_use]
+    pub fn acknowledged(&self) -> usize {
+        self.record.acknowledged()
+    }
+
+    /// Waits until `more` further commits are acknowledged.
+    ///
+    /// # Errors
+    /// When that takes longer than `limit`.
+    pub fn wait_for_more(&self, more: usize, limit: Duration) -> Result<Duration> {
+        self.record.wait_for_more(more, limit)
+    }
+
+    /// Lets every writer finish the commit that it waits for, and returns what they tried.
+    ///
+    /// # Errors
+    /// When one could not run.
+    pub fn finish(self) -> Result<WrittenRows> {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.join();
+        ended
+            .map_err(|_| anyhow!("the writers panicked"))?
+            .context("a writer could not run")?;
+        Ok(self.record.written())
+    }
+}
+
+async fn write(writer: u64, way: &Way, next: &AtomicU64, stop: &AtomicBool, record: &Record) {
+    let mut connection = None;
+    while !stop.load(Ordering::Relaxed) {
+        let Some(connected) = &mut connection else {
+            connection = way.connect().await;
+            if connection.is_none() {
+                tokio::time::sleep(LOOK_PAUSE).await;
+            }
+            continue;
+        };
+        let id = next.fetch_add(1, Ordering::Relaxed);
+        let started = Instant::now();
+        let answer = connected.execute(&insert(id, writer)).await;
+        let error = answer.err().map(|error| error.to_string());
+        if error.is_some() {
+            connection = None;
+        }
+        record.add(id, started, error);
+    }
+}
+
+impl Way {
+    async fn connect(&self) -> Option<Connection> {
+        match self {
+            Self::At(socket) => {
+                let mut options = ConnectOptions::new(Endpoint::unix(socket), "root", "");
+                options.timeouts.statement = ADMINISTRATOR_LIMIT;
+                Connection::open(&options).await.ok()
+            }
+            Self::Asking(places) => {
+                let options = |socket: &Path| client(Endpoint::unix(socket), CLIENT_LIMIT);
+                let found = connect_to_primary(places, LOOK_LIMIT, options).await;
+                found.map(|(_, connection)| connection)
+            }
+            Self::Through(address) => {
+                let endpoint = Endpoint::tcp(address.ip().to_string(), address.port());
+                let options = client(endpoint, CLIENT_LIMIT);
+                Connection::open(&options).await.ok()
+            }
+        }
+    }
+}
+
+/// A connection to who says that it is the primary, and which of the places that is. A member that does not answer within `limit` is none.
+pub async fn connect_to_primary(
+    places: &[Place],
+    limit: Duration,
+    options: impl Fn(&Path) -> ConnectOptions,
+) -> Option<(usize, Connection)> {
+    for (index, place) in places.iter().enumerate() {
+        let http = place.http;
+        let ask = move || http_get_within(http, "/primary", limit);
+        let asked = tokio::task::spawn_blocking(ask).await;
+        let is_primary = asked.is_ok_and(|answer| answer.is_ok_and(|answer| answer.status == 200));
+        if is_primary && let Ok(connection) = Connection::open(&options(&place.socket)).await {
+            return Some((index, connection));
+        }
+    }
+    None
+}
+
+/// A session of the clients' account over mysqld's socket, of which each statement may take so long.
+///
+/// # Errors
+/// When mysqld does not let it in.
+pub async fn client_session(socket: &Path, limit: Duration) -> Result<Connection, LinkError> {
+    Connection::open(&client(Endpoint::unix(socket), limit)).await
+}
+
+fn client(endpoint: Endpoint, limit: Duration) -> ConnectOptions {
+    let mut options = ConnectOptions::new(endpoint, CLIENT, CLIENT_PASSWORD);
+    options.timeouts.statement = limit;
+    options
+}
