@@ -60,3 +60,8 @@ impl Place {
         }
     }
 }
+
+/// What the harness says of its processes, ports and trees.
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::error(format!("{error:#}"))
+}

@@ -82,7 +82,7 @@ fn without_a_mysqld_it_says_how_to_get_one() {
     assert_eq!(run.code, 4, "{run}");
     assert!(
         run.stderr
-            .contains("MYSQLD names /nowhere/mysqld, which is no file"),
+            .contains("MYSQLD names no usable mysqld: /nowhere/mysqld is not there"),
         "{run}"
     );
     assert!(run.stderr.contains("cargo xtask mysql"), "{run}");

@@ -10,13 +10,14 @@ use binlog_store::SledMeta;
 use member::settings::Settings;
 use member::status::{MemberView, ViewSource};
 use member::{MemberError, Opened, RingHandle, Surroundings};
+use testkit::ports::free_addresses;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Sources, read};
-use crate::demo::options::free_addresses;
+use crate::demo::failed;
 use crate::demo::proof;
 use crate::demo::screen::{Frame, Scoreboard, Screen};
 use crate::terminal::{Exit, Failure};
@@ -47,7 +48,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// Three members with their files below `data_dir`; none runs yet.
     pub(crate) fn set(data_dir: &Path, screen: Screen) -> Result<Self, Failure> {
-        let addresses = free_addresses()?;
+        let addresses = free_addresses(NAMES.len()).map_err(failed)?;
         let configs = (0..NAMES.len()).map(|own| configure(own, &addresses, data_dir));
         let members = configs.map(|config| config.map(EmbeddedMember::new));
         Ok(Self {
@@ -154,11 +155,7 @@ impl Stage {
     }
 }
 
-fn configure(
-    own: usize,
-    addresses: &[SocketAddr; 3],
-    data_dir: &Path,
-) -> Result<Settings, Failure> {
+fn configure(own: usize, addresses: &[SocketAddr], data_dir: &Path) -> Result<Settings, Failure> {
     let member = |at: usize| {
         let kind = if at == DATABASE {
             "database"

@@ -84,9 +84,9 @@ impl Play<'_> {
 
     async fn make_the_ring(&mut self) -> Result<(), Failure> {
         let begun = Instant::now();
-        self.stage.member(WITNESS_1).start(false)?;
-        self.stage.member(WITNESS_2).start(false)?;
-        self.stage.member(DATABASE).start(true)?;
+        self.stage.start(WITNESS_1)?;
+        self.stage.start(WITNESS_2)?;
+        self.stage.start(DATABASE)?;
         self.stage
             .wait_until("mysqld takes writes", |picture| picture.primary_is_open())
             .await?;
@@ -107,7 +107,7 @@ impl Play<'_> {
         self.stage.board.take_longest_gap();
         let begun = Instant::now();
         let before = self.stage.board.total();
-        self.stage.member(WITNESS_1).kill()?;
+        self.stage.kill(WITNESS_1)?;
         tokio::time::sleep(self.pause).await;
         let gap = self.stage.board.take_longest_gap();
         let went_on = self.stage.board.total() - before;
@@ -118,7 +118,7 @@ impl Play<'_> {
         self.tell("witness-1 is killed (SIGKILL)", seen, begun.elapsed());
 
         let begun = Instant::now();
-        self.stage.member(WITNESS_1).start(false)?;
+        self.stage.start(WITNESS_1)?;
         self.stage
             .wait_until("witness-1 has caught up", |picture| {
                 picture.has_caught_up(WITNESS_1)
@@ -134,8 +134,8 @@ impl Play<'_> {
 
     async fn both_witnesses_are_killed(&mut self) -> Result<(), Failure> {
         let begun = Instant::now();
-        self.stage.member(WITNESS_1).kill()?;
-        self.stage.member(WITNESS_2).kill()?;
+        self.stage.kill(WITNESS_1)?;
+        self.stage.kill(WITNESS_2)?;
         let waiting = self.stage.board.stands_still(self.pause / 2).await?;
         let visible = column(&self.stage.account, "SELECT COUNT(*) FROM demo.transfers")
             .await?
@@ -152,14 +152,14 @@ impl Play<'_> {
         self.tell("both witnesses are killed", seen, begun.elapsed());
 
         let begun = Instant::now();
-        self.stage.member(WITNESS_2).start(false)?;
+        self.stage.start(WITNESS_2)?;
         self.commits_go_on(waiting).await?;
         self.tell(
             "witness-2 is back",
             "the waiting commits finish".into(),
             begun.elapsed(),
         );
-        self.stage.member(WITNESS_1).start(false)?;
+        self.stage.start(WITNESS_1)?;
         self.stage
             .wait_until("witness-1 has caught up", |picture| {
                 picture.has_caught_up(WITNESS_1)
@@ -171,7 +171,7 @@ impl Play<'_> {
 
     async fn the_member_beside_mysqld_is_killed(&mut self) -> Result<(), Failure> {
         let begun = Instant::now();
-        self.stage.member(DATABASE).kill()?;
+        self.stage.kill(DATABASE)?;
         let waiting = self.stage.board.stands_still(self.pause / 2).await?;
         self.tell(
             "db-1, the member beside mysqld, is killed",
@@ -180,7 +180,7 @@ impl Play<'_> {
         );
 
         let begun = Instant::now();
-        self.stage.member(DATABASE).start(false)?;
+        self.stage.start(DATABASE)?;
         self.commits_go_on(waiting).await?;
         self.tell(
             "db-1 is back",

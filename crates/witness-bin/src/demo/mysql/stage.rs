@@ -1,18 +1,17 @@
 //! The stage of the demonstration around a real mysqld: three member processes, what they say of
 //! themselves, and the waiting for what should happen.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use member::status::{MemberView, Question, answer};
 use mysql_link::{ConnectOptions, Endpoint};
-use tempfile::TempDir;
+use testkit::cluster::{ChildServer, Cluster, ClusterOptions};
+use testkit::mysql_tree::MysqlTree;
 
 use crate::config::{Sources, read};
-use crate::demo::mysql::processes::{MemberProcess, ServerTree};
-use crate::demo::options::free_addresses;
+use crate::demo::failed;
 use crate::demo::proof;
 use crate::demo::screen::{Frame, Scoreboard, Screen};
 use crate::operator::Asker;
@@ -20,7 +19,8 @@ use crate::terminal::Failure;
 
 /// The place of the database member in [`NAMES`].
 pub(crate) const DATABASE: usize = 0;
-const NAMES: [&str; 3] = ["db-1", "witness-1", "witness-2"];
+/// One that is not, as whom the members are asked.
+const WITNESS: usize = 1;
 
 const FRAME: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(20);
@@ -28,13 +28,10 @@ const LOOK: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Stage {
-    pub(crate) members: Vec<MemberProcess>,
+    ring: Cluster,
     pub(crate) board: Arc<Scoreboard>,
     pub(crate) picture: Arc<Picture>,
     pub(crate) account: ConnectOptions,
-    datadir: PathBuf,
-    /// Holds mysqld's socket, whose path must be short.
-    _socket_dir: TempDir,
 }
 
 /// What is shown, drawn beside the script.
@@ -48,28 +45,18 @@ pub(crate) struct Picture {
 
 impl Stage {
     /// Three members with their files below `data_dir`; none runs yet.
-    pub(crate) fn set(data_dir: &Path, tree: &ServerTree, screen: Screen) -> Result<Self, Failure> {
-        let socket_dir = tempfile::Builder::new().prefix("witness-").tempdir()?;
-        let socket = socket_dir.path().join("mysqld.sock");
-        let datadir = data_dir.join(NAMES[DATABASE]).join("mysql");
-        let addresses = free_addresses()?;
-        let setting = Setting {
-            addresses,
-            tree,
-            socket: &socket,
-            datadir: &datadir,
+    pub(crate) fn set(data_dir: &Path, tree: &MysqlTree, screen: Screen) -> Result<Self, Failure> {
+        let datadir = data_dir.join("db-1").join("mysql");
+        let server = ChildServer::to_be_made(tree, datadir).map_err(failed)?;
+        let account = ConnectOptions::new(Endpoint::unix(server.socket()), "root", "");
+        let options = ClusterOptions {
+            folder: Some(data_dir.to_owned()),
+            ..ClusterOptions::new(server.into()).with("log", "disk_reserve_bytes = \"16MiB\"")
         };
-        let mut members = Vec::new();
-        for (own, name) in NAMES.iter().enumerate() {
-            let own_dir = data_dir.join(name);
-            members.push(MemberProcess::new(
-                name,
-                &own_dir,
-                &setting.toml(own, &own_dir),
-            )?);
-        }
+        let ring = Cluster::prepare(&std::env::current_exe()?, options).map_err(failed)?;
+        let toml = std::fs::read_to_string(ring.config(WITNESS))?;
         let sources = Sources {
-            file: Some(("demo".to_owned(), setting.toml(1, &data_dir.join(NAMES[1])))),
+            file: Some(("demo".to_owned(), toml)),
             ..Sources::default()
         };
         let (config, problems) = read(&sources);
@@ -78,7 +65,7 @@ impl Stage {
             Asker::new(&config.member).map_err(|error| Failure::error(error.to_string()))?;
         let board = Arc::new(Scoreboard::new());
         Ok(Self {
-            members,
+            ring,
             picture: Arc::new(Picture {
                 asker,
                 screen: Mutex::new(screen),
@@ -87,21 +74,27 @@ impl Stage {
                 views: Mutex::new(Vec::new()),
             }),
             board,
-            account: ConnectOptions::new(Endpoint::unix(socket), "root", ""),
-            datadir,
-            _socket_dir: socket_dir,
+            account,
         })
     }
 
-    pub(crate) fn member(&mut self, at: usize) -> &mut MemberProcess {
-        &mut self.members[at]
+    /// Starts a member; the one beside mysqld makes the ring, unless it is in one.
+    pub(crate) fn start(&mut self, at: usize) -> Result<(), Failure> {
+        let bootstrap: &[&str] = match at {
+            DATABASE => &["--bootstrap"],
+            _ => &[],
+        };
+        self.ring.start_with(at, bootstrap).map_err(failed)
+    }
+
+    /// Kills it with SIGKILL.
+    pub(crate) fn kill(&mut self, at: usize) -> Result<(), Failure> {
+        self.ring.kill(at).map_err(failed)
     }
 
     pub(crate) fn data_dirs(&self) -> Vec<PathBuf> {
-        self.members
-            .iter()
-            .map(|member| member.data_dir().to_owned())
-            .collect()
+        let directory = |at| self.ring.directory(at).to_owned();
+        (0..self.ring.size()).map(directory).collect()
     }
 
     /// Waits until what the members say is as `reached` wants it, and answers how long that took.
@@ -116,50 +109,34 @@ impl Stage {
             if reached(&self.picture) {
                 return Ok(begun.elapsed());
             }
-            if let Some(ended) = self.members.iter_mut().find_map(MemberProcess::has_ended) {
-                return Err(Failure::error(ended));
-            }
-            if begun.elapsed() > PATIENCE {
-                let last = self.members[DATABASE].last_words();
-                return Err(Failure::error(format!(
-                    "not within {} s: {what}; db-1 said at last:\n{last}",
-                    PATIENCE.as_secs()
-                )));
-            }
-            tokio::time::sleep(LOOK).await;
+            let overdue = begun.elapsed() > PATIENCE;
+            let why = match self.ring.look_after() {
+                Err(ended) => ended.to_string(),
+                Ok(()) if overdue => format!("not within {} s: {what}", PATIENCE.as_secs()),
+                Ok(()) => {
+                    tokio::time::sleep(LOOK).await;
+                    continue;
+                }
+            };
+            return Err(failed(format!("{why}\n{}", self.ring.last_words())));
         }
     }
 
     /// Stops everything that was started here: the witnesses first, since a leader that is left alone
     /// writes nothing more, then the member beside mysqld with mysqld.
-    pub(crate) async fn stop(&mut self) -> Result<(), Failure> {
-        let (database, witnesses) = self.members.split_at_mut(DATABASE + 1);
-        for members in [witnesses, database] {
-            for member in members.iter_mut() {
-                member.ask_to_stop();
-            }
-            for member in members.iter_mut() {
-                if let Some(status) = member.ended(PATIENCE).await?
-                    && !status.success()
-                {
-                    return Err(Failure::error(format!(
-                        "member `{}` did not stop well ({status}):\n{}",
-                        member.name,
-                        member.last_words()
-                    )));
+    pub(crate) fn stop(&mut self) -> Result<(), Failure> {
+        // Each takes a moment, and the picture is not to stand still.
+        tokio::task::block_in_place(|| {
+            for at in [1, 2, DATABASE] {
+                let status = self.ring.stop(at).map_err(failed)?;
+                if !status.success() {
+                    let (name, words) = (self.ring.name(at), self.ring.last_words());
+                    let what = format!("member `{name}` did not stop well ({status}):\n{words}");
+                    return Err(failed(what));
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// Makes sure that nothing stays behind, however the demonstration ended.
-    pub(crate) fn clear(&mut self) {
-        for member in &mut self.members {
-            // Its end is all that counts now.
-            let _ = member.kill();
-        }
-        self.members[DATABASE].kill_mysqld(&self.datadir);
+            Ok(())
+        })
     }
 }
 
@@ -217,65 +194,5 @@ impl Picture {
     /// Whether all logs end at the same entry, committed everywhere.
     pub(crate) fn all_equal(&self) -> bool {
         proof::all_equal(self.views().iter().map(|(_, view)| view.as_ref()))
-    }
-}
-
-/// What the members' configurations are made from.
-struct Setting<'a> {
-    /// Of the three members, and of mysqld.
-    addresses: [SocketAddr; 4],
-    tree: &'a ServerTree,
-    socket: &'a Path,
-    datadir: &'a Path,
-}
-
-impl Setting<'_> {
-    fn toml(&self, own: usize, own_dir: &Path) -> String {
-        let mut text = format!(
-            "data_dir = {own_dir:?}\n[ring]\nname = \"demo\"\n[member]\nid = {}\n\
-             [log]\ndisk_reserve_bytes = \"16MiB\"\n[raft]\nheartbeat = \"100ms\"\n",
-            own + 1
-        );
-        if own == DATABASE {
-            text.push_str(&self.mysql());
-        }
-        for (at, name) in NAMES.iter().enumerate() {
-            let kind = if at == DATABASE {
-                "database"
-            } else {
-                "witness"
-            };
-            text.push_str(&format!(
-                "[[members]]\nid = {}\nname = \"{name}\"\nregion = \"here\"\nkind = \"{kind}\"\n\
-                 address = \"{}\"\n",
-                at + 1,
-                self.addresses[at]
-            ));
-        }
-        text
-    }
-
-    fn mysql(&self) -> String {
-        let mut arguments = self.tree.arguments.clone();
-        arguments.extend(
-            [
-                "--bind-address=127.0.0.1",
-                "--mysqlx=OFF",
-                "--secure-file-priv=",
-            ]
-            .map(str::to_owned),
-        );
-        // mysqld refuses to run as root unless that is said to be meant.
-        if rustix::process::geteuid().is_root() {
-            arguments.push("--user=root".to_owned());
-        }
-        format!(
-            "[mysql]\nuser = \"root\"\nmysqld = {:?}\nextra_args = {arguments:?}\ndatadir = {:?}\n\
-             socket = {:?}\nport = {}\n",
-            self.tree.command,
-            self.datadir,
-            self.socket,
-            self.addresses[3].port()
-        )
     }
 }
