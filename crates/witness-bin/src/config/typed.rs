@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use parse_size::parse_size;
 use uuid::Uuid;
 
 use crate::config::key::{Fallback, Key, Kind};
@@ -190,47 +191,25 @@ fn choice(words: &[&str], text: &str) -> Result<Typed, Mistake> {
     )
 }
 
-/// Splits `12.5ms` into its number and its unit.
-fn split_unit(text: &str) -> (&str, &str) {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    (number, unit.trim())
-}
-
 fn duration(text: &str, min: u64, max: u64) -> Result<Typed, Mistake> {
-    let (number, unit) = split_unit(text.trim());
-    let scale = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" | "min" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => {
-            return mistake(
-                format!("`{text}` is not a duration"),
-                "write a whole number and a unit (ms, s, m, h, d), as in \"500ms\"",
-            );
-        }
-    };
-    let millis = number
-        .parse::<u64>()
+    // `M` is a month there, and who writes it may well mean minutes.
+    let parsed = humantime::parse_duration(text)
         .ok()
-        .and_then(|number| number.checked_mul(scale));
-    match millis {
-        Some(millis) if (min..=max).contains(&millis) => {
-            Ok(Typed::Duration(Duration::from_millis(millis)))
-        }
-        Some(_) => mistake(
-            format!("`{text}` is out of bounds"),
-            format!("write a duration from {min}ms to {}", long_form(max)),
-        ),
-        None => mistake(
+        .filter(|_| !text.contains('M'));
+    let whole = |duration: &Duration| duration.subsec_nanos().is_multiple_of(1_000_000);
+    let Some(duration) = parsed.filter(whole) else {
+        return mistake(
             format!("`{text}` is not a duration"),
-            "write a whole number and a unit (ms, s, m, h, d), as in \"500ms\"",
-        ),
+            "write a number and a unit (ms, s, m, h, d), as in \"500ms\"",
+        );
+    };
+    if (u128::from(min)..=u128::from(max)).contains(&duration.as_millis()) {
+        return Ok(Typed::Duration(duration));
     }
+    mistake(
+        format!("`{text}` is out of bounds"),
+        format!("write a duration from {min}ms to {}", long_form(max)),
+    )
 }
 
 /// A duration on the command line, from a millisecond to a day.
@@ -262,34 +241,20 @@ fn long_form(millis: u64) -> String {
 }
 
 fn bytes(text: &str, min: u64, max: u64) -> Result<Typed, Mistake> {
-    let (number, unit) = split_unit(text.trim());
-    let scale: u64 = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        "t" | "tib" => 1 << 40,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        _ => {
-            return mistake(
-                format!("`{text}` is not a size"),
-                sample(Kind::Bytes { min, max }),
-            );
-        }
+    // `64M` is 64 MiB here, as in mysqld's options, and `64MB` is what it says.
+    let letter = |c: char| matches!(c.to_ascii_lowercase(), 'k' | 'm' | 'g' | 't');
+    let unit = if text.trim().ends_with(letter) {
+        "iB"
+    } else {
+        ""
     };
-    match number
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(scale))
-    {
-        Some(size) if (min..=max).contains(&size) => Ok(Typed::Number(size)),
-        Some(_) => mistake(
+    match parse_size(format!("{}{unit}", text.trim())) {
+        Ok(size) if (min..=max).contains(&size) => Ok(Typed::Number(size)),
+        Ok(_) | Err(parse_size::Error::PosOverflow) => mistake(
             format!("`{text}` is out of bounds"),
             format!("write a size from {min} to {max} bytes"),
         ),
-        None => mistake(
+        Err(_) => mistake(
             format!("`{text}` is not a size"),
             sample(Kind::Bytes { min, max }),
         ),
@@ -494,7 +459,8 @@ mod tests {
             "",
             "ms",
             "500",
-            "1.5s",
+            "1.5ms",
+            "1M",
             "9ms",
             "2m",
             "99999999999999999999s",
@@ -519,6 +485,55 @@ mod tests {
         assert_eq!(from_file(kind, Raw::Integer(4096)), Ok(Typed::Number(4096)));
         for wrong in ["", "MiB", "-1", "2TiB", "1 stone", "18446744073709551615k"] {
             assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_spelling_of_a_duration_and_a_size_is_taken() {
+        for (text, millis) in [
+            ("0s", 0),
+            ("500ms", 500),
+            ("500 ms", 500),
+            (" 2s ", 2_000),
+            ("2\ts", 2_000),
+            ("007s", 7_000),
+            ("1.5s", 1_500),
+            ("3m", 180_000),
+            ("3min", 180_000),
+            ("4h", 14_400_000),
+            ("30d", 2_592_000_000),
+        ] {
+            let expected = Duration::from_millis(millis);
+            assert_eq!(
+                duration(text, 0, u64::MAX),
+                Ok(Typed::Duration(expected)),
+                "{text}"
+            );
+        }
+        for (text, size) in [
+            ("0", 0),
+            ("4096", 4096),
+            (" 4096 ", 4096),
+            ("4096b", 4096),
+            ("4096 B", 4096),
+            ("1k", 1 << 10),
+            ("1K", 1 << 10),
+            ("1kib", 1 << 10),
+            ("1KiB", 1 << 10),
+            ("64m", 64 << 20),
+            ("64 M", 64 << 20),
+            ("64MIB", 64 << 20),
+            ("2g", 2 << 30),
+            ("2GiB", 2 << 30),
+            ("3T", 3 << 40),
+            ("3 tib", 3 << 40),
+            ("5kb", 5_000),
+            ("5KB", 5_000),
+            ("5MB", 5_000_000),
+            ("5 gb", 5_000_000_000),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(bytes(text, 0, u64::MAX), Ok(Typed::Number(size)), "{text}");
         }
     }
 

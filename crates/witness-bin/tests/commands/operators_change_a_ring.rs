@@ -78,7 +78,7 @@ fn refusals(ring: &Ring) {
             (
                 "promote s-1 --timeout 5",
                 2,
-                "`5` is not a duration; write a whole number and a unit",
+                "`5` is not a duration; write a number and a unit",
             ),
             ("mock-election n-3", 4, "member 3 `n-3` is a witness"),
             (
