@@ -8,7 +8,7 @@ use binlog_store::{
 };
 use consensus::{NeededBy, PurgeError};
 use mysql_link::ConnectOptions;
-use mysqld_controller::role::executed_gtids;
+use mysqld_controller::apply::executed_gtids;
 use raft_types::{MemberId, Region};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, sleep};

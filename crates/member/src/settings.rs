@@ -7,7 +7,7 @@ use std::time::Duration;
 use binlog_store::VerifyAtStart;
 use consensus::quorum::RingRules;
 use mysqld_controller::events::EventsWanted;
-use mysqld_controller::gate::GateOptions;
+use mysqld_controller::write_fence::WriteFenceOptions;
 use proxy::ProxyOptions;
 use raft_types::{MemberId, MemberKind, Region};
 use transport::{Compression, TlsError, TlsFiles, TlsMaterial};
@@ -213,7 +213,7 @@ pub struct MysqlSettings {
 impl MysqlSettings {
     /// How long a planned switchover waits at most for what runs at the primary.
     pub fn longest_wait_for_statements(&self) -> Duration {
-        GateOptions::longest_wait_for_statements(self.kill_statements_after)
+        WriteFenceOptions::longest_wait_for_statements(self.kill_statements_after)
     }
 }
 

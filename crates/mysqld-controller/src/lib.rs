@@ -1,34 +1,36 @@
-//! What a member does to the mysqld beside it: makes sure that a commit waits for the ring
-//! ([`settings`], [`watch`]), takes the primary's transactions in and acknowledges them ([`ingest`]),
-//! opens and closes it for writes ([`gate`]) and for readers ([`fence`]), makes it primary or follower
-//! ([`role`]), runs the process ([`supervisor`]), cuts what the ring never committed from its binlog
-//! before it starts again ([`tail_trim`]), and fills it from another one ([`provision`]). What is
-//! decided is pure; what acts is thin. The ring is behind the trait [`Ring`].
+//! What a member does to the mysqld beside it. One [`Controller`] decides: [`plan`] is its pure decision over everything that
+//! observers tell ([`watch`] looks at mysqld and makes sure that a commit waits for the ring by its [`settings`],
+//! [`RingObserver`] looks at the ring), and executors carry it out side by side: [`write_fence`] opens and closes it for writes,
+//! [`read_fence`] for readers, [`apply`] makes it a follower or fit to be the primary.
+//!
+//! Beside it, [`ingest`] takes the primary's transactions in and acknowledges them, [`supervisor`] runs the process, [`tail_trim`]
+//! cuts what the ring never committed from its binlog before it starts again, and [`provision`] fills it from another one. The
+//! ring is behind the trait [`Ring`].
 
+pub mod apply;
 mod backoff;
 mod binlog_place;
+mod controller;
 pub mod conversion;
-#[cfg(test)]
-mod deciders_together;
 pub mod durable_file;
 pub mod events;
-pub mod fence;
-pub mod gate;
+mod executor;
 pub mod ingest;
 mod leading;
-mod long_statements;
+pub mod plan;
 pub mod provision;
-mod read_only;
+pub mod read_fence;
 mod replication_source;
 pub mod ring;
-pub mod role;
-mod role_status;
 pub mod settings;
+pub mod status;
 pub mod supervisor;
 pub mod tail_trim;
 pub mod watch;
+pub mod write_fence;
 
 pub use binlog_place::BinlogPlace;
+pub use controller::{Controller, ControllerInputs, ControllerOptions, ControllerStatus, ToGuard};
 pub use leading::{Leading, RingObserver};
 pub use replication_source::ReplicationSource;
 pub use ring::{

@@ -8,20 +8,25 @@ use std::time::{Duration, Instant};
 use binlog_format::gtid::GtidSet;
 use consensus::{DatabaseState, Member};
 use mysql_link::ConnectOptions;
+use mysqld_controller::apply::FollowOptions;
 use mysqld_controller::events::EventScheduler;
-use mysqld_controller::fence::{self, FenceInputs, FenceReason, FenceStatus, FenceTask, ToGuard};
-use mysqld_controller::gate::{Gate, GateOptions, GateState, GateStatus};
 use mysqld_controller::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
-use mysqld_controller::role::{
-    FollowOptions, LockoutPatience, Readiness, Role, RoleInputs, RoleState, RoleStatus,
-};
+use mysqld_controller::plan::facts::LockoutPatience;
+use mysqld_controller::read_fence;
 use mysqld_controller::settings::Requirements;
+use mysqld_controller::status::{
+    ReadFenceReason, Readiness, RoleState, RoleStatus, WriteFenceState, WriteFenceStatus,
+};
 use mysqld_controller::supervisor::{
     Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus,
 };
 use mysqld_controller::tail_trim::{ProtectionStart, TailTrim, TailTrimOptions};
 use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
-use mysqld_controller::{ReplicationSource, RingObserver};
+use mysqld_controller::write_fence::WriteFenceOptions;
+use mysqld_controller::{
+    Controller, ControllerInputs, ControllerOptions, ControllerStatus, ReplicationSource,
+    RingObserver, ToGuard,
+};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -30,7 +35,6 @@ use super::candidacy::Candidacy;
 use super::connection::supervisor_options;
 use super::guard_line::{GuardCommand, GuardLine};
 use super::primary_health::{PrimaryHealth, primary_health};
-use super::unasked_stop::UnaskedStop;
 use super::writer::{LogRoom, PrimaryWriter};
 use crate::provisioning::{CopiedMysqld, Provisioner, hold_at_start};
 use crate::ring_handle::RingHandle;
@@ -41,17 +45,15 @@ use crate::status::{MysqlView, NotTheRings};
 pub(crate) struct Beside {
     parts: Parts,
     member: Member,
-    gate: Running,
-    fence: Running,
+    controller: Running,
     guard: Option<Arc<GuardLine>>,
-    role: Option<Running>,
     ingest: Running,
     watcher: Running,
     supervisor: Option<Supervised>,
     provisioner: Arc<Provisioner>,
     /// Finishes what was begun by an operator.
     provisioning: Running,
-    /// Said to the gate; nobody else says more where nothing is applied.
+    /// Nobody else says whether it may be the primary where nothing is applied.
     _readiness: watch::Sender<Readiness>,
     handing_over: Arc<watch::Sender<bool>>,
     /// How long a planned switchover waits at most for long statements.
@@ -60,8 +62,6 @@ pub(crate) struct Beside {
     candidacy: Arc<Candidacy>,
     /// Asks now and then what a promotion would cost.
     costing: Running,
-    /// Cuts a stop short that would tell clients what is not so.
-    unasked_stop: Option<Running>,
 }
 
 /// What the member knows of mysqld and of its ring before it acts.
@@ -99,9 +99,7 @@ struct Parts {
     ingest: watch::Receiver<IngestStatus>,
     figures: Arc<IngestFigures>,
     reports: watch::Receiver<WatchReport>,
-    gate: watch::Receiver<GateStatus>,
-    fence: watch::Receiver<FenceStatus>,
-    role: Option<watch::Receiver<RoleStatus>>,
+    controller: ControllerStatus,
     supervisor: Option<watch::Receiver<SupervisorStatus>>,
     promotion: watch::Receiver<Option<DatabaseState>>,
 }
@@ -186,64 +184,40 @@ impl Beside {
             ..WatchOptions::new(connect.clone(), requirements)
         };
         let (watcher, reports) = Watcher::new(watching, ingest_status.clone(), may_lead.clone());
-        let (gate, gate_status) = Gate::new(
-            observer.clone(),
-            GateOptions {
-                patience: settings.fence_after,
+        let (hold, held) = watch::channel(hold_at_start(&config.data_dir));
+        let options = ControllerOptions {
+            connect: connect.clone(),
+            write_fence: WriteFenceOptions {
                 statement_patience: settings.kill_statements_after,
                 events,
                 protection_start,
-                ..GateOptions::new(connect.clone())
+                ..WriteFenceOptions::new(connect.clone())
             },
-            reports.clone(),
-            ingest_status.clone(),
-            may_lead.clone(),
-            handed_over,
-        );
-        let (hold, held) = watch::channel(hold_at_start(&config.data_dir));
-        let role = settings.apply_workers.map(|workers| {
-            let mut options = FollowOptions::new(connect.clone(), &config.data_dir);
-            options.run.workers = workers;
-            options.native = native;
-            let inputs = RoleInputs {
-                reports: reports.clone(),
-                gate: gate_status.clone(),
-                ingest: ingest_status.clone(),
-                supervisor: supervisor
-                    .as_ref()
-                    .map(|supervised| supervised.handle.clone()),
-                hold: held,
-                origin,
-                patience: LockoutPatience::new(settings.demote_after),
-            };
-            Role::new(observer.clone(), options, inputs, readiness.clone())
-        });
-        let (role, role_status) = role.unzip();
-        let fencing = FenceInputs {
-            reports: reports.clone(),
-            readiness: may_lead.clone(),
-            role: role_status.clone(),
+            apply: settings.apply_workers.map(|workers| {
+                let mut options = FollowOptions::new(connect.clone(), &config.data_dir);
+                options.run.workers = workers;
+                options.native = native;
+                options
+            }),
+            origin,
+            fence_after: settings.fence_after,
+            lockout: LockoutPatience::new(settings.demote_after),
         };
-        let (fence, fence_status) =
-            FenceTask::new(observer, connect.clone(), settings.fence_after, fencing);
-        let fence = fence.guarded_by(
-            guard
-                .clone()
-                .map(|guard| -> ToGuard { Box::new(move |guards| guard.says(guards)) }),
-        );
-        let unasked_stop = supervisor.as_ref().map(|supervised| {
-            let watching = UnaskedStop {
-                reports: reports.clone(),
-                figures: Arc::clone(&figures),
-                supervisor: Arc::clone(&supervised.handle),
-            };
-            Running::start(|stop| async move {
-                tokio::select! {
-                    () = watching.run() => {}
-                    () = stop.cancelled() => {}
-                }
-            })
-        });
+        let inputs = ControllerInputs {
+            reports: reports.clone(),
+            ingest: ingest_status.clone(),
+            figures: Arc::clone(&figures),
+            supervisor: supervisor
+                .as_ref()
+                .map(|supervised| supervised.handle.clone()),
+            hold: held,
+            handing_over: handed_over,
+        };
+        let (controller, told) = Controller::new(observer, options, inputs, &readiness);
+        let to_guard = guard
+            .clone()
+            .map(|guard| -> ToGuard { Box::new(move |guards| guard.says(guards)) });
+        let controller = controller.guarded_by(to_guard);
         let account = connect.clone();
         let candidacy = Arc::new(Candidacy {
             ring: ring.clone(),
@@ -253,24 +227,24 @@ impl Beside {
             },
             reports: reports.clone(),
             readiness: may_lead,
-            role: role_status.clone(),
+            role: told.role.clone(),
             supervisor: supervisor
                 .as_ref()
                 .map(|supervised| supervised.handle.status()),
         });
-        let (told, promotion) = watch::channel(None);
+        let (costs, promotion) = watch::channel(None);
         let provisioner = Arc::new(Provisioner {
             own: config.own.id,
             member_dir: config.data_dir.clone(),
             mysqld: CopiedMysqld {
                 connect,
-                role: role_status.clone(),
+                role: told.role.clone(),
                 supervisor: supervisor
                     .as_ref()
                     .map(|supervised| supervised.handle.status()),
             },
             ring,
-            gate: gate_status.clone(),
+            write_fence: told.write_fence.clone(),
             hold,
             busy: tokio::sync::Mutex::new(()),
         });
@@ -280,9 +254,7 @@ impl Beside {
                 ingest: ingest_status,
                 figures,
                 reports,
-                gate: gate_status,
-                fence: fence_status,
-                role: role_status,
+                controller: told,
                 supervisor: supervisor
                     .as_ref()
                     .map(|supervised| supervised.handle.status()),
@@ -291,10 +263,8 @@ impl Beside {
             supervisor,
             ingest: Running::start(|stop| ingest.run(stop)),
             watcher: Running::start(|stop| watcher.run(stop)),
-            gate: Running::start(|stop| gate.run(stop)),
-            fence: Running::start(|stop| fence.run(stop)),
+            controller: Running::start(|stop| controller.run(stop)),
             guard,
-            role: role.map(|role| Running::start(|stop| role.run(stop))),
             provisioning: Running::start(|stop| {
                 let finishing = Arc::clone(&provisioner).look_after();
                 async move {
@@ -316,7 +286,7 @@ impl Beside {
                     loop {
                         tokio::select! {
                             () = stop.cancelled() => return,
-                            state = candidacy.state(None) => drop(told.send_replace(Some(state))),
+                            state = candidacy.state(None) => drop(costs.send_replace(Some(state))),
                         }
                         tokio::select! {
                             () = stop.cancelled() => return,
@@ -326,7 +296,6 @@ impl Beside {
                 }
             }),
             candidacy,
-            unasked_stop,
         }
     }
 
@@ -346,7 +315,7 @@ impl Beside {
     pub(crate) fn health(&self) -> impl Fn() -> Option<PrimaryHealth> + Send + Sync + 'static {
         let parts = self.parts.clone();
         move || {
-            let role = parts.role.as_ref()?.borrow().state.clone();
+            let role = parts.controller.role.as_ref()?.borrow().state.clone();
             let supervisor = parts.supervisor.as_ref();
             let supervisor = supervisor.map(|status| status.borrow().state.clone());
             let report = parts.reports.borrow().clone();
@@ -363,7 +332,7 @@ impl Beside {
     pub(crate) fn writer(&self) -> Arc<PrimaryWriter> {
         Arc::new(PrimaryWriter {
             handing_over: Arc::clone(&self.handing_over),
-            gate: self.parts.gate.clone(),
+            write_fence: self.parts.controller.write_fence.clone(),
             statements: self.statements,
             reports: self.parts.reports.clone(),
             supervisor: self
@@ -382,13 +351,7 @@ impl Beside {
     pub(crate) async fn end(self, child: Child) {
         self.provisioning.end().await;
         self.costing.end().await;
-        if let Some(unasked_stop) = self.unasked_stop {
-            unasked_stop.end().await;
-        }
-        if let Some(role) = self.role {
-            role.end().await;
-        }
-        self.fence.end().await;
+        self.controller.end().await;
         if let Some(guard) = self.guard {
             // A mysqld that somebody else stops may go on for long without its member.
             let released = match child {
@@ -398,17 +361,16 @@ impl Beside {
             };
             guard.end(released).await;
         }
-        let guards = self.parts.fence.borrow().guards;
+        let guards = self.parts.controller.read_fence.borrow().guards;
         let fenced = match child {
             // Nobody else would close its sessions while the primary is beside another member.
-            Child::Stays if guards => fence::raise(&self.connect).await.map(drop),
-            Child::IsLetGo => fence::lower(&self.connect).await.map(drop),
+            Child::Stays if guards => read_fence::raise(&self.connect).await.map(drop),
+            Child::IsLetGo => read_fence::lower(&self.connect).await.map(drop),
             Child::Stays | Child::Stops => Ok(()),
         };
         if let Err(error) = fenced {
             tracing::warn!(%error, "whether ordinary accounts are let in could not be changed");
         }
-        self.gate.end().await;
         if let Some(Supervised { handle, task }) = self.supervisor {
             match child {
                 Child::Stops => handle.stop().await,
@@ -427,12 +389,13 @@ impl Parts {
     fn view(&self, now: Instant) -> MysqlView {
         let ingest = self.ingest.borrow().clone();
         let report = self.reports.borrow().clone();
-        let gate = self.gate.borrow().clone();
+        let write_fence = self.controller.write_fence.borrow().clone();
         let supervisor = self
             .supervisor
             .as_ref()
             .map(|status| status.borrow().state.clone());
-        let role = self.role.as_ref().map(|status| status.borrow().clone());
+        let role = self.controller.role.as_ref();
+        let role = role.map(|status| status.borrow().clone());
         let figures = self.figures.view(now);
         let stale = now.saturating_duration_since(report.looked_at) > LOOKED_AT_RECENTLY;
         MysqlView {
@@ -442,9 +405,9 @@ impl Parts {
             ingesting: ingest.is_attached(),
             protected: report.protection.is_protected() && !stale,
             unprotected_because: unprotected_because(&report, stale),
-            writable: gate.state == GateState::Open,
-            write_fence: gate_words(&gate.state),
-            offline: offline_words(self.fence.borrow().because, &report),
+            writable: write_fence.state == WriteFenceState::Open,
+            write_fence: write_fence_words(&write_fence.state),
+            offline: offline_words(self.controller.read_fence.borrow().because, &report),
             role: role_words(role.as_ref()),
             applies: role.is_some(),
             following: role
@@ -460,8 +423,14 @@ impl Parts {
             acks_total: figures.acks_total,
             demotion: None,
             promotion: self.promotion.borrow().clone(),
-            trouble: trouble(supervisor.as_ref(), &ingest, &report, &gate, role.as_ref())
-                .or_else(|| self.supervisor.as_ref()?.borrow().warning.clone()),
+            trouble: trouble(
+                supervisor.as_ref(),
+                &ingest,
+                &report,
+                &write_fence,
+                role.as_ref(),
+            )
+            .or_else(|| self.supervisor.as_ref()?.borrow().warning.clone()),
         }
     }
 }
@@ -503,21 +472,21 @@ fn unprotected_because(report: &WatchReport, stale: bool) -> Vec<String> {
     }
 }
 
-fn gate_words(state: &GateState) -> String {
+fn write_fence_words(state: &WriteFenceState) -> String {
     match state {
-        GateState::Open => "open".to_owned(),
-        GateState::Closed { why } => format!("closed: {why}"),
-        GateState::NotClosed { why, cause, .. } => {
+        WriteFenceState::Open => "open".to_owned(),
+        WriteFenceState::Closed { why } => format!("closed: {why}"),
+        WriteFenceState::NotClosed { why, cause, .. } => {
             format!("should be closed ({why}), but could not be: {cause}")
         }
-        GateState::Opening => "being opened".to_owned(),
-        GateState::NotOpened { cause } => format!("could not be opened: {cause}"),
-        GateState::Unknown => "unknown".to_owned(),
+        WriteFenceState::Opening => "being opened".to_owned(),
+        WriteFenceState::NotOpened { cause } => format!("could not be opened: {cause}"),
+        WriteFenceState::Unknown => "unknown".to_owned(),
     }
 }
 
 /// Why ordinary accounts are kept off, if they are.
-fn offline_words(fenced: Option<FenceReason>, report: &WatchReport) -> Option<String> {
+fn offline_words(fenced: Option<ReadFenceReason>, report: &WatchReport) -> Option<String> {
     let offline = report.server.as_ref().is_some_and(|server| server.offline);
     match fenced {
         Some(reason) => Some(reason.to_string()),
@@ -569,7 +538,7 @@ fn trouble(
     supervisor: Option<&SupervisorState>,
     ingest: &IngestStatus,
     report: &WatchReport,
-    gate: &GateStatus,
+    write_fence: &WriteFenceStatus,
     role: Option<&RoleStatus>,
 ) -> Option<String> {
     if let Some(SupervisorState::Failed { cause } | SupervisorState::Held { cause }) = supervisor {
@@ -588,9 +557,9 @@ fn trouble(
     if let Protection::Unknown { cause } = &report.protection {
         return Some(format!("it could not be looked at: {cause}"));
     }
-    match &gate.state {
-        state @ (GateState::NotClosed { .. } | GateState::NotOpened { .. }) => {
-            Some(format!("for writes it {}", gate_words(state)))
+    match &write_fence.state {
+        state @ (WriteFenceState::NotClosed { .. } | WriteFenceState::NotOpened { .. }) => {
+            Some(format!("for writes it {}", write_fence_words(state)))
         }
         _ => None,
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use consensus::DatabaseState;
 use mysql_link::{ConnectOptions, ServerVersion, may_take_over};
-use mysqld_controller::role::{Readiness, RoleState, RoleStatus, executed_gtids};
+use mysqld_controller::apply::executed_gtids;
+use mysqld_controller::status::{Readiness, RoleState, RoleStatus};
 use mysqld_controller::supervisor::{SupervisorState, SupervisorStatus};
 use mysqld_controller::watch::{Protection, WatchReport};
 use tokio::sync::watch;

@@ -1,5 +1,5 @@
 //! The line to the guard: a process of the same program that keeps readers off the mysqld when this one hangs or is dead and
-//! stays so (`mysqld_controller::fence::guard`). It is started with the member, and started again when it dies.
+//! stays so (`mysqld_controller::read_fence::guard`). It is started with the member, and started again when it dies.
 //!
 //! The line is a socket that is the guard's standard input. It is closed by the system when this process ends, however it ends.
 

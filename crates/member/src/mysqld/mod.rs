@@ -7,7 +7,6 @@ mod connection;
 mod guard_line;
 mod primary_health;
 mod steering;
-mod unasked_stop;
 mod writer;
 
 pub(crate) use automatic_demotion::DemotionTask;

@@ -1,13 +1,13 @@
 //! Whether the mysqld beside a leader can be the primary. Pure.
 
-use mysqld_controller::role::RoleState;
+use mysqld_controller::status::RoleState;
 use mysqld_controller::supervisor::SupervisorState;
 use mysqld_controller::watch::{Protection, WatchReport};
 
 /// What stands between a leader's mysqld and its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PrimaryHealth {
-    /// Nothing but its gate, which operators and settings close as well.
+    /// Nothing but its write fence, which operators and settings close as well.
     Fit,
     /// It applies what it lacks of the ring's log, and lacks so many transactions.
     Behind(u64),

@@ -1,4 +1,4 @@
-//! The primary as a writer of the member's log, which is paused before the leadership is given away: the gate closes, behind
+//! The primary as a writer of the member's log, which is paused before the leadership is given away: the write fence closes, behind
 //! everything that commits. One that stands still and cannot be closed is killed.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use consensus::Writer;
 use futures::future::BoxFuture;
-use mysqld_controller::gate::{GateState, GateStatus};
+use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
 use mysqld_controller::supervisor::{SupervisorHandle, SupervisorState};
 use mysqld_controller::watch::WatchReport;
 use tokio::sync::watch;
 
-/// How long the gate may take, beside what it waits for long statements. The closing itself waits for a second at most.
+/// How long the write fence may take, beside what it waits for long statements. The closing itself waits for a second at most.
 const LIMIT: Duration = Duration::from_secs(4);
 /// A server that cannot be closed and has stood still for so long is killed. A planned switchover is no reason to kill one whose disk hiccups.
 const STOOD: Duration = Duration::from_secs(5);
@@ -21,8 +21,8 @@ const KILLING: Duration = Duration::from_secs(1);
 /// See the module.
 pub(crate) struct PrimaryWriter {
     pub(crate) handing_over: Arc<watch::Sender<bool>>,
-    pub(crate) gate: watch::Receiver<GateStatus>,
-    /// How long the gate waits at most for long statements.
+    pub(crate) write_fence: watch::Receiver<WriteFenceStatus>,
+    /// How long closing for writes waits at most for long statements.
     pub(crate) statements: Duration,
     pub(crate) reports: watch::Receiver<WatchReport>,
     pub(crate) supervisor: Option<Arc<SupervisorHandle>>,
@@ -66,15 +66,17 @@ impl PrimaryWriter {
     }
 
     async fn close(&self, limit: Duration) -> Result<(), String> {
-        let mut gate = self.gate.clone();
-        let open = |state: &GateState| matches!(state, GateState::Open | GateState::Opening);
-        let decided = gate.wait_for(|status| !open(&status.state));
+        let mut write_fence = self.write_fence.clone();
+        let open = |state: &WriteFenceState| {
+            matches!(state, WriteFenceState::Open | WriteFenceState::Opening)
+        };
+        let decided = write_fence.wait_for(|status| !open(&status.state));
         match tokio::time::timeout(limit, decided).await {
-            Err(_) => Err("the gate did not close in time".to_owned()),
-            // Without a gate there is no primary any more.
+            Err(_) => Err("mysqld could not be closed for writes in time".to_owned()),
+            // Without a controller there is no primary any more.
             Ok(Err(_)) => Ok(()),
             Ok(Ok(status)) => match &status.state {
-                GateState::NotClosed { cause, .. } => Err(cause.clone()),
+                WriteFenceState::NotClosed { cause, .. } => Err(cause.clone()),
                 _ => Ok(()),
             },
         }
@@ -128,7 +130,10 @@ impl Writer for PrimaryWriter {
             };
             let closed = self.close(limit).await;
             // One that does not answer is not known to be open, and may be all the same.
-            let is_closed = matches!(self.gate.borrow().state, GateState::Closed { .. });
+            let is_closed = matches!(
+                self.write_fence.borrow().state,
+                WriteFenceState::Closed { .. }
+            );
             match stalled() {
                 Some(why) if !is_closed => {
                     self.fence(&why).await;

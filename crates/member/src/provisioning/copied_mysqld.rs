@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use mysql_link::ConnectOptions;
 use mysqld_controller::provision::{CloneAccount, CopyState, ProvisionError, look, survey};
-use mysqld_controller::role::{RoleState, RoleStatus};
+use mysqld_controller::status::{RoleState, RoleStatus};
 use mysqld_controller::supervisor::{SupervisorState, SupervisorStatus};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use binlog_format::gtid::GtidSet;
 use mysqld_controller::Ring;
-use mysqld_controller::gate::{GateState, GateStatus};
 use mysqld_controller::provision::{
     CloneAccount, CopyState, NoteStep, ProvisionError, ProvisionNote, copy, finish, log_place,
     look, make_ready, survey,
 };
-use mysqld_controller::role::{Hold, RoleState};
+use mysqld_controller::status::{Hold, RoleState};
+use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
 use mysqld_controller::tail_trim::errant_files;
 use raft_types::MemberId;
 use tokio::sync::{Mutex, watch};
@@ -40,7 +40,7 @@ pub(crate) struct Provisioner {
     pub(crate) member_dir: PathBuf,
     pub(crate) mysqld: CopiedMysqld,
     pub(crate) ring: Arc<RingHandle>,
-    pub(crate) gate: watch::Receiver<GateStatus>,
+    pub(crate) write_fence: watch::Receiver<WriteFenceStatus>,
     /// Obeyed by the role.
     pub(crate) hold: watch::Sender<Option<Hold>>,
     pub(crate) busy: Mutex<()>,
@@ -322,10 +322,10 @@ impl Provisioner {
         what: &str,
     ) -> Result<(), Refusal> {
         let down = survey(&self.mysqld.connect).await.is_err();
-        let state = self.gate.borrow().state.clone();
+        let state = self.write_fence.borrow().state.clone();
         let may_be_open = matches!(
             state,
-            GateState::Open | GateState::Opening | GateState::NotClosed { .. }
+            WriteFenceState::Open | WriteFenceState::Opening | WriteFenceState::NotClosed { .. }
         );
         if !down && may_be_open {
             return Err(Refusal::new(

@@ -5,13 +5,13 @@ use std::time::Duration;
 use mysql_link::{ConnectOptions, Connection, LinkError};
 use thiserror::Error;
 
-use crate::read_only;
+use crate::apply::leave_following;
 use crate::replication_source::ReplicationSource;
-use crate::role::leave_following;
 use crate::settings::{
     Depth, Phase, Plan, Requirements, StopWaitingError, apply, let_commits_through, observe,
     stop_waiting_for_acks,
 };
+use crate::write_fence::read_only;
 
 /// Why a step was not done.
 #[derive(Debug, Error)]

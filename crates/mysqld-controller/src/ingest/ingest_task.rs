@@ -16,7 +16,7 @@ use crate::ingest::reserve::Reserve;
 use crate::ingest::session::{LOOK_LASTS, Prospect, Session};
 use crate::ingest::status::{IngestFigures, IngestState, IngestStatus};
 use crate::ring::{LeaderTerm, Ring, Ticket};
-use crate::role_status::Readiness;
+use crate::status::Readiness;
 
 /// Takes the primary's transactions in.
 #[derive(Debug)]

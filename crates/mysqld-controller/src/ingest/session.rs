@@ -75,7 +75,7 @@ impl Session {
     ///
     /// Where that comes to no end, as while a statement about accounts waits for its ACK, the session in reserve becomes the
     /// dump, without the questions that would hang. What they would tell was so when this start of mysqld was attached to;
-    /// whether it still is, the watch tells from its next look on, as it does for an attachment that goes on, and the gate opens
+    /// whether it still is, the watch tells from its next look on, as it does for an attachment that goes on, and the write fence opens
     /// nothing before. That commits wait is asked for here.
     pub(super) async fn open<R: Ring>(
         ring: &R,

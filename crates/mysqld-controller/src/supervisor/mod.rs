@@ -1,7 +1,7 @@
 //! The member's mysqld as a process: started, watched, restarted, stopped; found again by a member
 //! that was killed and started anew. What to do is decided in `decision`, pure.
 //!
-//! mysqld boots `super_read_only` and is opened by the gate. It is asked to stop (SIGTERM) only when
+//! mysqld boots `super_read_only` and is opened by the write fence. It is asked to stop (SIGTERM) only when
 //! no commit waits for an ACK, because a mysqld that is asked to stop tells waiting clients that
 //! their commits succeeded; when some still wait at the deadline, it is killed. Before each start a
 //! guard is asked; while it refuses, mysqld stays down.

@@ -150,7 +150,7 @@ impl SupervisorHandle {
     }
 
     /// Stops mysqld and waits until it is gone. Ingest has to go on meanwhile, because commits that
-    /// wait for their ACK are let finish; the gate has to be stopped before, because it opens.
+    /// wait for their ACK are let finish; the controller has to be stopped before, because it opens.
     pub async fn stop(&self) {
         self.wanted.send_replace(Wanted::Stopped);
         self.ended().await;

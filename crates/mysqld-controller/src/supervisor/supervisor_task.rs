@@ -11,8 +11,6 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use crate::backoff::Backoff;
-use crate::read_only;
-use crate::read_only::ReadOnlyError;
 use crate::settings::{Depth, observe};
 use crate::supervisor::decision::{
     Action, DataDir, Found, ProcessId, Situation, Stopping, Wanted, decide,
@@ -22,6 +20,8 @@ use crate::supervisor::options::{
     StartGuard, SupervisorHandle, SupervisorOptions, SupervisorState, SupervisorStatus,
 };
 use crate::supervisor::{command_line, process};
+use crate::write_fence::read_only;
+use crate::write_fence::read_only::ReadOnlyError;
 
 /// Runs a mysqld.
 pub struct Supervisor {

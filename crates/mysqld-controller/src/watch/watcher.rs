@@ -14,11 +14,11 @@ use tracing::{info, warn};
 
 use crate::events::EventScheduler;
 use crate::ingest::{IngestFigures, IngestStatus};
-use crate::role_status::Readiness;
 use crate::settings::{
     Depth, Observed, Phase, Plan, Requirements, apply, binlog_filters, commits, observe,
     semi_sync_clients, server_clock,
 };
+use crate::status::Readiness;
 use crate::watch::commits::{CommitSight, CommitWatch, RingSide, Room};
 use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
 use crate::watch::starts::{Sighting, Span, Starts};
@@ -192,7 +192,7 @@ impl Watcher {
                 () = stop.cancelled() => return,
                 () = std::future::ready(()), if again => false,
                 _ = ticks.tick() => true,
-                // A new attachment is looked at without delay: the gate waits for the verdict.
+                // A new attachment is looked at without delay: the write fence waits for the verdict.
                 attached = newly_attached(&mut self.ingest) => if attached { false } else { return },
             };
             if ticked && Instant::now() < next && !self.somebody_else_acknowledges().await {

@@ -1,10 +1,10 @@
-//! Ingest, watch, gate and supervisor between a real mysqld and a ring in memory.
+//! Ingest, watch, controller and supervisor between a real mysqld and a ring in memory.
 
 #![allow(clippy::unwrap_used, reason = "all of this is test")]
 
 mod a_commit_waits_for_the_ring;
 mod after_a_break;
-mod drift_closes_the_gate;
+mod drift_closes_it_for_writes;
 mod external;
 mod guarded_starts;
 mod no_room;

@@ -5,10 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Endpoint};
 use mysqld_controller::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
-use mysqld_controller::role::Readiness;
+use mysqld_controller::plan::facts::LockoutPatience;
 use mysqld_controller::settings::Requirements;
+use mysqld_controller::status::Readiness;
+use mysqld_controller::watch::WatchReport;
+use mysqld_controller::write_fence::WriteFenceOptions;
+use mysqld_controller::{
+    Controller, ControllerInputs, ControllerOptions, ControllerStatus, RingObserver,
+};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions, PendingSql};
 use tokio::sync::watch;
@@ -121,6 +128,53 @@ impl Running {
     pub(crate) async fn stop(self) -> Result<()> {
         self.stop.cancel();
         Ok(tokio::time::timeout(LIMIT, self.task).await??)
+    }
+}
+
+/// How a server to which nothing is applied is looked after, by this account.
+pub(crate) fn controller_options(account: ConnectOptions) -> ControllerOptions {
+    let mut write_fence = WriteFenceOptions::new(account.clone());
+    write_fence.retry = Duration::from_millis(200);
+    ControllerOptions {
+        connect: account,
+        write_fence,
+        apply: None,
+        origin: GtidSet::default(),
+        fence_after: Duration::from_millis(500),
+        lockout: LockoutPatience::new(None),
+    }
+}
+
+/// A controller that is not running yet.
+pub(crate) struct Controlled {
+    pub(crate) controller: Controller<MemoryRing>,
+    pub(crate) status: ControllerStatus,
+    pub(crate) handing_over: watch::Sender<bool>,
+}
+
+impl Controlled {
+    pub(crate) fn new(
+        ring: &Arc<MemoryRing>,
+        options: ControllerOptions,
+        reports: &watch::Receiver<WatchReport>,
+        ingest: &Running,
+    ) -> Self {
+        let (handing_over, handed_over) = watch::channel(false);
+        let inputs = ControllerInputs {
+            reports: reports.clone(),
+            ingest: ingest.status.clone(),
+            figures: Arc::clone(&ingest.figures),
+            supervisor: None,
+            hold: watch::channel(None).1,
+            handing_over: handed_over,
+        };
+        let observer = RingObserver::new(Arc::clone(ring));
+        let (controller, status) = Controller::new(observer, options, inputs, &ingest.readiness);
+        Self {
+            controller,
+            status,
+            handing_over,
+        }
     }
 }
 

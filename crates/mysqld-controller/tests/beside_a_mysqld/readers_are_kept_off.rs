@@ -1,30 +1,32 @@
-//! The fence on a real mysqld: whose sessions it closes, that commits which wait do not hold it up, and whose `offline_mode` it
-//! takes back.
+//! The read fence on a real mysqld: whose sessions it closes, that commits which wait hold up the closing for writes and not
+//! this, and whose `offline_mode` it takes back.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use mysql_link::{ConnectOptions, Connection, Endpoint};
-use mysqld_controller::fence::{FenceInputs, FenceReason, FenceStatus, FenceTask};
+use mysqld_controller::status::{ReadFenceReason, ReadFenceStatus};
 use mysqld_controller::watch::{WatchOptions, WatchReport, Watcher};
-use mysqld_controller::{LeaderTerm, RingObserver};
+use mysqld_controller::{ControllerOptions, LeaderTerm};
 use raft_types::MemberId;
 use testkit::mysqld::Mysqld;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::primary::{
-    LIMIT, Running, connect, eventually, ingest_options, launch, requirements, still_waits,
+    Controlled, LIMIT, Running, connect, controller_options, eventually, ingest_options, launch,
+    requirements, still_waits,
 };
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
 const TERM: LeaderTerm = LeaderTerm(2);
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The watch and the fence of one member's life.
+/// The watch and the controller of one member's life.
 struct Life {
-    status: watch::Receiver<FenceStatus>,
+    status: watch::Receiver<ReadFenceStatus>,
+    _handing_over: watch::Sender<bool>,
     stop: CancellationToken,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
@@ -35,28 +37,30 @@ impl Life {
         watching.interval = Duration::from_millis(100);
         let (watcher, reports): (_, watch::Receiver<WatchReport>) =
             Watcher::new(watching, ingest.status.clone(), ingest.readiness());
-        let inputs = FenceInputs {
-            reports,
-            readiness: ingest.readiness(),
-            role: None,
-        };
         // With nothing but what a member is documented to need.
-        let account = account(server, "member");
-        let (fence, status) =
-            FenceTask::new(RingObserver::new(Arc::clone(ring)), account, GRACE, inputs);
+        let options = ControllerOptions {
+            fence_after: GRACE,
+            ..controller_options(account(server, "member"))
+        };
+        let Controlled {
+            controller,
+            status,
+            handing_over,
+        } = Controlled::new(ring, options, &reports, ingest);
         let stop = CancellationToken::new();
         let tasks = vec![
             tokio::spawn(watcher.run(stop.clone())),
-            tokio::spawn(fence.run(stop.clone())),
+            tokio::spawn(controller.run(stop.clone())),
         ];
         Self {
-            status,
+            status: status.read_fence,
+            _handing_over: handing_over,
             stop,
             tasks,
         }
     }
 
-    async fn fenced(&mut self, because: Option<FenceReason>) -> Result<()> {
+    async fn fenced(&mut self, because: Option<ReadFenceReason>) -> Result<()> {
         let reached = self.status.wait_for(|status| status.because == because);
         tokio::time::timeout(LIMIT, reached).await??;
         Ok(())
@@ -107,7 +111,7 @@ async fn readers_of_a_mysqld_that_is_cut_off_are_kept_off_although_commits_wait(
     let waits = || server.client().status("Rpl_semi_sync_source_wait_sessions");
     eventually("it waits", || Ok(waits()? == "1")).await?;
     ring.set_leadership(Leadership::Silent(TERM));
-    life.fenced(Some(FenceReason::QuorumSilent)).await?;
+    life.fenced(Some(ReadFenceReason::QuorumSilent)).await?;
     assert!(session.query("SELECT 1").await.is_err());
     let refused = Connection::open(&reader(&server)).await.unwrap_err();
     assert!(refused.to_string().contains("offline mode"), "{refused}");
@@ -125,7 +129,7 @@ async fn readers_of_a_mysqld_that_is_cut_off_are_kept_off_although_commits_wait(
 
     // A member that ends meanwhile leaves it, and the next life takes it back by what mysqld says of itself.
     ring.set_leadership(Leadership::Elsewhere(MemberId(4)));
-    life.fenced(Some(FenceReason::AnotherLeads(MemberId(4))))
+    life.fenced(Some(ReadFenceReason::AnotherLeads(MemberId(4))))
         .await?;
     life.end().await?;
     assert!(offline(&server)?);

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use applier::source::{Source, SourceError};
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::event::EventType;
 use binlog_format::events::{FormatDescription, GtidEvent};
+use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::{Gtid, GtidSet};
 use mysqld_controller::{
-    CurrentFile, LeaderTerm, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
+    CommittedLog, CurrentFile, LeaderTerm, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
 };
 use raft_types::{AppEntry, MemberId, OpId};
 use tokio::sync::{oneshot, watch};
@@ -182,6 +184,27 @@ pub(crate) fn gtid_of(entry: &AppEntry) -> Option<Gtid> {
         EventType::Gtid | EventType::GtidTagged
     ));
     Some(GtidEvent::decode(first.canonical()).unwrap().gtid)
+}
+
+/// Nothing comes from it: no server follows this ring.
+pub(crate) struct NoLog;
+
+impl Source for NoLog {
+    async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
+        std::future::pending().await
+    }
+
+    fn is_drained(&self) -> bool {
+        true
+    }
+}
+
+impl CommittedLog for MemoryRing {
+    type Source = NoLog;
+
+    fn committed_log(&self, _have: GtidSet, _max_transaction_bytes: u64) -> NoLog {
+        NoLog
+    }
 }
 
 impl Ring for MemoryRing {

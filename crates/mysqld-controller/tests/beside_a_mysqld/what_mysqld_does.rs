@@ -96,7 +96,7 @@ async fn a_mysqld_that_is_asked_to_stop_lets_waiting_commits_succeed() -> Result
     Ok(())
 }
 
-/// Why closing the gate has a time limit, and which statements may be run while commits wait.
+/// Why closing for writes has a time limit, and which statements may be run while commits wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_blocks_behind_waiting_commits_in_mysqld() -> Result<()> {
     let server = source()?;
@@ -139,7 +139,7 @@ async fn what_blocks_behind_waiting_commits_in_mysqld() -> Result<()> {
     still_waits(&mut waiting).await
 }
 
-/// Why the gate does not believe a look that was taken while it tried to close.
+/// Why the write fence does not believe a look that was taken while it tried to close.
 #[tokio::test(flavor = "multi_thread")]
 async fn super_read_only_reads_on_before_it_is_in_force_in_mysqld() -> Result<()> {
     let server = source()?;

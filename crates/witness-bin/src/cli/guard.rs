@@ -1,10 +1,10 @@
 //! `witness guard`: what `witness run` starts beside itself, and nobody by hand. It hears on its standard input that the member
-//! goes on, and keeps readers off the member's mysqld when that ends without a word; see `mysqld_controller::fence::guard`.
+//! goes on, and keeps readers off the member's mysqld when that ends without a word; see `mysqld_controller::read_fence::guard`.
 
 use std::io::Read;
 
 use member::{GUARDS, guarded_server};
-use mysqld_controller::fence::{GuardOptions, Word, guard};
+use mysqld_controller::read_fence::{GuardOptions, Word, guard};
 use tokio::sync::mpsc;
 
 use crate::cli::config_args::ConfigArgs;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection};
 
+use crate::apply::errant::errant;
+use crate::apply::standing::{Standing, may_propose};
 use crate::ring::Ring;
-use crate::role::errant::errant;
-use crate::role::standing::{Standing, may_propose};
 use crate::settings::parse_gtid_owned;
 
 /// What a comparison found.

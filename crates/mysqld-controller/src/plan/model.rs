@@ -1,5 +1,5 @@
-//! What the gate and the role decide, each by itself, carried out side by side on a model of mysqld: in any order, each in the
-//! steps between which the other one may act, while the leadership comes and goes and mysqld starts anew.
+//! What is decided, carried out by executors side by side on a model of mysqld: in any order, each order in the steps between
+//! which everything else may happen, while the leadership comes and goes and mysqld starts anew.
 //!
 //! Whatever happens, no client can commit while commits wait for nobody; and once the ring rests, so does mysqld: open for a
 //! leader, following for anybody else.
@@ -9,25 +9,28 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use raft_types::MemberId;
 
-use crate::gate::{
-    CloseReason, GateAction, GateInputs, GateMemory, GateState, GateView, StayReason,
-    decide as decide_gate,
-};
 use crate::leading::Leading;
-use crate::ring::LeaderTerm;
-use crate::role::plan::{
-    Action, Applier, Door, Incarnation, LockoutPatience, Situation, decide as decide_role,
+use crate::plan::decide;
+use crate::plan::facts::{
+    Applier, ApplyAction, Facts, Incarnation, LockoutPatience, ServerView, WriteMemory,
 };
-use crate::role_status::Readiness;
+use crate::plan::read_fence::ReadFenceMemory;
+use crate::plan::write_fence::{CloseReason, StayReason, WriteAction};
+use crate::ring::LeaderTerm;
+use crate::status::{Readiness, WriteFenceState};
 use crate::watch::{Protection, ReadOnly};
 
 /// Who does one step, or what happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    Gate,
-    /// What the gate does to mysqld waits behind commits and comes to nothing.
-    GateFails,
-    Role,
+    /// The controller looks, decides, and hands the orders on.
+    Decides,
+    /// The write fence carries its order out.
+    Writes,
+    /// What it does to mysqld waits behind commits and comes to nothing.
+    WritesFail,
+    /// What is to be done about the log is done.
+    Applies,
     Applier,
     Ingest,
     Watch,
@@ -44,13 +47,14 @@ enum Turn {
 /// Between two events everybody has a few turns.
 fn turns() -> impl Strategy<Value = Turn> {
     prop_oneof![
-        6 => Just(Turn::Gate),
-        6 => Just(Turn::Role),
+        8 => Just(Turn::Decides),
+        5 => Just(Turn::Writes),
+        5 => Just(Turn::Applies),
         6 => Just(Turn::Applier),
         4 => Just(Turn::Ingest),
         4 => Just(Turn::Watch),
         2 => Just(Turn::CatchesUp),
-        1 => Just(Turn::GateFails),
+        1 => Just(Turn::WritesFail),
         1 => Just(Turn::Serves),
         1 => Just(Turn::AnotherLeads),
         1 => prop_oneof![
@@ -72,22 +76,21 @@ struct Mysqld {
     lacks: bool,
 }
 
+/// An order of the write fence that is being carried out.
 #[derive(Debug, Clone, Copy)]
-enum GateStep {
-    Decides,
-    /// It has said so, and asks mysqld how it is configured.
-    Opens(LeaderTerm),
-    /// It has looked at the leadership again; its statement is on the way.
-    OpensNow(LeaderTerm),
-    Closes,
+enum Writing {
+    Prepares(LeaderTerm, Incarnation),
+    Opens(LeaderTerm, Incarnation),
+    Closes(ServerView),
 }
 
+/// An order about the log that is being carried out.
 #[derive(Debug, Clone, Copy)]
-enum RoleStep {
-    Looks,
-    /// It has looked at the ring, and not yet at the rest.
-    Decides(Leading),
-    Compares(LeaderTerm, Option<Incarnation>),
+struct Applying {
+    action: ApplyAction,
+    server: Option<Incarnation>,
+    leading: Leading,
+    broken_off: bool,
 }
 
 /// How far an applier is that was started.
@@ -111,11 +114,12 @@ struct World {
     /// The leadership in which ingest is attached, and since when; and in which it may.
     attached: Option<(LeaderTerm, u64)>,
     may_attach_in: Option<LeaderTerm>,
-    gate: GateStep,
-    door: GateState,
-    memory: GateMemory,
+    writing: Option<Writing>,
+    write_fence: WriteFenceState,
+    memory: WriteMemory,
     moved: Option<(ReadOnly, u64)>,
-    role: RoleStep,
+    readers: ReadFenceMemory,
+    applying: Option<Applying>,
     readiness: Readiness,
     found_in: Option<(Incarnation, LeaderTerm)>,
     followed: bool,
@@ -138,11 +142,12 @@ impl World {
             report: None,
             attached: None,
             may_attach_in: None,
-            gate: GateStep::Decides,
-            door: GateState::Unknown,
-            memory: GateMemory::default(),
+            writing: None,
+            write_fence: WriteFenceState::Unknown,
+            memory: WriteMemory::default(),
             moved: None,
-            role: RoleStep::Looks,
+            readers: ReadFenceMemory::default(),
+            applying: None,
             readiness: Readiness::Unknown,
             found_in: None,
             followed: false,
@@ -153,9 +158,10 @@ impl World {
     fn turn(&mut self, turn: Turn) {
         self.now += 1;
         match turn {
-            Turn::Gate => self.gate(true),
-            Turn::GateFails => self.gate(false),
-            Turn::Role => self.role(),
+            Turn::Decides => self.decide(),
+            Turn::Writes => self.write(true),
+            Turn::WritesFail => self.write(false),
+            Turn::Applies => self.apply(),
             Turn::Applier => self.applier(),
             Turn::Ingest => self.ingest(),
             Turn::Watch => self.report = Some((self.mysqld, self.now)),
@@ -175,7 +181,7 @@ impl World {
                 self.mysqld.lacks |= matches!(self.leading, Leading::Elsewhere(_));
             }
             // Its statement takes less time than a start.
-            Turn::MysqldStartsAnew if matches!(self.gate, GateStep::OpensNow(_)) => {}
+            Turn::MysqldStartsAnew if matches!(self.writing, Some(Writing::Opens(..))) => {}
             Turn::MysqldStartsAnew => self.start_anew(),
         }
         let Mysqld {
@@ -209,125 +215,139 @@ impl World {
         }
     }
 
-    /// As `Gate::view`.
-    fn view(&self) -> Option<GateView> {
-        let (seen, looked_at) = self.report?;
-        Some(GateView {
+    /// As `Controller::facts`.
+    fn facts(&self) -> Facts {
+        let looked_at = self.report.map_or(0, |(_, at)| at);
+        let server = self.report.map(|(seen, _)| ServerView {
+            incarnation: seen.start,
             read_only: match self.moved {
-                Some((read_only, at)) if at >= looked_at => read_only,
+                Some((read_only, at)) if self.writing.is_none() && at >= looked_at => read_only,
                 _ => seen.read_only,
             },
-            incarnation: seen.start,
-        })
-    }
-
-    fn gate(&mut self, succeeds: bool) {
-        match self.gate {
-            GateStep::Decides => {
-                let looked_at = self.report.map_or(0, |(_, at)| at);
-                let protection = self.protection();
-                let inputs = GateInputs {
-                    leading: self.leading,
-                    // As `gate::is_attached_and_looked_at`.
-                    attached: self.attached.is_some_and(|(term, since)| {
-                        self.leading == Leading::Serving(term) && looked_at >= since
-                    }),
-                    readiness: self.readiness,
-                    protection: &protection,
-                    server: self.view(),
-                    handing_over: false,
-                    patience: LONG,
-                };
-                match decide_gate(&inputs, &self.memory) {
-                    GateAction::Open(term) => {
-                        self.door = GateState::Opening;
-                        self.gate = GateStep::Opens(term);
-                    }
-                    GateAction::Close(_) => self.gate = GateStep::Closes,
-                    GateAction::Stay(StayReason::Open) => self.door = GateState::Open,
-                    GateAction::Stay(StayReason::Unknown) => self.door = GateState::Unknown,
-                    GateAction::Stay(_) => self.door = closed(),
-                }
-            }
-            GateStep::Opens(term) => {
-                // As `Gate::may_still_open`.
-                let may = self.leading == Leading::Serving(term) && self.readiness.allows(term);
-                self.gate = match may {
-                    true => GateStep::OpensNow(term),
-                    false => GateStep::Decides,
-                };
-                if !may {
-                    self.door = GateState::Unknown;
-                }
-            }
-            GateStep::OpensNow(term) => {
-                self.mysqld.read_only = ReadOnly::Off;
-                self.memory = GateMemory {
-                    opened: self.view().map(|view| (term, view.incarnation)),
-                    closed_by_us: false,
-                };
-                self.moved = Some((ReadOnly::Off, self.now));
-                self.door = GateState::Open;
-                self.gate = GateStep::Decides;
-            }
-            GateStep::Closes if succeeds => {
-                self.mysqld.read_only = ReadOnly::Everybody;
-                self.memory.closed_by_us = true;
-                self.moved = Some((ReadOnly::Everybody, self.now));
-                self.door = closed();
-                self.gate = GateStep::Decides;
-            }
-            GateStep::Closes => {
-                let before = self.view();
-                self.moved = before.map(|view| (view.read_only, self.now));
-                self.door = GateState::NotClosed {
-                    why: String::new(),
-                    cause: String::new(),
-                    stuck_in: before.map(|view| view.incarnation),
-                };
-                self.gate = GateStep::Decides;
-            }
-        }
-    }
-
-    /// As `Role::run`.
-    fn role(&mut self) {
-        match self.role {
-            RoleStep::Looks => self.role = RoleStep::Decides(self.leading),
-            RoleStep::Decides(leading) => {
-                self.role = RoleStep::Looks;
-                self.decide(leading);
-            }
-            RoleStep::Compares(term, server) => {
-                self.role = RoleStep::Looks;
-                self.compare(term, server);
-            }
-        }
-    }
-
-    fn decide(&mut self, leading: Leading) {
-        let server = self.report.map(|(seen, _)| seen.start);
-        let situation = Situation {
-            leading,
-            door: Door::of(&self.door, server),
+            offline: false,
+        });
+        Facts {
+            leading: self.leading,
             server,
+            protection: self.protection(),
+            // As `is_attached_and_looked_at`.
+            attached: self.attached.is_some_and(|(term, since)| {
+                self.leading == Leading::Serving(term) && looked_at >= since
+            }),
+            takes_in: self.attached.is_some(),
+            can_restart: true,
+            readiness: self.readiness,
+            found_in: self.found_in,
             applier: match self.applier {
                 None => Applier::Off,
                 Some((on, for_term, ApplierStep::Asks)) => Applier::Asking { on, for_term },
                 Some((on, ..)) => Applier::Applying(on),
             },
-            readiness: self.readiness,
-            found_in: self.found_in,
-            can_restart: true,
-            held: false,
-            locked_out: None,
-            takes_in: self.attached.is_some(),
-            patience: LockoutPatience::new(None),
+            applying: self.applying.map(|applying| applying.action),
+            write_fence: self.write_fence.clone(),
+            write_memory: self.writing.is_none().then_some(self.memory),
+            ..Facts::unknown(LONG, LockoutPatience::new(None))
+        }
+    }
+
+    /// As `Controller::carry_out`.
+    fn decide(&mut self) {
+        let facts = self.facts();
+        let plan = decide(&facts, &mut self.readers, self.began);
+        if plan.kill.is_some() {
+            self.start_anew();
+        }
+        let incarnation = facts.server.map_or(0, |server| server.incarnation);
+        match plan.write {
+            WriteAction::Prepare(term) => {
+                self.write_fence = WriteFenceState::Opening;
+                self.writing = Some(Writing::Prepares(term, incarnation));
+            }
+            WriteAction::Open(term) => self.writing = Some(Writing::Opens(term, incarnation)),
+            WriteAction::Close(_) => self.writing = facts.server.map(Writing::Closes),
+            WriteAction::Stay(reason) => {
+                self.memory.prepared = None;
+                self.write_fence = match reason {
+                    StayReason::Open => WriteFenceState::Open,
+                    StayReason::Unknown => WriteFenceState::Unknown,
+                    _ => closed(),
+                };
+            }
+            WriteAction::Wait => {}
+        }
+        match (plan.apply, &mut self.applying) {
+            (ApplyAction::Stay, _) => {}
+            (ApplyAction::BreakOff, Some(applying)) => applying.broken_off = true,
+            (action, applying) => {
+                *applying = Some(Applying {
+                    action,
+                    server: facts.seen(),
+                    leading: facts.leading,
+                    broken_off: false,
+                });
+            }
+        }
+    }
+
+    /// As `WriteFence`.
+    fn write(&mut self, succeeds: bool) {
+        match self.writing.take() {
+            None => {}
+            Some(Writing::Prepares(term, incarnation)) => {
+                self.memory.prepared = Some((term, incarnation));
+            }
+            Some(Writing::Opens(term, incarnation)) => {
+                self.mysqld.read_only = ReadOnly::Off;
+                self.memory = WriteMemory {
+                    opened: Some((term, incarnation)),
+                    ..WriteMemory::default()
+                };
+                self.moved = Some((ReadOnly::Off, self.now));
+                self.write_fence = WriteFenceState::Open;
+            }
+            Some(Writing::Closes(_)) if succeeds => {
+                self.mysqld.read_only = ReadOnly::Everybody;
+                self.memory.closed_by_us = true;
+                self.moved = Some((ReadOnly::Everybody, self.now));
+                self.write_fence = closed();
+            }
+            Some(Writing::Closes(before)) => {
+                self.moved = Some((before.read_only, self.now));
+                self.write_fence = WriteFenceState::NotClosed {
+                    why: String::new(),
+                    cause: String::new(),
+                    stuck_in: Some(before.incarnation),
+                };
+            }
+        }
+    }
+
+    /// As `Apply::carry_out`.
+    fn apply(&mut self) {
+        let Some(Applying {
+            action,
+            server,
+            leading,
+            broken_off,
+        }) = self.applying
+        else {
+            return;
         };
-        match decide_role(&situation, self.began) {
-            Action::Stay | Action::Hold => {}
-            Action::Compare(term) => self.role = RoleStep::Compares(term, server),
-            Action::Follow => {
+        match action {
+            ApplyAction::Compare(term) if !broken_off => self.compare(term, server),
+            ApplyAction::Finish(term) if !broken_off => {
+                let applies = matches!(self.applier, Some((.., ApplierStep::Applies)));
+                match self.applier {
+                    // It goes on waiting.
+                    Some(_) if !applies || self.mysqld.lacks => return,
+                    Some(_) => {
+                        self.end_applier();
+                        self.compare(term, server);
+                    }
+                    None => {}
+                }
+            }
+            ApplyAction::Follow => {
                 let for_term = match leading {
                     Leading::Serving(term) => Some(term),
                     _ => None,
@@ -335,22 +355,13 @@ impl World {
                 self.applier = server.map(|server| (server, for_term, ApplierStep::Asks));
                 self.set(Readiness::Applying, None);
             }
-            Action::Finish(term) => {
-                let applies = matches!(self.applier, Some((.., ApplierStep::Applies)));
-                if self.leading == Leading::Serving(term) && applies && !self.mysqld.lacks {
-                    self.end_applier();
-                    self.role = RoleStep::Compares(term, server);
-                }
-            }
-            Action::EndApplier => self.end_applier(),
-            Action::Restart => self.start_anew(),
+            ApplyAction::EndApplier => self.end_applier(),
+            _ => {}
         }
+        self.applying = None;
     }
 
     fn compare(&mut self, term: LeaderTerm, server: Option<Incarnation>) {
-        if self.leading != Leading::Serving(term) {
-            return;
-        }
         if self.followed {
             self.mysqld.read_only = ReadOnly::Everybody;
         }
@@ -424,8 +435,9 @@ impl World {
         for _ in 0..40 {
             for turn in [
                 Turn::Watch,
-                Turn::Gate,
-                Turn::Role,
+                Turn::Decides,
+                Turn::Writes,
+                Turn::Applies,
                 Turn::Applier,
                 Turn::CatchesUp,
                 Turn::Ingest,
@@ -438,8 +450,8 @@ impl World {
 
 const LONG: Duration = Duration::from_secs(1000);
 
-fn closed() -> GateState {
-    GateState::Closed {
+fn closed() -> WriteFenceState {
+    WriteFenceState::Closed {
         why: CloseReason::NotLeader.to_string(),
     }
 }
@@ -447,16 +459,27 @@ fn closed() -> GateState {
 /// Each was found by the test below, or by reading.
 #[test]
 fn courses_that_went_wrong_once() {
-    use Turn::{AnotherLeads, Applier, Gate, Ingest, Role, Serves, Watch};
-    let may_open = [Watch, Gate, Serves, Role, Role, Role, Ingest, Watch];
-    let follows = [Role, Role, Applier, Applier, Applier];
+    use Turn::{AnotherLeads, Applier, Applies, Decides, Ingest, Serves, Watch, Writes};
+    let may_open = [Watch, Decides, Serves, Decides, Applies, Ingest, Watch];
+    let opens = [Decides, Writes, Decides, Writes];
+    let follows = [Decides, Applies, Applier, Applier, Applier];
     let courses = [
-        // The role looks whether the server is closed before the gate says that it opens it, and at the ring behind the gate.
+        // It is asked what has to be known before it is opened, and somebody else leads meanwhile.
         [
             &may_open[..],
-            &[Role, Gate, Gate, AnotherLeads],
-            &follows[1..],
-            &[Gate],
+            &opens[..2],
+            &[AnotherLeads],
+            &follows,
+            &opens,
+        ]
+        .concat(),
+        // The statement that opens it is on its way.
+        [
+            &may_open[..],
+            &opens[..3],
+            &[AnotherLeads],
+            &follows,
+            &opens,
         ]
         .concat(),
         // It follows for a moment, and neither ingest nor the watch has noticed when the leadership is back.
@@ -464,7 +487,8 @@ fn courses_that_went_wrong_once() {
             &may_open[..],
             &[AnotherLeads],
             &follows,
-            &[Serves, Role, Role, Role, Gate, Gate, Gate],
+            &[Serves, Decides, Applies, Decides, Applies],
+            &opens,
         ]
         .concat(),
     ];

@@ -1,4 +1,4 @@
-//! Whether to open or to close, pure.
+//! Whether clients may write, pure.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -8,58 +8,24 @@ use serde::Serialize;
 
 use crate::ingest::IngestStatus;
 use crate::leading::Leading;
+use crate::plan::facts::{Facts, WriteMemory};
 use crate::ring::LeaderTerm;
-use crate::role_status::Readiness;
+use crate::status::Readiness;
 use crate::watch::{Protection, ReadOnly};
-
-/// Everything that the decision depends on.
-#[derive(Debug, Clone, Copy)]
-pub struct GateInputs<'a> {
-    /// What this member is.
-    pub leading: Leading,
-    /// Whether the primary's transactions come in.
-    pub attached: bool,
-    /// Whether the server may become the primary.
-    pub readiness: Readiness,
-    /// Whether commits are sure to wait for the ring.
-    pub protection: &'a Protection,
-    /// What is known of the server; `None` when it was never seen.
-    pub server: Option<GateView>,
-    /// Whether the leadership is about to be given away.
-    pub handing_over: bool,
-    /// How long the gate stays open while this member does not serve. Nothing is acknowledged meanwhile,
-    /// so commits wait; closed at once, they would fail in every restart of the member. It is not borne
-    /// where commits were found not to wait. A server that was not looked at yet is not such a one.
-    pub patience: Duration,
-}
-
-/// What is known of the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GateView {
-    /// Who may write.
-    pub read_only: ReadOnly,
-    /// Which start of mysqld this is.
-    pub incarnation: u64,
-}
-
-/// What the gate did before.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct GateMemory {
-    /// The leadership and the start of mysqld in which it opened last.
-    pub opened: Option<(LeaderTerm, u64)>,
-    /// Whether it closed after that.
-    pub closed_by_us: bool,
-}
 
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GateAction {
+pub enum WriteAction {
+    /// Ask mysqld what has to be known to open it. That may take long, so that everything is decided anew behind it.
+    Prepare(LeaderTerm),
     /// Let clients write.
     Open(LeaderTerm),
     /// Let nobody write.
     Close(CloseReason),
     /// Leave it as it is.
     Stay(StayReason),
+    /// Leave it as it is for now: something is being done, or was tried a moment ago.
+    Wait,
 }
 
 /// Why it is or should be closed.
@@ -131,62 +97,66 @@ pub fn is_attached_and_looked_at(
 }
 
 /// Decides.
-pub fn decide(inputs: &GateInputs<'_>, memory: &GateMemory) -> GateAction {
-    let Some(server) = inputs.server else {
-        return GateAction::Stay(StayReason::Unknown);
+///
+/// Silence is not borne where commits were found not to wait for the ring. A server that was not looked at yet is not such a one.
+pub(super) fn decide(facts: &Facts, memory: &WriteMemory) -> WriteAction {
+    let Some(server) = facts.server else {
+        return WriteAction::Stay(StayReason::Unknown);
     };
     // The applier needs a door that is closed to clients only.
-    let closed = match inputs.readiness {
+    let closed = match facts.readiness {
         Readiness::Applying => server.read_only != ReadOnly::Off,
         _ => server.read_only == ReadOnly::Everybody,
     };
     let close = |reason| {
         if closed {
-            GateAction::Stay(StayReason::Closed(reason))
+            WriteAction::Stay(StayReason::Closed(reason))
         } else {
-            GateAction::Close(reason)
+            WriteAction::Close(reason)
         }
     };
     let wait = |so_far: Duration, reason| {
-        if so_far >= inputs.patience {
+        if so_far >= facts.fence_after {
             close(reason)
-        } else if matches!(inputs.protection, Protection::Unprotected { .. }) {
+        } else if matches!(facts.protection, Protection::Unprotected { .. }) {
             close(CloseReason::Unprotected)
         } else if closed {
-            GateAction::Stay(StayReason::Closed(reason))
+            WriteAction::Stay(StayReason::Closed(reason))
         } else {
-            GateAction::Stay(StayReason::Open)
+            WriteAction::Stay(StayReason::Open)
         }
     };
-    let term = match inputs.leading {
+    let term = match facts.leading {
         Leading::No(so_far) => return wait(so_far, CloseReason::NotLeader),
         Leading::Silent(so_far) => return wait(so_far, CloseReason::QuorumSilent),
         // Nothing here will be acknowledged any more, so there is nothing to be patient for.
         Leading::Elsewhere(member) => return close(CloseReason::AnotherLeads(member)),
-        Leading::Serving(_) if inputs.handing_over => return close(CloseReason::HandingOver),
+        Leading::Serving(_) if facts.handing_over => return close(CloseReason::HandingOver),
         Leading::Serving(term) => term,
     };
     let open = server.read_only == ReadOnly::Off;
-    match (inputs.protection, inputs.readiness) {
-        (Protection::Unknown { .. }, _) => return GateAction::Stay(StayReason::Unknown),
+    match (&facts.protection, facts.readiness) {
+        (Protection::Unknown { .. }, _) => return WriteAction::Stay(StayReason::Unknown),
         // While the applier is at work, no commit waits for the ring, and none has to.
         (_, Readiness::Applying) => return close(CloseReason::Incomplete),
         (Protection::Unprotected { .. }, _) => return close(CloseReason::Unprotected),
         (Protection::Protected, Readiness::Lacks) => return close(CloseReason::Incomplete),
         // Where it is open from before, nothing speaks against that so far.
         (Protection::Protected, readiness) if !readiness.allows(term) && !open => {
-            return GateAction::Stay(StayReason::Closed(CloseReason::Incomplete));
+            return WriteAction::Stay(StayReason::Closed(CloseReason::Incomplete));
         }
         (Protection::Protected, _) => {}
     }
     if open {
-        GateAction::Stay(StayReason::Open)
+        WriteAction::Stay(StayReason::Open)
     } else if memory.opened == Some((term, server.incarnation)) && !memory.closed_by_us {
-        GateAction::Stay(StayReason::ClosedByOthers)
-    } else if inputs.attached {
-        GateAction::Open(term)
+        WriteAction::Stay(StayReason::ClosedByOthers)
+    } else if facts.attached && memory.prepared == Some((term, server.incarnation)) {
+        WriteAction::Open(term)
+    } else if facts.attached {
+        WriteAction::Prepare(term)
     } else {
-        GateAction::Stay(StayReason::ClosedUntilAttached)
+        WriteAction::Stay(StayReason::ClosedUntilAttached)
     }
 }
 
@@ -194,6 +164,7 @@ pub fn decide(inputs: &GateInputs<'_>, memory: &GateMemory) -> GateAction {
 mod tests {
     use super::*;
     use crate::ingest::IngestState;
+    use crate::plan::facts::{LockoutPatience, ServerView};
 
     const TERM: LeaderTerm = LeaderTerm(3);
     const PATIENCE: Duration = Duration::from_secs(3);
@@ -202,6 +173,29 @@ mod tests {
     const SILENT: Leading = Leading::Silent(PATIENCE);
     const ELSEWHERE: Leading = Leading::Elsewhere(MemberId(4));
     const PAUSE: Leading = Leading::Silent(Duration::from_secs(1));
+
+    fn facts(leading: Leading, read_only: ReadOnly) -> Facts {
+        Facts {
+            leading,
+            attached: true,
+            readiness: Readiness::Always,
+            protection: Protection::Protected,
+            server: Some(ServerView {
+                incarnation: 1,
+                read_only,
+                offline: false,
+            }),
+            ..Facts::unknown(PATIENCE, LockoutPatience::new(None))
+        }
+    }
+
+    /// Everything that has to be known before it is opened was asked.
+    fn prepared() -> WriteMemory {
+        WriteMemory {
+            prepared: Some((TERM, 1)),
+            ..WriteMemory::default()
+        }
+    }
 
     fn unprotected() -> Protection {
         Protection::Unprotected {
@@ -221,9 +215,6 @@ mod tests {
         use CloseReason::NotLeader;
         use CloseReason::QuorumSilent;
         use CloseReason::Unprotected;
-        use GateAction::Close;
-        use GateAction::Open;
-        use GateAction::Stay;
         use Leading::Serving;
         use Protection::Protected;
         use ReadOnly::Clients;
@@ -232,23 +223,26 @@ mod tests {
         use StayReason::Closed;
         use StayReason::ClosedByOthers;
         use StayReason::ClosedUntilAttached;
+        use WriteAction::Close;
+        use WriteAction::Open;
+        use WriteAction::Stay;
 
-        let never = GateMemory::default();
-        let opened = GateMemory {
+        let never = prepared();
+        let opened = WriteMemory {
             opened: Some((TERM, 1)),
-            closed_by_us: false,
+            ..prepared()
         };
-        let closed_it = GateMemory {
+        let closed_it = WriteMemory {
             closed_by_us: true,
             ..opened
         };
-        let earlier_term = GateMemory {
+        let earlier_term = WriteMemory {
             opened: Some((LeaderTerm(2), 1)),
-            closed_by_us: false,
+            ..prepared()
         };
-        let earlier_start = GateMemory {
+        let earlier_start = WriteMemory {
             opened: Some((TERM, 0)),
-            closed_by_us: false,
+            ..prepared()
         };
         let serving = Serving(TERM);
         let table = [
@@ -434,31 +428,29 @@ mod tests {
             ),
         ];
         for (leading, attached, protection, read_only, memory, expected) in table {
-            let server = Some(GateView {
-                read_only,
-                incarnation: 1,
-            });
-            let inputs = GateInputs {
-                leading,
+            let facts = Facts {
                 attached,
-                readiness: Readiness::Always,
-                protection: &protection,
-                server,
-                handing_over: false,
-                patience: PATIENCE,
+                protection,
+                ..facts(leading, read_only)
             };
-            assert_eq!(decide(&inputs, &memory), expected, "{inputs:?} {memory:?}");
+            let decided = decide(&facts, &memory);
+            assert_eq!(decided, expected, "{facts:?} {memory:?}");
+            let unprepared = WriteMemory {
+                prepared: Some((LeaderTerm(2), 1)),
+                ..memory
+            };
+            let decided = decide(&facts, &unprepared);
+            let expected = match expected {
+                Open(term) => WriteAction::Prepare(term),
+                expected => expected,
+            };
+            assert_eq!(decided, expected, "{facts:?} {unprepared:?}");
         }
-        let inputs = GateInputs {
-            leading: NO,
-            attached: false,
-            readiness: Readiness::Always,
-            protection: &Protected,
+        let unseen = Facts {
             server: None,
-            handing_over: false,
-            patience: PATIENCE,
+            ..facts(NO, Off)
         };
-        assert_eq!(decide(&inputs, &never), Stay(StayReason::Unknown));
+        assert_eq!(decide(&unseen, &never), Stay(StayReason::Unknown));
     }
 
     #[test]
@@ -488,9 +480,6 @@ mod tests {
         use CloseReason::HandingOver;
         use CloseReason::Incomplete;
         use CloseReason::Unprotected;
-        use GateAction::Close;
-        use GateAction::Open;
-        use GateAction::Stay;
         use ReadOnly::Clients;
         use ReadOnly::Everybody;
         use ReadOnly::Off;
@@ -500,6 +489,9 @@ mod tests {
         use Readiness::Lacks;
         use Readiness::Unknown;
         use StayReason::Closed;
+        use WriteAction::Close;
+        use WriteAction::Open;
+        use WriteAction::Stay;
         let serving = Leading::Serving(TERM);
         let earlier = In(LeaderTerm(2));
         let table = [
@@ -545,28 +537,17 @@ mod tests {
             ),
         ];
         for (leading, readiness, read_only, handing_over, expected) in table {
-            let inputs = GateInputs {
-                leading,
-                attached: true,
+            let facts = Facts {
                 readiness,
-                protection: &Protection::Protected,
-                server: Some(GateView {
-                    read_only,
-                    incarnation: 1,
-                }),
                 handing_over,
-                patience: PATIENCE,
+                ..facts(leading, read_only)
             };
-            assert_eq!(
-                decide(&inputs, &GateMemory::default()),
-                expected,
-                "{inputs:?}"
-            );
-            let unprotected = GateInputs {
-                protection: &unprotected(),
-                ..inputs
+            assert_eq!(decide(&facts, &prepared()), expected, "{facts:?}");
+            let unprotected = Facts {
+                protection: unprotected(),
+                ..facts
             };
-            let decided = decide(&unprotected, &GateMemory::default());
+            let decided = decide(&unprotected, &prepared());
             assert!(!matches!(decided, Open(_)), "{unprotected:?}");
             // A follower's commits wait for nobody, and that is no reason to close it to the applier.
             if readiness == Applying {

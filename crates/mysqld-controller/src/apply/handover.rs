@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use mysql_link::{ConnectOptions, Connection, LinkError, literal};
 
-use crate::read_only;
-use crate::role::native::drop_channel;
+use crate::apply::native::drop_channel;
+use crate::write_fence::read_only;
 
 /// How long a lock may be waited for. No client writes, so that there is nothing to wait for.
 const LOCK_WAIT: Duration = Duration::from_secs(1);

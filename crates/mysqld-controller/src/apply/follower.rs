@@ -12,16 +12,16 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::apply::catching_up::executed_gtids;
+use crate::apply::errant::{advice, errant};
+use crate::apply::handover::drop_earlier_binlogs;
+use crate::apply::native::{NativeProgress, drop_channel, replicate};
+use crate::apply::standing::{Standing, StandingFile};
 use crate::events::stop_events;
-use crate::fence::close_sessions;
+use crate::plan::facts::{Applier, Incarnation};
+use crate::read_fence::close_sessions;
 use crate::replication_source::ReplicationSource;
 use crate::ring::{CommittedLog, LeaderTerm, Ring};
-use crate::role::catching_up::executed_gtids;
-use crate::role::errant::{advice, errant};
-use crate::role::handover::drop_earlier_binlogs;
-use crate::role::native::{NativeProgress, drop_channel, replicate};
-use crate::role::plan::{Applier, Incarnation};
-use crate::role::standing::{Standing, StandingFile};
 use crate::settings::stop_waiting_for_acks;
 
 /// How the applier works.

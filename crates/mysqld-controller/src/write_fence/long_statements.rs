@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use mysql_link::{ConnectOptions, Connection, LinkError};
 
-use crate::read_only;
-use crate::read_only::ReadOnlyError;
+use crate::write_fence::read_only;
+use crate::write_fence::read_only::ReadOnlyError;
 
 /// A statement that has run for less is left to end by itself: mysqld counts whole seconds.
 const LONG: u64 = 1;

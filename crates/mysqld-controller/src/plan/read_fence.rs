@@ -1,82 +1,33 @@
-//! Whether ordinary accounts are to be kept off, pure.
+//! Whether ordinary accounts may read, pure.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
-use raft_types::MemberId;
-use serde::Serialize;
-
 use crate::leading::Leading;
-use crate::role_status::Readiness;
+use crate::plan::facts::Facts;
+use crate::status::ReadFenceReason;
 use crate::watch::ReadOnly;
-
-/// Everything that the decision depends on.
-#[derive(Debug, Clone, Copy)]
-pub struct FenceView {
-    /// What this member is.
-    pub leading: Leading,
-    /// Whether the server may be the primary.
-    pub readiness: Readiness,
-    /// Whether the ring's log is being applied to it.
-    pub follows: bool,
-    /// Which start of mysqld was looked at last; none before the first look.
-    pub server: Option<u64>,
-    /// Who may write there.
-    pub read_only: ReadOnly,
-    /// Whether it is in `offline_mode`.
-    pub offline: bool,
-    /// Whether another member's mysqld could become the primary. Without one, what is read here is never old.
-    pub others: bool,
-    /// How long the sessions stay while this member does not serve.
-    pub grace: Duration,
-}
 
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FenceAction {
+pub enum ReadFenceAction {
     /// Keep ordinary accounts off.
-    Raise(FenceReason),
+    Raise(ReadFenceReason),
     /// Let them in again, unless somebody else keeps them off.
     Lower,
     /// Leave it as it is.
     Stay,
 }
 
-/// Why ordinary accounts are kept off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FenceReason {
-    /// No quorum of the ring answers.
-    QuorumSilent,
-    /// This member does not lead, and knows of nobody who does.
-    NotLeader,
-    /// The primary is beside another member.
-    AnotherLeads(MemberId),
-    /// The member has stopped working.
-    MemberFailed,
-}
-
-impl fmt::Display for FenceReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::QuorumSilent => f.write_str("no quorum of the ring answers"),
-            Self::NotLeader => f.write_str("this member does not lead, and knows of no leader"),
-            Self::AnotherLeads(member) => write!(f, "the primary is beside member {member}"),
-            Self::MemberFailed => f.write_str("the member has stopped working"),
-        }
-    }
-}
-
 /// Remembers what the decision needs.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Fence {
+pub struct ReadFenceMemory {
     /// The start of mysqld in which it was the primary for its clients, and has not followed since.
     primary_in: Option<u64>,
     /// Since when this member has not served.
     unserved_since: Option<Instant>,
 }
 
-impl Fence {
+impl ReadFenceMemory {
     /// Whether clients take this server for the primary, as far as is known.
     pub fn guards(&self) -> bool {
         self.primary_in.is_some()
@@ -90,54 +41,60 @@ impl Fence {
     /// Decides.
     ///
     /// A follower is never fenced: whoever reads there asked for what may be late. A server that was the primary is one until
-    /// it follows or is started anew, whoever leads and whatever the gate has done: its sessions are those of a primary.
-    pub fn decide(&mut self, view: &FenceView, now: Instant) -> FenceAction {
-        let Some(server) = view.server else {
-            return FenceAction::Stay;
+    /// it follows or is started anew, whoever leads and whatever the write fence has done: its sessions are those of a primary.
+    pub(super) fn decide(&mut self, facts: &Facts, now: Instant) -> ReadFenceAction {
+        let Some(view) = facts.server else {
+            return ReadFenceAction::Stay;
         };
-        let serves = match view.leading {
-            Leading::Serving(term) => view.readiness.allows(term),
+        let server = view.incarnation;
+        let follows = facts.follows();
+        let serves = match facts.leading {
+            Leading::Serving(term) => facts.readiness.allows(term),
             _ => false,
         };
-        if self.primary_in.is_some_and(|start| start != server) || view.follows {
+        if self.primary_in.is_some_and(|start| start != server) || follows {
             self.primary_in = None;
         }
         // Also one that an earlier life of this member has opened.
-        if !view.follows && (serves || view.read_only == ReadOnly::Off) {
+        if !follows && (serves || view.read_only == ReadOnly::Off) {
             self.primary_in = Some(server);
         }
-        if matches!(view.leading, Leading::Serving(_)) {
+        if matches!(facts.leading, Leading::Serving(_)) {
             self.unserved_since = None;
         } else {
             self.unserved_since.get_or_insert(now);
         }
         if view.offline {
-            return match serves || view.follows {
-                true => FenceAction::Lower,
-                false => FenceAction::Stay,
+            return match serves || follows {
+                true => ReadFenceAction::Lower,
+                false => ReadFenceAction::Stay,
             };
         }
-        if self.primary_in.is_none() || !view.others {
-            return FenceAction::Stay;
+        if self.primary_in.is_none() || !facts.others {
+            return ReadFenceAction::Stay;
         }
         let unserved = self.unserved_since.map(|since| now.duration_since(since));
-        let is_due = unserved.is_some_and(|unserved| unserved >= view.grace);
-        match view.leading {
+        let is_due = unserved.is_some_and(|unserved| unserved >= facts.fence_after);
+        match facts.leading {
             // Closed for writes it is about to follow, and its sessions are closed on the way there.
             Leading::Elsewhere(member) if is_due || view.read_only == ReadOnly::Off => {
-                FenceAction::Raise(FenceReason::AnotherLeads(member))
+                ReadFenceAction::Raise(ReadFenceReason::AnotherLeads(member))
             }
-            Leading::Silent(_) if is_due => FenceAction::Raise(FenceReason::QuorumSilent),
-            Leading::No(_) if is_due => FenceAction::Raise(FenceReason::NotLeader),
-            _ => FenceAction::Stay,
+            Leading::Silent(_) if is_due => ReadFenceAction::Raise(ReadFenceReason::QuorumSilent),
+            Leading::No(_) if is_due => ReadFenceAction::Raise(ReadFenceReason::NotLeader),
+            _ => ReadFenceAction::Stay,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use raft_types::MemberId;
+
     use super::*;
+    use crate::plan::facts::{Applier, LockoutPatience, ServerView};
     use crate::ring::LeaderTerm;
+    use crate::status::Readiness;
 
     const TERM: LeaderTerm = LeaderTerm(3);
     const GRACE: Duration = Duration::from_secs(10);
@@ -146,71 +103,79 @@ mod tests {
     const NO: Leading = Leading::No(Duration::ZERO);
     const ELSEWHERE: Leading = Leading::Elsewhere(MemberId(4));
 
-    fn primary(leading: Leading) -> FenceView {
-        FenceView {
+    fn primary(leading: Leading) -> Facts {
+        Facts {
             leading,
             readiness: Readiness::In(TERM),
-            follows: false,
-            server: Some(1),
-            read_only: ReadOnly::Off,
-            offline: false,
+            server: Some(ServerView {
+                incarnation: 1,
+                read_only: ReadOnly::Off,
+                offline: false,
+            }),
             others: true,
-            grace: GRACE,
+            ..Facts::unknown(GRACE, LockoutPatience::new(None))
         }
     }
 
-    fn closed(leading: Leading) -> FenceView {
-        FenceView {
-            read_only: ReadOnly::Everybody,
-            ..primary(leading)
+    fn seen(facts: Facts, change: impl FnOnce(&mut ServerView)) -> Facts {
+        let mut server = facts.server.unwrap();
+        change(&mut server);
+        Facts {
+            server: Some(server),
+            ..facts
         }
     }
 
-    fn follower(leading: Leading) -> FenceView {
-        FenceView {
+    fn closed(leading: Leading) -> Facts {
+        seen(primary(leading), |server| {
+            server.read_only = ReadOnly::Everybody
+        })
+    }
+
+    fn follower(leading: Leading) -> Facts {
+        let facts = Facts {
             readiness: Readiness::Applying,
-            follows: true,
-            read_only: ReadOnly::Clients,
+            applier: Applier::Applying(1),
             ..primary(leading)
-        }
+        };
+        seen(facts, |server| server.read_only = ReadOnly::Clients)
     }
 
     /// `.` stays, `!` raises, `v` lowers; at the seconds given. What was raised is seen as offline by the test's own views.
-    fn course(steps: &[(u64, FenceView)]) -> String {
+    fn course(steps: &[(u64, Facts)]) -> String {
         let begin = Instant::now();
-        let mut fence = Fence::default();
-        let act = |(second, view): &(u64, FenceView)| match fence
-            .decide(view, begin + Duration::from_secs(*second))
+        let mut fence = ReadFenceMemory::default();
+        let act = |(second, facts): &(u64, Facts)| match fence
+            .decide(facts, begin + Duration::from_secs(*second))
         {
-            FenceAction::Stay => '.',
-            FenceAction::Raise(_) => '!',
-            FenceAction::Lower => 'v',
+            ReadFenceAction::Stay => '.',
+            ReadFenceAction::Raise(_) => '!',
+            ReadFenceAction::Lower => 'v',
         };
         steps.iter().map(act).collect()
     }
 
     #[test]
     fn a_primary_that_is_cut_off_is_fenced_when_its_grace_is_over() {
-        let offline = |view: FenceView| FenceView {
-            offline: true,
-            ..view
-        };
-        let lacks = |view: FenceView| FenceView {
+        let offline = |facts| seen(facts, |server| server.offline = true);
+        let lacks = |facts: Facts| Facts {
             readiness: Readiness::Lacks,
-            ..view
+            ..facts
         };
-        let restarted = |view: FenceView| FenceView {
-            server: Some(2),
-            readiness: Readiness::Unknown,
-            ..view
+        let restarted = |facts: Facts| {
+            let facts = Facts {
+                readiness: Readiness::Unknown,
+                ..facts
+            };
+            seen(facts, |server| server.incarnation = 2)
         };
-        let alone = |view: FenceView| FenceView {
+        let alone = |facts: Facts| Facts {
             others: false,
-            ..view
+            ..facts
         };
-        let unseen = |view: FenceView| FenceView {
+        let unseen = |facts: Facts| Facts {
             server: None,
-            ..view
+            ..facts
         };
         let table = [
             (

@@ -7,15 +7,13 @@
 //!
 //! A member that hangs, or is dead and stays so, can do none of that: its [`guard()`] does it in its place.
 
-mod decision;
-mod fence_task;
+mod executor;
 mod guard;
 mod offline_mode;
 
-pub use crate::fence::decision::{Fence, FenceAction, FenceReason, FenceView};
-pub use crate::fence::fence_task::{FenceInputs, FenceStatus, FenceTask, ToGuard};
-pub use crate::fence::guard::{
+pub(crate) use crate::read_fence::executor::ReadFence;
+pub use crate::read_fence::guard::{
     GuardOptions, GuardStep, KILL_AFTER, MOST_AT_ONCE, Silence, Word, guard,
 };
-pub(crate) use crate::fence::offline_mode::close_sessions;
-pub use crate::fence::offline_mode::{SetOffline, lower, raise};
+pub(crate) use crate::read_fence::offline_mode::close_sessions;
+pub use crate::read_fence::offline_mode::{SetOffline, lower, raise};

@@ -1,183 +1,114 @@
-//! What is to be done about the server now, pure.
+//! What becomes of the ring's log at the server: compared with it, applied to it, or neither. Pure.
 
 use std::time::{Duration, Instant};
 
-use crate::gate::GateState;
 use crate::leading::Leading;
+use crate::plan::facts::{Applier, ApplyAction as Action, Facts, Incarnation, Kill};
 use crate::ring::LeaderTerm;
-use crate::role_status::Readiness;
+use crate::status::{Readiness, WriteFenceState};
 
-/// Which start of mysqld, as the watch counts them.
-pub type Incarnation = u64;
-
-/// Who can write to the server, as the gate tells.
+/// Who can write to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
+pub(crate) enum Writers {
     /// Nobody knows.
     Unknown,
     /// Clients can.
-    Open,
+    Clients,
     /// Clients cannot, and no commit waits.
-    Closed,
-    /// It is to be closed, and cannot be: commits wait for an ACK that may never come.
+    None,
+    /// Clients are to be kept from it, and cannot be: commits wait for an ACK that may never come.
     Stuck,
 }
 
-impl Door {
-    /// What the gate says of the start of mysqld that was looked at last.
+impl Writers {
+    /// What the write fence says of the start of mysqld that was looked at last.
     ///
     /// A server that is stuck is killed, so it is taken for stuck only where closing waited behind commits in this very start.
-    /// What the gate said of an earlier one stays said until the gate looks again, which may be behind the role's first look at
-    /// the new one: believed of that, it would cost a second kill and a second recovery. Nor is a server stuck that could not
-    /// be reached. One that really is, is found at the gate's next attempt: it tries until the server is closed.
-    pub fn of(gate: &GateState, server: Option<Incarnation>) -> Self {
-        match gate {
-            GateState::Open => Self::Open,
-            GateState::Closed { .. } => Self::Closed,
-            GateState::NotClosed { stuck_in, .. } if stuck_in.is_some() && *stuck_in == server => {
+    /// What was said of an earlier one stays said until the fence tries again: believed of the new one, it would cost a second
+    /// kill and a second recovery. Nor is a server stuck that could not be reached. One that really is, is found at the next
+    /// attempt to close it.
+    pub(crate) fn of(fence: &WriteFenceState, server: Option<Incarnation>) -> Self {
+        match fence {
+            WriteFenceState::Open => Self::Clients,
+            WriteFenceState::Closed { .. } => Self::None,
+            WriteFenceState::NotClosed { stuck_in, .. }
+                if stuck_in.is_some() && *stuck_in == server =>
+            {
                 Self::Stuck
             }
-            GateState::NotClosed { .. }
-            | GateState::Opening
-            | GateState::NotOpened { .. }
-            | GateState::Unknown => Self::Unknown,
+            WriteFenceState::NotClosed { .. }
+            | WriteFenceState::Opening
+            | WriteFenceState::NotOpened { .. }
+            | WriteFenceState::Unknown => Self::Unknown,
         }
     }
 }
 
-/// What the applier does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Applier {
-    /// It is not at work.
-    Off,
-    /// It was started, and has changed nothing yet: it waits for the ring to say which transactions are committed.
-    Asking {
-        /// On this start of mysqld.
-        on: Incarnation,
-        /// To catch up behind a comparison in this leadership; `None`: while another member led, or nobody.
-        for_term: Option<LeaderTerm>,
-    },
-    /// It is at work on this start of mysqld.
-    Applying(Incarnation),
-    /// It ended by itself; it is not to be started again before this moment.
-    Failed(Instant),
-}
-
-impl Applier {
-    /// The start of mysqld that it was started on.
-    fn on(self) -> Option<Incarnation> {
-        match self {
-            Self::Asking { on, .. } | Self::Applying(on) => Some(on),
-            Self::Off | Self::Failed(_) => None,
-        }
+/// For how long a server that lets nobody in is borne with here; `None`: for ever.
+pub(super) fn borne_with(facts: &Facts) -> Option<Duration> {
+    match facts.leading {
+        Leading::Elsewhere(_) => Some(facts.lockout.elsewhere),
+        Leading::Serving(_) if !facts.takes_in => facts.lockout.leading,
+        Leading::Serving(_) | Leading::Silent(_) | Leading::No(_) => None,
     }
-}
-
-/// How long a mysqld that lets nobody log in is borne with, before it is killed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LockoutPatience {
-    /// While another database member leads.
-    pub elsewhere: Duration,
-    /// While this member leads; `None`: for ever.
-    pub leading: Option<Duration>,
-}
-
-impl LockoutPatience {
-    /// That of a member which gives the leadership away after `mysql.demote_after`, if ever: somebody whose mysqld is fit gets it
-    /// before this one is killed.
-    pub fn new(give_way_after: Option<Duration>) -> Self {
-        let elsewhere = Duration::from_secs(10);
-        Self {
-            elsewhere,
-            leading: give_way_after.map(|patience| patience + elsewhere),
-        }
-    }
-}
-
-/// Everything that the decision depends on.
-#[derive(Debug, Clone, Copy)]
-pub struct Situation {
-    /// What this member is.
-    pub leading: Leading,
-    /// Who can write.
-    pub door: Door,
-    /// The start of mysqld that was looked at last; `None` when it cannot be looked at.
-    pub server: Option<Incarnation>,
-    /// What the applier does.
-    pub applier: Applier,
-    /// Whether the server may become the primary.
-    pub readiness: Readiness,
-    /// In which start of mysqld and which leadership that was found, if a comparison found it.
-    pub found_in: Option<(Incarnation, LeaderTerm)>,
-    /// Whether this member can kill mysqld and start it again.
-    pub can_restart: bool,
-    /// Whether the server's data are being replaced.
-    pub held: bool,
-    /// For how long the server has greeted whoever came and let nobody in; `None` where it does, where it cannot be reached, and
-    /// while the applier applies.
-    pub locked_out: Option<Duration>,
-    /// Whether the server's transactions come in, so that what waits in it can be acknowledged.
-    pub takes_in: bool,
-    /// How long a server that lets nobody in is borne with.
-    pub patience: LockoutPatience,
-}
-
-impl Situation {
-    /// For how long a server that lets nobody in is borne with here; `None`: for ever.
-    pub(super) fn borne_with(&self) -> Option<Duration> {
-        match self.leading {
-            Leading::Elsewhere(_) => Some(self.patience.elsewhere),
-            Leading::Serving(_) if !self.takes_in => self.patience.leading,
-            Leading::Serving(_) | Leading::Silent(_) | Leading::No(_) => None,
-        }
-    }
-}
-
-/// What to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Compare what the server has with the log at the begin of the leadership.
-    Compare(LeaderTerm),
-    /// Start the applier.
-    Follow,
-    /// Wait until everything of the log is applied, end the applier, and make the server fit to be the primary.
-    Finish(LeaderTerm),
-    /// End the applier: what it writes to is not what it was started on.
-    EndApplier,
-    /// Keep the applier off, and everybody else too.
-    Hold,
-    /// Kill mysqld, cut off what the ring has not committed, and start it.
-    Restart,
-    /// Nothing.
-    Stay,
 }
 
 /// Decides.
-pub fn decide(situation: &Situation, now: Instant) -> Action {
-    if situation.held {
-        return hold(situation);
+pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
+    if let Some(doing) = facts.applying {
+        return go_on(facts, doing);
     }
-    let Some(server) = situation.server else {
+    if facts.stopping {
+        return match facts.applier {
+            Applier::Asking { .. } | Applier::Applying(_) => Action::EndApplier,
+            Applier::Off | Applier::Failed(_) => Action::Stay,
+        };
+    }
+    if facts.held {
+        return hold(facts);
+    }
+    let Some(server) = facts.seen() else {
         // The applier waits by itself for a server that is away for a moment.
-        return unseen(situation);
+        return unseen(facts);
     };
-    if situation.applier.on().is_some_and(|start| start != server) {
+    if facts.applier.on().is_some_and(|start| start != server) {
         return Action::EndApplier;
     }
-    match situation.leading {
-        Leading::Serving(term) => lead(situation, server, term, now),
+    match facts.leading {
+        Leading::Serving(term) => lead(facts, server, term, now),
         // Whoever comes next, this member included, finds the server as it is.
         Leading::Silent(_) => Action::Stay,
-        Leading::Elsewhere(_) if situation.door == Door::Stuck && situation.can_restart => {
-            Action::Restart
-        }
-        Leading::Elsewhere(_) | Leading::No(_) => follow(situation, now),
+        Leading::Elsewhere(_) if is_stuck(facts) => Action::Kill(Kill::Stuck),
+        Leading::Elsewhere(_) | Leading::No(_) => follow(facts, now),
+    }
+}
+
+fn is_stuck(facts: &Facts) -> bool {
+    facts.can_restart && Writers::of(&facts.write_fence, facts.seen()) == Writers::Stuck
+}
+
+/// A comparison and the wait for the end of the log are about one leadership, and may take long.
+fn go_on(facts: &Facts, doing: Action) -> Action {
+    let (Action::Compare(term) | Action::Finish(term)) = doing else {
+        return Action::Stay;
+    };
+    let is_over = match facts.leading {
+        Leading::Serving(now) => now != term,
+        Leading::Silent(_) => false,
+        Leading::Elsewhere(_) | Leading::No(_) => true,
+    };
+    if is_over || facts.held || facts.stopping {
+        Action::BreakOff
+    } else if facts.seen().is_none() {
+        unseen(facts)
+    } else {
+        Action::Stay
     }
 }
 
 /// A server that cannot be seen is left alone, but for one that lets nobody log in. In 9.7.4 that is what a statement about
 /// accounts does while it waits for its ACK: it holds the lock that every login takes. A member that has no dump then gets none,
-/// so that the ACK can never be sent, and sees no commit that waits, so that [`Door::Stuck`] does not come about: nothing but a
+/// so that the ACK can never be sent, and sees no commit that waits, so that [`Writers::Stuck`] does not come about: nothing but a
 /// kill ends it.
 ///
 /// The kill is safe, whatever the reason for which nobody is let in. It is a crash. Nobody was told that what waits in the
@@ -186,21 +117,22 @@ pub fn decide(situation: &Situation, now: Instant) -> Action {
 /// then. While no quorum answers this member, its dump may still run; while nobody is known to lead, nobody says what is
 /// committed, which the next start needs: then the server is left alone. A wrong verdict, as on a machine that is held up for the whole patience, costs one recovery of a server that
 /// neither takes writes for the ring nor follows it.
-fn unseen(situation: &Situation) -> Action {
-    let over = match (situation.locked_out, situation.borne_with()) {
+fn unseen(facts: &Facts) -> Action {
+    let applies = matches!(facts.applier, Applier::Applying(_));
+    let over = match (facts.locked_out.filter(|_| !applies), borne_with(facts)) {
         (Some(so_far), Some(patience)) => so_far >= patience,
         _ => false,
     };
-    if situation.can_restart && over {
-        Action::Restart
+    if facts.can_restart && over {
+        Action::Kill(Kill::LockedOut)
     } else {
         Action::Stay
     }
 }
 
 /// What is applied is no business of a leadership either: the data are half of something.
-fn hold(situation: &Situation) -> Action {
-    match (situation.applier, situation.readiness) {
+fn hold(facts: &Facts) -> Action {
+    match (facts.applier, facts.readiness) {
         (Applier::Asking { .. } | Applier::Applying(_), _) => Action::EndApplier,
         // As while the applier is at work: nobody but administrators writes, and nothing opens.
         (_, Readiness::Applying) => Action::Stay,
@@ -208,37 +140,41 @@ fn hold(situation: &Situation) -> Action {
     }
 }
 
-fn lead(situation: &Situation, server: Incarnation, term: LeaderTerm, now: Instant) -> Action {
-    match situation.applier {
+fn lead(facts: &Facts, server: Incarnation, term: LeaderTerm, now: Instant) -> Action {
+    let waits = facts
+        .compare_not_before
+        .is_some_and(|(failed_in, at)| failed_in == term && now < at);
+    match facts.applier {
+        Applier::Applying(_) if waits => return Action::Stay,
         Applier::Applying(_) => return Action::Finish(term),
         Applier::Asking { for_term, .. } if for_term == Some(term) => return Action::Finish(term),
         // It knows nothing of what the server has in this leadership.
         Applier::Asking { .. } => return Action::EndApplier,
         Applier::Off | Applier::Failed(_) => {}
     }
-    let found_now = situation.found_in == Some((server, term));
-    if situation.readiness.allows(term) && found_now {
+    let found_now = facts.found_in == Some((server, term));
+    if facts.readiness.allows(term) && found_now {
         return Action::Stay;
     }
-    match situation.readiness {
+    match facts.readiness {
         Readiness::Always => Action::Stay,
         // What it lacks may be what waits there: taken over by the ring, and not acknowledged before this member ended. No
         // ACK comes from a ring whose leader does not take it for the primary, and nothing is applied while commits wait. Its
         // recovery commits what the ring has.
-        Readiness::Lacks if found_now && situation.door == Door::Stuck && situation.can_restart => {
-            Action::Restart
-        }
+        Readiness::Lacks if found_now && is_stuck(facts) => Action::Kill(Kill::Stuck),
         // Only when it was compared in this leadership: that the applier failed before says nothing of what the server has.
-        Readiness::Lacks if found_now => follow(situation, now),
+        Readiness::Lacks if found_now => follow(facts, now),
+        _ if waits => Action::Stay,
         _ => Action::Compare(term),
     }
 }
 
-fn follow(situation: &Situation, now: Instant) -> Action {
-    match situation.applier {
+fn follow(facts: &Facts, now: Instant) -> Action {
+    let writers = Writers::of(&facts.write_fence, facts.seen());
+    match facts.applier {
         Applier::Asking { .. } | Applier::Applying(_) => Action::Stay,
         Applier::Failed(not_before) if now < not_before => Action::Stay,
-        Applier::Off | Applier::Failed(_) if situation.door == Door::Closed => Action::Follow,
+        Applier::Off | Applier::Failed(_) if writers == Writers::None => Action::Follow,
         Applier::Off | Applier::Failed(_) => Action::Stay,
     }
 }
@@ -250,6 +186,8 @@ mod tests {
     use raft_types::MemberId;
 
     use super::*;
+    use crate::plan::facts::{LockoutPatience, ServerView};
+    use crate::watch::{Protection, ReadOnly};
 
     const TERM: LeaderTerm = LeaderTerm(3);
     const PATIENCE: LockoutPatience = LockoutPatience {
@@ -258,21 +196,50 @@ mod tests {
     };
     const LONG: Duration = Duration::from_secs(1000);
 
+    fn facts(leading: Leading, writers: Writers, server: Option<Incarnation>) -> Facts {
+        Facts {
+            leading,
+            server: server.map(|incarnation| ServerView {
+                incarnation,
+                read_only: ReadOnly::Everybody,
+                offline: false,
+            }),
+            protection: match server {
+                Some(_) => Protection::Protected,
+                None => Protection::Unknown {
+                    cause: String::new(),
+                },
+            },
+            write_fence: match writers {
+                Writers::Unknown => WriteFenceState::Unknown,
+                Writers::Clients => WriteFenceState::Open,
+                Writers::None => WriteFenceState::Closed { why: String::new() },
+                Writers::Stuck => WriteFenceState::NotClosed {
+                    why: String::new(),
+                    cause: String::new(),
+                    stuck_in: server,
+                },
+            },
+            can_restart: true,
+            ..Facts::unknown(LONG, PATIENCE)
+        }
+    }
+
     #[test]
     fn a_server_that_lets_nobody_in_is_killed_where_nothing_else_helps() {
-        use Action::Restart;
+        const RESTART: Action = Action::Kill(Kill::LockedOut);
         use Action::Stay;
         let serving = Leading::Serving(TERM);
         let elsewhere = Leading::Elsewhere(MemberId(4));
         let (silent, no) = (Leading::Silent(LONG), Leading::No(LONG));
         let table = [
-            (elsewhere, Some(10), false, Restart),
+            (elsewhere, Some(10), false, RESTART),
             (elsewhere, Some(9), false, Stay),
             // It cannot be reached, or answers: it starts, or was stopped, or is seen.
             (elsewhere, None, false, Stay),
             // The leadership goes to somebody else first, if there is somebody.
             (serving, Some(39), false, Stay),
-            (serving, Some(40), false, Restart),
+            (serving, Some(40), false, RESTART),
             // Its dump runs: the ACK that the statement waits for can come.
             (serving, Some(1000), true, Stay),
             (serving, None, false, Stay),
@@ -287,39 +254,34 @@ mod tests {
                 Applier::Applying(1),
                 Applier::Failed(now + LONG),
             ] {
-                let situation = Situation {
-                    leading,
-                    door: Door::Unknown,
-                    server: None,
+                let facts = Facts {
                     applier,
-                    readiness: Readiness::Unknown,
-                    found_in: None,
-                    can_restart: true,
-                    held: false,
                     locked_out: seconds.map(Duration::from_secs),
                     takes_in,
-                    patience: PATIENCE,
+                    ..facts(leading, Writers::Unknown, None)
                 };
-                assert_eq!(decide(&situation, now), expected, "{situation:?}");
+                let applies = matches!(applier, Applier::Applying(_));
+                let expected = if applies { Stay } else { expected };
+                assert_eq!(decide(&facts, now), expected, "{facts:?}");
                 let ours_to_leave_alone = [
-                    Situation {
+                    Facts {
                         can_restart: false,
-                        ..situation
+                        ..facts.clone()
                     },
-                    Situation {
+                    Facts {
                         held: true,
-                        ..situation
+                        ..facts.clone()
                     },
                 ];
-                for situation in ours_to_leave_alone {
-                    assert_ne!(decide(&situation, now), Restart, "{situation:?}");
+                for facts in ours_to_leave_alone {
+                    assert_ne!(decide(&facts, now), RESTART, "{facts:?}");
                 }
-                let patient = Situation {
-                    patience: LockoutPatience {
+                let patient = Facts {
+                    lockout: LockoutPatience {
                         leading: None,
                         ..PATIENCE
                     },
-                    ..situation
+                    ..facts
                 };
                 if leading == serving {
                     assert_eq!(decide(&patient, now), Stay, "{patient:?}");
@@ -328,54 +290,46 @@ mod tests {
         }
     }
 
-    /// What the gate says, which start is looked at, and what is done at a member beside which another one leads.
+    /// What the write fence says, which start is looked at, and what is done at a member beside which another one leads.
     #[test]
     fn a_server_is_killed_only_where_commits_wait_in_the_start_that_is_looked_at() {
         use Action::Follow;
-        use Action::Restart;
+        const RESTART: Action = Action::Kill(Kill::Stuck);
         use Action::Stay;
-        let not_closed = |stuck_in| GateState::NotClosed {
+        let not_closed = |stuck_in| WriteFenceState::NotClosed {
             why: "member 4 leads".to_owned(),
             cause: "in words".to_owned(),
             stuck_in,
         };
-        let closed = GateState::Closed { why: String::new() };
-        let not_opened = GateState::NotOpened {
+        let closed = WriteFenceState::Closed { why: String::new() };
+        let not_opened = WriteFenceState::NotOpened {
             cause: String::new(),
         };
         let table = [
-            (not_closed(Some(1)), Some(1), Door::Stuck, Restart),
-            // It was killed and started, and the gate has not said anything of the new start.
-            (not_closed(Some(1)), Some(2), Door::Unknown, Stay),
-            // It was down when the gate tried.
-            (not_closed(None), Some(2), Door::Unknown, Stay),
-            (not_closed(None), Some(1), Door::Unknown, Stay),
+            (not_closed(Some(1)), Some(1), Writers::Stuck, RESTART),
+            // It was killed and started, and the write fence has not said anything of the new start.
+            (not_closed(Some(1)), Some(2), Writers::Unknown, Stay),
+            // It was down when it was tried.
+            (not_closed(None), Some(2), Writers::Unknown, Stay),
+            (not_closed(None), Some(1), Writers::Unknown, Stay),
             // The new start is stuck as well, in the same words.
-            (not_closed(Some(2)), Some(2), Door::Stuck, Restart),
-            (not_closed(Some(1)), None, Door::Unknown, Stay),
-            (not_closed(None), None, Door::Unknown, Stay),
-            (closed, Some(1), Door::Closed, Follow),
-            (GateState::Open, Some(1), Door::Open, Stay),
-            (not_opened, Some(1), Door::Unknown, Stay),
-            (GateState::Unknown, Some(1), Door::Unknown, Stay),
+            (not_closed(Some(2)), Some(2), Writers::Stuck, RESTART),
+            (not_closed(Some(1)), None, Writers::Unknown, Stay),
+            (not_closed(None), None, Writers::Unknown, Stay),
+            (closed, Some(1), Writers::None, Follow),
+            (WriteFenceState::Open, Some(1), Writers::Clients, Stay),
+            (not_opened, Some(1), Writers::Unknown, Stay),
+            (WriteFenceState::Unknown, Some(1), Writers::Unknown, Stay),
         ];
-        for (gate, server, door, expected) in table {
-            assert_eq!(Door::of(&gate, server), door, "{gate:?} {server:?}");
-            let situation = Situation {
-                leading: Leading::Elsewhere(MemberId(4)),
-                door,
-                server,
-                applier: Applier::Off,
-                readiness: Readiness::Unknown,
-                found_in: None,
-                can_restart: true,
-                held: false,
-                locked_out: None,
-                takes_in: false,
-                patience: PATIENCE,
+        for (fence, server, writers, expected) in table {
+            assert_eq!(Writers::of(&fence, server), writers, "{fence:?} {server:?}");
+            let elsewhere = Leading::Elsewhere(MemberId(4));
+            let facts = Facts {
+                write_fence: fence.clone(),
+                ..facts(elsewhere, writers, server)
             };
-            let action = decide(&situation, Instant::now());
-            assert_eq!(action, expected, "{gate:?} {server:?}");
+            let action = decide(&facts, Instant::now());
+            assert_eq!(action, expected, "{fence:?} {server:?}");
         }
     }
 
@@ -385,15 +339,15 @@ mod tests {
         use Action::EndApplier;
         use Action::Finish;
         use Action::Follow;
-        use Action::Restart;
+        const RESTART: Action = Action::Kill(Kill::Stuck);
         use Action::Stay;
         use Applier::Applying;
         use Applier::Failed;
         use Applier::Off;
-        use Door::Closed;
-        use Door::Open;
-        use Door::Stuck;
-        use Door::Unknown;
+        use Writers::Clients as Open;
+        use Writers::None as Closed;
+        use Writers::Stuck;
+        use Writers::Unknown;
         let now = Instant::now();
         let serving = Leading::Serving(TERM);
         let elsewhere = Leading::Elsewhere(MemberId(4));
@@ -438,7 +392,7 @@ mod tests {
                 Compare(TERM),
             ),
             (serving, Open, Some(1), Off, Readiness::Always, None, Stay),
-            // It catches up behind a closed door only.
+            // It catches up where clients cannot write.
             (
                 serving,
                 Closed,
@@ -477,7 +431,7 @@ mod tests {
                 Off,
                 lacks,
                 Some((1, TERM)),
-                Restart,
+                RESTART,
             ),
             (serving, Stuck, Some(1), Off, lacks, None, Compare(TERM)),
             (serving, Stuck, Some(1), Off, ready, Some((1, TERM)), Stay),
@@ -600,7 +554,7 @@ mod tests {
                 Off,
                 earlier,
                 Some((1, TERM)),
-                Restart,
+                RESTART,
             ),
             (no, Closed, Some(1), Off, unknown, None, Follow),
             (no, Open, Some(1), Off, ready, Some((1, TERM)), Stay),
@@ -622,32 +576,25 @@ mod tests {
             (elsewhere, Stuck, None, Off, unknown, None, Stay),
             (serving, Closed, None, Off, unknown, None, Stay),
         ];
-        for (leading, door, server, applier, readiness, found_in, expected) in table {
-            let situation = Situation {
-                leading,
-                door,
-                server,
+        for (leading, writers, server, applier, readiness, found_in, expected) in table {
+            let facts = Facts {
                 applier,
                 readiness,
                 found_in,
-                can_restart: true,
-                held: false,
-                locked_out: None,
-                takes_in: false,
-                patience: PATIENCE,
+                ..facts(leading, writers, server)
             };
-            assert_eq!(decide(&situation, now), expected, "{situation:?}");
-            let attached = Situation {
+            assert_eq!(decide(&facts, now), expected, "{facts:?}");
+            let attached = Facts {
                 can_restart: false,
-                ..situation
+                ..facts
             };
-            assert_ne!(decide(&attached, now), Restart, "{attached:?}");
+            assert_ne!(decide(&attached, now), RESTART, "{attached:?}");
         }
     }
 
     /// Whatever is seen: the applier is never started while clients can write, or may wait for an ACK.
     #[test]
-    fn the_applier_starts_behind_a_closed_door_only() {
+    fn the_applier_starts_only_where_clients_cannot_write() {
         let now = Instant::now();
         let leadings = [
             Leading::Serving(TERM),
@@ -655,26 +602,20 @@ mod tests {
             Leading::No(Duration::ZERO),
             Leading::Silent(Duration::ZERO),
         ];
-        let doors = [Door::Unknown, Door::Open, Door::Stuck];
+        let all = [Writers::Unknown, Writers::Clients, Writers::Stuck];
         let readiness = [Readiness::Unknown, Readiness::Lacks, Readiness::In(TERM)];
         for leading in leadings {
-            for door in doors {
+            for writers in all {
                 for readiness in readiness {
                     for applier in [Applier::Off, Applier::Failed(now)] {
-                        let situation = Situation {
-                            leading,
-                            door,
-                            server: Some(1),
+                        let facts = Facts {
                             applier,
                             readiness,
                             found_in: Some((1, TERM)),
-                            can_restart: true,
-                            held: false,
                             locked_out: Some(LONG),
-                            takes_in: false,
-                            patience: PATIENCE,
+                            ..facts(leading, writers, Some(1))
                         };
-                        assert_ne!(decide(&situation, now), Action::Follow, "{situation:?}");
+                        assert_ne!(decide(&facts, now), Action::Follow, "{facts:?}");
                     }
                 }
             }
@@ -695,7 +636,12 @@ mod tests {
             Leading::No(Duration::ZERO),
         ];
         for leading in leadings {
-            for door in [Door::Unknown, Door::Open, Door::Closed, Door::Stuck] {
+            for writers in [
+                Writers::Unknown,
+                Writers::Clients,
+                Writers::None,
+                Writers::Stuck,
+            ] {
                 for server in [None, Some(1)] {
                     let table = [
                         (
@@ -710,23 +656,76 @@ mod tests {
                         (Applier::Off, Readiness::Applying, Action::Stay),
                     ];
                     for (applier, readiness, expected) in table {
-                        let situation = Situation {
-                            leading,
-                            door,
-                            server,
+                        let facts = Facts {
                             applier,
                             readiness,
-                            found_in: None,
-                            can_restart: true,
                             held: true,
                             locked_out: Some(LONG),
-                            takes_in: false,
-                            patience: PATIENCE,
+                            ..facts(leading, writers, server)
                         };
-                        assert_eq!(decide(&situation, now), expected, "{situation:?}");
+                        assert_eq!(decide(&facts, now), expected, "{facts:?}");
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_takes_long_is_broken_off_when_it_is_about_something_that_is_over() {
+        let now = Instant::now();
+        let serving = Leading::Serving(TERM);
+        let next = Leading::Serving(LeaderTerm(4));
+        let (elsewhere, no) = (Leading::Elsewhere(MemberId(4)), Leading::No(LONG));
+        for doing in [Action::Compare(TERM), Action::Finish(TERM)] {
+            for (leading, held, stopping, expected) in [
+                (serving, false, false, Action::Stay),
+                (Leading::Silent(LONG), false, false, Action::Stay),
+                (next, false, false, Action::BreakOff),
+                (elsewhere, false, false, Action::BreakOff),
+                (no, false, false, Action::BreakOff),
+                (serving, true, false, Action::BreakOff),
+                (serving, false, true, Action::BreakOff),
+            ] {
+                let facts = Facts {
+                    applying: Some(doing),
+                    held,
+                    stopping,
+                    ..facts(leading, Writers::None, Some(1))
+                };
+                assert_eq!(decide(&facts, now), expected, "{facts:?}");
+            }
+            let locked_out = Facts {
+                applying: Some(doing),
+                locked_out: Some(LONG),
+                ..facts(serving, Writers::Unknown, None)
+            };
+            let expected = Action::Kill(Kill::LockedOut);
+            assert_eq!(decide(&locked_out, now), expected);
+        }
+        // What is begun and done in a moment is waited for.
+        for doing in [Action::Follow, Action::EndApplier] {
+            let facts = Facts {
+                applying: Some(doing),
+                ..facts(elsewhere, Writers::Stuck, Some(1))
+            };
+            assert_eq!(decide(&facts, now), Action::Stay);
+        }
+    }
+
+    #[test]
+    fn a_comparison_that_came_to_nothing_is_tried_again_in_a_while() {
+        let now = Instant::now();
+        let in_a_while = now + Duration::from_millis(250);
+        for (failed_in, at, expected) in [
+            (TERM, in_a_while, Action::Stay),
+            (TERM, now, Action::Compare(TERM)),
+            (LeaderTerm(2), in_a_while, Action::Compare(TERM)),
+        ] {
+            let facts = Facts {
+                compare_not_before: Some((failed_in, at)),
+                ..facts(Leading::Serving(TERM), Writers::None, Some(1))
+            };
+            assert_eq!(decide(&facts, now), expected);
         }
     }
 }

@@ -3,37 +3,36 @@
 use tracing::info;
 
 use crate::leading::Leading;
-use crate::role::plan::{Applier, Door, Situation};
-use crate::role_status::{Hold, RoleState};
+use crate::plan::apply::Writers;
+use crate::plan::facts::{Applier, Facts};
+use crate::status::{Hold, RoleState};
 
 /// What is told behind `before`. What somebody has to look at stays told until something else is so.
-pub(super) fn role_state(
-    situation: &Situation,
-    hold: Option<Hold>,
-    before: &RoleState,
-) -> RoleState {
+pub(crate) fn role_state(facts: &Facts, hold: Option<Hold>, before: &RoleState) -> RoleState {
     let waiting = |what: &str| RoleState::Waiting {
         what: what.to_owned(),
     };
-    match (situation.applier, hold, situation.leading) {
+    match (facts.applier, hold, facts.leading) {
         (Applier::Applying(_), _, _) => RoleState::Following,
         (Applier::Asking { .. }, _, _) => {
             waiting("the ring has to say which transactions are committed")
         }
         (_, Some(hold), _) => hold.into(),
-        (_, None, Leading::Serving(term)) if situation.readiness.allows(term) => RoleState::Primary,
+        (_, None, Leading::Serving(term)) if facts.readiness.allows(term) => RoleState::Primary,
         (_, None, Leading::Silent(_)) => RoleState::Primary,
         _ => match before {
             RoleState::Stopped { .. } | RoleState::Waiting { .. } => before.clone(),
-            _ if situation.server.is_none() => waiting("mysqld has to answer"),
-            _ if situation.door != Door::Closed => waiting("clients can still write"),
+            _ if facts.seen().is_none() => waiting("mysqld has to answer"),
+            _ if Writers::of(&facts.write_fence, facts.seen()) != Writers::None => {
+                waiting("clients can still write")
+            }
             _ => RoleState::Unknown,
         },
     }
 }
 
 /// What somebody who reads the log afterwards asks first. Why it is stopped is told where it is found.
-pub(super) fn log_change(was: &RoleState, now: &RoleState) {
+pub(crate) fn log_change(was: &RoleState, now: &RoleState) {
     match now {
         _ if std::mem::discriminant(was) == std::mem::discriminant(now) => {}
         RoleState::Primary => info!("mysqld is the primary of this leadership"),
@@ -57,9 +56,10 @@ mod tests {
     use raft_types::MemberId;
 
     use super::*;
+    use crate::plan::facts::{LockoutPatience, ServerView};
     use crate::ring::LeaderTerm;
-    use crate::role::plan::LockoutPatience;
-    use crate::role_status::Readiness;
+    use crate::status::{Readiness, WriteFenceState};
+    use crate::watch::{Protection, ReadOnly};
 
     const TERM: LeaderTerm = LeaderTerm(3);
 
@@ -68,12 +68,12 @@ mod tests {
         use Applier::Applying;
         use Applier::Failed;
         use Applier::Off;
-        use Door::Closed;
-        use Door::Open;
-        use Door::Stuck;
         use RoleState::Following;
         use RoleState::Primary;
         use RoleState::Unknown;
+        use Writers::Clients as Open;
+        use Writers::None as Closed;
+        use Writers::Stuck;
         let serving = Leading::Serving(TERM);
         let elsewhere = Leading::Elsewhere(MemberId(4));
         let (silent, no) = (Leading::Silent(Duration::ZERO), Leading::No(Duration::ZERO));
@@ -186,30 +186,34 @@ mod tests {
             (serving, Off, lacks, Closed, Some(1), behind, Unknown),
             (no, Off, lacks, Closed, Some(1), Primary, Unknown),
         ];
-        for (leading, applier, readiness, door, server, before, expected) in table {
-            let situation = Situation {
+        for (leading, applier, readiness, writers, server, before, expected) in table {
+            let facts = Facts {
                 leading,
-                door,
-                server,
+                server: server.map(|incarnation| ServerView {
+                    incarnation,
+                    read_only: ReadOnly::Everybody,
+                    offline: false,
+                }),
+                protection: Protection::Protected,
                 applier,
                 readiness,
-                found_in: None,
-                can_restart: true,
-                held: false,
-                locked_out: None,
-                takes_in: false,
-                patience: LockoutPatience::new(None),
+                write_fence: match writers {
+                    Closed => WriteFenceState::Closed { why: String::new() },
+                    Open => WriteFenceState::Open,
+                    Stuck | Writers::Unknown => WriteFenceState::Unknown,
+                },
+                ..Facts::unknown(Duration::ZERO, LockoutPatience::new(None))
             };
-            let told = role_state(&situation, None, &before);
-            assert_eq!(told, expected, "{situation:?} {before:?}");
+            let told = role_state(&facts, None, &before);
+            assert_eq!(told, expected, "{facts:?} {before:?}");
             // While its data are replaced that is told, once nothing is applied any more.
             let hold = Hold::Interrupted {
                 cause: "half a copy".to_owned(),
             };
-            let told = role_state(&situation, Some(hold.clone()), &before);
+            let told = role_state(&facts, Some(hold.clone()), &before);
             let applies = matches!(applier, Applying(_) | Applier::Asking { .. });
             let held = if applies { expected } else { hold.into() };
-            assert_eq!(told, held, "{situation:?} {before:?}");
+            assert_eq!(told, held, "{facts:?} {before:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Watch and gate beside ingest on a real mysqld: what opens the primary, what closes it, and what
+//! Watch, controller and ingest on a real mysqld: what opens the primary for writes, what closes it, and what
 //! the member says about it.
 
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use mysql_link::{Connection, DumpOptions, ReplicationStream};
 use mysqld_controller::events::{EventScheduler, EventsWanted};
-use mysqld_controller::gate::{Gate, GateOptions, GateState, GateStatus};
 use mysqld_controller::settings::{Check, Requirements};
+use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
 use mysqld_controller::supervisor::ServerCommand;
 use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
-use mysqld_controller::{LeaderTerm, RingObserver};
+use mysqld_controller::{ControllerOptions, LeaderTerm};
 use raft_types::MemberId;
 use testkit::mysqld::Mysqld;
 use tokio::sync::watch;
@@ -19,7 +19,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::primary::{
-    LIMIT, Running, connect, eventually, finish, ingest_options, launch, requirements, still_waits,
+    Controlled, LIMIT, Running, connect, controller_options, eventually, finish, ingest_options,
+    launch, requirements, still_waits,
 };
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
@@ -29,7 +30,7 @@ struct Member {
     ring: Arc<MemoryRing>,
     ingest: Running,
     reports: watch::Receiver<WatchReport>,
-    gate: watch::Receiver<GateStatus>,
+    write_fence: watch::Receiver<WriteFenceStatus>,
     stop: CancellationToken,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     handing_over: watch::Sender<bool>,
@@ -51,8 +52,8 @@ impl Member {
         patience: Duration,
         interval: Duration,
     ) -> Self {
-        Self::start_with(server, requirements, interval, |gating| {
-            gating.patience = patience;
+        Self::start_with(server, requirements, interval, |options| {
+            options.fence_after = patience;
         })
     }
 
@@ -60,7 +61,7 @@ impl Member {
         server: &Mysqld,
         requirements: Requirements,
         interval: Duration,
-        adjust: impl FnOnce(&mut GateOptions),
+        adjust: impl FnOnce(&mut ControllerOptions),
     ) -> Self {
         let ring = MemoryRing::new();
         let mut options = ingest_options(server);
@@ -69,58 +70,58 @@ impl Member {
         let mut watching = WatchOptions::new(connect(&server.socket()), requirements);
         watching.interval = interval;
         let (watcher, reports) = Watcher::new(watching, ingest.status.clone(), ingest.readiness());
-        let mut gating = GateOptions::new(connect(&server.socket()));
-        gating.retry = Duration::from_millis(200);
-        adjust(&mut gating);
-        let (handing_over, handed_over) = watch::channel(false);
-        let (gate_task, gate) = Gate::new(
-            RingObserver::new(Arc::clone(&ring)),
-            gating,
-            reports.clone(),
-            ingest.status.clone(),
-            ingest.readiness(),
-            handed_over,
-        );
+        let mut options = controller_options(connect(&server.socket()));
+        adjust(&mut options);
+        let Controlled {
+            controller,
+            status,
+            handing_over,
+        } = Controlled::new(&ring, options, &reports, &ingest);
         let stop = CancellationToken::new();
         let tasks = vec![
             tokio::spawn(watcher.run(stop.clone())),
-            tokio::spawn(gate_task.run(stop.clone())),
+            tokio::spawn(controller.run(stop.clone())),
         ];
         Self {
             ring,
             ingest,
             reports,
-            gate,
+            write_fence: status.write_fence,
             stop,
             tasks,
             handing_over,
         }
     }
 
-    async fn gate_is(&self, what: impl Fn(&GateState) -> bool) -> Result<GateState> {
-        let mut gate = self.gate.clone();
+    async fn write_fence_is(
+        &self,
+        what: impl Fn(&WriteFenceState) -> bool,
+    ) -> Result<WriteFenceState> {
+        let mut write_fence = self.write_fence.clone();
         let reached =
-            tokio::time::timeout(LIMIT, gate.wait_for(|status| what(&status.state))).await;
+            tokio::time::timeout(LIMIT, write_fence.wait_for(|status| what(&status.state))).await;
         match reached {
             Ok(status) => Ok(status?.state.clone()),
             Err(_) => anyhow::bail!(
-                "the gate is {:?}, {:?}",
-                *self.gate.borrow(),
+                "the write fence is {:?}, {:?}",
+                *self.write_fence.borrow(),
                 *self.reports.borrow()
             ),
         }
     }
 
     async fn opens(&self) -> Result<()> {
-        self.gate_is(|state| *state == GateState::Open)
+        self.write_fence_is(|state| *state == WriteFenceState::Open)
             .await
             .map(|_| ())
     }
 
     async fn closes(&self, because: &str) -> Result<()> {
-        self.gate_is(|state| matches!(state, GateState::Closed { why } if why.contains(because)))
-            .await
-            .map(|_| ())
+        self.write_fence_is(
+            |state| matches!(state, WriteFenceState::Closed { why } if why.contains(because)),
+        )
+        .await
+        .map(|_| ())
     }
 
     async fn unprotected(&self, check: Check) -> Result<String> {
@@ -269,7 +270,7 @@ async fn a_member_that_starts_beside_an_unprotected_mysqld_closes_it_at_once() -
         Ok(member.reports.borrow().looked_at > seen + Duration::from_millis(400))
     })
     .await?;
-    assert_eq!(member.gate.borrow().state, GateState::Open);
+    assert_eq!(member.write_fence.borrow().state, WriteFenceState::Open);
     assert_eq!(read_only(&server)?, (false, false));
 
     // Semi-sync is switched off while the member is down.
@@ -310,8 +311,8 @@ async fn a_leadership_that_ends_while_mysqld_is_being_opened_opens_nothing() -> 
     };
     let scheduler = EventScheduler::new(folder.path(), EventsWanted::AsMysqld, Some(command))?;
     let interval = Duration::from_millis(200);
-    let member = Member::start_with(&server, requirements(), interval, |gating| {
-        gating.events = Some(scheduler);
+    let member = Member::start_with(&server, requirements(), interval, |options| {
+        options.write_fence.events = Some(scheduler);
     });
     let elsewhere = Leadership::Elsewhere(MemberId(4));
     member.ring.set_leadership(elsewhere);
@@ -320,14 +321,21 @@ async fn a_leadership_that_ends_while_mysqld_is_being_opened_opens_nothing() -> 
     member.ring.set_leadership(Leadership::Serving(TERM));
     eventually("it is asked how mysqld is started", || Ok(asked.exists())).await?;
     member
-        .gate_is(|state| matches!(state, GateState::Opening))
+        .write_fence_is(|state| matches!(state, WriteFenceState::Opening))
         .await?;
-    let mut gate = member.gate.clone();
+    let mut write_fence = member.write_fence.clone();
     member.ring.set_leadership(elsewhere);
-    let decided =
-        gate.wait_for(|status| matches!(status.state, GateState::Open | GateState::Closed { .. }));
+    let decided = write_fence.wait_for(|status| {
+        matches!(
+            status.state,
+            WriteFenceState::Open | WriteFenceState::Closed { .. }
+        )
+    });
     let decided = tokio::time::timeout(LIMIT, decided).await??.state.clone();
-    assert!(matches!(decided, GateState::Closed { .. }), "{decided:?}");
+    assert!(
+        matches!(decided, WriteFenceState::Closed { .. }),
+        "{decided:?}"
+    );
     assert_eq!(read_only(&server)?, (true, true));
     member.stop().await
 }
@@ -390,7 +398,7 @@ async fn drift_in_mysqld_is_closed_and_mended() -> Result<()> {
         ),
     ] {
         member.opens().await?;
-        let opened = member.gate.borrow().since;
+        let opened = member.write_fence.borrow().since;
         server
             .client()
             .sql(&format!("SET GLOBAL {name} = {drift}"))?;
@@ -398,10 +406,10 @@ async fn drift_in_mysqld_is_closed_and_mended() -> Result<()> {
             Ok(server.client().variable(name)? == back)
         })
         .await?;
-        // It was closed meanwhile: the gate that is open now was opened later.
+        // It was closed meanwhile: what is open now was opened later.
         let reopened = || {
-            let gate = member.gate.borrow();
-            Ok(gate.state == GateState::Open && gate.since > opened)
+            let write_fence = member.write_fence.borrow();
+            Ok(write_fence.state == WriteFenceState::Open && write_fence.since > opened)
         };
         eventually("it was closed, and is open again", reopened).await?;
         assert_eq!(read_only(&server)?, (false, false));
@@ -494,9 +502,9 @@ async fn commits_that_hang_in_mysqld_do_not_hang_the_member() -> Result<()> {
     member.unprotected(Check::SyncBinlog).await?;
     // Closing waits behind the commit, gives up, and says so.
     let stuck = member
-        .gate_is(|state| matches!(state, GateState::NotClosed { .. }))
+        .write_fence_is(|state| matches!(state, WriteFenceState::NotClosed { .. }))
         .await?;
-    let GateState::NotClosed {
+    let WriteFenceState::NotClosed {
         cause, stuck_in, ..
     } = stuck
     else {
@@ -528,7 +536,7 @@ async fn commits_that_hang_in_mysqld_do_not_hang_the_member() -> Result<()> {
     ensure!(waits == Some(1), "{waits:?}");
     still_waits(&mut waiting).await?;
 
-    // The quorum is back: the commit finishes, the gate closes, and opens when the drift is gone.
+    // The quorum is back: the commit finishes, it is closed, and opened when the drift is gone.
     member.ring.set_commits_at_once(true);
     finish(waiting).await?;
     member.closes("without the ring").await?;
@@ -563,7 +571,7 @@ async fn somebody_else_who_acknowledges_in_mysqld_is_found() -> Result<()> {
 
 /// Before the leadership goes to another member, nobody may write any more, and what waits is acknowledged.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handover_closes_the_gate_and_its_end_opens_it() -> Result<()> {
+async fn a_switchover_closes_it_for_writes_and_its_end_opens_it() -> Result<()> {
     let server = launch(&[])?;
     let member = Member::start(&server, requirements());
     member.ring.set_leadership(Leadership::Serving(TERM));

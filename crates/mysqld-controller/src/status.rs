@@ -1,8 +1,10 @@
-//! What the role tells: to the gate and to ingest whether the server may become the primary, to operators what goes on.
+//! What the controller tells of one mysqld: to ingest whether it may be the primary, to operators what goes on.
 
+use std::fmt;
 use std::time::Instant;
 
 use binlog_format::gtid::GtidSet;
+use raft_types::MemberId;
 use serde::Serialize;
 
 use crate::ring::LeaderTerm;
@@ -116,4 +118,78 @@ impl RoleStatus {
             not_the_rings: GtidSet::default(),
         }
     }
+}
+
+/// Whether clients may write, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum WriteFenceState {
+    /// They may.
+    Open,
+    /// They may not.
+    Closed {
+        /// Why.
+        why: String,
+    },
+    /// They may, but should not: closing has not worked yet.
+    NotClosed {
+        /// Why it should be closed.
+        why: String,
+        /// Why that has not worked, and what to do.
+        cause: String,
+        /// In which start of mysqld closing waited behind commits; `None` where it failed for another reason.
+        stuck_in: Option<u64>,
+    },
+    /// They are about to. Whether they already may is not known.
+    Opening,
+    /// They may not, but should: opening has not worked yet.
+    NotOpened {
+        /// Why not, and what to do.
+        cause: String,
+    },
+    /// The server cannot be looked at.
+    Unknown,
+}
+
+/// The state and its age.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriteFenceStatus {
+    /// Whether clients may write.
+    pub state: WriteFenceState,
+    /// Since when it has been so.
+    pub since: Instant,
+}
+
+/// Why ordinary accounts are kept off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadFenceReason {
+    /// No quorum of the ring answers.
+    QuorumSilent,
+    /// This member does not lead, and knows of nobody who does.
+    NotLeader,
+    /// The primary is beside another member.
+    AnotherLeads(MemberId),
+    /// The member has stopped working.
+    MemberFailed,
+}
+
+impl fmt::Display for ReadFenceReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::QuorumSilent => f.write_str("no quorum of the ring answers"),
+            Self::NotLeader => f.write_str("this member does not lead, and knows of no leader"),
+            Self::AnotherLeads(member) => write!(f, "the primary is beside member {member}"),
+            Self::MemberFailed => f.write_str("the member has stopped working"),
+        }
+    }
+}
+
+/// What the read fence is at the moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadFenceStatus {
+    /// Whether clients take the server for the primary, so that they would have to be kept off if this member were gone.
+    pub guards: bool,
+    /// Why ordinary accounts are kept off by this member, if they are.
+    pub because: Option<ReadFenceReason>,
 }

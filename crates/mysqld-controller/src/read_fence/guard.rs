@@ -12,7 +12,7 @@ use mysql_link::{ConnectOptions, LinkError};
 use tokio::sync::mpsc;
 use tracing::{error, warn};
 
-use crate::fence::offline_mode::{SetOffline, raise_in_start_before};
+use crate::read_fence::offline_mode::{SetOffline, raise_in_start_before};
 use crate::supervisor::SupervisorOptions;
 
 /// Between two looks at the clock.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use mysql_link::{ConnectOptions, Connection, LinkError, Step, server_code};
 use thiserror::Error;
 
-/// Why the gate could not be moved.
+/// Why `super_read_only` could not be changed.
 #[derive(Debug, Error)]
 pub(crate) enum ReadOnlyError {
     #[error(

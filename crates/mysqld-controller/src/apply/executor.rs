@@ -1,0 +1,414 @@
+//! Carries out what the plan says about the ring's log: compares mysqld with it, starts and ends the applier, and makes a mysqld
+//! that has everything fit to be the primary.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use applier::run::StageName;
+use binlog_format::gtid::GtidSet;
+use mysql_link::Connection;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::apply::catching_up::{Fitness, compare, lacks_of, open};
+use crate::apply::errant::advice;
+use crate::apply::follower::{FollowError, FollowOptions, Follower, Started, Step};
+use crate::apply::handover::{close_to_all, end_replication, leave_following};
+use crate::apply::standing::Standing;
+use crate::leading::Leading;
+use crate::plan::facts::{Applier, ApplyAction, Incarnation};
+use crate::plan::role_words::log_change;
+use crate::ring::{CommittedLog, LeaderTerm, Ring};
+use crate::status::{Readiness, RoleState, RoleStatus};
+
+/// From a question to mysqld that came to nothing to the next one, and between two figures while the applier catches up.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// An order of the plan, with what it was decided from.
+#[derive(Debug, Clone)]
+pub(crate) struct ApplyOrder {
+    pub(crate) action: ApplyAction,
+    /// The start of mysqld that was looked at last.
+    pub(crate) server: Option<Incarnation>,
+    pub(crate) leading: Leading,
+    /// Breaks off what takes long.
+    pub(crate) cancel: CancellationToken,
+}
+
+/// Has one mysqld follow the ring's log.
+pub(crate) struct Apply<R> {
+    ring: Arc<R>,
+    options: FollowOptions,
+    /// The transactions that the ring's log begins behind.
+    origin: GtidSet,
+    readiness: watch::Sender<Readiness>,
+    status: watch::Sender<RoleStatus>,
+    follower: Option<Follower>,
+    retry_at: Option<Instant>,
+    /// When to go on with what came to nothing in this leadership.
+    again: Option<(LeaderTerm, Instant)>,
+    /// In which start of mysqld and which leadership a comparison found the readiness.
+    found_in: Option<(Incarnation, LeaderTerm)>,
+    /// What the server was last, as it is written down.
+    standing: Option<Standing>,
+    /// Whether the applier was at work on it since it was the primary, in this life of the member or an earlier one.
+    followed: bool,
+    /// Transactions of appliers that have ended.
+    applied_before: u64,
+    /// What mysqld has beyond the ring, as the last comparison found it.
+    not_the_rings: GtidSet,
+}
+
+impl<R: Ring + CommittedLog> Apply<R> {
+    /// One that has done nothing yet, and its status; where it says whether the server may become the primary is `readiness`.
+    pub(crate) fn new(
+        ring: Arc<R>,
+        options: FollowOptions,
+        origin: GtidSet,
+        readiness: watch::Sender<Readiness>,
+    ) -> (Self, watch::Receiver<RoleStatus>) {
+        let (status, receiver) = watch::channel(RoleStatus::new(Instant::now()));
+        let standing = options.standing.load();
+        readiness.send_replace(Readiness::Unknown);
+        let apply = Self {
+            ring,
+            options,
+            origin,
+            readiness,
+            status,
+            follower: None,
+            retry_at: None,
+            again: None,
+            found_in: None,
+            standing,
+            followed: standing == Some(Standing::Following),
+            applied_before: 0,
+            not_the_rings: GtidSet::default(),
+        };
+        (apply, receiver)
+    }
+
+    /// What the applier does.
+    pub(crate) fn applier(&mut self) -> Applier {
+        match (&mut self.follower, self.retry_at) {
+            (Some(follower), _) => follower.applier(),
+            (None, Some(at)) => Applier::Failed(at),
+            (None, None) => Applier::Off,
+        }
+    }
+
+    /// In which start of mysqld and which leadership a comparison found the readiness, if one did.
+    pub(crate) fn found_in(&self) -> Option<(Incarnation, LeaderTerm)> {
+        self.found_in
+    }
+
+    /// The leadership in which a comparison came to nothing, and when it may be tried again.
+    pub(crate) fn not_before(&self) -> Option<(LeaderTerm, Instant)> {
+        self.again
+    }
+
+    /// Waits until the applier does something else than [`Apply::applier`] said last. Cancel safe.
+    pub(crate) async fn changes(&mut self) {
+        let failure = match &mut self.follower {
+            Some(follower) => follower.changes().await,
+            None => std::future::pending().await,
+        };
+        if let Some(failure) = failure {
+            self.applier_failed(failure);
+        }
+    }
+
+    /// Does it.
+    pub(crate) async fn carry_out(mut self, order: ApplyOrder) -> Self {
+        self.again = None;
+        match (order.action, order.server) {
+            (ApplyAction::Compare(term), Some(server)) => {
+                self.fit_to_lead(term, server, None, &order.cancel).await;
+            }
+            (ApplyAction::Finish(term), Some(server)) => {
+                self.finish(term, server, &order.cancel).await;
+            }
+            (ApplyAction::Follow, Some(server)) => self.follow(server, order.leading).await,
+            (ApplyAction::EndApplier, _) => self.end_applier().await,
+            (ApplyAction::Hold, _) => self.keep_off(),
+            (
+                ApplyAction::Compare(_)
+                | ApplyAction::Finish(_)
+                | ApplyAction::Follow
+                | ApplyAction::BreakOff
+                | ApplyAction::Kill(_)
+                | ApplyAction::Stay,
+                _,
+            ) => {}
+        }
+        self
+    }
+
+    /// Whoever comes afterwards has to compare what there is then, as behind an applier.
+    fn keep_off(&mut self) {
+        self.retry_at = None;
+        self.followed = true;
+        self.set(Readiness::Applying, None);
+    }
+
+    /// Makes the server fit to be the primary; by this session, if there is one.
+    async fn fit_to_lead(
+        &mut self,
+        term: LeaderTerm,
+        server: Incarnation,
+        session: Option<Connection>,
+        cancel: &CancellationToken,
+    ) {
+        let compared = tokio::select! {
+            () = cancel.cancelled() => return,
+            compared = self.compare_and_leave_following(session) => compared,
+        };
+        let standing = Standing::primary(term);
+        let fitness = match compared {
+            // Before anybody can write to it.
+            Ok(Fitness::Fit) if self.standing != Some(standing) => {
+                self.stand(standing).await.map(|()| Fitness::Fit)
+            }
+            fitness => fitness,
+        };
+        let found = Some((server, term));
+        match fitness {
+            Ok(Fitness::Fit) => {
+                info!(
+                    term = term.0,
+                    "mysqld has all of the ring's log and may be the primary"
+                );
+                self.followed = false;
+                self.not_the_rings = GtidSet::default();
+                self.set(Readiness::In(term), found);
+            }
+            Ok(Fitness::Lacks) => self.set(Readiness::Lacks, found),
+            Ok(Fitness::Errant(beyond)) => {
+                let cause = advice(&beyond);
+                self.not_the_rings = beyond;
+                warn!("this member leads, and its mysqld stays closed: {cause}");
+                self.set(Readiness::Lacks, found);
+                self.retry_at = Some(Instant::now() + self.options.retry);
+                self.go(RoleState::Stopped { cause });
+            }
+            Err(cause) => {
+                warn!("mysqld could not be made the primary yet: {cause}");
+                self.again = Some((term, Instant::now() + AGAIN));
+                self.go(RoleState::Waiting { what: cause });
+            }
+        }
+    }
+
+    /// Compares, and undoes what following has set. All by one session: clients wait for it.
+    async fn compare_and_leave_following(
+        &self,
+        session: Option<Connection>,
+    ) -> Result<Fitness, String> {
+        let connect = &self.options.connect;
+        let mut session = match session {
+            Some(session) => session,
+            None => open(connect).await?,
+        };
+        if self.followed {
+            close_to_all(&mut session, connect).await?;
+        }
+        let compared = compare(&*self.ring, &mut session).await?;
+        let fitness = compared.judge(self.followed, self.standing, &self.origin);
+        if fitness == Fitness::Fit {
+            match self.followed {
+                true => leave_following(&mut session).await?,
+                false => end_replication(&mut session).await?,
+            }
+            session.close().await;
+        }
+        Ok(fitness)
+    }
+
+    async fn stand(&mut self, standing: Standing) -> Result<(), String> {
+        self.options.standing.store(standing).await?;
+        self.standing = Some(standing);
+        Ok(())
+    }
+
+    async fn follow(&mut self, server: Incarnation, leading: Leading) {
+        // Whatever it has beyond the log from here on was not written at the ring's primary, also what is found in a moment.
+        if matches!(leading, Leading::Elsewhere(_))
+            && self.standing != Some(Standing::Following)
+            && let Err(cause) = self.stand(Standing::Following).await
+        {
+            self.retry_at = Some(Instant::now() + self.options.retry);
+            self.go(RoleState::Waiting { what: cause });
+            return;
+        }
+        self.followed |= self.standing == Some(Standing::Following);
+        self.retry_at = None;
+        let was_primary = matches!(*self.readiness.borrow(), Readiness::In(_));
+        self.set(Readiness::Applying, None);
+        let started = Started {
+            on: server,
+            for_term: match leading {
+                Leading::Serving(term) => Some(term),
+                _ => None,
+            },
+            was_primary,
+        };
+        let (ring, options) = (Arc::clone(&self.ring), self.options.clone());
+        self.follower = Some(Follower::start(ring, options, started));
+    }
+
+    /// Waits until everything is applied that the log had when the leadership began, then makes the server fit to be opened.
+    async fn finish(&mut self, term: LeaderTerm, server: Incarnation, cancel: &CancellationToken) {
+        let applied = tokio::select! {
+            () = cancel.cancelled() => return,
+            applied = self.everything_applied() => applied,
+        };
+        match applied {
+            Ok(Some(session)) => {
+                self.end_applier().await;
+                self.fit_to_lead(term, server, Some(session), cancel).await;
+            }
+            Ok(None) => {}
+            Err(cause) => {
+                self.again = Some((term, Instant::now() + AGAIN));
+                self.go(RoleState::Waiting { what: cause });
+            }
+        }
+    }
+
+    /// The session that has seen it; `None` when the applier ended by itself.
+    async fn everything_applied(&mut self) -> Result<Option<Connection>, String> {
+        if !self.applier_begins().await {
+            return Ok(None);
+        }
+        let log = self.ring.log().await.map_err(|error| error.to_string())?;
+        let mut session = open(&self.options.connect).await?;
+        loop {
+            let Some(follower) = &mut self.follower else {
+                return Ok(None);
+            };
+            let lacks = lacks_of(&mut session, &log.gtids, AGAIN);
+            let lacks = tokio::select! {
+                lacks = lacks => lacks?,
+                failure = follower.ended() => {
+                    self.applier_failed(failure);
+                    return Ok(None);
+                }
+            };
+            if lacks.is_empty() {
+                return Ok(Some(session));
+            }
+            let behind = u64::try_from(lacks.count()).unwrap_or(u64::MAX);
+            self.go(RoleState::CatchingUp { behind });
+        }
+    }
+
+    /// False when the applier ended by itself instead.
+    async fn applier_begins(&mut self) -> bool {
+        let Some(follower) = &mut self.follower else {
+            return false;
+        };
+        let mut step = follower.step.clone();
+        let failure = tokio::select! {
+            Ok(_) = step.wait_for(|step| *step == Step::Applying) => return true,
+            failure = follower.ended() => failure,
+        };
+        self.applier_failed(failure);
+        false
+    }
+
+    fn applier_failed(&mut self, failure: FollowError) {
+        let shown = self.status.borrow().state.clone();
+        let cause = failure.to_string();
+        if let FollowError::Errant(gtids) = failure {
+            self.not_the_rings = gtids;
+        }
+        if !matches!(&shown, RoleState::Stopped { cause: before } if *before == cause) {
+            warn!("mysqld does not follow the ring: {cause}");
+        }
+        self.forget_follower();
+        self.set(Readiness::Lacks, None);
+        self.retry_at = Some(Instant::now() + self.options.retry);
+        self.go(RoleState::Stopped { cause });
+    }
+
+    async fn end_applier(&mut self) {
+        if let Some(follower) = self.follower.take() {
+            let step = follower.step.clone();
+            self.applied_before += applied(&follower);
+            follower.end().await;
+            self.has_followed(&step);
+            self.set(Readiness::Lacks, None);
+        }
+    }
+
+    /// What it was before it ended; that it applies was written down before.
+    fn has_followed(&mut self, step: &watch::Receiver<Step>) {
+        if *step.borrow() == Step::Applying {
+            self.followed = true;
+            self.standing = Some(Standing::Following);
+        }
+    }
+
+    fn forget_follower(&mut self) {
+        if let Some(follower) = self.follower.take() {
+            self.applied_before += applied(&follower);
+            self.has_followed(&follower.step);
+        }
+    }
+
+    /// mysqld is killed: what it was is told until the next look.
+    pub(crate) fn restarting(&self, why: &str) {
+        self.go(RoleState::Restarting {
+            why: why.to_owned(),
+        });
+    }
+
+    fn set(&mut self, readiness: Readiness, found_in: Option<(Incarnation, LeaderTerm)>) {
+        self.found_in = found_in;
+        self.readiness.send_if_modified(|now| {
+            let changed = *now != readiness;
+            *now = readiness;
+            changed
+        });
+    }
+
+    /// What is told now.
+    pub(crate) fn state(&self) -> RoleState {
+        self.status.borrow().state.clone()
+    }
+
+    /// Tells what is so while nothing is to be done.
+    pub(crate) fn show(&mut self, state: RoleState) {
+        if state == RoleState::Following {
+            // It was compared before it began.
+            self.not_the_rings = GtidSet::default();
+        }
+        self.go(state);
+    }
+
+    fn go(&self, state: RoleState) {
+        let follower = self.follower.as_ref();
+        let lag_ms = follower.and_then(Follower::lag_ms);
+        let applied_total = self.applied_before + follower.map_or(0, applied);
+        self.status.send_if_modified(|status| {
+            let changed = status.state != state;
+            if changed {
+                log_change(&status.state, &state);
+                status.since = Instant::now();
+                status.state = state;
+            }
+            let figures = (status.lag_ms, status.applied_total) != (lag_ms, applied_total);
+            (status.lag_ms, status.applied_total) = (lag_ms, applied_total);
+            let beyond = status.not_the_rings != self.not_the_rings;
+            if beyond {
+                status.not_the_rings = self.not_the_rings.clone();
+            }
+            changed || figures || beyond
+        });
+    }
+}
+
+fn applied(follower: &Follower) -> u64 {
+    follower.progress.passed(StageName::Committed).transactions
+}

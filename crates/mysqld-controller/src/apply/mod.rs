@@ -1,0 +1,24 @@
+//! Has a mysqld follow the ring: the applier writes the ring's committed log to it, or its own replica threads do. Before it may
+//! be the primary it is compared with the log. `super_read_only` stays on where anything is in doubt.
+//!
+//! ```text
+//!   another member leads,                     this member serves
+//!   closed for clients
+//!  ──────────────────────► following ───────────────────► finishing ──► ready: ingest attaches, the write fence opens
+//!                             ▲                                                   │
+//!                             └────── closed for clients ◄── another one leads ───┘
+//! ```
+
+mod catching_up;
+mod errant;
+mod executor;
+mod follower;
+mod handover;
+mod native;
+mod standing;
+
+pub use catching_up::executed_gtids;
+pub(crate) use executor::{Apply, ApplyOrder};
+pub use follower::FollowOptions;
+pub(crate) use handover::leave_following;
+pub use standing::StandingFile;

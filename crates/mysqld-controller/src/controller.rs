@@ -1,0 +1,409 @@
+//! The controller of one mysqld: looks at everything that is known at one moment, has [`crate::plan`] decide, and hands the orders
+//! to executors that do not wait for each other. Looks again whenever something has changed or is due.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use binlog_format::gtid::GtidSet;
+use mysql_link::ConnectOptions;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::apply::{Apply, ApplyOrder, FollowOptions};
+use crate::executor::Executor;
+use crate::ingest::{IngestFigures, IngestStatus};
+use crate::leading::{RingObserver, Woken, due};
+use crate::plan::facts::{Applier, ApplyAction, Facts, Kill, LockoutPatience, ServerView};
+use crate::plan::read_fence::{ReadFenceAction, ReadFenceMemory};
+use crate::plan::role_words::role_state;
+use crate::plan::write_fence::{CloseReason, WriteAction, is_attached_and_looked_at};
+use crate::plan::{Plan, decide};
+use crate::read_fence::ReadFence;
+use crate::ring::{CommittedLog, Ring, RingChanges};
+use crate::status::{Hold, ReadFenceStatus, Readiness, RoleStatus, WriteFenceStatus};
+use crate::supervisor::{SupervisorHandle, SupervisorState};
+use crate::watch::{ReadOnly, WatchReport};
+use crate::write_fence::{WriteFence, WriteFenceOptions};
+
+/// Between two signs of life for the guard.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a kill may take until mysqld is looked at again; then what was known counts.
+const KILLING: Duration = Duration::from_secs(5);
+
+/// How one mysqld is looked after.
+#[derive(Debug)]
+pub struct ControllerOptions {
+    /// The server and our account.
+    pub connect: ConnectOptions,
+    /// How it is opened and closed for writes.
+    pub write_fence: WriteFenceOptions,
+    /// How it follows the ring; `None`: nothing is applied to it.
+    pub apply: Option<FollowOptions>,
+    /// The transactions that the ring's log begins behind.
+    pub origin: GtidSet,
+    /// How long clients may write and read while this member does not serve.
+    pub fence_after: Duration,
+    /// How long a mysqld that lets nobody log in is borne with.
+    pub lockout: LockoutPatience,
+}
+
+/// What observers and operators tell.
+#[derive(Debug)]
+pub struct ControllerInputs {
+    /// What the watch saw.
+    pub reports: watch::Receiver<WatchReport>,
+    /// Whether the server's transactions come in.
+    pub ingest: watch::Receiver<IngestStatus>,
+    /// What of them has no ACK yet.
+    pub figures: Arc<IngestFigures>,
+    /// Who can start mysqld anew, if anybody can.
+    pub supervisor: Option<Arc<SupervisorHandle>>,
+    /// Whether the server is to be left alone.
+    pub hold: watch::Receiver<Option<Hold>>,
+    /// Whether the leadership is about to be given away.
+    pub handing_over: watch::Receiver<bool>,
+}
+
+/// What the controller tells.
+#[derive(Debug, Clone)]
+pub struct ControllerStatus {
+    /// Whether clients may write.
+    pub write_fence: watch::Receiver<WriteFenceStatus>,
+    /// Whether ordinary accounts may read.
+    pub read_fence: watch::Receiver<ReadFenceStatus>,
+    /// What the server is to the ring; `None` where nothing is applied to it.
+    pub role: Option<watch::Receiver<RoleStatus>>,
+}
+
+/// Tells the guard that the member goes on, and whether clients take the server for a primary that another one could succeed.
+pub type ToGuard = Box<dyn Fn(bool) + Send>;
+
+/// Looks after one mysqld.
+pub struct Controller<R> {
+    observer: Arc<RingObserver<R>>,
+    changes: RingChanges,
+    inputs: ControllerInputs,
+    fence_after: Duration,
+    lockout: LockoutPatience,
+    readiness: watch::Receiver<Readiness>,
+    status: ControllerStatus,
+    write: Executor<WriteFence>,
+    read: Executor<ReadFence>,
+    apply: Option<Executor<Apply<R>>>,
+    /// What is being done about the log, and what breaks it off.
+    applying: Option<(ApplyAction, CancellationToken)>,
+    /// What the applier did before that.
+    applier: Applier,
+    memory: ReadFenceMemory,
+    /// When mysqld was killed last: what was seen before says nothing of the one that is there now.
+    killed_at: Option<Instant>,
+    guard: Option<ToGuard>,
+    stopping: bool,
+}
+
+impl<R: Ring + CommittedLog> Controller<R> {
+    /// A controller that is not running yet, and what it tells. Whether the server may become the primary it says by `readiness`,
+    /// which ingest obeys; where nothing is applied, that stays what it is.
+    pub fn new(
+        observer: Arc<RingObserver<R>>,
+        options: ControllerOptions,
+        inputs: ControllerInputs,
+        readiness: &watch::Sender<Readiness>,
+    ) -> (Self, ControllerStatus) {
+        let (write, write_fence) = WriteFence::new(options.write_fence);
+        let (read, read_fence) = ReadFence::new(options.connect);
+        let applied = options.apply.map(|apply| {
+            let ring = Arc::clone(observer.ring());
+            Apply::new(ring, apply, options.origin, readiness.clone())
+        });
+        let (apply, role) = applied.unzip();
+        let status = ControllerStatus {
+            write_fence,
+            read_fence,
+            role,
+        };
+        let controller = Self {
+            changes: observer.ring().changes(),
+            observer,
+            inputs,
+            fence_after: options.fence_after,
+            lockout: options.lockout,
+            readiness: readiness.subscribe(),
+            status: status.clone(),
+            write: Executor::Idle(write),
+            read: Executor::Idle(read),
+            apply: apply.map(Executor::Idle),
+            applying: None,
+            applier: Applier::Off,
+            memory: ReadFenceMemory::default(),
+            killed_at: None,
+            guard: None,
+            stopping: false,
+        };
+        (controller, status)
+    }
+
+    /// Has the guard told at each turn, from the first look at mysqld on: before that, an earlier life's guard knows more.
+    pub fn guarded_by(mut self, guard: Option<ToGuard>) -> Self {
+        self.guard = guard;
+        self
+    }
+
+    /// Acts until it is told to stop. Then the applier ends, and the server is closed for writes once more, as far as that works
+    /// at once; who may read stays as it is.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut woken = Woken::Told;
+        loop {
+            let now = Instant::now();
+            let facts = self.facts(now);
+            let plan = decide(&facts, &mut self.memory, now);
+            if woken == Woken::Unasked && !plan.is_idle() {
+                debug!(?plan, "nothing told the controller to do this");
+            }
+            self.tell_guard(&facts);
+            self.carry_out(&plan, &facts);
+            if self.has_stopped() {
+                break;
+            }
+            woken = tokio::select! {
+                () = stop.cancelled(), if !self.stopping => {
+                    self.stopping = true;
+                    Woken::Told
+                }
+                woken = self.something_changes(plan.next) => woken,
+            };
+        }
+        let report = self.inputs.reports.borrow().clone();
+        if let Executor::Idle(write) = self.write
+            && let Some(read_only) = write.read_only(&report)
+            && read_only != ReadOnly::Everybody
+        {
+            let before = report.server.map(|server| (read_only, server.incarnation));
+            write.close(CloseReason::NotLeader, before, || true).await;
+        }
+    }
+
+    fn has_stopped(&mut self) -> bool {
+        let applies = match &mut self.apply {
+            None => false,
+            Some(Executor::Idle(apply)) => {
+                matches!(
+                    apply.applier(),
+                    Applier::Asking { .. } | Applier::Applying(_)
+                )
+            }
+            Some(Executor::Busy(_) | Executor::Away) => true,
+        };
+        self.stopping && !applies && self.write.idle().is_some() && self.read.idle().is_some()
+    }
+
+    async fn something_changes(&mut self, next: Option<Instant>) -> Woken {
+        let applying = async {
+            match &mut self.apply {
+                Some(Executor::Idle(apply)) => apply.changes().await,
+                Some(busy) => {
+                    busy.finished().await;
+                    self.applying = None;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = applying => {}
+            () = self.write.finished() => {}
+            () = self.read.finished() => {}
+            () = self.changes.changed() => {}
+            () = changed(&mut self.inputs.reports) => {}
+            () = changed(&mut self.inputs.ingest) => {}
+            () = changed(&mut self.inputs.hold) => {}
+            () = changed(&mut self.inputs.handing_over) => {}
+            () = tokio::time::sleep(TICK), if self.guard.is_some() => {}
+            woken = due(next) => return woken,
+        }
+        Woken::Told
+    }
+
+    fn facts(&mut self, now: Instant) -> Facts {
+        let leading = self.observer.look();
+        let report = self.inputs.reports.borrow_and_update();
+        let ingest = self.inputs.ingest.borrow_and_update();
+        let age = |since: Instant| now.saturating_duration_since(since);
+        let write = self.write.idle();
+        let read = self.read.idle();
+        let server = report.server.as_ref().map(|server| ServerView {
+            incarnation: server.incarnation,
+            read_only: write
+                .as_ref()
+                .and_then(|write| write.read_only(&report))
+                .unwrap_or(server.read_only),
+            offline: read
+                .as_ref()
+                .map_or(server.offline, |read| read.is_offline(&report)),
+        });
+        let apply = self.apply.as_mut().and_then(Executor::idle);
+        let (found_in, compare_not_before) = match apply {
+            Some(apply) => {
+                self.applier = apply.applier();
+                (apply.found_in(), apply.not_before())
+            }
+            None => (None, None),
+        };
+        let supervisor = self.inputs.supervisor.as_ref();
+        let runs = supervisor.is_some_and(|supervisor| {
+            matches!(
+                supervisor.status().borrow().state,
+                SupervisorState::Running { .. }
+            )
+        });
+        let killed_at = self.killed_at;
+        Facts {
+            leading,
+            others: self.observer.ring().others_may_be_primary(),
+            handing_over: *self.inputs.handing_over.borrow_and_update(),
+            held: self.inputs.hold.borrow_and_update().is_some(),
+            stopping: self.stopping,
+            server,
+            protection: report.protection.clone(),
+            attached: is_attached_and_looked_at(&ingest, leading, report.looked_at),
+            takes_in: ingest.takes_in(),
+            locked_out: report
+                .locked_out
+                .map(|since| age(killed_at.map_or(since, |at| at.max(since)))),
+            ending: report.ending.map(age),
+            waits: self
+                .inputs
+                .figures
+                .view(now)
+                .oldest_unacknowledged
+                .is_some(),
+            can_restart: supervisor.is_some(),
+            runs,
+            just_killed: killed_at.is_some_and(|at| report.looked_at <= at && age(at) < KILLING),
+            readiness: *self.readiness.borrow(),
+            found_in,
+            applier: self.applier,
+            applying: self.applying.as_ref().map(|(action, _)| *action),
+            compare_not_before,
+            write_fence: self.status.write_fence.borrow().state.clone(),
+            write_memory: write.map(|write| write.memory()),
+            read_not_before: read.as_ref().and_then(|read| read.not_before()),
+            read_fence_moves: read.is_none(),
+            fence_after: self.fence_after,
+            lockout: self.lockout,
+        }
+    }
+
+    fn tell_guard(&self, facts: &Facts) {
+        if let Some(guard) = self.guard.as_ref().filter(|_| facts.server.is_some()) {
+            guard(self.memory.guards() && facts.others);
+        }
+    }
+
+    fn carry_out(&mut self, plan: &Plan, facts: &Facts) {
+        if let Some(why) = plan.kill {
+            self.kill(why, facts);
+        }
+        self.write_fence(plan.write, facts);
+        self.read_fence(plan.read, facts);
+        self.apply(plan.apply, facts);
+    }
+
+    fn write_fence(&mut self, action: WriteAction, facts: &Facts) {
+        let Some(server) = facts.server else {
+            return self.settle(action);
+        };
+        let incarnation = server.incarnation;
+        match action {
+            WriteAction::Prepare(term) => {
+                if let Some(write) = self.write.idle() {
+                    write.begin_to_open();
+                }
+                self.write.begin(|write| write.prepare(term, incarnation));
+            }
+            WriteAction::Open(term) => self.write.begin(|write| write.open(term, incarnation)),
+            WriteAction::Close(reason) => {
+                let before = Some((server.read_only, incarnation));
+                let ring = Arc::clone(self.observer.ring());
+                let handing_over = self.inputs.handing_over.clone();
+                let wanted = move || *handing_over.borrow() && ring.primary_elsewhere().is_none();
+                self.write
+                    .begin(|write| write.close(reason, before, wanted));
+            }
+            WriteAction::Stay(_) | WriteAction::Wait => self.settle(action),
+        }
+    }
+
+    fn settle(&mut self, action: WriteAction) {
+        if let (WriteAction::Stay(reason), Some(write)) = (action, self.write.idle()) {
+            write.settle(reason);
+        }
+    }
+
+    fn read_fence(&mut self, action: ReadFenceAction, facts: &Facts) {
+        if let Some(read) = self.read.idle() {
+            read.guards(self.memory.guards());
+        }
+        match action {
+            ReadFenceAction::Raise(reason) => self.read.begin(|read| read.raise(reason)),
+            ReadFenceAction::Lower => self.read.begin(ReadFence::lower),
+            ReadFenceAction::Stay => {
+                let offline = facts.server.is_some_and(|server| server.offline);
+                if let Some(read) = self.read.idle() {
+                    read.stay(offline);
+                }
+            }
+        }
+    }
+
+    fn apply(&mut self, action: ApplyAction, facts: &Facts) {
+        let Some(executor) = &mut self.apply else {
+            return;
+        };
+        match action {
+            ApplyAction::Stay | ApplyAction::Kill(_) => {
+                if let Some(apply) = executor.idle().filter(|_| !facts.just_killed) {
+                    let hold = self.inputs.hold.borrow().clone();
+                    let state = role_state(facts, hold, &apply.state());
+                    apply.show(state);
+                }
+            }
+            ApplyAction::BreakOff => {
+                if let Some((_, cancel)) = &self.applying {
+                    cancel.cancel();
+                }
+            }
+            action => {
+                let cancel = CancellationToken::new();
+                self.applying = Some((action, cancel.clone()));
+                let order = ApplyOrder {
+                    action,
+                    server: facts.seen(),
+                    leading: facts.leading,
+                    cancel,
+                };
+                executor.begin(|apply| apply.carry_out(order));
+            }
+        }
+    }
+
+    fn kill(&mut self, why: Kill, facts: &Facts) {
+        let Some(supervisor) = &self.inputs.supervisor else {
+            return;
+        };
+        let why = why.in_words(facts.leading);
+        warn!("mysqld is killed and started again: {why}");
+        supervisor.kill_and_restart();
+        self.killed_at = Some(Instant::now());
+        if let Some(apply) = self.apply.as_mut().and_then(Executor::idle) {
+            apply.restarting(why);
+        }
+    }
+}
+
+/// Waits for a change; for ever, when nobody tells any more. Cancel safe.
+async fn changed<T>(told: &mut watch::Receiver<T>) {
+    if told.changed().await.is_err() {
+        std::future::pending().await
+    }
+}

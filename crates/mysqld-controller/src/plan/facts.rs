@@ -1,0 +1,249 @@
+//! Everything that the plan depends on, at one moment, and what is being done.
+
+use std::time::{Duration, Instant};
+
+use crate::leading::Leading;
+use crate::ring::LeaderTerm;
+use crate::status::{Readiness, WriteFenceState};
+use crate::watch::{Protection, ReadOnly};
+
+/// Which start of mysqld, as the watch counts them.
+pub type Incarnation = u64;
+
+/// What is known of mysqld.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerView {
+    /// The start that was looked at last.
+    pub incarnation: Incarnation,
+    /// Who may write. What this member has set since the last look counts.
+    pub read_only: ReadOnly,
+    /// Whether ordinary accounts are kept off (`offline_mode`).
+    pub offline: bool,
+}
+
+/// Everything that the plan depends on, at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    /// What this member is.
+    pub leading: Leading,
+    /// Whether another member's mysqld could become the primary. Without one, what is read here is never old.
+    pub others: bool,
+    /// Whether the leadership is about to be given away.
+    pub handing_over: bool,
+    /// Whether the server's data are being replaced.
+    pub held: bool,
+    /// Whether this member ends.
+    pub stopping: bool,
+
+    /// What the last look that succeeded saw; `None` before the first one.
+    pub server: Option<ServerView>,
+    /// Whether commits are sure to wait for the ring; unknown when the last look failed.
+    pub protection: Protection,
+    /// Whether the primary's transactions come in, in this leadership, and the server was looked at since they do.
+    pub attached: bool,
+    /// Whether the server's transactions come in, so that what waits in it can be acknowledged.
+    pub takes_in: bool,
+    /// For how long the server has greeted whoever came and let nobody in; `None` where it does, and where it cannot be reached.
+    pub locked_out: Option<Duration>,
+    /// For how long the server has ended sessions and let nobody in, as in a stop.
+    pub ending: Option<Duration>,
+    /// Whether a transaction that came in has no ACK yet.
+    pub waits: bool,
+
+    /// Whether this member can kill mysqld and start it again.
+    pub can_restart: bool,
+    /// Whether the process is to run and does, as far as this member has to do with that.
+    pub runs: bool,
+    /// mysqld was killed a moment ago, and what is known may be older than that.
+    pub just_killed: bool,
+
+    /// Whether the server may become the primary.
+    pub readiness: Readiness,
+    /// In which start of mysqld and which leadership that was found, if a comparison found it.
+    pub found_in: Option<(Incarnation, LeaderTerm)>,
+    /// What the applier does.
+    pub applier: Applier,
+    /// What is being done about the log at this moment.
+    pub applying: Option<ApplyAction>,
+    /// A comparison in this leadership came to nothing; not again before this moment.
+    pub compare_not_before: Option<(LeaderTerm, Instant)>,
+
+    /// What the write fence tells of itself.
+    pub write_fence: WriteFenceState,
+    /// What the write fence has done; `None` while it is doing something.
+    pub write_memory: Option<WriteMemory>,
+    /// Whether the read fence is doing something.
+    pub read_fence_moves: bool,
+    /// Behind a failure of the read fence: not again before this moment.
+    pub read_not_before: Option<Instant>,
+
+    /// How long writes and readers are let in while this member does not serve. Nothing is acknowledged meanwhile, so commits
+    /// wait; closed at once, they would fail in every restart of the member.
+    pub fence_after: Duration,
+    /// How long a server that lets nobody in is borne with.
+    pub lockout: LockoutPatience,
+}
+
+impl Facts {
+    /// Before anything was looked at.
+    pub fn unknown(fence_after: Duration, lockout: LockoutPatience) -> Self {
+        Self {
+            leading: Leading::No(Duration::ZERO),
+            others: false,
+            handing_over: false,
+            held: false,
+            stopping: false,
+            server: None,
+            protection: Protection::Unknown {
+                cause: String::new(),
+            },
+            attached: false,
+            takes_in: false,
+            locked_out: None,
+            ending: None,
+            waits: false,
+            can_restart: false,
+            runs: false,
+            just_killed: false,
+            readiness: Readiness::Unknown,
+            found_in: None,
+            applier: Applier::Off,
+            applying: None,
+            compare_not_before: None,
+            write_fence: WriteFenceState::Unknown,
+            write_memory: Some(WriteMemory::default()),
+            read_fence_moves: false,
+            read_not_before: None,
+            fence_after,
+            lockout,
+        }
+    }
+
+    /// Whether the ring's log is being applied to the server.
+    pub(crate) fn follows(&self) -> bool {
+        matches!(self.applier, Applier::Applying(_))
+    }
+
+    /// The start of mysqld that was looked at last; `None` when it cannot be looked at.
+    pub(crate) fn seen(&self) -> Option<Incarnation> {
+        let answers = !matches!(self.protection, Protection::Unknown { .. });
+        self.server
+            .filter(|_| answers)
+            .map(|server| server.incarnation)
+    }
+}
+
+/// What the write fence has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WriteMemory {
+    /// The leadership and the start of mysqld in which it opened last.
+    pub opened: Option<(LeaderTerm, Incarnation)>,
+    /// Whether it closed after that.
+    pub closed_by_us: bool,
+    /// The leadership and the start of mysqld for whose opening everything has been asked.
+    pub prepared: Option<(LeaderTerm, Incarnation)>,
+    /// Behind a failure: not again before this moment.
+    pub not_before: Option<Instant>,
+}
+
+/// What the applier does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applier {
+    /// It is not at work.
+    Off,
+    /// It was started, and has changed nothing yet: it waits for the ring to say which transactions are committed.
+    Asking {
+        /// On this start of mysqld.
+        on: Incarnation,
+        /// To catch up behind a comparison in this leadership; `None`: while another member led, or nobody.
+        for_term: Option<LeaderTerm>,
+    },
+    /// It is at work on this start of mysqld.
+    Applying(Incarnation),
+    /// It ended by itself; it is not to be started again before this moment.
+    Failed(Instant),
+}
+
+impl Applier {
+    /// The start of mysqld that it was started on.
+    pub(super) fn on(self) -> Option<Incarnation> {
+        match self {
+            Self::Asking { on, .. } | Self::Applying(on) => Some(on),
+            Self::Off | Self::Failed(_) => None,
+        }
+    }
+}
+
+/// How long a mysqld that lets nobody log in is borne with, before it is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockoutPatience {
+    /// While another database member leads.
+    pub elsewhere: Duration,
+    /// While this member leads; `None`: for ever.
+    pub leading: Option<Duration>,
+}
+
+impl LockoutPatience {
+    /// That of a member which gives the leadership away after `mysql.demote_after`, if ever: somebody whose mysqld is fit gets it
+    /// before this one is killed.
+    pub fn new(give_way_after: Option<Duration>) -> Self {
+        let elsewhere = Duration::from_secs(10);
+        Self {
+            elsewhere,
+            leading: give_way_after.map(|patience| patience + elsewhere),
+        }
+    }
+}
+
+/// What to do about the ring's log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApplyAction {
+    /// Compare what the server has with the log at the begin of the leadership.
+    Compare(LeaderTerm),
+    /// Start the applier.
+    Follow,
+    /// Wait until everything of the log is applied, end the applier, and make the server fit to be the primary.
+    Finish(LeaderTerm),
+    /// End the applier: what it writes to is not what it was started on, or this member ends.
+    EndApplier,
+    /// Keep the applier off, and everybody else too.
+    Hold,
+    /// Break off what is being done: it is about something that is over.
+    BreakOff,
+    /// Kill mysqld, cut off what the ring has not committed, and start it.
+    Kill(Kill),
+    /// Nothing.
+    Stay,
+}
+
+/// Why mysqld is killed and started again. Each is what a crash does: nobody was told that what waits in it is committed, and its
+/// next start recovers what the ring has and cuts off the rest (decision 24).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kill {
+    /// Commits wait in it, and it has to follow.
+    Stuck,
+    /// It lets nobody in.
+    LockedOut,
+    /// It stops although nobody asked this member for that, and would tell clients that commits succeeded which the ring lacks.
+    UnaskedStop,
+}
+
+impl Kill {
+    /// For the log and the status.
+    pub(crate) fn in_words(self, leading: Leading) -> &'static str {
+        match (self, leading) {
+            (Self::LockedOut, _) => {
+                "no login succeeds: probably an account statement waits for an ACK that cannot come any more"
+            }
+            (Self::Stuck, Leading::Serving(_)) => {
+                "commits wait here for an ACK, and it is to catch up with the ring first"
+            }
+            (Self::Stuck, _) => {
+                "commits wait here for an ACK, and the primary is beside another member"
+            }
+            (Self::UnaskedStop, _) => {
+                "it stops, without the member's having asked for it, while commits wait for the ring, and would tell their clients that they succeeded"
+            }
+        }
+    }
+}

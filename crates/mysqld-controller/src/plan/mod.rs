@@ -1,0 +1,403 @@
+//! What is to be done about the mysqld beside a member: one pure decision, [`decide`], over everything that is known at one
+//! moment. Observers fill in the [`Facts`] ([`crate::watch`] looks at mysqld, [`crate::RingObserver`] at the ring), executors
+//! carry the [`Plan`] out side by side, none waiting for another one (decision 69).
+//!
+//! | the ring | mysqld | clients may write ([`write_fence`]) | clients may read ([`read_fence`]) | the log ([`apply`]) |
+//! |---|---|---|---|---|
+//! | this member serves | compared in this term, nothing lacks | yes, once ingest is attached | yes | nothing |
+//! | this member serves | not compared in this term | as it is; never opened | yes | compare |
+//! | this member serves | lacks part of the log | no | yes | applied to the end, then compared |
+//! | this member serves | commits can go on without the ring | no | yes | nothing |
+//! | this member serves, a switchover begins | any | no | yes | nothing |
+//! | no quorum answers, or nobody leads | was the primary | as it is for `mysql.fence_after`, then no | the same | nothing |
+//! | another member leads | was the primary | no, at once | no, if it could not be closed; else until it follows | applied once it is closed |
+//! | another member leads | commits wait in it and cannot end | no | no | nothing: it is killed and recovers |
+//! | another member leads | follows | administrators and the applier only | yes | applied |
+//! | any | its data are being replaced | no | as it is | nothing |
+
+pub mod apply;
+pub mod facts;
+#[cfg(test)]
+mod model;
+pub mod read_fence;
+pub(crate) mod role_words;
+pub mod write_fence;
+
+use std::time::{Duration, Instant};
+
+use crate::plan::facts::{Applier, ApplyAction, Facts, Kill};
+use crate::plan::read_fence::{ReadFenceAction, ReadFenceMemory};
+use crate::plan::write_fence::WriteAction;
+
+/// What is to be done now. Each part is carried out by an executor of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// For writes of clients.
+    pub write: WriteAction,
+    /// For reads of ordinary accounts.
+    pub read: ReadFenceAction,
+    /// For the ring's log.
+    pub apply: ApplyAction,
+    /// Whether mysqld is killed and started again.
+    pub kill: Option<Kill>,
+    /// When to look again although nothing has changed.
+    pub next: Option<Instant>,
+}
+
+/// How long the ring has from the moment in which a stop that nobody asked for was seen. mysqld gives waiting sessions ten
+/// seconds; it may be seen late.
+const UNASKED_STOP: Duration = Duration::from_secs(2);
+/// Between two looks at a server that stops.
+const STOP_LOOK: Duration = Duration::from_millis(100);
+
+/// Decides.
+pub fn decide(facts: &Facts, memory: &mut ReadFenceMemory, now: Instant) -> Plan {
+    let (apply, kill) = match apply::decide(facts, now) {
+        ApplyAction::Kill(why) => (ApplyAction::Stay, Some(why)),
+        action => (action, unasked_stop(facts)),
+    };
+    Plan {
+        write: write(facts, now),
+        read: read(facts, memory, now),
+        apply,
+        kill: kill.filter(|_| !facts.stopping && !facts.just_killed),
+        next: next_look(facts, memory, now),
+    }
+}
+
+fn write(facts: &Facts, now: Instant) -> WriteAction {
+    let Some(memory) = facts.write_memory.filter(|_| !facts.stopping) else {
+        return WriteAction::Wait;
+    };
+    match write_fence::decide(facts, &memory) {
+        stay @ WriteAction::Stay(_) => stay,
+        _ if memory.not_before.is_some_and(|at| now < at) => WriteAction::Wait,
+        // What begins to follow sets what an open primary must not have.
+        WriteAction::Prepare(_) | WriteAction::Open(_)
+            if matches!(facts.applying, Some(ApplyAction::Follow)) =>
+        {
+            WriteAction::Wait
+        }
+        action => action,
+    }
+}
+
+/// Remembers what it sees, also while nothing can be done.
+fn read(facts: &Facts, memory: &mut ReadFenceMemory, now: Instant) -> ReadFenceAction {
+    let action = memory.decide(facts, now);
+    let waits = facts.read_not_before.is_some_and(|at| now < at);
+    match facts.stopping || facts.read_fence_moves || waits {
+        true => ReadFenceAction::Stay,
+        false => action,
+    }
+}
+
+/// `SHUTDOWN` or `RESTART` by SQL at a primary whose commits wait for the ring: mysqld would let them through without an ACK,
+/// tell their clients OK, and close its binlog file in good order, so that nothing of it is ever cut. It closes its sessions
+/// and listens no more some ten seconds before that, while our dump goes on; if the ring does not have all of them by then,
+/// it is killed.
+fn unasked_stop(facts: &Facts) -> Option<Kill> {
+    let over = facts.ending.is_some_and(|ending| ending >= UNASKED_STOP);
+    (facts.can_restart && facts.runs && facts.waits && over).then_some(Kill::UnaskedStop)
+}
+
+/// Silence, grace and pauses end by time alone.
+fn next_look(facts: &Facts, memory: &ReadFenceMemory, now: Instant) -> Option<Instant> {
+    let after = |left: Duration| now + left;
+    let lockout = facts.locked_out.and_then(|so_far| {
+        let patience = apply::borne_with(facts)?;
+        patience.checked_sub(so_far).map(after)
+    });
+    let retry = match facts.applier {
+        Applier::Failed(at) => Some(at),
+        _ => None,
+    };
+    let times = [
+        facts.leading.patience_left(facts.fence_after).map(after),
+        facts.write_memory.and_then(|memory| memory.not_before),
+        memory.grace_ends(facts.fence_after),
+        facts.read_not_before,
+        lockout,
+        retry,
+        facts.compare_not_before.map(|(_, at)| at),
+        facts.ending.map(|_| now + STOP_LOOK),
+    ];
+    times.into_iter().flatten().filter(|at| *at > now).min()
+}
+
+impl Plan {
+    /// Whether there is nothing to do.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.write, WriteAction::Stay(_) | WriteAction::Wait)
+            && self.read == ReadFenceAction::Stay
+            && self.apply == ApplyAction::Stay
+            && self.kill.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::MemberId;
+
+    use super::*;
+    use crate::leading::Leading;
+    use crate::plan::facts::{LockoutPatience, ServerView};
+    use crate::plan::write_fence::CloseReason::{AnotherLeads, HandingOver, Incomplete};
+    use crate::plan::write_fence::CloseReason::{QuorumSilent, Unprotected};
+    use crate::plan::write_fence::StayReason;
+    use crate::ring::LeaderTerm;
+    use crate::status::{ReadFenceReason, Readiness, WriteFenceState};
+    use crate::watch::{Protection, ReadOnly};
+
+    const TERM: LeaderTerm = LeaderTerm(3);
+    const FENCE_AFTER: Duration = Duration::from_secs(10);
+    const OTHER: MemberId = MemberId(4);
+
+    /// What the table at the head of this module says, row by row; once it has been so for longer than `mysql.fence_after`.
+    #[test]
+    fn the_table() {
+        let serving = Leading::Serving(TERM);
+        let silent = Leading::Silent(FENCE_AFTER);
+        let elsewhere = Leading::Elsewhere(OTHER);
+        let primary = |leading| Facts {
+            leading,
+            others: true,
+            server: Some(ServerView {
+                incarnation: 1,
+                read_only: ReadOnly::Off,
+                offline: false,
+            }),
+            protection: Protection::Protected,
+            attached: leading == serving,
+            can_restart: true,
+            runs: true,
+            readiness: Readiness::In(TERM),
+            found_in: Some((1, TERM)),
+            write_fence: WriteFenceState::Open,
+            ..Facts::unknown(FENCE_AFTER, LockoutPatience::new(None))
+        };
+        let seen = |facts: Facts, read_only| Facts {
+            server: facts.server.map(|server| ServerView {
+                read_only,
+                ..server
+            }),
+            ..facts
+        };
+        let closed = |facts| Facts {
+            write_fence: WriteFenceState::Closed { why: String::new() },
+            ..seen(facts, ReadOnly::Everybody)
+        };
+        let with = |readiness, facts: Facts| Facts { readiness, ..facts };
+        let stuck = |facts| Facts {
+            write_fence: WriteFenceState::NotClosed {
+                why: String::new(),
+                cause: String::new(),
+                stuck_in: Some(1),
+            },
+            ..facts
+        };
+        let follower = |leading| Facts {
+            applier: Applier::Applying(1),
+            ..with(
+                Readiness::Applying,
+                seen(closed(primary(leading)), ReadOnly::Clients),
+            )
+        };
+        let fenced = |why| ReadFenceAction::Raise(why);
+        let table = [
+            (
+                closed(primary(serving)),
+                (WriteAction::Prepare(TERM), ReadFenceAction::Stay),
+                ApplyAction::Stay,
+                None,
+            ),
+            (
+                with(Readiness::Unknown, closed(primary(serving))),
+                (
+                    WriteAction::Stay(StayReason::Closed(Incomplete)),
+                    ReadFenceAction::Stay,
+                ),
+                ApplyAction::Compare(TERM),
+                None,
+            ),
+            (
+                with(Readiness::Lacks, primary(serving)),
+                (WriteAction::Close(Incomplete), ReadFenceAction::Stay),
+                ApplyAction::Stay,
+                None,
+            ),
+            (
+                with(Readiness::Lacks, closed(primary(serving))),
+                (
+                    WriteAction::Stay(StayReason::Closed(Incomplete)),
+                    ReadFenceAction::Stay,
+                ),
+                ApplyAction::Follow,
+                None,
+            ),
+            (
+                follower(serving),
+                (
+                    WriteAction::Stay(StayReason::Closed(Incomplete)),
+                    ReadFenceAction::Stay,
+                ),
+                ApplyAction::Finish(TERM),
+                None,
+            ),
+            (
+                Facts {
+                    protection: Protection::Unprotected {
+                        findings: Vec::new(),
+                    },
+                    ..primary(serving)
+                },
+                (WriteAction::Close(Unprotected), ReadFenceAction::Stay),
+                ApplyAction::Stay,
+                None,
+            ),
+            (
+                Facts {
+                    handing_over: true,
+                    ..primary(serving)
+                },
+                (WriteAction::Close(HandingOver), ReadFenceAction::Stay),
+                ApplyAction::Stay,
+                None,
+            ),
+            (
+                primary(silent),
+                (
+                    WriteAction::Close(QuorumSilent),
+                    fenced(ReadFenceReason::QuorumSilent),
+                ),
+                ApplyAction::Stay,
+                None,
+            ),
+            (
+                primary(elsewhere),
+                (
+                    WriteAction::Close(AnotherLeads(OTHER)),
+                    fenced(ReadFenceReason::AnotherLeads(OTHER)),
+                ),
+                ApplyAction::Stay,
+                None,
+            ),
+            (
+                closed(primary(elsewhere)),
+                (
+                    WriteAction::Stay(StayReason::Closed(AnotherLeads(OTHER))),
+                    fenced(ReadFenceReason::AnotherLeads(OTHER)),
+                ),
+                ApplyAction::Follow,
+                None,
+            ),
+            (
+                stuck(primary(elsewhere)),
+                (
+                    WriteAction::Close(AnotherLeads(OTHER)),
+                    fenced(ReadFenceReason::AnotherLeads(OTHER)),
+                ),
+                ApplyAction::Stay,
+                Some(Kill::Stuck),
+            ),
+            (
+                follower(elsewhere),
+                (
+                    WriteAction::Stay(StayReason::Closed(AnotherLeads(OTHER))),
+                    ReadFenceAction::Stay,
+                ),
+                ApplyAction::Stay,
+                None,
+            ),
+            (
+                Facts {
+                    held: true,
+                    ..follower(elsewhere)
+                },
+                (
+                    WriteAction::Stay(StayReason::Closed(AnotherLeads(OTHER))),
+                    ReadFenceAction::Stay,
+                ),
+                ApplyAction::EndApplier,
+                None,
+            ),
+        ];
+        let begin = Instant::now();
+        for (facts, (write, read), apply, kill) in table {
+            let mut memory = ReadFenceMemory::default();
+            // It was the primary before, unless it follows.
+            decide(&primary(serving), &mut memory, begin);
+            decide(&facts, &mut memory, begin);
+            let plan = decide(&facts, &mut memory, begin + FENCE_AFTER);
+            let decided = (plan.write, plan.read, plan.apply, plan.kill);
+            assert_eq!(decided, (write, read, apply, kill), "{facts:?}");
+            // What is being done is not begun again, and a member that ends begins nothing.
+            let busy = Facts {
+                write_memory: None,
+                read_fence_moves: true,
+                applying: Some(ApplyAction::EndApplier),
+                ..facts.clone()
+            };
+            assert!(decide(&busy, &mut memory, begin + FENCE_AFTER).is_idle());
+            let stopping = Facts {
+                stopping: true,
+                ..facts
+            };
+            let plan = decide(&stopping, &mut memory, begin + FENCE_AFTER);
+            let ends = [ApplyAction::Stay, ApplyAction::EndApplier].contains(&plan.apply);
+            assert!(ends && plan.write == WriteAction::Wait && plan.kill.is_none());
+            assert_eq!(plan.read, ReadFenceAction::Stay);
+        }
+    }
+
+    #[test]
+    fn nothing_opens_what_begins_to_follow() {
+        let facts = Facts {
+            leading: Leading::Serving(TERM),
+            server: Some(ServerView {
+                incarnation: 1,
+                read_only: ReadOnly::Everybody,
+                offline: false,
+            }),
+            protection: Protection::Protected,
+            attached: true,
+            readiness: Readiness::In(TERM),
+            applying: Some(ApplyAction::Follow),
+            ..Facts::unknown(FENCE_AFTER, LockoutPatience::new(None))
+        };
+        let plan = decide(&facts, &mut ReadFenceMemory::default(), Instant::now());
+        assert_eq!(plan.write, WriteAction::Wait);
+    }
+
+    #[test]
+    fn only_a_stop_that_nobody_asked_for_with_commits_that_wait_is_cut_short() {
+        let table = [
+            (Some(2), true, true, true),
+            (Some(1), true, true, false),
+            (None, true, true, false),
+            // The ring has all of it: an orderly stop.
+            (Some(9), true, false, false),
+            // The member stops it, or it has ended.
+            (Some(9), false, true, false),
+        ];
+        for (ending, runs, waits, expected) in table {
+            let facts = Facts {
+                ending: ending.map(Duration::from_secs),
+                runs,
+                waits,
+                can_restart: true,
+                ..Facts::unknown(FENCE_AFTER, LockoutPatience::new(None))
+            };
+            let kill = |facts: &Facts| {
+                let plan = decide(facts, &mut ReadFenceMemory::default(), Instant::now());
+                plan.kill == Some(Kill::UnaskedStop)
+            };
+            assert_eq!(kill(&facts), expected, "{ending:?} {runs} {waits}");
+            let just_killed = Facts {
+                just_killed: true,
+                ..facts
+            };
+            assert!(!kill(&just_killed));
+        }
+    }
+}

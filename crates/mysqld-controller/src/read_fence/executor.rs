@@ -1,0 +1,123 @@
+//! Keeps ordinary accounts off and lets them in again. It waits for nothing that commits hold up.
+
+use std::time::{Duration, Instant};
+
+use mysql_link::ConnectOptions;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::read_fence::offline_mode::{SetOffline, lower, raise};
+use crate::status::{ReadFenceReason, ReadFenceStatus};
+use crate::watch::WatchReport;
+
+/// From a failure to the next attempt, and from finding that it is somebody else's to the next question.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Sets `offline_mode` of one server.
+#[derive(Debug)]
+pub(crate) struct ReadFence {
+    connect: ConnectOptions,
+    status: watch::Sender<ReadFenceStatus>,
+    /// When it was changed last, and to what: an earlier look does not tell.
+    changed: Option<(Instant, bool)>,
+    not_before: Option<Instant>,
+}
+
+impl ReadFence {
+    /// One that has done nothing yet, and its status.
+    pub(crate) fn new(mut connect: ConnectOptions) -> (Self, watch::Receiver<ReadFenceStatus>) {
+        let limit = Duration::from_secs(2);
+        connect.timeouts.connect = connect.timeouts.connect.min(limit);
+        connect.timeouts.statement = connect.timeouts.statement.min(limit);
+        connect.program_name = "witness-read-fence".to_owned();
+        let (status, receiver) = watch::channel(ReadFenceStatus::default());
+        let fence = Self {
+            connect,
+            status,
+            changed: None,
+            not_before: None,
+        };
+        (fence, receiver)
+    }
+
+    /// Behind a failure: not again before this moment.
+    pub(crate) fn not_before(&self) -> Option<Instant> {
+        self.not_before
+    }
+
+    /// Whether ordinary accounts are kept off: what the watch saw, unless we know better.
+    pub(crate) fn is_offline(&self, report: &WatchReport) -> bool {
+        match self.changed {
+            Some((at, offline)) if at >= report.looked_at => offline,
+            _ => report.server.as_ref().is_some_and(|server| server.offline),
+        }
+    }
+
+    /// Keeps ordinary accounts off.
+    pub(crate) async fn raise(mut self, reason: ReadFenceReason) -> Self {
+        match raise(&self.connect).await {
+            Ok(done) => {
+                self.settle(true);
+                if done == SetOffline::Changed {
+                    warn!(%reason, "the sessions of ordinary accounts are closed, and new ones are refused (offline_mode)");
+                }
+                self.tell(Some(reason));
+            }
+            Err(error) => {
+                warn!(%reason, "ordinary accounts can still read from this server: {error}");
+                self.not_before = Some(Instant::now() + RETRY);
+            }
+        }
+        self
+    }
+
+    /// Lets ordinary accounts in again, unless somebody else keeps them off.
+    pub(crate) async fn lower(mut self) -> Self {
+        match lower(&self.connect).await {
+            Ok(SetOffline::NotOurs) => {
+                self.not_before = Some(Instant::now() + RETRY);
+                self.tell(None);
+            }
+            Ok(done) => {
+                self.settle(false);
+                if done == SetOffline::Changed {
+                    info!("ordinary accounts are let in again (offline_mode)");
+                }
+                self.tell(None);
+            }
+            Err(error) => {
+                warn!("ordinary accounts could not be let in again: {error}");
+                self.not_before = Some(Instant::now() + RETRY);
+            }
+        }
+        self
+    }
+
+    fn settle(&mut self, offline: bool) {
+        self.changed = Some((Instant::now(), offline));
+        self.not_before = None;
+    }
+
+    /// Tells that nothing is to be done: who is kept off already goes on being so.
+    pub(crate) fn stay(&self, offline: bool) {
+        let because = self.status.borrow().because;
+        self.tell(because.filter(|_| offline));
+    }
+
+    /// Tells whether clients take the server for the primary.
+    pub(crate) fn guards(&self, guards: bool) {
+        self.status.send_if_modified(|status| {
+            let changed = status.guards != guards;
+            status.guards = guards;
+            changed
+        });
+    }
+
+    fn tell(&self, because: Option<ReadFenceReason>) {
+        self.status.send_if_modified(|status| {
+            let changed = status.because != because;
+            status.because = because;
+            changed
+        });
+    }
+}

@@ -1,0 +1,250 @@
+//! Opens the primary for writes, and closes it: the only place that touches `read_only` and `super_read_only` of a primary.
+
+use std::time::{Duration, Instant};
+
+use mysql_link::ConnectOptions;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::events::{EventScheduler, enable_replicated};
+use crate::plan::facts::{Incarnation, WriteMemory};
+use crate::plan::write_fence::{CloseReason, StayReason};
+use crate::ring::LeaderTerm;
+use crate::status::{WriteFenceState, WriteFenceStatus};
+use crate::tail_trim::ProtectionStart;
+use crate::watch::{ReadOnly, WatchReport};
+use crate::write_fence::{long_statements, read_only};
+
+/// How to open and close.
+#[derive(Debug, Clone)]
+pub struct WriteFenceOptions {
+    /// The primary and our account.
+    pub connect: ConnectOptions,
+    /// How long closing may wait behind running statements. Whole seconds; new writes wait meanwhile.
+    pub lock_wait: Duration,
+    /// How long statements may hold up the closing for a planned switchover before their sessions are killed; `None`: such a
+    /// switchover does not take place.
+    pub statement_patience: Option<Duration>,
+    /// From a failure to the next attempt.
+    pub retry: Duration,
+    /// Who knows whether the primary is to run events; `None` leaves its scheduler as it is.
+    pub events: Option<EventScheduler>,
+    /// Begins a binlog file that can be trimmed, on a server that ran before its member.
+    pub protection_start: Option<ProtectionStart>,
+}
+
+impl WriteFenceOptions {
+    /// The defaults: one second is waited for a lock, three seconds behind a failure.
+    pub fn new(mut connect: ConnectOptions) -> Self {
+        let limit = Duration::from_secs(2);
+        connect.timeouts.connect = connect.timeouts.connect.min(limit);
+        connect.timeouts.statement = connect.timeouts.statement.min(limit);
+        connect.program_name = "witness-write-fence".to_owned();
+        Self {
+            connect,
+            lock_wait: Duration::from_secs(1),
+            statement_patience: None,
+            retry: Duration::from_secs(3),
+            events: None,
+            protection_start: None,
+        }
+    }
+
+    /// How long a planned switchover waits at most for statements with such a patience.
+    pub fn longest_wait_for_statements(patience: Option<Duration>) -> Duration {
+        patience.map_or(Duration::ZERO, long_statements::longest)
+    }
+}
+
+/// Opens and closes one primary.
+#[derive(Debug)]
+pub(crate) struct WriteFence {
+    options: WriteFenceOptions,
+    status: watch::Sender<WriteFenceStatus>,
+    memory: WriteMemory,
+    /// Whether events are to run in the start for which everything was asked.
+    events: bool,
+    /// When we last moved it or failed to, and what is so since then: a report of an earlier look does
+    /// not tell.
+    moved: Option<(Instant, ReadOnly)>,
+    /// The start of mysqld whose binlog was made one that can be trimmed.
+    trimmable_in: Option<Incarnation>,
+    /// Enables the events that came by replication, while the primary is open.
+    enabling: JoinSet<()>,
+}
+
+impl WriteFence {
+    /// One that has done nothing yet, and its status.
+    pub(crate) fn new(options: WriteFenceOptions) -> (Self, watch::Receiver<WriteFenceStatus>) {
+        let (status, receiver) = watch::channel(WriteFenceStatus {
+            state: WriteFenceState::Unknown,
+            since: Instant::now(),
+        });
+        let fence = Self {
+            options,
+            status,
+            memory: WriteMemory::default(),
+            events: false,
+            moved: None,
+            trimmable_in: None,
+            enabling: JoinSet::new(),
+        };
+        (fence, receiver)
+    }
+
+    /// What it has done.
+    pub(crate) fn memory(&self) -> WriteMemory {
+        self.memory
+    }
+
+    /// Who may write: what the watch saw, unless we know better. `super_read_only` reads ON from the moment in which it is being
+    /// set, also while that waits behind commits and comes to nothing.
+    pub(crate) fn read_only(&self, report: &WatchReport) -> Option<ReadOnly> {
+        let server = report.server.as_ref()?;
+        Some(match self.moved {
+            Some((at, read_only)) if at >= report.looked_at => read_only,
+            _ => server.read_only,
+        })
+    }
+
+    /// From here on, until it is decided, nobody takes the server for closed and has it follow somebody.
+    pub(crate) fn begin_to_open(&self) {
+        self.go(WriteFenceState::Opening);
+    }
+
+    /// Asks mysqld what has to be known before this start of it is opened in this leadership.
+    pub(crate) async fn prepare(mut self, term: LeaderTerm, incarnation: Incarnation) -> Self {
+        if let Some(start) = &self.options.protection_start
+            && self.trimmable_in != Some(incarnation)
+        {
+            match start.ensure(&self.options.connect).await {
+                Ok(()) => self.trimmable_in = Some(incarnation),
+                Err(cause) => {
+                    warn!("a crash of mysqld may not be trimmed until its next start: {cause}");
+                }
+            }
+        }
+        self.events = match &self.options.events {
+            Some(scheduler) => scheduler.wanted().await,
+            None => false,
+        };
+        self.memory.prepared = Some((term, incarnation));
+        self
+    }
+
+    /// Lets clients write.
+    pub(crate) async fn open(mut self, term: LeaderTerm, incarnation: Incarnation) -> Self {
+        match read_only::open(&self.options.connect, self.events).await {
+            Ok(()) => {
+                info!(term = term.0, "the primary is open for writes");
+                self.memory = WriteMemory {
+                    opened: Some((term, incarnation)),
+                    ..WriteMemory::default()
+                };
+                self.moved = Some((Instant::now(), ReadOnly::Off));
+                self.go(WriteFenceState::Open);
+                self.enable_events();
+            }
+            Err(error) => {
+                self.memory.not_before = Some(Instant::now() + self.options.retry);
+                self.memory.prepared = None;
+                self.go(WriteFenceState::NotOpened {
+                    cause: error.to_string(),
+                });
+            }
+        }
+        self
+    }
+
+    /// Behind the opening, since it waits for the ring: what clients wait for comes first.
+    fn enable_events(&mut self) {
+        self.enabling.abort_all();
+        if self.options.events.is_none() {
+            return;
+        }
+        let (connect, retry) = (self.options.connect.clone(), self.options.retry);
+        self.enabling.spawn(async move {
+            while let Err(error) = enable_replicated(&connect).await {
+                warn!("events that came by replication are not enabled yet: {error}");
+                tokio::time::sleep(retry).await;
+            }
+        });
+    }
+
+    /// Lets nobody write. `before` is what was known of the server; a switchover that waits for long statements waits for as long
+    /// as it is `wanted`. The attempt makes a connection of its own, and so meets this start of mysqld or a later one.
+    pub(crate) async fn close(
+        mut self,
+        reason: CloseReason,
+        before: Option<(ReadOnly, Incarnation)>,
+        wanted: impl Fn() -> bool,
+    ) -> Self {
+        self.enabling.abort_all();
+        let (connect, lock_wait) = (&self.options.connect, self.options.lock_wait);
+        let closed = match reason {
+            CloseReason::HandingOver => {
+                let patience = self.options.statement_patience;
+                long_statements::close(connect, lock_wait, patience, wanted).await
+            }
+            _ => read_only::close(connect, lock_wait).await,
+        };
+        match closed {
+            Ok(()) => {
+                info!(%reason, "the primary is closed for writes");
+                self.memory.closed_by_us = true;
+                self.memory.not_before = None;
+                self.moved = Some((Instant::now(), ReadOnly::Everybody));
+                self.go(WriteFenceState::Closed {
+                    why: reason.to_string(),
+                });
+            }
+            Err(error) => {
+                warn!(%reason, "the primary could not be closed for writes: {error}");
+                let now = Instant::now();
+                self.moved = before.map(|(read_only, _)| (now, read_only));
+                self.memory.not_before = Some(now + self.options.retry);
+                self.go(WriteFenceState::NotClosed {
+                    why: reason.to_string(),
+                    cause: error.to_string(),
+                    stuck_in: before
+                        .filter(|_| error.is_behind_commits())
+                        .map(|(_, incarnation)| incarnation),
+                });
+            }
+        }
+        self
+    }
+
+    /// Tells what is so while nothing is to be done.
+    pub(crate) fn settle(&mut self, reason: StayReason) {
+        self.memory.not_before = None;
+        let closed = |why: &str| WriteFenceState::Closed {
+            why: why.to_owned(),
+        };
+        self.go(match reason {
+            StayReason::Open => WriteFenceState::Open,
+            StayReason::Closed(reason) => closed(&reason.to_string()),
+            StayReason::ClosedUntilAttached => closed("the primary's transactions are not taken in yet"),
+            StayReason::ClosedByOthers => closed(
+                "read_only or super_read_only was set by another session; SET GLOBAL read_only = OFF opens the primary again",
+            ),
+            StayReason::Unknown => WriteFenceState::Unknown,
+        });
+        // What was asked may not be so any more when it is opened next.
+        self.memory.prepared = None;
+    }
+
+    fn go(&self, state: WriteFenceState) {
+        self.status.send_if_modified(|status| {
+            let changed = status.state != state;
+            if changed {
+                *status = WriteFenceStatus {
+                    state,
+                    since: Instant::now(),
+                };
+            }
+            changed
+        });
+    }
+}
