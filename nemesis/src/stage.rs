@@ -163,7 +163,7 @@ impl Stage {
         })
     }
 
-    /// What clients know of the database members, in the order of [`Self::databases`].
+    /// What clients know of the database members, in the order of [`Cluster::databases`].
     pub(crate) fn places(&self) -> Vec<Place> {
         let place = |index: usize| Place {
             name: self.ring.name(index).to_owned(),

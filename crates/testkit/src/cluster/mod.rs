@@ -153,7 +153,27 @@ impl Cluster {
         MemberProcess::new(self.name(index), &self.folder)
     }
 
-    fn write_configs(&self) -> Result<()> {
+    /// Adds a member on loopback; which one it is. No configuration file names it before they are written again.
+    ///
+    /// # Errors
+    /// When the others are at a distance, no port is free, or its folder cannot be made.
+    pub fn add(&mut self, member: MemberOptions) -> Result<usize> {
+        let Places::Loopback(addresses) = &mut self.places else {
+            bail!("a network with distance has as many places as it was made with");
+        };
+        addresses.extend(free_addresses(PORTS)?);
+        let index = self.size();
+        self.ids.push(index as u64 + 1);
+        self.options.members.push(member);
+        self.members.push(self.process_of(index)?);
+        Ok(index)
+    }
+
+    /// Writes all members' configuration files again.
+    ///
+    /// # Errors
+    /// When one cannot be written.
+    pub fn write_configs(&self) -> Result<()> {
         for (index, member) in self.members.iter().enumerate() {
             let config = member.config();
             std::fs::write(config, self.toml(index, member.directory()))

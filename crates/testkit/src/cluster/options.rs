@@ -44,6 +44,8 @@ pub struct MemberOptions {
     pub beside: Beside,
     /// Whether its mysqld applies by its own replica threads, from the member's binlog server.
     pub native: bool,
+    /// Whether it has a vote.
+    pub votes: bool,
 }
 
 /// How a cluster is made. Members are numbered from 0, in this order.
@@ -78,6 +80,7 @@ impl MemberOptions {
             region: region.into(),
             beside,
             native: false,
+            votes: true,
         }
     }
 
@@ -233,11 +236,12 @@ impl Cluster {
         for (index, other) in options.members.iter().enumerate() {
             let _ = writeln!(
                 text,
-                "[[members]]\nid = {}\nname = {:?}\nregion = {:?}\nkind = {:?}\naddress = \"{}\"\n",
+                "[[members]]\nid = {}\nname = {:?}\nregion = {:?}\nkind = {:?}\nvotes = {}\naddress = \"{}\"\n",
                 self.id(index),
                 other.name,
                 other.region,
                 other.kind(),
+                other.votes,
                 self.raft_address(index)
             );
         }

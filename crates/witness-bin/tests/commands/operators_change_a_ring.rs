@@ -41,7 +41,7 @@ fn refused(ring: &Ring, table: &[(&str, i32, &str)]) {
 
 #[test]
 fn the_leadership_moves_and_members_come_and_go() {
-    let mut ring = Ring::launch(&MEMBERS, "");
+    let mut ring = Ring::launch(&MEMBERS);
     ring.wait("everybody answers", || {
         deciding(&ring) == [("north".to_owned(), 3)]
     });
@@ -306,7 +306,7 @@ fn a_member_without_a_vote_only_receives_the_log() {
         "n-3 north witness",
         "n-4 north database novote",
     ];
-    let ring = Ring::launch(&members, "");
+    let ring = Ring::launch(&members);
     ring.wait("it has the log", || {
         ring.json("members list")["members"][3]["behind_entries"] == 0
     });

@@ -73,15 +73,6 @@ impl Program {
         }
     }
 
-    /// Starts it with what it says in a file.
-    pub(crate) fn spawn_into(mut self, file: std::fs::File) -> std::process::Child {
-        self.0
-            .stdout(Stdio::null())
-            .stderr(Stdio::from(file))
-            .spawn()
-            .expect("the program starts")
-    }
-
     /// Starts it with its output piped.
     pub(crate) fn spawn(mut self) -> std::process::Child {
         self.0
