@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::keys::Fold;
+use crate::keys::fold::Fold;
 
 /// A table by its names, as the log has them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

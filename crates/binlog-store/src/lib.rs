@@ -14,9 +14,8 @@ mod file_starts;
 mod file_system;
 mod format;
 mod handle;
-mod hard_state;
 mod log;
-mod meta_store;
+mod meta;
 mod options;
 mod purge;
 mod reader;
@@ -42,7 +41,7 @@ pub use crate::format::{
 };
 pub use crate::handle::{CurrentFile, FileSize, FileWithin, LogHandle};
 pub use crate::log::LogPlace;
-pub use crate::meta_store::{MetaStore, SledMeta};
+pub use crate::meta::store::{MetaStore, SledMeta};
 pub use crate::options::{
     Durability, OptionsError, ProgressCallback, StoreOptions, VerifyAtStart, VerifyProgress,
     WriterMode,

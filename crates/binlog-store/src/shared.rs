@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::file_handles::{FileHandles, ReadFaults};
 use crate::log::SharedView;
 use crate::options::{Durability, WriterMode};
-use crate::scrub::Scrub;
+use crate::scrub::record::Scrub;
 use crate::stats::Counters;
 use crate::writer::{Command, CommandQueue, LogWriter, lock};
 

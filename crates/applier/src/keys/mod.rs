@@ -1,6 +1,6 @@
 //! Keys of row writes: what two writes have in common when their order matters.
 
-mod fold;
+pub(crate) mod fold;
 mod row_keys;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};

@@ -12,10 +12,10 @@ use raft_types::{DoubtedTail, Entry, OpId, StoredMembership, Vote};
 
 use crate::error::StoreError;
 use crate::format::{FileHeader, FileNumber, InvalidEntry, PreparedContent, PreparedEntry};
-use crate::hard_state::PurgeFloor;
 pub use crate::log::file_index::LogPlace;
 pub(crate) use crate::log::file_index::{FileIndex, LogFile, Place, Point, Points, WrittenTail};
 pub(crate) use crate::log::recent::{Memberships, RecentEntries, TermRuns};
+use crate::meta::hard_state::PurgeFloor;
 
 // The state that writer and readers share. Every method is short and does no input or output.
 

@@ -19,9 +19,9 @@ use crate::file_handles::FileHandles;
 use crate::file_system::FileSystem;
 use crate::format::FileNumber;
 use crate::handle::LogHandle;
-use crate::hard_state::{DurableMark, HardState, LogStage, SavedState};
 use crate::log::{LogFile, LogView, RecentEntries, SharedView};
-use crate::meta_store::MetaStore;
+use crate::meta::hard_state::{DurableMark, HardState, LogStage, SavedState};
+use crate::meta::store::MetaStore;
 use crate::options::{Durability, StoreOptions, WriterMode};
 use crate::recovery::log_scan::{ScannedLog, scan_log};
 pub use crate::recovery::recovery_cases::{
@@ -30,7 +30,7 @@ pub use crate::recovery::recovery_cases::{
 };
 use crate::recovery::repair::Repair;
 use crate::recovery::survey::{Survey, corrupt, survey, wrong_header};
-use crate::scrub::Scrub;
+use crate::scrub::record::Scrub;
 use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::store::BinlogStore;

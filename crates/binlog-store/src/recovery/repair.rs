@@ -12,8 +12,10 @@ use raft_types::{DoubtedTail, RingId};
 use crate::error::OpenError;
 use crate::file_system::{FileSystem, StorageFile};
 use crate::format::{FileNumber, HeaderSource, INDEX_TEMPORARY_NAME, encode_file_header};
-use crate::hard_state::{DurableMark, HardState, LogRecord, LogStage, PurgeFloor, ScrubRecord};
 use crate::log::LogFile;
+use crate::meta::hard_state::{
+    DurableMark, HardState, LogRecord, LogStage, PurgeFloor, ScrubRecord,
+};
 use crate::recovery::log_scan::ScannedLog;
 use crate::scan::scan_noted_start;
 use crate::writer::{NewFile, begin_file, start_over, write_index};

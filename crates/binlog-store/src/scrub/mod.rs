@@ -3,7 +3,7 @@
 //! until it reads well again, and [`crate::FileRepair`] puts good bytes in its place.
 
 mod file_repair;
-mod record;
+pub(crate) mod record;
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::format::FileNumber;
 use crate::handle::LogHandle;
 pub use crate::scrub::file_repair::FileRepair;
 pub(crate) use crate::scrub::file_repair::UNFINISHED;
-pub(crate) use crate::scrub::record::{ClosedFile, Scrub};
+pub(crate) use crate::scrub::record::ClosedFile;
 pub use crate::scrub::record::{ScrubProgress, ScrubStep};
 use crate::scrub::record::{choose, ended, good};
 

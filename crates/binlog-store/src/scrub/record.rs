@@ -10,8 +10,8 @@ use raft_types::OpId;
 use crate::directory::LogDirectory;
 use crate::file_system::FileSystem;
 use crate::format::FileNumber;
-use crate::hard_state::{HardState, ScrubRecord, VerifiedMark};
 use crate::log::LogFile;
+use crate::meta::hard_state::{HardState, ScrubRecord, VerifiedMark};
 
 /// A turn begins so long after the one before has ended.
 const BETWEEN_TURNS: Duration = Duration::from_secs(24 * 3_600);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use raft_types::OpId;
 
 use crate::error::StoreError;
-use crate::hard_state::DurableMark;
+use crate::meta::hard_state::DurableMark;
 use crate::options::Durability;
 use crate::writer::log_writer::{LogWriter, lock};
 use crate::writer::queue::{CommandQueue, Taken};

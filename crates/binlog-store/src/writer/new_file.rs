@@ -9,7 +9,7 @@ use crate::format::{
     FileHeader, FileNumber, HeaderSource, INDEX_NAME, INDEX_TEMPORARY_NAME, encode_file_header,
     render_index,
 };
-use crate::hard_state::{HardState, PurgeFloor};
+use crate::meta::hard_state::{HardState, PurgeFloor};
 use crate::scan::ReceivedStart;
 
 /// A file that has just been begun.

@@ -11,8 +11,8 @@ use crate::error::{StoreError, is_full};
 use crate::file_handles::FileHandles;
 use crate::file_system::FileSystem;
 use crate::format::FileNumber;
-use crate::hard_state::{HardState, PurgeFloor};
 use crate::log::{LogFile, SharedView};
+use crate::meta::hard_state::{HardState, PurgeFloor};
 use crate::writer::new_file::write_index;
 use crate::writer::queue::CommandQueue;
 

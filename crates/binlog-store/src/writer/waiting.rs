@@ -28,7 +28,7 @@ use std::time::Duration;
 use crate::disk_space::DiskSpace;
 use crate::error::is_full;
 use crate::file_system::{FileSystem, StorageFile};
-use crate::meta_store::MetaStore;
+use crate::meta::store::MetaStore;
 
 use super::purging::Purger;
 use super::queue::CommandQueue;

@@ -174,7 +174,18 @@ impl DemotionTask {
     /// Acts until it is dropped.
     pub(crate) async fn run(self) {
         let mut demotion = AutomaticDemotion::new(self.patience);
+        let mut primacy = self.member.primacy();
         loop {
+            let leads = primacy.borrow_and_update().leadership.serving_term();
+            if leads.is_none() {
+                // Then nothing is to be given away, and nothing is looked at.
+                demotion.decide(&self.see(), Instant::now());
+                self.tell(None);
+                if primacy.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
             tokio::time::sleep(TICK).await;
             match demotion.decide(&self.see(), Instant::now()) {
                 Verdict::Stay => self.tell(None),

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::format::{FileNumber, LoggedMembership};
-use crate::meta_store::MetaStore;
+use crate::meta::store::MetaStore;
 
 const VERSION: u8 = 1;
 const PREFIX_LEN: usize = 5;
