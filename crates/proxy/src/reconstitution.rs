@@ -1,4 +1,4 @@
-//! What a proxy puts back into requests from its own log, in their order, and how far it is.
+//! Reconstitution of a PROXY_OP: what a proxy puts back into requests from its own log, in their order, and how far it is.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! The queue of one key: who uses it, in the log's order. Groups of uses that may go on beside each other stand behind each
+//! Where row conflicts are found: the queue of one key, and who uses it, in the log's order. Groups of uses that may go on beside each other stand behind each
 //! other; the uses of the first group are safe as far as this key goes.
 //!
 //! ```text

@@ -1,5 +1,5 @@
 //! Quorum policies: which voter sets a ring should have. A commit and an election need a majority of every set that is
-//! in force; the sets in force stand in the log, the policy only says where the next step should lead.
+//! in force, which the engine counts (see [`crate::quorum`]); the sets in force stand in the log, the policy only says where the next step should lead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,57 +1,12 @@
 //! What becomes of the ring's log at the server: compared with it, applied to it, or neither. Pure.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::leading::Leading;
-use crate::plan::facts::{Applier, ApplyAction as Action, Facts, Incarnation, Kill};
+use crate::plan::facts::{Applier, ApplyAction as Action, Facts, Incarnation, Kill, Writers};
+use crate::plan::kill::{is_locked_out, is_stuck};
 use crate::ring::LeaderTerm;
-use crate::status::{Readiness, WriteFenceState};
-
-/// Who can write to the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Writers {
-    /// Nobody knows.
-    Unknown,
-    /// Clients can.
-    Clients,
-    /// Clients cannot, and no commit waits.
-    None,
-    /// Clients are to be kept from it, and cannot be: commits wait for an ACK that may never come.
-    Stuck,
-}
-
-impl Writers {
-    /// What the write fence says of the start of mysqld that was looked at last.
-    ///
-    /// A server that is stuck is killed, so it is taken for stuck only where closing waited behind commits in this very start.
-    /// What was said of an earlier one stays said until the fence tries again: believed of the new one, it would cost a second
-    /// kill and a second recovery. Nor is a server stuck that could not be reached. One that really is, is found at the next
-    /// attempt to close it.
-    pub(crate) fn of(fence: &WriteFenceState, server: Option<Incarnation>) -> Self {
-        match fence {
-            WriteFenceState::Open => Self::Clients,
-            WriteFenceState::Closed { .. } => Self::None,
-            WriteFenceState::NotClosed { stuck_in, .. }
-                if stuck_in.is_some() && *stuck_in == server =>
-            {
-                Self::Stuck
-            }
-            WriteFenceState::NotClosed { .. }
-            | WriteFenceState::Opening
-            | WriteFenceState::NotOpened { .. }
-            | WriteFenceState::Unknown => Self::Unknown,
-        }
-    }
-}
-
-/// For how long a server that lets nobody in is borne with here; `None`: for ever.
-pub(super) fn borne_with(facts: &Facts) -> Option<Duration> {
-    match facts.leading {
-        Leading::Elsewhere(_) => Some(facts.lockout.elsewhere),
-        Leading::Serving(_) if !facts.takes_in => facts.lockout.leading,
-        Leading::Serving(_) | Leading::Silent(_) | Leading::No(_) => None,
-    }
-}
+use crate::status::Readiness;
 
 /// Decides.
 pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
@@ -83,10 +38,6 @@ pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
     }
 }
 
-fn is_stuck(facts: &Facts) -> bool {
-    facts.can_restart && Writers::of(&facts.write_fence, facts.seen()) == Writers::Stuck
-}
-
 /// A comparison and the wait for the end of the log are about one leadership, and may take long.
 fn go_on(facts: &Facts, doing: Action) -> Action {
     let (Action::Compare(term) | Action::Finish(term)) = doing else {
@@ -106,27 +57,11 @@ fn go_on(facts: &Facts, doing: Action) -> Action {
     }
 }
 
-/// A server that cannot be seen is left alone, but for one that lets nobody log in. In 9.7.4 that is what a statement about
-/// accounts does while it waits for its ACK: it holds the lock that every login takes. A member that has no dump then gets none,
-/// so that the ACK can never be sent, and sees no commit that waits, so that [`Writers::Stuck`] does not come about: nothing but a
-/// kill ends it.
-///
-/// The kill is safe, whatever the reason for which nobody is let in. It is a crash. Nobody was told that what waits in the
-/// server is committed: an ACK comes from a leader's dump only, and here another member leads, or this one has no dump. What the
-/// ring has committed of it is recovered by the next start, and the rest is cut off before (decision 24), by what the ring says
-/// then. While no quorum answers this member, its dump may still run; while nobody is known to lead, nobody says what is
-/// committed, which the next start needs: then the server is left alone. A wrong verdict, as on a machine that is held up for the whole patience, costs one recovery of a server that
-/// neither takes writes for the ring nor follows it.
+/// A server that cannot be seen is left alone, but for one that lets nobody log in.
 fn unseen(facts: &Facts) -> Action {
-    let applies = matches!(facts.applier, Applier::Applying(_));
-    let over = match (facts.locked_out.filter(|_| !applies), borne_with(facts)) {
-        (Some(so_far), Some(patience)) => so_far >= patience,
-        _ => false,
-    };
-    if facts.can_restart && over {
-        Action::Kill(Kill::LockedOut)
-    } else {
-        Action::Stay
+    match is_locked_out(facts) {
+        true => Action::Kill(Kill::LockedOut),
+        false => Action::Stay,
     }
 }
 
@@ -187,6 +122,7 @@ mod tests {
 
     use super::*;
     use crate::plan::facts::{LockoutPatience, ServerView};
+    use crate::status::WriteFenceState;
     use crate::watch::{Protection, ReadOnly};
 
     const TERM: LeaderTerm = LeaderTerm(3);

@@ -195,6 +195,43 @@ impl LockoutPatience {
     }
 }
 
+/// Who can write to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writers {
+    /// Nobody knows.
+    Unknown,
+    /// Clients can.
+    Clients,
+    /// Clients cannot, and no commit waits.
+    None,
+    /// Clients are to be kept from it, and cannot be: commits wait for an ACK that may never come.
+    Stuck,
+}
+
+impl Writers {
+    /// What the write fence says of the start of mysqld that was looked at last.
+    ///
+    /// A server that is stuck is killed, so it is taken for stuck only where closing waited behind commits in this very start.
+    /// What was said of an earlier one stays said until the fence tries again: believed of the new one, it would cost a second
+    /// kill and a second recovery. Nor is a server stuck that could not be reached. One that really is, is found at the next
+    /// attempt to close it.
+    pub(crate) fn of(fence: &WriteFenceState, server: Option<Incarnation>) -> Self {
+        match fence {
+            WriteFenceState::Open => Self::Clients,
+            WriteFenceState::Closed { .. } => Self::None,
+            WriteFenceState::NotClosed { stuck_in, .. }
+                if stuck_in.is_some() && *stuck_in == server =>
+            {
+                Self::Stuck
+            }
+            WriteFenceState::NotClosed { .. }
+            | WriteFenceState::Opening
+            | WriteFenceState::NotOpened { .. }
+            | WriteFenceState::Unknown => Self::Unknown,
+        }
+    }
+}
+
 /// What to do about the ring's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApplyAction {
@@ -226,24 +263,4 @@ pub enum Kill {
     LockedOut,
     /// It stops although nobody asked this member for that, and would tell clients that commits succeeded which the ring lacks.
     UnaskedStop,
-}
-
-impl Kill {
-    /// For the log and the status.
-    pub(crate) fn in_words(self, leading: Leading) -> &'static str {
-        match (self, leading) {
-            (Self::LockedOut, _) => {
-                "no login succeeds: probably an account statement waits for an ACK that cannot come any more"
-            }
-            (Self::Stuck, Leading::Serving(_)) => {
-                "commits wait here for an ACK, and it is to catch up with the ring first"
-            }
-            (Self::Stuck, _) => {
-                "commits wait here for an ACK, and the primary is beside another member"
-            }
-            (Self::UnaskedStop, _) => {
-                "it stops, without the member's having asked for it, while commits wait for the ring, and would tell their clients that they succeeded"
-            }
-        }
-    }
 }

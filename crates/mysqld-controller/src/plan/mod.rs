@@ -2,7 +2,7 @@
 //! moment. Observers fill in the [`Facts`] ([`crate::watch`] looks at mysqld, [`crate::RingObserver`] at the ring), executors
 //! carry the [`Plan`] out side by side, none waiting for another one (decision 69).
 //!
-//! | the ring | mysqld | clients may write ([`write_fence`]) | clients may read ([`read_fence`]) | the log ([`apply`]) |
+//! | the ring | mysqld | clients may write ([`write_fence`]) | clients may read ([`read_fence`]) | the log ([`apply`], [`kill`]) |
 //! |---|---|---|---|---|
 //! | this member serves | compared in this term, nothing lacks | yes, once ingest is attached | yes | nothing |
 //! | this member serves | not compared in this term | as it is; never opened | yes | compare |
@@ -17,6 +17,7 @@
 
 pub mod apply;
 pub mod facts;
+pub mod kill;
 #[cfg(test)]
 mod model;
 pub mod read_fence;
@@ -44,23 +45,20 @@ pub struct Plan {
     pub next: Option<Instant>,
 }
 
-/// How long the ring has from the moment in which a stop that nobody asked for was seen. mysqld gives waiting sessions ten
-/// seconds; it may be seen late.
-const UNASKED_STOP: Duration = Duration::from_secs(2);
 /// Between two looks at a server that stops.
 const STOP_LOOK: Duration = Duration::from_millis(100);
 
 /// Decides.
 pub fn decide(facts: &Facts, memory: &mut ReadFenceMemory, now: Instant) -> Plan {
-    let (apply, kill) = match apply::decide(facts, now) {
+    let (apply, why) = match apply::decide(facts, now) {
         ApplyAction::Kill(why) => (ApplyAction::Stay, Some(why)),
-        action => (action, unasked_stop(facts)),
+        action => (action, kill::unasked_stop(facts)),
     };
     Plan {
         write: write(facts, now),
         read: read(facts, memory, now),
         apply,
-        kill: kill.filter(|_| !facts.stopping && !facts.just_killed),
+        kill: why.filter(|_| !facts.stopping && !facts.just_killed),
         next: next_look(facts, memory, now),
     }
 }
@@ -92,20 +90,11 @@ fn read(facts: &Facts, memory: &mut ReadFenceMemory, now: Instant) -> ReadFenceA
     }
 }
 
-/// `SHUTDOWN` or `RESTART` by SQL at a primary whose commits wait for the ring: mysqld would let them through without an ACK,
-/// tell their clients OK, and close its binlog file in good order, so that nothing of it is ever cut. It closes its sessions
-/// and listens no more some ten seconds before that, while our dump goes on; if the ring does not have all of them by then,
-/// it is killed.
-fn unasked_stop(facts: &Facts) -> Option<Kill> {
-    let over = facts.ending.is_some_and(|ending| ending >= UNASKED_STOP);
-    (facts.can_restart && facts.runs && facts.waits && over).then_some(Kill::UnaskedStop)
-}
-
 /// Silence, grace and pauses end by time alone.
 fn next_look(facts: &Facts, memory: &ReadFenceMemory, now: Instant) -> Option<Instant> {
     let after = |left: Duration| now + left;
     let lockout = facts.locked_out.and_then(|so_far| {
-        let patience = apply::borne_with(facts)?;
+        let patience = kill::borne_with(facts)?;
         patience.checked_sub(so_far).map(after)
     });
     let retry = match facts.applier {

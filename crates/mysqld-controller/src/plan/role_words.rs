@@ -3,8 +3,7 @@
 use tracing::info;
 
 use crate::leading::Leading;
-use crate::plan::apply::Writers;
-use crate::plan::facts::{Applier, Facts};
+use crate::plan::facts::{Applier, Facts, Writers};
 use crate::status::{Hold, RoleState};
 
 /// What is told behind `before`. What somebody has to look at stays told until something else is so.

@@ -1,4 +1,5 @@
-//! What to do about the process, pure.
+//! What to do about the process, pure: started, adopted, stopped. That one which runs is killed for the ring's sake (`anew`) is
+//! decided in [`crate::plan::kill`].
 
 use std::time::{Duration, Instant};
 

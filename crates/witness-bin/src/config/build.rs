@@ -13,7 +13,7 @@ use mysqld_controller::events::EventsWanted;
 use raft_types::{MemberId, MemberKind, Region};
 
 use crate::config::sections;
-use crate::config::typed::Values;
+use crate::config::validation::Values;
 
 /// A checked configuration: the member's settings, and what the program itself is configured with.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::config::key::Key;
 use crate::config::keys::{KEYS, MEMBER_KEYS, MEMBERS, SECTIONS};
-use crate::config::typed::default_text;
+use crate::config::validation::default_text;
 
 /// Keys with a default that a member beside a mysqld nevertheless needs.
 const SHOWN: [&str; 2] = ["mysql.datadir", "http.listen"];

@@ -1,7 +1,8 @@
 //! One configuration out of one TOML file, `WITNESS_*` variables and flags, in rising precedence.
 //! Every key stands once in a table ([`keys`]), from which reading, flags, variables, the example
 //! and the check of the documentation follow. Reading goes in steps, and each names every mistake
-//! that it finds: syntax and unknown keys, single values, rules between them, files.
+//! that it finds: syntax and unknown keys (`layers`), single values (`validation`), rules between them (`rules`), files
+//! (`sections`).
 
 mod build;
 mod example;
@@ -11,19 +12,19 @@ mod layers;
 mod problem;
 mod rules;
 mod sections;
-mod typed;
+mod validation;
 
 pub use crate::config::build::{Config, LoggingSettings};
 pub use crate::config::example::{example, reference};
 pub use crate::config::layers::Sources;
 pub use crate::config::problem::{Place, Problem, Problems, Severity, nearest};
-pub(crate) use crate::config::typed::{bytes_of, duration_of};
+pub(crate) use crate::config::validation::{bytes_of, duration_of};
 
 /// Reads a configuration. The findings come back in both cases: warnings do not prevent a start.
 pub fn read(sources: &Sources) -> (Option<Config>, Problems) {
     let mut problems = Problems::default();
     let layers = layers::lay(sources, &mut problems);
-    let (values, members) = typed::check(&layers, &mut problems);
+    let (values, members) = validation::check(&layers, &mut problems);
     rules::check(&values, &members, &mut problems);
     let with_mysql = rules::own_kind(&values, &members).as_deref() == Some("database");
     rules::check_files(&values, with_mysql, &mut problems);

@@ -1,5 +1,5 @@
 //! What keys mean together. Pure: nothing here looks at a file. A rule says nothing about a key
-//! whose own value is already wrong.
+//! whose own value is already wrong, which is found before (`validation`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::config::key::Kind;
 use crate::config::keys::KEYS;
 use crate::config::problem::{Problems, listed, nearest};
 use crate::config::sections;
-use crate::config::typed::Values;
+use crate::config::validation::Values;
 
 /// What the operating system takes as the path of a unix socket, in bytes.
 const LONGEST_SOCKET: usize = 107;

@@ -8,7 +8,7 @@ use proxy::{ProxyMode, ProxyOptions, check_edges};
 use transport::Compression;
 
 use crate::config::problem::{Problems, listed, nearest};
-use crate::config::typed::Values;
+use crate::config::validation::Values;
 
 /// The inner `None` is a member without a binlog server.
 pub(super) fn binlog_server_settings(values: &Values) -> Option<Option<BinlogServerSettings>> {

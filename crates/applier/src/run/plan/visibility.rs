@@ -1,4 +1,5 @@
-//! Whose commit may be asked for now.
+//! What readers of the target see: whose commit may be asked for now. The operator's choice is
+//! [`CommitOrder`](crate::run::options::CommitOrder).
 
 use std::time::Duration;
 

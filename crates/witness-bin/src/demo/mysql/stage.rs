@@ -17,7 +17,7 @@ use crate::demo::screen::{Frame, Scoreboard, Screen};
 use crate::operator::Asker;
 use crate::terminal::Failure;
 
-/// The place of the database member in [`NAMES`].
+/// The place of the database member in the cluster.
 pub(crate) const DATABASE: usize = 0;
 /// One that is not, as whom the members are asked.
 const WITNESS: usize = 1;
