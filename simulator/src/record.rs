@@ -2,8 +2,6 @@
 //! violation that one of them found.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
-use std::ops::{Add, Sub};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +10,7 @@ use raft_types::MemberId;
 
 use crate::checkers::Checkers;
 use crate::event::{Digest, Event, Seen};
+use crate::tick::Tick;
 
 /// What a checker found.
 #[derive(Debug, Clone)]
@@ -244,56 +243,6 @@ impl Trace {
 
     pub(crate) fn last(&self) -> impl Iterator<Item = &str> {
         self.last.iter().map(String::as_str)
-    }
-}
-
-// Virtual time, as the world counts it. Members have clocks of their own, which may run a little faster or slower.
-
-/// The smallest step of the world. A message takes at least one, so what members do within one step cannot depend
-/// on each other, and they may be run one after the other.
-pub(crate) const STEP: Duration = Duration::from_millis(5);
-
-/// A moment: steps since the beginning.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Tick(pub(crate) u64);
-
-impl Tick {
-    /// The time since the beginning.
-    pub(crate) fn elapsed(self) -> Duration {
-        STEP * u32::try_from(self.0).unwrap_or(u32::MAX)
-    }
-
-    /// The steps that a time takes, rounded up.
-    pub(crate) fn steps(time: Duration) -> u64 {
-        let steps = time.as_nanos().div_ceil(STEP.as_nanos());
-        u64::try_from(steps).unwrap_or(u64::MAX)
-    }
-
-    /// This much later.
-    pub(crate) fn after(self, time: Duration) -> Self {
-        self + Self::steps(time)
-    }
-}
-
-impl Add<u64> for Tick {
-    type Output = Self;
-
-    fn add(self, steps: u64) -> Self {
-        Self(self.0.saturating_add(steps))
-    }
-}
-
-impl Sub for Tick {
-    type Output = Duration;
-
-    fn sub(self, earlier: Self) -> Duration {
-        Self(self.0.saturating_sub(earlier.0)).elapsed()
-    }
-}
-
-impl fmt::Display for Tick {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:9.3} s", self.elapsed().as_secs_f64())
     }
 }
 

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use raft_types::{MemberId, OpId};
 
-use crate::checkers::Checker;
+use crate::checkers::checker::Checker;
 use crate::checkers::quorums::Repairs;
 use crate::event::{Content, Digest, Event, Seen};
-use crate::record::Tick;
+use crate::tick::Tick;
 
 #[derive(Default)]
 pub(super) struct NothingAcknowledgedIsLost {

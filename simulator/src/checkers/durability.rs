@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use raft_types::{MemberId, OpId, Vote};
 
-use crate::checkers::Checker;
+use crate::checkers::checker::Checker;
 use crate::checkers::member_log::MemberLog;
 use crate::event::{Damage, Event, Seen};
-use crate::record::Tick;
+use crate::tick::Tick;
 
 #[derive(Default)]
 pub(super) struct DurableSurvives {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use raft_types::MemberId;
 
-use crate::checkers::Checker;
+use crate::checkers::checker::Checker;
 use crate::event::Event;
-use crate::record::Tick;
+use crate::tick::Tick;
 
 #[derive(Default)]
 pub(super) struct OneLeaderPerTerm {

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use raft_types::{MemberId, OpId};
 
-use crate::checkers::Checker;
+use crate::checkers::checker::Checker;
 use crate::checkers::member_log::MemberLog;
 use crate::event::{Content, Event, Seen};
-use crate::record::Tick;
+use crate::tick::Tick;
 
 #[derive(Default)]
 pub(super) struct LogsMatch {

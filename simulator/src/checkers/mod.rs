@@ -1,6 +1,7 @@
 //! What must never happen, one file each. A checker hears every event in its order and says what is wrong with it, in
 //! words that name the members and the entries. It knows nothing of how the events come about.
 
+mod checker;
 mod committed;
 mod durability;
 mod leaders;
@@ -11,20 +12,9 @@ mod quorums;
 mod regions;
 mod served;
 
+use crate::checkers::checker::Checker;
 use crate::event::Event;
-use crate::record::Tick;
-
-/// One property.
-pub(crate) trait Checker: Send {
-    /// The property, as it is printed.
-    fn name(&self) -> &'static str;
-
-    /// Takes an event in.
-    ///
-    /// # Errors
-    /// What is wrong.
-    fn saw(&mut self, at: Tick, event: &Event) -> Result<(), String>;
-}
+use crate::tick::Tick;
 
 /// All of them.
 pub(crate) struct Checkers(Vec<Box<dyn Checker>>);

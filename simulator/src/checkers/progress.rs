@@ -1,8 +1,8 @@
 //! After everything was mended the ring commits again in time. How much time that is, the world computes; see `healing`.
 
-use crate::checkers::Checker;
+use crate::checkers::checker::Checker;
 use crate::event::{Damage, Event};
-use crate::record::Tick;
+use crate::tick::Tick;
 
 pub(super) struct TheRingComesBack;
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use raft_types::{MemberId, OpId};
 
-use crate::checkers::Checker;
+use crate::checkers::checker::Checker;
 use crate::event::{Content, Event, Repair, Seen, VoterSets, words};
-use crate::record::Tick;
+use crate::tick::Tick;
 
 #[derive(Default)]
 pub(super) struct ConsecutiveQuorumsIntersect {

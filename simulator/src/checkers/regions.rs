@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use raft_types::{MemberId, Region};
 
-use crate::checkers::Checker;
+use crate::checkers::checker::Checker;
 use crate::event::{Event, Seen};
-use crate::record::Tick;
+use crate::tick::Tick;
 
 #[derive(Default)]
 pub(super) struct RegionsAreNotCutOff {

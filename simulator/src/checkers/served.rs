@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use raft_types::{MemberId, OpId};
 
-use crate::checkers::Checker;
+use crate::checkers::checker::Checker;
 use crate::checkers::quorums::Repairs;
 use crate::event::{Event, Repair};
-use crate::record::Tick;
+use crate::tick::Tick;
 
 #[derive(Default)]
 pub(super) struct NothingUncommittedIsServed {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_store::{BinlogStore, CutBackError, LogHandle};
-use consensus::{MemberCalls, Recollection, Rejoin, Returning};
+use consensus::{Member, MemberCalls, Recollection, Rejoin, Returning};
 use raft_types::MemberId;
 use testkit::network::Reply;
 use tokio::runtime::Runtime;
@@ -14,11 +14,30 @@ use tokio::time::Instant;
 
 use crate::event::Event;
 use crate::member::clock::Clock;
-use crate::member::process::{OpenFailure, Parts, Process};
 use crate::member::seat::Seat;
 use crate::member::watched_log::Watch;
-use crate::network::{Body, Desk, Message, Post};
-use crate::record::{Record, Tick};
+use crate::network::{Body, Desk, Message, Post, Reception};
+use crate::record::Record;
+use crate::tick::Tick;
+
+/// Why a process did not come up.
+#[derive(Debug)]
+pub(crate) enum OpenFailure {
+    /// The power was cut meanwhile.
+    Off,
+    /// The disk refused a call: it is full, or it was told to fail.
+    Disk(String),
+    /// The log cannot be trusted.
+    Refused(String),
+}
+
+/// What a process is made of once its member takes part.
+pub(crate) struct Parts {
+    pub(super) member: Member,
+    pub(super) log: LogHandle,
+    pub(super) reception: Reception,
+    pub(super) returning: Option<Returning>,
+}
 
 /// See the module.
 pub(crate) struct Asking {
@@ -28,6 +47,15 @@ pub(crate) struct Asking {
     clock: Clock,
     desk: Desk,
     parts: oneshot::Receiver<Result<Parts, OpenFailure>>,
+}
+
+/// A process whose member may take part.
+pub(crate) struct Returned {
+    pub(super) seat: Seat,
+    pub(super) record: Record,
+    pub(super) runtime: Runtime,
+    pub(super) clock: Clock,
+    pub(super) parts: Parts,
 }
 
 impl Asking {
@@ -64,11 +92,11 @@ impl Asking {
         !self.parts.is_empty() || self.parts.is_terminated()
     }
 
-    /// The process that takes part.
+    /// What the process that takes part is made of.
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn end(mut self) -> Result<Process, OpenFailure> {
+    pub(crate) fn end(mut self) -> Result<Returned, OpenFailure> {
         let gone = |_| Err(OpenFailure::Off);
         let parts = self.parts.try_recv().unwrap_or_else(gone)?;
         let Self {
@@ -78,7 +106,13 @@ impl Asking {
             clock,
             ..
         } = self;
-        Ok(Process::up(&seat, &record, runtime, clock, parts))
+        Ok(Returned {
+            seat,
+            record,
+            runtime,
+            clock,
+            parts,
+        })
     }
 
     /// Takes answers in. Nothing listens yet for anything else.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::record::Tick;
+use crate::tick::Tick;
 
 /// How fast a clock runs, in thousandths of the world's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

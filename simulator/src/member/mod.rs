@@ -16,9 +16,9 @@ mod unsynced_meta;
 mod watched_log;
 mod watched_starts;
 
-pub(crate) use asking::Asking;
+pub(crate) use asking::{Asking, OpenFailure};
 pub(crate) use clock::ClockRate;
 pub(crate) use disk_pace::DiskPace;
 pub(crate) use mending::Mending;
-pub(crate) use process::{OpenFailure, Process, Started};
+pub(crate) use process::{Process, Started};
 pub(crate) use seat::{LogOptions, Seat};

@@ -8,7 +8,7 @@ use binlog_store::{
     BinlogStore, Durability, LogHandle, MetaStore, OpenError, StoreOptions, WriterMode,
 };
 use consensus::log_probe::LogProbe;
-use consensus::{AppliedFloor, Fault, Leadership, Member, MemberConfig, Returning, StartError};
+use consensus::{AppliedFloor, Fault, Leadership, Member, MemberConfig, StartError};
 use openraft::RaftLogReader;
 use proxy::{Counted, Proxying, RouteTable};
 use raft_types::{LogId, MemberId, OpId, OwnLog};
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::event::{Damage, Event, Seen};
-use crate::member::asking::Asking;
+use crate::member::asking::{Asking, OpenFailure, Parts, Returned};
 use crate::member::clock::Clock;
 use crate::member::disk_work::DiskWork;
 use crate::member::found::Found;
@@ -28,18 +28,8 @@ use crate::member::watched_starts::WatchedStarts;
 use crate::member::{asking, broken_mover, clients, mending, mover_by_file};
 use crate::mutation::Mutation;
 use crate::network::{Desk, Message, Outbound, Post, Reception, Relayed, Relaying};
-use crate::record::{Record, Tick};
-
-/// Why a process did not come up.
-#[derive(Debug)]
-pub(crate) enum OpenFailure {
-    /// The power was cut meanwhile.
-    Off,
-    /// The disk refused a call: it is full, or it was told to fail.
-    Disk(String),
-    /// The log cannot be trusted.
-    Refused(String),
-}
+use crate::record::Record;
+use crate::tick::Tick;
 
 /// The end of a member's log and its vote, as the world looks at it.
 #[derive(Debug, Clone)]
@@ -58,14 +48,6 @@ pub(crate) enum Started {
     Up(Box<Process>),
     /// It asks the others first.
     Asking(Box<Asking>),
-}
-
-/// What a process is made of once its member takes part.
-pub(super) struct Parts {
-    member: Member,
-    log: LogHandle,
-    reception: Reception,
-    returning: Option<Returning>,
 }
 
 /// A running process.
@@ -133,24 +115,31 @@ impl Process {
         let parts = runtime.block_on(taking_part)?;
         let origin = runtime.block_on(async { Instant::now() });
         let clock = Clock::new(seat.rate, now, origin);
-        let process = Self::up(seat, record, runtime, clock, parts);
+        let process = Self::up(Returned {
+            seat: seat.clone(),
+            record: record.clone(),
+            runtime,
+            clock,
+            parts,
+        });
         Ok(Started::Up(Box::new(process)))
     }
 
     /// The process of a member that takes part.
-    pub(super) fn up(
-        seat: &Seat,
-        record: &Record,
-        runtime: Runtime,
-        clock: Clock,
-        parts: Parts,
-    ) -> Self {
-        let Parts {
-            member,
-            log,
-            reception,
-            returning,
-        } = parts;
+    pub(crate) fn up(returned: Returned) -> Self {
+        let Returned {
+            seat,
+            record,
+            runtime,
+            clock,
+            parts:
+                Parts {
+                    member,
+                    log,
+                    reception,
+                    returning,
+                },
+        } = returned;
         let fault = runtime.block_on(watch_fault(member.clone()));
         if let Some(returning) = returning {
             runtime.spawn(returning.campaign_when_known(member.clone()));
@@ -182,10 +171,10 @@ impl Process {
             process.runtime.spawn(mending);
         }
         process.runtime.spawn(clients::serve(
-            seat.clone(),
+            seat,
             process.member.clone(),
             process.log.clone(),
-            record.clone(),
+            record,
         ));
         process
     }

@@ -12,7 +12,8 @@ use crate::event::Event;
 use crate::network::links::{Fate, Links};
 use crate::network::message::{Body, CallId, Message};
 use crate::network::session_part::SessionPart;
-use crate::record::{Record, Tick};
+use crate::record::Record;
+use crate::tick::Tick;
 
 /// Clones are the same post.
 #[derive(Clone)]

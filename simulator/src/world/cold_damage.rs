@@ -9,12 +9,12 @@ use std::time::Duration;
 use binlog_store::FileNumber;
 use fastrand::Rng;
 use raft_types::MemberId;
-use testkit::disk::{FaultyDisk, Survival};
+use testkit::disk::Survival;
 
 use super::World;
 use super::damage::LOG_DIR;
 use super::healing::time_to_commit;
-use super::slot::Slot;
+use super::slot::{ColdFile, Slot};
 use crate::dice::pick;
 use crate::event::Event;
 use crate::faults::{Crash, Fault};
@@ -33,21 +33,6 @@ const TIME_TO_MEND: Duration = Duration::from_secs(20);
 const UNTIL_BROUGHT_BACK: Duration = Duration::from_secs(3_600);
 /// What a disk loses at once.
 const SECTOR: usize = 512;
-
-/// A closed file of a log as it was before it was damaged.
-#[derive(Debug)]
-pub(super) struct ColdFile {
-    path: PathBuf,
-    good: Vec<u8>,
-}
-
-impl ColdFile {
-    /// Whether the disk has it otherwise still.
-    pub(super) fn is_damaged(&self, disk: &FaultyDisk) -> bool {
-        let now = disk.contents(&self.path);
-        now.is_some_and(|bytes| bytes != self.good)
-    }
-}
 
 /// How somebody comes to lack what the others write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use consensus::Member;
@@ -18,8 +18,8 @@ use crate::member::{DiskPace, Seat};
 use crate::mutation::Mutation;
 use crate::record::Record;
 use crate::world::World;
-use crate::world::playing::Undo;
 use crate::world::slot::Slot;
+use crate::world::undo::{Replacement, Undo};
 
 /// How often the operator goes on where he was, at most.
 const TRIES: u32 = 12;
@@ -29,29 +29,6 @@ const AGAIN: Duration = Duration::from_millis(600);
 const PATIENCE: Duration = Duration::from_millis(500);
 /// From the number of a lost member to that of the one that comes in its place.
 const NEXT_NUMBERS: u64 = 100;
-
-/// A member whose disk was lost, and the one that takes its place. Clones are the same.
-#[derive(Debug, Clone)]
-pub(super) struct Replacement {
-    lost: MemberId,
-    new: MemberId,
-    tries: u32,
-    done: Arc<Mutex<Done>>,
-}
-
-#[derive(Debug, Default)]
-struct Done {
-    /// The ring has, or had, the lost one as a member.
-    listed: bool,
-    removed: bool,
-    added: bool,
-}
-
-impl Replacement {
-    fn done(&self) -> MutexGuard<'_, Done> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl World {
     /// The member loses its disk, and the leader dies beside it, if it is to.

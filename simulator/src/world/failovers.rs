@@ -18,11 +18,12 @@ use crate::faults;
 use crate::faults::{Crash, Fault, Stress};
 use crate::mutation::Mutation;
 use crate::network::StandIn;
-use crate::record::{News, Tick};
+use crate::record::News;
 use crate::shape::Shape;
+use crate::tick::Tick;
 use crate::world::World;
 use crate::world::healing::time_to_commit;
-use crate::world::playing::Undo;
+use crate::world::undo::Undo;
 
 /// Who is under siege, and until when.
 #[derive(Debug, Clone, Copy)]

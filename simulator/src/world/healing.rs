@@ -8,8 +8,8 @@ use raft_types::MemberId;
 
 use crate::event::Event;
 use crate::network::dead_after;
-use crate::record::STEP;
 use crate::shape::Shape;
+use crate::tick::STEP;
 use crate::world::World;
 use crate::world::slot::Slot;
 

@@ -4,7 +4,7 @@
 //! repair, as the product's members do ([`Asking`](crate::member::Asking)).
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, UNIX_EPOCH};
 
 use consensus::{MemberEvidence, RepairPlan, plan_repair};
@@ -12,15 +12,12 @@ use raft_types::MemberId;
 use testkit::disk::Survival;
 
 use super::World;
-use super::playing::Undo;
 use super::slot::Slot;
+use super::undo::{Given, Undo};
 use crate::event::{Event, Repair};
 use crate::faults::{Crash, Fault, Stress};
 use crate::mutation::Mutation;
 use crate::record::News;
-
-/// What the members have said so far.
-pub(super) type Given = Arc<Mutex<Vec<MemberEvidence>>>;
 
 /// How long the operator waits for the members' evidence.
 const EVIDENCE: Duration = Duration::from_millis(50);

@@ -14,6 +14,7 @@ mod operator;
 mod playing;
 mod policies;
 mod slot;
+mod undo;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,14 +30,16 @@ use crate::faults::{Fault, Intensity, Stress, View};
 use crate::member::{DiskPace, Mending, Process, Seat};
 use crate::mutation::Mutation;
 use crate::network::{Links, Post, Relayed};
-use crate::record::{Record, STEP, Tick, Trace};
+use crate::record::{Record, Trace};
 use crate::scenario::Scenario;
 use crate::shape::Shape;
+use crate::tick::{STEP, Tick};
 use crate::workload::Workload;
 use crate::world::failovers::Siege;
 use crate::world::operator::Removed;
-use crate::world::playing::Undo;
+
 use crate::world::slot::Slot;
+use crate::world::undo::Undo;
 
 /// The mean time between two, where nothing else goes wrong.
 const BETWEEN_RELAPSES: Duration = Duration::from_millis(2_500);

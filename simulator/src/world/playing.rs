@@ -1,6 +1,5 @@
 //! Plays faults, and ends those that end by themselves.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use raft_types::{MemberId, MemberKind};
@@ -8,62 +7,10 @@ use raft_types::{MemberId, MemberKind};
 use crate::faults::{Crash, Fault};
 use crate::mutation::Mutation;
 use crate::network::Weather;
-use crate::record::Tick;
+use crate::tick::Tick;
 use crate::world::World;
-use crate::world::damage::Replacement;
-use crate::world::lost_quorum::Given;
-use crate::world::policies::Wish;
 use crate::world::slot::Slot;
-
-/// What ends by itself.
-#[derive(Debug, Clone)]
-pub(super) enum Undo {
-    Resume(MemberId),
-    /// Links in these directions work again.
-    Mend(Vec<(MemberId, MemberId)>),
-    ClearWeather,
-    NormalPace(MemberId),
-    NoLag(MemberId),
-    /// There is space on the disk again.
-    Space(MemberId),
-    /// A member whose streams are stalled is cut off altogether.
-    CutOff(MemberId),
-    /// A crash that waited for calls to the disk comes now.
-    CrashNow(MemberId),
-    /// The leader and a majority of its voters are to be lost.
-    LoseQuorum,
-    /// They lose their power.
-    Lose(BTreeSet<MemberId>),
-    /// The operator looks whether a quorum has to be repaired, this often at most.
-    Look(u32),
-    /// The operator has the members' evidence.
-    Decide(Given, u32),
-    /// Members that were lost are there again.
-    BringBack(BTreeSet<MemberId>),
-    /// It campaigns, for it has not heard from a leader for long.
-    Stand(MemberId),
-    /// The leader is cut off, and all but this one and the candidate are started anew.
-    Relapse {
-        leader: MemberId,
-        candidate: MemberId,
-        time: Duration,
-    },
-    /// A member loses its disk, and the leader dies.
-    Wipe {
-        member: MemberId,
-        down: Duration,
-    },
-    /// The operator puts another member in the place of one whose disk is gone.
-    Replace(Replacement),
-    /// The operator asks for a policy again.
-    SetPolicy(Wish),
-    /// A log rots at its end, and the leader dies.
-    RotTail {
-        member: MemberId,
-        place: u64,
-        down: Duration,
-    },
-}
+use crate::world::undo::Undo;
 
 /// How long a crash waits for the call to the disk after which it comes.
 const CRASH_PATIENCE: Duration = Duration::from_millis(300);

@@ -4,7 +4,7 @@
 //! [`Scenario::Policies`]: crate::scenario::Scenario::Policies
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::mutation::Mutation;
 use crate::shape::Shape;
 use crate::world::World;
 use crate::world::healing::time_to_commit;
-use crate::world::playing::Undo;
+use crate::world::undo::{Undo, Wish};
 
 /// One fault of so many is the operator, with another policy.
 const ONE_IN: u32 = 3;
@@ -45,14 +45,6 @@ pub(super) fn of_the_file(shape: &Shape, makes_the_ring: bool, dice: &mut Rng) -
         },
         ..shape.rules.clone()
     }
-}
-
-/// A policy that the operator wants. Clones are the same wish.
-#[derive(Debug, Clone)]
-pub(super) struct Wish {
-    policy: QuorumPolicy,
-    tries: u32,
-    done: Arc<AtomicBool>,
 }
 
 impl World {

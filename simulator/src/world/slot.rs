@@ -1,5 +1,6 @@
 //! The place of one member in the world: its disk, which stays, and the process over it, which comes and goes.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use consensus::{Envelope, Identity, Party, admit};
@@ -13,8 +14,23 @@ use crate::member::{Asking, OpenFailure, Process, Seat, Started};
 use crate::mutation::Mutation;
 use crate::network::{Body, Message, Post, SessionPart};
 use crate::panics;
-use crate::record::{Record, Tick};
-use crate::world::cold_damage::ColdFile;
+use crate::record::Record;
+use crate::tick::Tick;
+
+/// A closed file of a log as it was before it was damaged.
+#[derive(Debug)]
+pub(super) struct ColdFile {
+    pub(super) path: PathBuf,
+    pub(super) good: Vec<u8>,
+}
+
+impl ColdFile {
+    /// Whether the disk has it otherwise still.
+    pub(super) fn is_damaged(&self, disk: &FaultyDisk) -> bool {
+        let now = disk.contents(&self.path);
+        now.is_some_and(|bytes| bytes != self.good)
+    }
+}
 
 /// See the module.
 pub(super) struct Slot {
@@ -202,7 +218,7 @@ impl Slot {
             }
             let before = std::mem::replace(&mut self.state, State::Down { refuses: true });
             if let State::Asking(asking) = before {
-                match asking.end() {
+                match asking.end().map(Process::up) {
                     Ok(process) => self.state = State::Running(process),
                     Err(failure) => {
                         self.did_not_start(failure, record);
