@@ -83,7 +83,7 @@ impl DiskSpace {
         if taken {
             tracing::info!(
                 seconds,
-                "the log's disk has room again, and writing goes on"
+                "the log's disk has room again, and writing continues"
             );
         }
         let mut budget = self.lock();

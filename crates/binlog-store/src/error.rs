@@ -111,7 +111,7 @@ pub enum CutBackError {
         "the log cannot be cut back to {}: it {}. Nothing was changed; move the data directory away and let the member \
          join again as a new one",
         .to.map_or_else(|| "before its first entry".to_owned(), |to| to.to_string()),
-        .found.map_or_else(|| "does not reach so far".to_owned(), |found| format!("has only {found} there"))
+        .found.map_or_else(|| "does not reach that far".to_owned(), |found| format!("has only {found} there"))
     )]
     NotThere {
         /// The entry that was to be the last; `None` for an empty log.
@@ -144,7 +144,7 @@ pub enum OpenError {
     },
     /// A file is damaged where it must not be.
     #[error(
-        "{} is damaged: {corruption}. This is no torn write at the log's end, so it is not cut off",
+        "{} is damaged: {corruption}. This is not a torn write at the log's end, so it is not cut off",
         path.display()
     )]
     Corrupt {

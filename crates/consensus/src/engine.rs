@@ -108,7 +108,7 @@ pub(crate) fn progress(raft: &Engine) -> ProgressSnapshot {
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
     /// The log storage failed. What it acknowledged is durable, nothing after it is known to be.
-    #[error("the log storage failed: {reason}; mend the disk, then start the member again")]
+    #[error("the log storage failed: {reason}; repair the disk, then start the member again")]
     Storage {
         /// The error of the log storage, as it reported it.
         reason: String,

@@ -264,7 +264,7 @@ impl consensus::IdentityFile for BoundFile {
 
 const HANDS_OFF_FILE: &str = "hands-off";
 const CONTENT: &[u8] =
-    b"This member leaves its mysqld alone, until `witness enable-raft` lets it act again.\n";
+    b"This member does not manage its mysqld until `witness enable-raft` is run again.\n";
 
 /// The note in the data directory that the member leaves its mysqld alone: it neither starts nor stops it, nor opens, closes or
 /// applies. `witness enable-raft` and `witness disable-raft` have it written and removed; a restart of the member changes nothing.

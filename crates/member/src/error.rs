@@ -50,7 +50,7 @@ pub enum MemberError {
     #[error(transparent)]
     CutBack(#[from] CutBackError),
     /// What the log begins behind is not readable.
-    #[error("{path} is damaged: what the log begins behind is no GTID set ({reason})", path = path.display())]
+    #[error("{path} is damaged: the log's origin is no GTID set ({reason})", path = path.display())]
     Origin {
         /// The identity file that holds the set.
         path: PathBuf,

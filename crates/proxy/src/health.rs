@@ -88,12 +88,12 @@ impl fmt::Display for Failure {
         match self {
             Self::Unreachable => f.write_str("it cannot be reached"),
             Self::Silent => f.write_str("it was silent although an answer was due"),
-            Self::Stuck => f.write_str("what it sends on is not answered"),
+            Self::Stuck => f.write_str("the entries that it forwards are not answered"),
             Self::Lacks(op_id) => write!(f, "entry {op_id} did not arrive there in time"),
             Self::Purged(op_id) => write!(f, "entry {op_id} is purged there"),
             Self::CannotCall(member) => write!(f, "it cannot call member {member}"),
-            Self::Nonsense => f.write_str("it answered what it was not asked"),
-            Self::Refused => f.write_str("it refuses to send on"),
+            Self::Nonsense => f.write_str("it sent an answer that nobody asked for"),
+            Self::Refused => f.write_str("it refuses to forward"),
         }
     }
 }

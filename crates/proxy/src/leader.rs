@@ -394,11 +394,11 @@ impl Session {
                     return Err(Failure::Purged(op_id));
                 }
                 Some(Ok(ProxyAnswer::CannotCall { member, why })) => {
-                    tracing::debug!(%member, why, "a proxy cannot send on");
+                    tracing::debug!(%member, why, "a proxy cannot forward entries");
                     return Err(Failure::CannotCall(member));
                 }
                 Some(Ok(ProxyAnswer::Refused(why))) => {
-                    tracing::warn!(proxies = ?self.proxies, why, "a proxy refuses to send on");
+                    tracing::warn!(proxies = ?self.proxies, why, "a proxy refuses to forward entries");
                     return Err(Failure::Refused);
                 }
                 Some(Err(broken)) => {
@@ -449,7 +449,7 @@ fn sent(
 
 /// The engine tries again at once, and another route is chosen then.
 fn another_route(failure: &Failure) -> RPCError<TypeConfig> {
-    let words = format!("the proxy is left: {failure}");
+    let words = format!("the proxy is no longer used: {failure}");
     RPCError::Network(NetworkError::from_string(words))
 }
 

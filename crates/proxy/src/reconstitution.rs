@@ -248,7 +248,7 @@ async fn find(log: &dyn OwnLog, current: &Current) -> Found {
     let read = match log.entries(current.next..last.index + 1).await {
         Ok(read) => read,
         Err(error) => {
-            tracing::warn!(%error, "an entry to send on cannot be read from this member's log");
+            tracing::warn!(%error, "an entry to forward cannot be read from this member's log");
             return Found::Unreadable;
         }
     };

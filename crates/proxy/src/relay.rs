@@ -70,7 +70,7 @@ where
         if onward.contains(&self.own) {
             return Err(format!("the route leads back to member {}", self.own));
         }
-        let next = *onward.first().ok_or("nobody is named to send on to")?;
+        let next = *onward.first().ok_or("no member is named to forward to")?;
         let known = (self.records)(next);
         let known = known.ok_or_else(|| format!("member {next} is not in this member's ring"))?;
         Ok((next, known))

@@ -257,7 +257,7 @@ impl RouteTable {
                 Blamed::Link(from, to) => Some(state.links.entry((from, to)).or_default()),
             };
             if health.is_some_and(|health| health.failed(now, failure.clone())) {
-                tracing::info!(?blamed, member = %target, %failure, "a proxy is left out for a while");
+                tracing::info!(?blamed, member = %target, %failure, "a proxy is not used for a while");
             }
         }
         self.happened(state);

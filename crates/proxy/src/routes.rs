@@ -91,7 +91,7 @@ impl fmt::Display for Because {
             Self::IsProxy => f.write_str("it is the proxy of its region"),
             Self::Alone => f.write_str("it is alone in its region"),
             Self::NoEdge => f.write_str("no edge leads to it"),
-            Self::Unfit(member, why) => write!(f, "member {member} cannot send on to it: {why}"),
+            Self::Unfit(member, why) => write!(f, "member {member} cannot forward to it: {why}"),
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// A member's number in its ring. Small, chosen by the operator, and never used again for another
-/// data directory: a member that lost its data comes back under a new number.
+/// data directory: a member that lost its data must return under a new number.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

@@ -31,7 +31,7 @@ pub enum FoundingError {
         last_error: Option<AdminError>,
     },
     /// A member did not take its ring.
-    #[error("member {member} did not take ring {ring}: {source}")]
+    #[error("member {member} did not join ring {ring}: {source}")]
     NotAdopted {
         /// The member that was asked to join.
         member: MemberId,

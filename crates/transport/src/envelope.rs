@@ -22,7 +22,7 @@ pub(crate) enum EnvelopeError {
     #[error("the call has no `{0}` in its metadata; only members of a ring make such calls")]
     Missing(&'static str),
     /// Its text has no meaning.
-    #[error("the call's `{key}` is `{value}`, which has no meaning")]
+    #[error("the call's `{key}` is `{value}`, which cannot be read")]
     Unreadable {
         /// Name of the metadata field.
         key: &'static str,
@@ -163,7 +163,7 @@ mod tests {
         assert!(
             status
                 .message()
-                .contains("two processes run under one number")
+                .contains("two processes use the same number")
         );
     }
 }

@@ -38,7 +38,7 @@ fn a_leader_whose_mysqld_does_not_start_gives_the_leadership_to_one_whose_does()
     let said = set.output(0);
     assert!(
         said.contains(
-            "the leadership is given away, because the mysqld here cannot be the primary"
+            "the leadership is transferred, because this member's mysqld cannot be the primary"
         ),
         "{said}"
     );

@@ -246,7 +246,9 @@ fn a_witness_whose_disk_is_full_waits_for_room_and_loses_nothing() {
     }
     // `wait_until` fails when a member ends.
     ring.wait_until("the full disk is named", SOON, |ring| {
-        let waits = ring.output(2).contains("no room for a leader's entries");
+        let waits = ring
+            .output(2)
+            .contains("has no room for the leader's entries");
         Ok(waits
             && ring
                 .get(2, "/status")

@@ -266,7 +266,7 @@ fn a_primary_that_is_stopped_hands_over_before_its_mysqld_ends() {
     clients.wait_for_more(100, SOON).unwrap();
     assert!(set.stop(0).unwrap().success());
     let said = set.output(0);
-    let handed_over = said.find("gave the leadership away").unwrap();
+    let handed_over = said.find("transferred the leadership").unwrap();
     let stopped = said.find("mysqld is asked to stop").unwrap();
     assert!(handed_over < stopped, "{said}");
     clients.wait_for_more(100, SOON).unwrap();
@@ -333,7 +333,7 @@ fn the_mysqld_of_the_primary_dies_and_another_one_takes_over_at_once() {
     // It comes back by itself, without what the ring does not have, and was not waited for.
     set.follows(0, SOON).unwrap();
     let said = set.output(0);
-    let given = said.find("gave the leadership away").unwrap();
+    let given = said.find("transferred the leadership").unwrap();
     let back = said.rfind("mysqld is started").unwrap();
     assert!(given < back, "{said}");
     let written = clients.finish().unwrap();
@@ -367,7 +367,7 @@ fn a_primary_that_is_stopped_waits_for_an_heir_that_is_coming_back() {
     let waited = said
         .find("waiting for a member that can take over")
         .unwrap();
-    let handed_over = said.find("gave the leadership away").unwrap();
+    let handed_over = said.find("transferred the leadership").unwrap();
     let stopped = said.find("mysqld is asked to stop").unwrap();
     assert!(waited < handed_over && handed_over < stopped, "{said}");
     clients.wait_for_more(100, SOON).unwrap();

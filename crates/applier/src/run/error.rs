@@ -40,7 +40,7 @@ pub enum ApplyError {
     Database(String),
     /// The database could not be reached for as long as `reopen_for`.
     #[error(
-        "the database was not reached for {seconds} s: {words}. Apply again when it is back: it goes on where it was"
+        "the database was not reached for {seconds} s: {words}. Apply again when it is back: it continues where it stopped"
     )]
     Unreachable {
         /// How long it was tried, in seconds.

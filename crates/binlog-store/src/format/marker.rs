@@ -121,7 +121,7 @@ pub enum MarkerError {
     #[error("its fields contradict one another: {0}")]
     Contradiction(&'static str),
     /// The payload in the marker is damaged.
-    #[error("its payload's CRC32C is {found:08x}, but {expected:08x} stands in it")]
+    #[error("its payload's CRC32C is {found:08x}, but the marker says {expected:08x}")]
     Checksum {
         /// The CRC32C in the marker.
         expected: u32,

@@ -108,7 +108,7 @@ pub enum Verdict {
     /// Cut the last file behind its last complete entry.
     CutTail,
     /// The same, and note before that what is cut may have been acknowledged: the member then takes part in no election
-    /// before others have told how far their logs go.
+    /// until the others have reported how far their logs go.
     CutDoubtedTail,
     /// Make the next file, over what there may be of it.
     MakeNextFile,

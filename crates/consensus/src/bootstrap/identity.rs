@@ -88,7 +88,7 @@ struct Pages {
 pub enum IdentityError {
     /// It belongs to another ring.
     #[error(
-        "member {member} belongs to ring {ours}, not to {theirs}; one data directory belongs to one ring for good: give the member an empty one"
+        "member {member} belongs to ring {ours}, not to {theirs}; a data directory never changes its ring: give the member an empty one"
     )]
     OtherRing {
         /// The member that owns the directory.
@@ -100,7 +100,7 @@ pub enum IdentityError {
     },
     /// It makes a ring of its own.
     #[error(
-        "member {member} is making a ring of its own ({ours}); start only one member with --bootstrap, and this one with an empty data directory"
+        "member {member} is creating a ring of its own ({ours}); start only one member with --bootstrap, and this one with an empty data directory"
     )]
     Founder {
         /// The member that was started with `--bootstrap`.
@@ -109,7 +109,7 @@ pub enum IdentityError {
         ours: RingId,
     },
     /// The file could not be written.
-    #[error("the identity file cannot be written: {0}; mend the data directory, then try again")]
+    #[error("the identity file cannot be written: {0}; repair the data directory, then try again")]
     File(#[from] io::Error),
 }
 

@@ -47,7 +47,7 @@ pub enum BootstrapRefusal {
         ring: RingId,
     },
     /// The founder does not vote.
-    #[error("member {0} does not vote, so it cannot make the ring; bootstrap a member that does")]
+    #[error("member {0} does not vote, so it cannot create the ring; bootstrap a member that does")]
     DoesNotVote(MemberId),
     /// Two members with one name or address.
     #[error("members {first} and {second} have the same {what}; give each its own")]
@@ -72,7 +72,7 @@ pub enum BootstrapRefusal {
     },
     /// A member belongs to a ring.
     #[error(
-        "member {member} belongs to ring {ring} already; a ring is made of members with empty data directories only"
+        "member {member} belongs to ring {ring} already; only members with empty data directories can form a ring"
     )]
     BelongsAlready {
         /// The configured member whose data directory is not empty.
@@ -81,14 +81,14 @@ pub enum BootstrapRefusal {
         ring: RingId,
     },
     /// Another member is making a ring.
-    #[error("member {0} is making a ring as well; start only one member with --bootstrap")]
+    #[error("member {0} is creating a ring as well; start only one member with --bootstrap")]
     OtherFounder(MemberId),
     /// A member is still opening its log.
     #[error("member {0} is still opening its log; try again in a moment")]
     Opening(MemberId),
     /// A member has a log entry or has voted, although its directory belongs to no ring.
     #[error(
-        "member {0} has entries in its log; a ring is made of members with empty data directories only"
+        "member {0} has entries in its log; only members with empty data directories can form a ring"
     )]
     HasEntries(MemberId),
 }
@@ -339,7 +339,7 @@ mod tests {
                         ring: RingId::random(),
                     }
                 },
-                "member 2 is making a ring as well",
+                "member 2 is creating a ring as well",
             ),
             (
                 |scene| {

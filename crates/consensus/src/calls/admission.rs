@@ -33,7 +33,7 @@ pub struct Envelope {
 pub enum AdmissionRefusal {
     /// This member belongs to no ring yet.
     #[error(
-        "member {own} belongs to no ring yet, so it takes no calls of ring {theirs}; it was never bootstrapped, or its data directory was lost: a member that lost its data comes back under a new number"
+        "member {own} belongs to no ring yet, so it refuses calls of ring {theirs}; it was never bootstrapped, or its data directory was lost: a member that lost its data must return under a new number"
     )]
     NoRing {
         /// The member that was called and refuses.
@@ -67,7 +67,7 @@ pub enum AdmissionRefusal {
     },
     /// This member's data directory is not the one that the caller's membership names.
     #[error(
-        "the ring knows member {own} with data directory {known}, but this one is {ours}: it was wiped or replaced; a member that lost its data comes back under a new number"
+        "the ring knows member {own} with data directory {known}, but this one is {ours}: it was wiped or replaced; a member that lost its data must return under a new number"
     )]
     WipedHere {
         /// The member that was called and refuses.
@@ -79,7 +79,7 @@ pub enum AdmissionRefusal {
     },
     /// The caller's data directory is not the one that the membership names.
     #[error(
-        "member {caller} calls with data directory {theirs}, but the ring knows it with {known}: it was wiped or replaced; a member that lost its data comes back under a new number"
+        "member {caller} calls with data directory {theirs}, but the ring knows it with {known}: it was wiped or replaced; a member that lost its data must return under a new number"
     )]
     WipedCaller {
         /// The member that calls.
@@ -91,7 +91,7 @@ pub enum AdmissionRefusal {
     },
     /// Two processes run under one number.
     #[error(
-        "a caller says that it is member {own}, as this one is; two processes run under one number: give one of them its own"
+        "a caller claims to be member {own}, which is this member; two processes use the same number: give one of them another"
     )]
     SameMember {
         /// The number that both processes use.
@@ -255,7 +255,7 @@ mod tests {
             ),
             (
                 |scene| scene.envelope.from.member = MemberId(2),
-                "two processes run under one number",
+                "two processes use the same number",
             ),
         ];
         for (change, words) in table {

@@ -315,7 +315,7 @@ impl Inbound {
             }
             Question::Database { primary } => match self.core.database.state(primary).await {
                 Some(state) => Ok(Answer::Database(state)),
-                None => Err(CallError("this member looks after no mysqld".to_owned())),
+                None => Err(CallError("this member manages no mysqld".to_owned())),
             },
             Question::FilePart(part) => {
                 let bytes = self.starts.part_of_file(part).await;

@@ -87,8 +87,7 @@ pub(crate) async fn settle(
     };
     tracing::warn!(
         term = doubt.term,
-        "the end of the log was damaged and cut off, and may have been acknowledged: this member takes part in no election \
-         before others have told how far their logs go"
+        "the end of the log was damaged and cut off, and may have been acknowledged: this member takes part in no election until the others have reported how far their logs go"
     );
     while let Some(needed) = core.campaigning.gate.needed() {
         match starts.settle_tail(needed).await {

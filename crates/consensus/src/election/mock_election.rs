@@ -120,11 +120,11 @@ pub(crate) fn judge(voter: Voter, call: &MockVoteCall) -> Result<(), Judgement> 
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Judgement {
-    #[error("it is in term {0} already; look who leads")]
+    #[error("it is in term {0} already; check who leads")]
     LaterTerm(Term),
     #[error("its log ends at {0}, in a later term than the leader's")]
     LaterLog(OpId),
-    #[error("it lacks {by} entries of what the leader has; wait for it to catch up")]
+    #[error("it lacks {by} entries that the leader has; wait for it to catch up")]
     Lags { by: u64 },
 }
 

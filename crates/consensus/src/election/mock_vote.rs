@@ -70,7 +70,7 @@ pub(crate) async fn hold(
         .collect();
     let Some(record) = records.get(&own) else {
         return Err(CallError(format!(
-            "member {own} does not find itself in the ring yet; wait until it has caught up"
+            "member {own} has not received the entry yet that adds it to the ring; wait until it has caught up"
         )));
     };
     // Half of the time for entries on their way, half for the calls.
@@ -97,7 +97,7 @@ pub(crate) async fn hold(
             let question = Question::MockVote(question);
             match calls.ask(voter, record, question, deadline).await {
                 Ok(Answer::MockVote(vote)) => vote,
-                Ok(other) => refused(voter, format!("it answers something else: {other:?}")),
+                Ok(other) => refused(voter, format!("it gave an unexpected answer: {other:?}")),
                 Err(error) => refused(voter, error.to_string()),
             }
         }

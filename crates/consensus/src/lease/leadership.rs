@@ -95,7 +95,9 @@ impl fmt::Display for NotServing {
                 f,
                 "member {other} alone forms the quorum and could elect itself; make it the leader, or add voters to its set"
             ),
-            Self::TransferringTo(to) => write!(f, "it is giving the leadership to member {to}"),
+            Self::TransferringTo(to) => {
+                write!(f, "it is transferring the leadership to member {to}")
+            }
         }
     }
 }

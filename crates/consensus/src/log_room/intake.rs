@@ -34,15 +34,14 @@ pub(crate) async fn wait_for_room(
         if !told {
             tracing::warn!(
                 bytes = stored,
-                "no room for a leader's entries on the log's disk; they wait until there is: purge old files of the \
-                 log, or add space"
+                "the log's disk has no room for the leader's entries; they wait until it has: purge old log files, or add space"
             );
             told = true;
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     if told {
-        tracing::info!("there is room on the log's disk again; the leader's entries are taken");
+        tracing::info!("the log's disk has room again; the leader's entries are written again");
     }
     log.queue_room(bytes).await;
 }

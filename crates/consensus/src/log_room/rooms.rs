@@ -32,8 +32,7 @@ use crate::lease::leadership::Term;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "the disk of member {member}'s log has room for {left_bytes} more bytes of transactions, and {needed_bytes} are \
-     needed; nothing is lost, and commits go on by themselves once there is room: purge old files of the log \
-     (`witness log purge`), raise `log.disk_limit_bytes`, or add space"
+     needed; nothing is lost, and commits continue as soon as there is room: purge old log files (`witness log purge`), raise `log.disk_limit_bytes`, or add space"
 )]
 pub struct NoRoom {
     /// The member that has the least.

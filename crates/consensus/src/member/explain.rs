@@ -115,7 +115,7 @@ fn prospects(view: &RingView, standing: &Standing, lease: Duration) -> (bool, St
     }
     let because = match record.kind {
         MemberKind::Witness => {
-            "its log is long enough; as a witness it would hand the leadership over at once"
+            "its log is long enough; as a witness it would transfer the leadership at once"
         }
         MemberKind::Database => "its log is long enough",
     };

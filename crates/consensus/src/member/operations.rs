@@ -271,7 +271,9 @@ impl Member {
             .await?
         {
             Answer::PurgeFloor(floor) => Ok(floor),
-            other => Err(CallError(format!("it answers something else: {other:?}"))),
+            other => Err(CallError(format!(
+                "it gave an unexpected answer: {other:?}"
+            ))),
         }
     }
 
@@ -323,11 +325,11 @@ pub enum BootstrapError {
     #[error("member {0} is not among the members to begin with")]
     NotInList(MemberId),
     /// The founder does not vote.
-    #[error("member {0} does not vote, so it cannot make the ring; bootstrap a member that does")]
+    #[error("member {0} does not vote, so it cannot create the ring; bootstrap a member that does")]
     DoesNotVote(MemberId),
     /// The founder does not count under the policy: nobody who does would ever hear of the ring.
     #[error(
-        "with policy {policy}, member {member} is in no quorum, so it cannot make the ring; bootstrap a voting member of those regions"
+        "with policy {policy}, member {member} is in no quorum, so it cannot create the ring; bootstrap a voting member of those regions"
     )]
     OutsideTheQuorum {
         /// The member that was started with `--bootstrap`.
@@ -398,7 +400,9 @@ impl Member {
         }
         match self.ask_leader(Question::Committed).await? {
             Answer::Committed { up_to } => Ok(up_to),
-            other => Err(CallError(format!("it answers something else: {other:?}"))),
+            other => Err(CallError(format!(
+                "it gave an unexpected answer: {other:?}"
+            ))),
         }
     }
 
@@ -421,7 +425,9 @@ impl Member {
             .ask(of, record, Question::FilePart(part), deadline);
         match asked.await? {
             Answer::FilePart(bytes) => Ok(bytes.0),
-            other => Err(CallError(format!("it answers something else: {other:?}"))),
+            other => Err(CallError(format!(
+                "it gave an unexpected answer: {other:?}"
+            ))),
         }
     }
 

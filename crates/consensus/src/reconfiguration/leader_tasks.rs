@@ -263,11 +263,11 @@ async fn give_to(
     wait_for_the_log(core, to).await?;
     match transfer(core, calls, to).await {
         Ok(TransferOutcome::Done { term }) => {
-            tracing::info!(%to, %term, "handed the leadership over");
+            tracing::info!(%to, %term, "transferred the leadership");
             Ok(())
         }
         Ok(TransferOutcome::AnotherLeads { leader, term }) => {
-            tracing::warn!(%to, %leader, %term, "another member leads than the one it was handed to");
+            tracing::warn!(%to, %leader, %term, "another member leads than the transfer target");
             Ok(())
         }
         Err(error) => Err(error.to_string()),

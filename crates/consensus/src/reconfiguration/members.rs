@@ -84,7 +84,7 @@ pub enum RosterError {
     #[error("`{0}` is not an address; write it as HOST:PORT")]
     NotAnAddress(String),
     /// Every member has a name.
-    #[error("a name has to be more than blanks")]
+    #[error("a name must not be empty")]
     NoName,
     /// An expectation or a preference names a region without members, most likely by a slip.
     #[error("no member of the ring runs in region {0}")]

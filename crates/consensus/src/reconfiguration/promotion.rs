@@ -129,7 +129,7 @@ pub enum PromotionError {
         term: Term,
     },
     /// Nobody leads yet, or the target has not committed anything.
-    #[error("the outcome is not known: {0}; look with `witness status`")]
+    #[error("the outcome is unknown: {0}; check with `witness status`")]
     Unknown(String),
 }
 
@@ -141,7 +141,7 @@ pub enum PromotionRefusal {
     #[error(transparent)]
     Target(#[from] TransferRefusal),
     /// The target is a witness.
-    #[error("member {0} is a witness, which leads only to hand over; choose a database member")]
+    #[error("member {0} is a witness, which cannot be the primary; choose a database member")]
     Witness(MemberId),
     /// The leader does not serve.
     #[error("the leader does not serve: {0}")]
@@ -161,7 +161,7 @@ pub enum PromotionRefusal {
     #[error("the mock election could not be held: {0}; bring the target back, or try again")]
     NoMockElection(String),
     /// Nobody can take the leadership.
-    #[error("nobody can take the leadership over: {0}")]
+    #[error("no member can take over the leadership: {0}")]
     NoTarget(String),
     /// Something else changes the members, the quorum or the leader.
     #[error(
@@ -241,7 +241,7 @@ pub(crate) async fn mock_election(
     match asked.await {
         Ok(Answer::MockElection(election)) => Ok(election),
         Ok(other) => Err(PromotionRefusal::NoMockElection(format!(
-            "member {to} answers something else: {other:?}"
+            "member {to} gave an unexpected answer: {other:?}"
         ))),
         Err(error) => Err(PromotionRefusal::NoMockElection(error.to_string())),
     }

@@ -141,7 +141,7 @@ pub enum RepairRefusal {
     },
     /// A majority of every voter set answers: an election is enough.
     #[error(
-        "the quorum is not lost: of every set of voters a majority answers; wait for their election, and look at `witness status --explain`"
+        "the quorum is not lost: a majority of every voter set answers; wait for the election, and look at `witness status --explain`"
     )]
     NotLost,
     /// The longest log cannot be proven.
@@ -389,7 +389,7 @@ pub(crate) async fn carry_out(
     let alone = vec![BTreeSet::from([own])];
     let membership = Membership::new(alone, members).map_err(|_| RepairRefusal::Changed(own))?;
     let term = plan.term_at(clock);
-    tracing::warn!(?plan, %term, "repairing the quorum: this member goes on alone");
+    tracing::warn!(?plan, %term, "repairing the quorum: this member continues alone");
     force_membership(raft, membership, plan.log_end, term.0)
         .await
         .map_err(|error| match error {

@@ -188,7 +188,9 @@ pub(crate) async fn ask_for_agreement(
         let question = Question::Agreement(own.clone());
         let answer = match calls.ask(*id, record, question, deadline).await {
             Ok(Answer::Agreement(agreement)) => Ok(agreement),
-            Ok(other) => Err(CallError(format!("it answers something else: {other:?}"))),
+            Ok(other) => Err(CallError(format!(
+                "it gave an unexpected answer: {other:?}"
+            ))),
             Err(error) => Err(error),
         };
         (*id, answer)

@@ -47,7 +47,7 @@ pub enum TransferError {
     Refused(#[from] TransferRefusal),
     /// Nobody leads yet. Other voters are asked to campaign until somebody does.
     #[error(
-        "nobody took the leadership over from member {from} within {waited:?}; other voters are being asked to campaign"
+        "no member took over the leadership from member {from} within {waited:?}; other voters are being asked to campaign"
     )]
     NobodyLeads {
         /// The member that gave it up.
@@ -172,7 +172,7 @@ pub(crate) async fn transfer(
     core.claim_transfer(StartedTransfer { term, to })
         .map_err(|earlier| TransferRefusal::UnderWay(earlier.to))?;
     core.transfer_started.notify_one();
-    tracing::info!(%to, %term, "giving the leadership away");
+    tracing::info!(%to, %term, "transferring the leadership");
     let trigger = core.raft.trigger();
     trigger.transfer_leader(to).await.map_err(Fault::from)?;
 

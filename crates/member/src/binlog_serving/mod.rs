@@ -154,7 +154,7 @@ impl Orders {
                 "`{}` leads: send it to the binlog server there",
                 leader.record.name
             ),
-            None => "no leader is known: look with `witness status`".to_owned(),
+            None => "no leader is known: check with `witness status`".to_owned(),
         }
     }
 }

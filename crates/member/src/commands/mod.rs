@@ -89,8 +89,8 @@ impl Commands {
 fn unknown(why: &str) -> Refusal {
     Refusal::new(
         RefusalKind::Unknown,
-        format!("whether the order was carried out is not known: {why}"),
-        "look with `witness status`",
+        format!("it is not known whether the order was carried out: {why}"),
+        "check with `witness status`",
     )
 }
 
@@ -310,7 +310,7 @@ impl Work {
                 RotateError::Ended(_) => RefusalKind::Unknown,
                 RotateError::Propose(_) | RotateError::NotHere { .. } => RefusalKind::Failed,
             };
-            Refusal::new(kind, error.to_string(), "look with `witness status`")
+            Refusal::new(kind, error.to_string(), "check with `witness status`")
         })?;
         Ok(CommandResult::Flushed {
             entry: rotated.entry,
@@ -330,7 +330,7 @@ impl Work {
             Refusal::new(
                 RefusalKind::Failed,
                 format!("the file of `mysql.password_file` cannot be read: {error}"),
-                "mend it on that member; nothing was removed",
+                "fix it on that member; nothing was removed",
             )
         })?;
         let absent_after = self.member.state.settings.log.absent_after;

@@ -46,14 +46,14 @@ pub(crate) async fn carry_out(
             done(steps::stop_waiting(&mysqld.connect).await)?;
         }
         MysqldOrder::LeaveSource => {
-            mysqld.left_alone("the member acts on it")?;
+            mysqld.left_alone("the member manages it")?;
             done(steps::leave_source(&mysqld.connect).await)?;
         }
         MysqldOrder::Steer => told(mysqld.steering()?.steer().await)?,
         MysqldOrder::LetFollowerGo => told(mysqld.steering()?.let_follower_go().await)?,
         MysqldOrder::LetPrimaryGo => told(mysqld.steering()?.let_primary_go().await)?,
         MysqldOrder::Replicate(from) => {
-            mysqld.left_alone("the member acts on it")?;
+            mysqld.left_alone("the member manages it")?;
             let source = mysqld.source(from)?;
             done(steps::follow_source(&mysqld.connect, &source).await)?;
         }
@@ -116,7 +116,7 @@ fn told(outcome: Result<(), String>) -> Result<(), Refusal> {
         Refusal::new(
             RefusalKind::Failed,
             cause,
-            "mend that, and run the command again: it goes on where it was",
+            "fix that, and run the command again: it continues where it stopped",
         )
     })
 }
@@ -141,7 +141,7 @@ impl<'a> Mysqld<'a> {
             Refusal::new(
                 RefusalKind::Failed,
                 format!("the file of `mysql.password_file` cannot be read: {error}"),
-                "mend it on that member; nothing was done",
+                "fix it on that member; nothing was done",
             )
         })?;
         Ok(Self {
@@ -200,7 +200,7 @@ impl<'a> Mysqld<'a> {
 
     /// Before there is a ring, the member does nothing to its mysqld; with the note it goes on so.
     fn hands_off(&self) -> Result<(), Refusal> {
-        self.left_alone("the member acts on its mysqld; `witness disable-raft` ends that cleanly")?;
+        self.left_alone("the member manages its mysqld; `witness disable-raft` ends that cleanly")?;
         let note = self.note();
         if note.is_set().map_err(|error| unknown(&error))? {
             return Ok(());
@@ -208,7 +208,7 @@ impl<'a> Mysqld<'a> {
         if self.member_state.book.identity().ring != RingState::Fresh {
             return Err(Refusal::new(
                 RefusalKind::Refused,
-                "the member belongs to a ring, and begins to act on its mysqld",
+                "the member belongs to a ring, and begins to manage its mysqld",
                 "start it with an empty data directory, without --bootstrap",
             ));
         }
@@ -254,7 +254,7 @@ fn unknown(error: &std::io::Error) -> Refusal {
     Refusal::new(
         RefusalKind::Failed,
         format!("the note `hands-off` in the data directory cannot be read or written: {error}"),
-        "mend the data directory; nothing was done",
+        "fix the data directory; nothing was done",
     )
 }
 
@@ -301,7 +301,7 @@ fn account(member_state: &MemberState) -> Result<ConnectOptions, Refusal> {
         Refusal::new(
             RefusalKind::Failed,
             format!("the file of `mysql.password_file` cannot be read: {error}"),
-            "mend it on that member; nothing was changed",
+            "fix it on that member; nothing was changed",
         )
     })
 }
@@ -310,7 +310,7 @@ fn refused(error: ProvisionError) -> Refusal {
     Refusal::new(
         RefusalKind::Failed,
         error.to_string(),
-        "mend that and try again",
+        "fix that and try again",
     )
 }
 

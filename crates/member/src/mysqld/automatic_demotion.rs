@@ -229,17 +229,17 @@ impl DemotionTask {
                 return false;
             }
         };
-        tracing::warn!(to = %target, "the leadership is given away, because the mysqld here cannot be the primary: {why}");
+        tracing::warn!(to = %target, "the leadership is transferred, because this member's mysqld cannot be the primary: {why}");
         self.tell(Some(format!(
-            "it is giving the leadership to member {target}: {why}"
+            "it is transferring the leadership to member {target}: {why}"
         )));
         match self.member.promote(target, watch::Sender::default()).await {
             Ok(promoted) => {
-                tracing::info!(leader = %promoted.leader, "gave the leadership away");
+                tracing::info!(leader = %promoted.leader, "transferred the leadership");
                 true
             }
             Err(error) => {
-                tracing::warn!(to = %target, %error, "the leadership could not be given away");
+                tracing::warn!(to = %target, %error, "the leadership could not be transferred");
                 false
             }
         }
@@ -248,7 +248,9 @@ impl DemotionTask {
     /// Who could lead, and has a mysqld that could be the primary: of all of them that are asked, the best.
     async fn transfer_target(&self) -> Result<(MemberId, DatabaseState), String> {
         match self.member.transfer_target().await? {
-            (target, None) => Err(format!("member {target} does not say how its mysqld is")),
+            (target, None) => Err(format!(
+                "member {target} does not report the state of its mysqld"
+            )),
             (target, Some(state)) => match state.unfit {
                 Some(why) => Err(format!("the best of them is member {target}, and {why}")),
                 None => Ok((target, state)),

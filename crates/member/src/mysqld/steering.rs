@@ -179,7 +179,7 @@ impl Steering {
         self.note
             .clear()
             .map_err(|error| format!("the note `hands-off` cannot be removed: {error}"))?;
-        tracing::info!("the member acts on its mysqld from now on");
+        tracing::info!("the member manages its mysqld from now on");
         self.start();
         Ok(())
     }
@@ -267,7 +267,7 @@ impl Steering {
         let steered = self.lock().take();
         if let Some(steered) = steered {
             steered.beside.end(Child::IsLetGo).await;
-            tracing::info!("the member leaves its mysqld alone from now on");
+            tracing::info!("the member no longer manages its mysqld");
         }
     }
 

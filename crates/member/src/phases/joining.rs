@@ -105,7 +105,7 @@ impl Joining<'_> {
     /// Waits until another member founds the ring, or an operator has this one do it.
     async fn taken_in_or_ordered(&mut self) -> Result<Come, MemberError> {
         tracing::info!(
-            "waiting to be taken into a ring; start one member with --bootstrap, or run `witness enable-raft`"
+            "waiting to be added to a ring; start one member with --bootstrap, or run `witness enable-raft`"
         );
         loop {
             let order = tokio::select! {
@@ -128,7 +128,7 @@ impl Joining<'_> {
                     return Ok(joined);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the ring that was ordered is not made");
+                    tracing::warn!(%error, "the ring could not be created");
                     drop(answer.send(Err(error.to_string())));
                 }
             }
@@ -215,7 +215,7 @@ async fn come_back(
         return Ok(returning);
     };
     let reason = format!(
-        "the quorum was repaired without this member; the ring goes on to {ring_last} without these entries"
+        "the quorum was repaired without this member; the ring continued to {ring_last} without these entries"
     );
     let at = u64::from(now_in_seconds());
     let tail = store.cut_back(to, &reason, at).await?;

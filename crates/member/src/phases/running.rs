@@ -318,12 +318,12 @@ pub(crate) async fn give_leadership_away(
             .await
         {
             Ok(Ok(promoted)) => {
-                tracing::info!(leader = %promoted.leader, "gave the leadership away");
+                tracing::info!(leader = %promoted.leader, "transferred the leadership");
                 return;
             }
             Ok(Err(error)) => error,
             Err(_) => {
-                tracing::warn!("the leadership was not given away in time");
+                tracing::warn!("the leadership was not transferred in time");
                 return;
             }
         };

@@ -151,7 +151,7 @@ impl fmt::Display for OperatorCommand {
         match self {
             Self::Promote { to, .. } => write!(f, "the promotion of member {to}"),
             Self::MockElection { to } => write!(f, "the mock election of member {to}"),
-            Self::AddMember { member, .. } => write!(f, "taking member {member} in"),
+            Self::AddMember { member, .. } => write!(f, "adding member {member}"),
             Self::UpdateMember { member, .. } => write!(f, "the change of member {member}"),
             Self::SetRules { .. } => write!(f, "the change of the quorum's rules"),
             Self::RemoveMember { member } => write!(f, "the removal of member {member}"),
@@ -231,14 +231,14 @@ impl fmt::Display for MysqldOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Look => "a look at its mysqld",
-            Self::HandsOff => "to leave its mysqld alone",
+            Self::HandsOff => "to stop managing its mysqld",
             Self::Prepare => "to set its mysqld up",
             Self::StopWaiting => "to switch semi-sync off at its mysqld",
             Self::StopAcknowledging => "to let its mysqld acknowledge nothing",
             Self::LeaveSource => "to end its mysqld's own replication",
-            Self::Steer => "to act on its mysqld",
-            Self::LetFollowerGo => "to let its mysqld go",
-            Self::LetPrimaryGo => "to let the primary go",
+            Self::Steer => "to manage its mysqld",
+            Self::LetFollowerGo => "to release its mysqld",
+            Self::LetPrimaryGo => "to release the primary",
             Self::Replicate(_) => "to let its mysqld replicate from the primary",
         })
     }

@@ -111,8 +111,8 @@ impl Refusal {
                 "ask that one",
             ),
             None => (
-                "this member does not lead, and knows nobody who does".to_owned(),
-                "look with `witness status` what the ring waits for, and try again when a member leads",
+                "this member does not lead, and knows no leader".to_owned(),
+                "check with `witness status` what the ring waits for, and try again when a member leads",
             ),
         };
         Self {
@@ -122,7 +122,7 @@ impl Refusal {
     }
 }
 
-const LOOK: &str = "look with `witness status --explain`, and try again";
+const LOOK: &str = "check with `witness status --explain`, and try again";
 const BRING_BACK: &str = "bring members back until a quorum answers; `witness status` says which";
 
 impl From<TransferRefusal> for Refusal {
@@ -216,7 +216,7 @@ impl From<RepairRefusal> for Refusal {
             RepairRefusal::NoEvidence => (RefusalKind::NoQuorum, ""),
             RepairRefusal::Led { .. } => (
                 RefusalKind::Refused,
-                "look with `witness status` why it does not serve, if it does not",
+                "check with `witness status` why it does not serve, if it does not",
             ),
             RepairRefusal::OtherSurvivor(_) | RepairRefusal::Changed(_) => (
                 RefusalKind::Refused,

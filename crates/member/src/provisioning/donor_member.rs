@@ -83,7 +83,7 @@ impl DonorMember {
                 Ok(_) => {}
                 Err(error) => {
                     return Err(refused(format!(
-                        "`{}` answers something that has no meaning here ({error}); run the same version everywhere",
+                        "`{}` gave an answer that cannot be read ({error}); run the same version everywhere",
                         self.name
                     )));
                 }
@@ -133,7 +133,7 @@ fn refused(what: String) -> Refusal {
     Refusal::new(
         RefusalKind::Refused,
         what,
-        "nothing was changed; name another donor with --from, or look with `witness status`",
+        "nothing was changed; name another donor with --from, or check with `witness status`",
     )
 }
 

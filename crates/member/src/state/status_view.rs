@@ -164,7 +164,7 @@ fn start_members(members: &[MemberEntry], silent: impl Iterator<Item = MemberId>
         }
     }
     format!(
-        "run `witness run` on {}, or mend the network between them",
+        "run `witness run` on {}, or fix the network between them",
         named.join(" or ")
     )
 }
@@ -198,7 +198,7 @@ fn not_serving(raft: &MemberStatus) -> Option<String> {
         .or_else(|| match &raft.leader_task {
             Some(consensus::LeaderTask::Waiting { why }) => Some(why.clone()),
             Some(consensus::LeaderTask::Transferring { to }) => {
-                Some(format!("it is giving the leadership to member {to}"))
+                Some(format!("it is transferring the leadership to member {to}"))
             }
             Some(consensus::LeaderTask::MovingQuorum {
                 target: Some(target),

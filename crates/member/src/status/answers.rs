@@ -107,7 +107,7 @@ fn primary(view: &MemberView) -> Answer {
         return Err(unprotected(&mysql.unprotected_because));
     }
     if !mysql.ingesting {
-        return Err("its mysqld's transactions are not taken in yet".into());
+        return Err("its mysqld's transactions are not received yet".into());
     }
     if !mysql.writable {
         return Err("its mysqld does not take writes".into());

@@ -62,8 +62,7 @@ impl PauseView {
         let forgotten = self.until.is_none() && self.age_seconds >= FORGOTTEN_AFTER_SECONDS;
         forgotten.then(|| {
             format!(
-                "failover has been paused for {} hours and nothing ends that: if the primary fails, nobody takes over; \
-                 `witness resume` when the work is done",
+                "failover has been paused for {} hours, and the pause has no end: if the primary fails, nobody takes over; run `witness resume` when the work is done",
                 self.age_seconds / FORGOTTEN_AFTER_SECONDS
             )
         })

@@ -72,7 +72,7 @@ pub fn plan_detach(scene: &DetachScene) -> Result<Vec<Planned<DetachStep>>, Vec<
     let unreachable = |place: &str, cause: &String| {
         Obstacle::new(
             place,
-            format!("its mysqld cannot be looked at: {cause}"),
+            format!("its mysqld cannot be examined: {cause}"),
             "start it, or let its member start it, and try again",
         )
     };

@@ -172,7 +172,7 @@ fn obstacles(scene: &EnableScene) -> Vec<Obstacle> {
         found.push(Obstacle::new(
             &primary.name,
             "the ring's log starts after transactions that this primary does not have",
-            "this is another primary than the one that the ring was made over; begin with empty data directories",
+            "this is not the primary that the ring was created from; begin with empty data directories",
         ));
     }
     for server in &scene.others {
@@ -200,7 +200,7 @@ fn obstacles(scene: &EnableScene) -> Vec<Obstacle> {
 fn unreachable(place: &str, cause: &str) -> Obstacle {
     Obstacle::new(
         place,
-        format!("its mysqld cannot be looked at: {cause}"),
+        format!("its mysqld cannot be examined: {cause}"),
         "start it, and check [mysql] in that member's configuration",
     )
 }

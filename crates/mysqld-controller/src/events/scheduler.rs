@@ -96,7 +96,7 @@ impl EventScheduler {
         if follows && running {
             if was_off {
                 warn!(
-                    "somebody has switched event_scheduler on at a follower, where no event may run: it is switched off"
+                    "event_scheduler was switched on at a follower, where no event may run; it is switched off again"
                 );
             }
             connection

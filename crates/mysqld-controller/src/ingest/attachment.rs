@@ -51,7 +51,7 @@ pub enum AttachRefusal {
     /// The primary has more than it can send.
     #[error(
         "mysqld has purged binlogs with {missing}, which the ring does not have yet, so the ring's log cannot be continued \
-         from this server. Let a server lead that still has them, or make a new ring from this one"
+         from this server. Make a server that still has them the primary, or create a new ring from this one"
     )]
     PurgedOnPrimary {
         /// What cannot be had any more.

@@ -102,7 +102,7 @@ impl Session {
         if !seen.commits_wait {
             return Err(IngestError::Unreadable {
                 what: "semi-sync setting",
-                reason: "commits are not made to wait any more, and it cannot be set now"
+                reason: "commits no longer wait for the ring, and this cannot be set now"
                     .to_owned(),
             });
         }

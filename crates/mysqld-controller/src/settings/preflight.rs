@@ -145,7 +145,7 @@ impl Findings<'_> {
             Severity::Advice,
             "binlog_encryption",
             "OFF",
-            "behind a crash nobody can tell which transactions of an encrypted file the ring lacks: mysqld is held down, and needs a copy of another member's data",
+            "after a crash it is unknown which transactions of an encrypted file the ring lacks: mysqld is held down, and needs a copy of another member's data",
             Fix::sql("SET PERSIST binlog_encryption = OFF"),
         );
         if let Some(filters) = self
@@ -288,7 +288,7 @@ impl Findings<'_> {
             "mysqld lets commits that wait for the ring through when it is shut down by SQL, and tells their clients that they \
              succeeded, unless the member kills it in time",
             Fix::Manual(
-                "stop the member instead, and revoke SHUTDOWN from whoever does not need it".to_owned(),
+                "stop the member instead, and revoke SHUTDOWN from accounts that do not need it".to_owned(),
             ),
         );
     }

@@ -12,7 +12,7 @@ use crate::supervisor::supervisor_task::{Server, Supervisor};
 
 /// From a look that found nothing to the one that confirms it.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
-const BOOTED_OPEN: &str = "mysqld booted open for writes, which clients may have used before the member closed it: put super_read_only = ON into its configuration";
+const BOOTED_OPEN: &str = "mysqld started open for writes, and clients may have written before the member closed it: add super_read_only = ON to its configuration";
 
 impl Supervisor {
     pub(super) async fn start(&mut self) {
@@ -90,7 +90,7 @@ impl Supervisor {
         if let Some(external) = &self.options.external {
             external.start().await?;
             let Found::Unknown(id) = process::find(&self.options.mark()) else {
-                return Err("the start command ended well, and no mysqld works in the data directory; name its pid file if it may not be looked at".to_owned());
+                return Err("the start command succeeded, but no mysqld runs in the data directory; set mysql.pid_file if the member may not read the working directory of mysqld".to_owned());
             };
             return Ok(Server {
                 id,

@@ -209,7 +209,7 @@ impl<R: Ring> StartGuard for TailTrim<R> {
         recorded
             .map(|recorded: Result<(), String>| {
                 if let Err(cause) = recorded {
-                    warn!("how mysqld's binlog looks in use is not written down: {cause}");
+                    warn!("the state of mysqld's binlog in use could not be written down: {cause}");
                 }
             })
             .boxed()
@@ -410,7 +410,7 @@ impl ProtectionStart {
         let file = record.last_file.clone();
         let store = move |_: &BinlogPlace, member_dir: &Path| record.store(member_dir);
         on_disk(place, self.options.clone(), store).await?;
-        info!(behind = ?file, "a crash of mysqld can be trimmed from here on");
+        info!(behind = ?file, "after a crash mysqld's binlog can be trimmed from here on");
         Ok(())
     }
 }

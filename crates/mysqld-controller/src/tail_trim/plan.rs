@@ -58,7 +58,7 @@ impl fmt::Display for Keep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoTransactions => "its last binlog file has no transactions",
-            Self::RingIsEmpty => "the ring has not taken anything from any mysqld yet",
+            Self::RingIsEmpty => "the ring has not received anything from any mysqld yet",
             Self::ClosedInOrder => "it had closed its last binlog file cleanly",
             Self::NotOurStart => {
                 "its last binlog file was not written after a start by this member"
@@ -122,7 +122,7 @@ pub enum Refusal {
     },
     /// Something else than the torn end of a crash.
     #[error(
-        "{file} is damaged at {at} ({reason}), in front of its end; look at it with mysqlbinlog, or reprovision this \
+        "{file} is damaged at {at} ({reason}), before its end; examine it with mysqlbinlog, or reprovision this \
          mysqld: `witness reprovision MEMBER --from`"
     )]
     Damaged {

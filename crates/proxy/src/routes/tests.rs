@@ -184,9 +184,9 @@ fn the_proxy_stays_as_long_as_nothing_speaks_against_it() {
     assert_eq!(
         table.routes(),
         [
-            "v: direct, since member 3 cannot send on to it: it is 2000 entries behind it",
+            "v: direct, since member 3 cannot forward to it: it is 2000 entries behind it",
             &format!("w: direct, {PROXY}"),
-            "x: direct, since member 3 cannot send on to it: it is 2000 entries behind it",
+            "x: direct, since member 3 cannot forward to it: it is 2000 entries behind it",
         ]
     );
     expect(&far(999), &[&format!("v: direct, {PROXY}"), "w: v", "x: v"]);
@@ -231,16 +231,16 @@ fn who_has_not_answered_or_failed_sends_nothing_on() {
         "db far database -
          w  far witness -",
         &[
-            "db: direct, since member 3 cannot send on to it: it has not answered this leader yet",
-            "w: direct, since member 2 cannot send on to it: it has not answered this leader yet",
+            "db: direct, since member 3 cannot forward to it: it has not answered this leader yet",
+            "w: direct, since member 2 cannot forward to it: it has not answered this leader yet",
         ],
     );
     expect(
         "db far database 9 it was silent
          w  far witness -",
         &[
-            "db: direct, since member 3 cannot send on to it: it has not answered this leader yet",
-            "w: direct, since member 2 cannot send on to it: it was silent",
+            "db: direct, since member 3 cannot forward to it: it has not answered this leader yet",
+            "w: direct, since member 2 cannot forward to it: it was silent",
         ],
     );
 }
@@ -254,7 +254,7 @@ fn a_pair_that_failed_is_left_and_the_proxy_is_not() {
          w2 far witness 9",
         &[
             &format!("db: direct, {PROXY}"),
-            "w1: direct, since member 2 cannot send on to it: it failed to, a moment ago",
+            "w1: direct, since member 2 cannot forward to it: it failed to, a moment ago",
             "w2: db",
         ],
     );
@@ -274,7 +274,7 @@ fn a_member_that_is_far_ahead_of_the_proxy_does_not_wait_for_it() {
         &scene(2001),
         &[
             &format!("db: direct, {PROXY}"),
-            "w: direct, since member 2 cannot send on to it: it is 1001 entries behind it",
+            "w: direct, since member 2 cannot forward to it: it is 1001 entries behind it",
         ],
     );
 }
@@ -344,7 +344,7 @@ fn a_hop_that_is_unfit_is_left_out() {
         &chain("it is gone", "", ""),
         &[
             first,
-            "b: direct, since member 2 cannot send on to it: it is gone",
+            "b: direct, since member 2 cannot forward to it: it is gone",
             "c: b",
         ],
     );
@@ -352,8 +352,8 @@ fn a_hop_that_is_unfit_is_left_out() {
         &chain("it is gone", "it is slow", ""),
         &[
             first,
-            "b: direct, since member 2 cannot send on to it: it is gone",
-            "c: direct, since member 3 cannot send on to it: it is slow",
+            "b: direct, since member 2 cannot forward to it: it is gone",
+            "c: direct, since member 3 cannot forward to it: it is slow",
         ],
     );
     expect(&chain("", "", "apart b c"), &[first, "b: a", "c: a"]);
@@ -361,7 +361,7 @@ fn a_hop_that_is_unfit_is_left_out() {
         &chain("", "", "apart a b"),
         &[
             first,
-            "b: direct, since member 2 cannot send on to it: it failed to, a moment ago",
+            "b: direct, since member 2 cannot forward to it: it failed to, a moment ago",
             "c: b",
         ],
     );

@@ -28,7 +28,7 @@ fn whole(ring: &Ring) -> ProxyRequest {
 #[tokio::test(start_paused = true)]
 async fn ways_that_lead_nowhere() {
     for (onward, expected) in [
-        (&[][..], "nobody is named to send on to"),
+        (&[][..], "no member is named to forward to"),
         (&[2], "the route leads back to member 2"),
         (&[3, 2, 4], "the route leads back to member 2"),
         (&[9], "member 9 is not in this member's ring"),

@@ -48,7 +48,7 @@ pub enum AdminError {
     },
     /// Its answer has no meaning.
     #[error(
-        "the member at {address} gives an answer that has no meaning ({reason}); run the same version on all members"
+        "the member at {address} gave an answer that cannot be read ({reason}); run the same version on all members"
     )]
     Unreadable {
         /// The address that was called.

@@ -168,7 +168,7 @@ impl Answers {
 
     fn take_in(&self, answer: AppendAnswer) -> Item {
         if !self.window.answered() {
-            return Err(broken("the member answered what it was not asked"));
+            return Err(broken("the member sent an answer that nobody asked for"));
         }
         let answer = answered_from(answer).map_err(broken)?;
         self.peer.well();
@@ -193,7 +193,7 @@ impl Answers {
     }
 
     fn stalled(&self, deadline: Duration) -> RPCError<TypeConfig> {
-        let message = format!("entries were under way for {deadline:?} and nothing moved");
+        let message = format!("no progress for {deadline:?} while entries were being sent");
         self.peer.troubled(None, &message);
         RPCError::Timeout(Timeout {
             action: RPCTypes::AppendEntries,

@@ -71,7 +71,7 @@ impl Raft for RaftService {
     ) -> Result<Response<Self::ProxyStream>, Status> {
         let (_, _, frames) = self.admitted(request)?;
         let service = self.local.proxy().ok_or_else(|| {
-            Status::unavailable("this member does not send entries on yet; try again in a moment")
+            Status::unavailable("this member does not forward entries yet; try again in a moment")
         })?;
         let ended = self.shutdown.clone().cancelled_owned();
         let answers = serve_line(service, frames).take_until(ended.boxed());

@@ -290,7 +290,7 @@ async fn a_ring_is_given_to_the_data_directory_that_it_is_meant_for() {
     assert!(
         refused
             .to_string()
-            .contains("one data directory belongs to one ring"),
+            .contains("a data directory never changes its ring"),
         "{refused}"
     );
 

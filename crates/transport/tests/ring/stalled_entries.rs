@@ -26,7 +26,7 @@ async fn a_stream_on_which_nothing_moves_is_ended_and_begun_again() {
             let troubles = ring.nodes[&leader].factory.troubles();
             if troubles
                 .get(&hung)
-                .is_some_and(|trouble| trouble.message.contains("nothing moved"))
+                .is_some_and(|trouble| trouble.message.contains("no progress for"))
             {
                 return;
             }

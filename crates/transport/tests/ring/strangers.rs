@@ -90,7 +90,7 @@ async fn each_kind_of_stranger_is_told_why() {
     let (code, words) = refused(&ring, member(2), MemberId(2), &record).await;
     assert_eq!(code, "same-member");
     assert!(
-        words.contains("two processes run under one number"),
+        words.contains("two processes use the same number"),
         "{words}"
     );
 

@@ -147,7 +147,7 @@ impl ConfigArgs {
                     "the configuration has {}:\n{problems}",
                     counted(problems.error_count())
                 ),
-                "`witness check` names them too; `witness check --example` shows a file that is right",
+                "`witness check` names them too; `witness check --example` shows a valid file",
             )),
         }
     }

@@ -72,7 +72,7 @@ fn show(election: &MockElection, directory: &Directory, format: Format) -> Resul
     Err(Failure::new(
         Exit::Refused,
         directory.with_names(&election.to_string()),
-        "do what the refusals say, and ask again",
+        "resolve the refusals, and try again",
     ))
 }
 

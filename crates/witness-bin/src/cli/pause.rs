@@ -16,7 +16,7 @@ use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 /// Arguments of `witness pause`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PauseArgs {
-    /// When it ends by itself, as in 30m or 2h; without: with `witness resume`
+    /// When the pause ends, as in 30m or 2h; without it, `witness resume` ends it
     #[arg(long = "for", value_name = "DURATION", value_parser = duration_of)]
     length: Option<Duration>,
     /// Reason, shown in `witness status`

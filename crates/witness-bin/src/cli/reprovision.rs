@@ -95,7 +95,7 @@ pub(crate) fn run(args: &ReprovisionArgs, format: Format) -> Result<(), Failure>
             print_text(&losses(&place.name, &plan))?;
         }
         args.consent.to(&format!(
-            "Replace all data of the mysqld of `{}` by a copy of those of `{}`?",
+            "Replace all data of the mysqld of `{}` with a copy from `{}`?",
             place.name, plan.donor
         ))?;
         let mut phases = Phases::new(format);
@@ -165,7 +165,7 @@ fn best_donor(report: &RingReport, recipient: MemberId) -> Result<MemberId, Fail
         Failure::new(
             Exit::Refused,
             "no other database member follows the ring or is its primary: there is nobody to copy from",
-            "look with `witness status`",
+            "check with `witness status`",
         )
     })
 }
@@ -184,7 +184,7 @@ fn losses(name: &str, plan: &ProvisionPlan) -> String {
         plan.donor
     );
     if let Some(unknown) = &plan.unknown {
-        return out + &format!("  nobody can look into it now: {unknown}\n");
+        return out + &format!("  it cannot be examined now: {unknown}\n");
     }
     for schema in &plan.schemas {
         out += &format!("  schema {}, about {} bytes\n", schema.name, schema.bytes);
@@ -245,7 +245,7 @@ mod tests {
         plan.errant_transactions = 0;
         assert!(losses("db-1", &plan).contains("no transaction that the ring does not have"));
         plan.unknown = Some("mysqld is held down".into());
-        assert!(losses("db-1", &plan).ends_with("look into it now: mysqld is held down\n"));
+        assert!(losses("db-1", &plan).ends_with("cannot be examined now: mysqld is held down\n"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::terminal::{Exit, Failure};
 /// Arguments of `witness run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// Make the ring, together with all configured members; on one of them, once in the ring's life
+    /// Create the ring from all configured members; use this on one of them, once in the ring's life
     #[arg(long)]
     bootstrap: bool,
     #[command(flatten)]
@@ -78,7 +78,7 @@ fn guard(args: &RunArgs) -> Option<GuardCommand> {
             arguments: args.config.arguments(GUARD),
         }),
         Err(error) => {
-            tracing::warn!(%error, "this program is not found, so that no guard is started");
+            tracing::warn!(%error, "the path of this program is not known, so no guard is started");
             None
         }
     }
@@ -160,12 +160,11 @@ fn damage_advice(error: &binlog_store::OpenError) -> &'static str {
     };
     match newer {
         true => {
-            "this file is closed, so that it is the same on every member: keep it elsewhere, put another member's file of that \
+            "this file is closed, so it is the same on every member: move it away, put another member's file of that \
              name in its place, and start again; `witness log verify DATA_DIR` names every damaged place"
         }
         false => {
-            "nothing may take the place of the newest file, of the index or of `meta` but a copy that was made while this member \
-             was stopped and has not run since: take the member out (`witness members remove`), and in again under a new number \
+            "only a copy that was made while this member was stopped, and that has not run since, may replace the newest file, the index or `meta`: otherwise remove the member (`witness members remove`), and add it again under a new number \
              with an empty data directory, which gets the log of the others; `witness log verify DATA_DIR` names every damaged place"
         }
     }
@@ -180,8 +179,7 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
         ),
         MemberError::IdentityFile(IdentityFileError::Foreign { .. }) => (
             Exit::Refused,
-            "name the right `data_dir`, or give this member an empty one; a member that lost its data comes \
-             back under a new id",
+            "name the right `data_dir`, or give this member an empty one; a member that lost its data must return under a new number",
         ),
         MemberError::IdentityFile(
             IdentityFileError::Damaged { .. } | IdentityFileError::Missing { .. },

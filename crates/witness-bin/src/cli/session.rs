@@ -48,7 +48,7 @@ impl Consent {
             return Err(Failure::new(
                 Exit::Refused,
                 format!("nothing was done: there is no terminal to ask on: {question}"),
-                "give --yes to go on without the question",
+                "use --yes to skip the question",
             ));
         }
         let mut err = std::io::stderr().lock();
@@ -125,8 +125,8 @@ impl Session {
 pub(super) fn another_answer(answer: &CommandResult) -> Failure {
     Failure::new(
         Exit::Error,
-        format!("the member answers something that was not asked: {answer:?}"),
-        "run the same version everywhere, and look with `witness status` what was done",
+        format!("the member gave an unexpected answer: {answer:?}"),
+        "run the same version everywhere, and check with `witness status` what was done",
     )
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &SwitchoverArgs, format: Format) -> Result<(), Failure> 
         let (report, directory) = session.ring().await?;
         let place = directory.find(&args.member)?.clone();
         args.consent.to(&format!(
-            "Promote `{}` in region {}? Writes wait for a moment, and go there afterwards.",
+            "Make `{}` in region {} the primary? Writes wait for a moment, and go there afterwards.",
             place.name, place.region
         ))?;
         let command = OperatorCommand::Promote {

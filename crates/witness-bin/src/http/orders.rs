@@ -64,7 +64,7 @@ impl OrderDesk {
             Some(given) if same(given, token.as_bytes()) => Ok(()),
             _ => Err((
                 StatusCode::UNAUTHORIZED,
-                "the token is missing or another one; send `Authorization: Bearer TOKEN`",
+                "the token is missing or wrong; send `Authorization: Bearer TOKEN`",
             )),
         }
     }

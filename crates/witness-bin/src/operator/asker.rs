@@ -63,7 +63,7 @@ impl Asker {
         let client = client.map_err(|error| error.to_string())?;
         let json = client.status().await.map_err(|error| error.to_string())?;
         let view: MemberView = serde_json::from_slice(&json).map_err(|error| {
-            format!("its answer has no meaning ({error}); run the same version everywhere")
+            format!("its answer cannot be read ({error}); run the same version everywhere")
         })?;
         if view.member.id != member.id {
             return Err(format!(

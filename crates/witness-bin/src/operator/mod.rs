@@ -101,12 +101,12 @@ impl Operator {
             Err(Failure::new(
                 Exit::NoQuorum,
                 "the leadership moves from member to member",
-                "wait until it rests, and look with `witness status`",
+                "wait until it settles, and check with `witness status`",
             ))
         };
         tokio::select! {
             end = tokio::time::timeout_at(until, end) => end.unwrap_or_else(|_| {
-                Err(unknown(command, &directory, "there was no end of it in time"))
+                Err(unknown(command, &directory, "it did not end in time"))
             }),
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
@@ -132,11 +132,7 @@ impl Operator {
             Ok(Ok(Answer::Result(result))) => Ok(result),
             Ok(Ok(Answer::Refused(refusal))) => Err(directory.failure(&refusal)),
             Ok(Err(failure)) => Err(failure),
-            Err(_) => Err(unknown(
-                command,
-                directory,
-                "there was no end of it in time",
-            )),
+            Err(_) => Err(unknown(command, directory, "it did not end in time")),
         }
     }
 
@@ -152,7 +148,7 @@ impl Operator {
         let client = self
             .asker
             .client(&place.address)
-            .map_err(|error| Failure::new(Exit::Usage, error.to_string(), "mend the address"))?;
+            .map_err(|error| Failure::new(Exit::Usage, error.to_string(), "fix the address"))?;
         let begun = client.command(json.into()).await;
         let mut events = begun.map_err(|error| not_begun(&error))?;
         loop {
@@ -174,7 +170,7 @@ impl Operator {
                 Ok(CommandEvent::Refused(refusal)) => return Ok(Answer::Refused(refusal)),
                 Err(error) => {
                     let why = format!(
-                        "{} tells something that has no meaning here ({error}); run the same version everywhere",
+                        "{} gave an answer that cannot be read ({error}); run the same version everywhere",
                         directory.name(place.id)
                     );
                     return Err(unknown(command, directory, &why));
@@ -193,7 +189,7 @@ fn leader(report: &RingReport, directory: &Directory) -> Result<Place, Failure> 
         let fix = quorum
             .fix
             .as_deref()
-            .unwrap_or("look with `witness status`");
+            .unwrap_or("check with `witness status`");
         Failure::new(
             Exit::NoQuorum,
             format!("no member leads with a quorum behind it: {cause}"),
@@ -210,20 +206,20 @@ fn not_begun(error: &AdminError) -> Failure {
     Failure::new(
         exit,
         format!("nothing was done: {error}"),
-        "look with `witness status` who leads now, and try again",
+        "check with `witness status` who leads now, and try again",
     )
 }
 
 fn unknown(command: &OperatorCommand, directory: &Directory, why: &str) -> Failure {
     let (command, why) = (command.to_string(), directory.with_names(why));
     let what = format!(
-        "{} may go on in the ring: {why}",
+        "{} may continue in the ring: {why}",
         directory.with_names(&command)
     );
     Failure::new(
         Exit::Unknown,
         what,
-        "look with `witness status` how it ended, and with `witness members list` who is in the ring",
+        "check with `witness status` how it ended, and with `witness members list` who is in the ring",
     )
 }
 
@@ -273,7 +269,7 @@ mod tests {
         assert_eq!(failure.exit, Exit::Unknown);
         assert_eq!(
             failure.what,
-            "the promotion of member 2 may go on in the ring: it was interrupted here"
+            "the promotion of member 2 may continue in the ring: it was interrupted here"
         );
         assert!(failure.advice.contains("`witness status`"), "{failure}");
     }

@@ -61,7 +61,7 @@ fn refused_promotions_say_what_to_do() {
         (
             PromotionRefusal::Target(TransferRefusal::NotLeader { leader: None }),
             Exit::NoQuorum,
-            "this member does not lead, and knows nobody who does | look with `witness status` what the ring waits for, \
+            "this member does not lead, and knows no leader | check with `witness status` what the ring waits for, \
              and try again when a member leads",
         ),
         (
@@ -103,7 +103,7 @@ fn refused_promotions_say_what_to_do() {
         (
             PromotionRefusal::Witness(TWO),
             Exit::Refused,
-            "member 2 is a witness, which leads only to hand over; choose a database member | ",
+            "member 2 is a witness, which cannot be the primary; choose a database member | ",
         ),
         (
             PromotionRefusal::NotServing("no quorum answers".into()),
@@ -134,7 +134,7 @@ fn refused_promotions_say_what_to_do() {
         (
             PromotionRefusal::NoTarget("nobody answers".into()),
             Exit::Refused,
-            "nobody can take the leadership over: nobody answers | look with `witness status --explain`, and try again",
+            "no member can take over the leadership: nobody answers | check with `witness status --explain`, and try again",
         ),
         (
             PromotionRefusal::Busy,
@@ -162,7 +162,7 @@ fn promotions_that_did_not_come_to_their_end_say_how_it_stands() {
             },
             Exit::Error,
             "the quorum could not be moved: the engine refuses the step: region north has no voting member; add one, or \
-             choose another policy; the leader stays and takes it back to region north | look with `witness status \
+             choose another policy; the leader stays and takes it back to region north | check with `witness status \
              --explain`, and try again",
         ),
         (
@@ -172,7 +172,7 @@ fn promotions_that_did_not_come_to_their_end_say_how_it_stands() {
             },
             Exit::Error,
             "after the quorum had moved: member 2 is not a voter, so it cannot lead; choose a voter; the leader stays and \
-             takes the quorum back to region north | look with `witness status --explain`, and try again",
+             takes the quorum back to region north | check with `witness status --explain`, and try again",
         ),
         (
             PromotionError::AnotherLeads {
@@ -186,7 +186,7 @@ fn promotions_that_did_not_come_to_their_end_say_how_it_stands() {
         (
             PromotionError::Unknown("nobody leads yet".into()),
             Exit::Unknown,
-            "the outcome is not known: nobody leads yet; look with `witness status` | ",
+            "the outcome is unknown: nobody leads yet; check with `witness status` | ",
         ),
     ]);
 }
@@ -311,13 +311,13 @@ fn refused_repairs_say_what_to_do() {
                 witness: THREE,
             },
             Exit::Refused,
-            "member 2 leads, as member 3 hears; there is nothing to repair | look with `witness status` why it does not \
+            "member 2 leads, as member 3 hears; there is nothing to repair | check with `witness status` why it does not \
              serve, if it does not",
         ),
         (
             RepairRefusal::NotLost,
             Exit::Refused,
-            "the quorum is not lost: of every set of voters a majority answers; wait for their election, and look at \
+            "the quorum is not lost: a majority of every voter set answers; wait for the election, and look at \
              `witness status --explain` | ",
         ),
         (

@@ -148,7 +148,7 @@ pub(super) fn lost(asked: &[Asked]) -> QuorumView {
         (
             cause.unwrap_or_else(|| "no member leads; an election is under way".into()),
             fix.unwrap_or_else(|| {
-                "ask again in a moment; if it stays so, look at the members' logs for refused calls"
+                "try again in a moment; if nothing changes, look for refused calls in the members' logs"
                     .into()
             }),
         )
@@ -196,7 +196,7 @@ fn too_few(asked: &[Asked], set: &BTreeSet<MemberId>) -> Option<(String, String)
     };
     let cause = format!("{answering} of {voters} voters{place} answer and {needed} are needed");
     let fix = format!(
-        "run `witness run` on {named}; if they are gone for good, look at `witness quorum fix`"
+        "run `witness run` on {named}; if they are permanently lost, see `witness quorum fix`"
     );
     Some((cause, fix))
 }
@@ -312,7 +312,7 @@ mod tests {
                 lost_for_seconds: Some(7.0),
                 cause: Some("1 of 3 voters answer and 2 are needed".into()),
                 fix: Some(
-                    "run `witness run` on `witness-1` (10.0.0.2:7400) or `witness-2` (10.0.0.3:7400); if they are gone for good, look at `witness quorum fix`"
+                    "run `witness run` on `witness-1` (10.0.0.2:7400) or `witness-2` (10.0.0.3:7400); if they are permanently lost, see `witness quorum fix`"
                         .into()
                 ),
             }
@@ -381,7 +381,7 @@ mod lost_quorum_tests {
         assert_eq!(
             lost.fix.as_deref(),
             Some(
-                "run `witness run` on `m5` (h:5) or `m6` (h:6); if they are gone for good, look at `witness quorum fix`"
+                "run `witness run` on `m5` (h:5) or `m6` (h:6); if they are permanently lost, see `witness quorum fix`"
             )
         );
     }

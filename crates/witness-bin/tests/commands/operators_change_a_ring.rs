@@ -58,7 +58,7 @@ fn refusals(ring: &Ring) {
             (
                 "promote s-2 --yes",
                 4,
-                "member 5 `s-2` is a witness, which leads only to hand over; choose a database member",
+                "member 5 `s-2` is a witness, which cannot be the primary; choose a database member",
             ),
             (
                 "promote n-1 --yes",
@@ -73,7 +73,7 @@ fn refusals(ring: &Ring) {
             (
                 "promote s-1",
                 4,
-                "nothing was done: there is no terminal to ask on: Promote `s-1` in region south?",
+                "nothing was done: there is no terminal to ask on: Make `s-1` in region south the primary?",
             ),
             (
                 "promote s-1 --timeout 5",
@@ -193,7 +193,7 @@ fn amendments(ring: &Ring) {
     };
     let planned = ["priority: 100 -> 7", "Nothing was changed"];
     said("members update n-3 --priority 7 --dry-run", &planned);
-    let done = ["priority: 100 -> 7", "Member 3 is so since entry "];
+    let done = ["priority: 100 -> 7", "Member 3 was changed by entry "];
     said("members update n-3 --priority 7 --yes", &done);
     assert_eq!(ring.json("members list")["members"][2]["priority"], 7);
     let warning = "`n-3` has priority = 7 in the ring and priority = 100 in this configuration";
@@ -218,7 +218,7 @@ fn amendments(ring: &Ring) {
                 4,
                 "nothing would change",
             ),
-            ("members update n-3 --yes", 2, "nothing is to be changed"),
+            ("members update n-3 --yes", 2, "there is nothing to change"),
             (
                 "members update n-3 --region nort --yes",
                 4,

@@ -241,7 +241,7 @@ fn configure(scratch: &Scratch, roster: &[RosterView]) {
     scratch.write("witness.toml", &text);
 }
 
-const LOOK: &str = "look with `witness status` how it ended";
+const LOOK: &str = "check with `witness status` how it ended";
 
 #[test]
 fn a_command_follows_the_leadership() {
@@ -269,7 +269,7 @@ fn a_leadership_that_does_not_rest_is_told() {
     assert_eq!(run.code, 3, "{run}");
     assert!(
         run.stderr.contains(
-            "the leadership moves from member to member\n  wait until it rests, and look with `witness status`"
+            "the leadership moves from member to member\n  wait until it settles, and check with `witness status`"
         ),
         "{run}"
     );
@@ -284,12 +284,12 @@ fn a_leadership_that_does_not_rest_is_told() {
 
 #[test]
 fn an_end_that_is_not_known_is_told_as_that() {
-    let about = "the promotion of member 2 `db-2` may go on in the ring: ";
+    let about = "the promotion of member 2 `db-2` may continue in the ring: ";
     for (play, line, why) in [
         (
             Play::Begins,
             "promote db-2 --yes --timeout 300ms",
-            "there was no end of it in time",
+            "it did not end in time",
         ),
         (
             Play::Falls,
@@ -299,7 +299,7 @@ fn an_end_that_is_not_known_is_told_as_that() {
         (
             Play::Babbles,
             "promote db-2 --yes",
-            "`db-1` tells something that has no meaning here",
+            "`db-1` gave an answer that cannot be read",
         ),
     ] {
         let run = Stage::set([play, Play::Obeys]).run(line);
@@ -324,7 +324,7 @@ fn an_interruption_says_that_the_command_goes_on() {
     let error: serde_json::Value = serde_json::from_str(&said).expect("JSON and nothing else");
     assert_eq!(
         error["error"],
-        "the promotion of member 2 `db-2` may go on in the ring: it was interrupted here"
+        "the promotion of member 2 `db-2` may continue in the ring: it was interrupted here"
     );
     assert_eq!(error["exit_code"], 5);
 }

@@ -35,7 +35,7 @@ fn a_shattered_quorum_is_repaired_when_the_loss_is_accepted() {
     let run = refused();
     assert_eq!(run.code, 4, "{run}");
     assert!(
-        run.stdout.contains("Plan: `a-1` goes on alone, in term "),
+        run.stdout.contains("Plan: `a-1` continues alone, in term "),
         "{run}"
     );
     assert!(
@@ -82,7 +82,7 @@ fn a_shattered_quorum_is_repaired_when_the_loss_is_accepted() {
     let fixed = ring.run(&format!("{} --yes", command.trim()));
     assert_eq!(fixed.code, 0, "{fixed}");
     assert!(
-        fixed.stdout.contains("`a-1` leads, and commits go on."),
+        fixed.stdout.contains("`a-1` leads, and commits continue."),
         "{fixed}"
     );
     assert!(

@@ -77,11 +77,11 @@ fn every_obstacle_has_its_own_words() {
         ),
         (
             |scene| scene.primary.look = Err("refused".into()),
-            "db-1: its mysqld cannot be looked at: refused",
+            "db-1: its mysqld cannot be examined: refused",
         ),
         (
             |scene| scene.others[0].look = Err("refused".into()),
-            "db-2: its mysqld cannot be looked at: refused",
+            "db-2: its mysqld cannot be examined: refused",
         ),
         (
             |scene| look(&mut scene.primary).purged = format!("{PRIMARY}:1-95"),
@@ -89,7 +89,7 @@ fn every_obstacle_has_its_own_words() {
         ),
         (
             |scene| scene.stock = vec![("h:1".into(), Err("refused".into()))],
-            "h:1: its mysqld cannot be looked at: refused",
+            "h:1: its mysqld cannot be examined: refused",
         ),
     ];
     for (change, expected) in table {

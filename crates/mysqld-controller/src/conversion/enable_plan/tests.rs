@@ -152,7 +152,7 @@ fn every_obstacle_has_its_own_words() {
     let table: [(Change, &str); 12] = [
         (
             |scene| scene.primary.look = Err("refused".into()),
-            "db-1: its mysqld cannot be looked at: refused",
+            "db-1: its mysqld cannot be examined: refused",
         ),
         (
             |scene| look(&mut scene.primary).writable = false,
@@ -182,7 +182,7 @@ fn every_obstacle_has_its_own_words() {
         ),
         (
             |scene| scene.others[0].look = Err("refused".into()),
-            "db-2: its mysqld cannot be looked at: refused",
+            "db-2: its mysqld cannot be examined: refused",
         ),
         (
             |scene| look(&mut scene.others[0]).replicates_from[0].applies = false,
@@ -204,7 +204,7 @@ fn every_obstacle_has_its_own_words() {
         ),
         (
             |scene| scene.stock = vec![("h:1".into(), Err("refused".into()))],
-            "h:1: its mysqld cannot be looked at: refused",
+            "h:1: its mysqld cannot be examined: refused",
         ),
     ];
     for (change, expected) in table {

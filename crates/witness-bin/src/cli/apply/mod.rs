@@ -69,10 +69,10 @@ pub(crate) struct ApplyArgs {
     /// Do not order commits with the table witness_applier.turn on the target (slower where commits wait for the disk)
     #[arg(long, alias = "no-turns")]
     no_commit_turns: bool,
-    /// How long a source or target that is away is tried to be reached again
+    /// How long to retry a source or target that cannot be reached
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration_of)]
     patience: Duration,
-    /// Serve metrics and controls over HTTP at this address (nobody is asked who they are)
+    /// Serve metrics and controls over HTTP at this address (without authentication)
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &ApplyArgs, format: Format) -> Result<(), Failure> {
     })?;
     if args.commit_order == OrderName::Snapshot {
         tracing::warn!(
-            "--commit-order snapshot goes with the next version: until the applier ends, readers of the target see transactions \
+            "--commit-order snapshot will be removed in the next version: until the applier ends, readers of the target see transactions \
              in any order"
         );
     }

@@ -83,9 +83,9 @@ impl OriginArgs {
             return Ok(Origin::Member(Box::new(source)));
         }
         let files = FileSource::open(self.files.clone(), executed, max_transaction_bytes);
-        let files = files.await.map_err(|error| {
-            Failure::new(Exit::Usage, error.to_string(), "name files that are there")
-        })?;
+        let files = files
+            .await
+            .map_err(|error| Failure::new(Exit::Usage, error.to_string(), "name existing files"))?;
         Ok(Origin::Files(Box::new(files)))
     }
 }
@@ -205,7 +205,7 @@ impl Source for MemberSource {
                     self.pieces = None;
                 }
                 Err(error @ AdminError::Unreachable { .. }) => {
-                    tracing::warn!(%error, "the member's log broke off; opening it again");
+                    tracing::warn!(%error, "reading the member's log was interrupted; opening it again");
                     self.pieces = None;
                 }
                 Err(error) => return Err(SourceError::Refused(error.to_string())),

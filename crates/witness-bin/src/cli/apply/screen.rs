@@ -222,7 +222,7 @@ impl Report {
             text += &format!("\nthe last one is {last}");
         }
         text += match self.ended {
-            "stopped" => "\nstopped; the same command goes on from here\n",
+            "stopped" => "\nstopped; the same command continues from here\n",
             _ => "\n",
         };
         if !self.tables_without_primary_key.is_empty() {

@@ -206,9 +206,9 @@ impl Undertaking {
         if Instant::now() >= self.until {
             return Err(Failure::new(
                 Exit::Unknown,
-                format!("`{place}` is not so far in time: {why}"),
+                format!("`{place}` was not ready in time: {why}"),
                 format!(
-                    "mend that, and run {} again: it goes on where it was",
+                    "fix that, and run {} again: it continues where it stopped",
                     self.name
                 ),
             ));
@@ -296,10 +296,10 @@ pub(super) fn seen(place: &str, answer: MysqldAnswer) -> Result<ServerLook, Fail
         Failure::new(
             Exit::Error,
             format!(
-                "the mysqld of `{place}` cannot be looked at: {}",
+                "the mysqld of `{place}` cannot be examined: {}",
                 unseen.unwrap_or_default()
             ),
-            "start it, or mend [mysql] in that member's configuration",
+            "start it, or fix [mysql] in that member's configuration",
         )
     })
 }

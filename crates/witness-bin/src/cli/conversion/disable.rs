@@ -101,7 +101,7 @@ struct Detaching<'a> {
 impl Work<DetachStep> for Detaching<'_> {
     fn question(&self) -> String {
         format!(
-            "Give plain replication back to the servers of ring `{}`? Nobody takes over any more when the primary fails.",
+            "Return the servers of ring `{}` to plain replication? There is no failover afterwards.",
             self.undertaking.settings.ring_name
         )
     }
@@ -126,8 +126,7 @@ impl Work<DetachStep> for Detaching<'_> {
 
     fn end(&self, noticed: &str) -> String {
         format!(
-            "\nThe mysqld of `{}` is a plain primary. {noticed}\nThe members leave all servers alone; stop them when you \
-             like. Their data directories stay.\n",
+            "\nThe mysqld of `{}` is a plain primary. {noticed}\nThe members no longer manage any server; stop them when you like. Their data directories stay.\n",
             self.undertaking.settings.own.name
         )
     }

@@ -136,7 +136,7 @@ fn remarks(scene: &EnableScene, everybody: &Everybody) -> Vec<String> {
         && !scene.primary.steered
     {
         remarks.push(format!(
-            "the member sets at the primary what is not so yet: {}",
+            "the member will set at the primary: {}",
             look.to_be_set.join("; ")
         ));
     }
@@ -145,7 +145,7 @@ fn remarks(scene: &EnableScene, everybody: &Everybody) -> Vec<String> {
         && !scene.primary.steered
     {
         remarks.push(
-            "until the ring has the primary, its commits wait for nobody: semi-sync is switched off for that moment"
+            "during the takeover semi-sync is off, so commits wait for no acknowledgement"
                 .to_owned(),
         );
     }
@@ -162,7 +162,7 @@ struct Enabling<'a> {
 impl Work<EnableStep> for Enabling<'_> {
     fn question(&self) -> String {
         format!(
-            "Make ring `{}` over these servers? Clients cannot write for a moment.",
+            "Create ring `{}` from these servers? Clients cannot write for a moment.",
             self.undertaking.settings.ring_name
         )
     }
@@ -189,7 +189,7 @@ impl Work<EnableStep> for Enabling<'_> {
     fn end(&self, noticed: &str) -> String {
         let settings = &self.undertaking.settings;
         format!(
-            "\nRing `{}` has the primary, beside `{}`. {noticed}\n",
+            "\nRing `{}` has taken over the primary of `{}`. {noticed}\n",
             settings.ring_name, settings.own.name
         )
     }
@@ -234,7 +234,7 @@ impl Enabling<'_> {
                         undertaking.wait("the ring", &failure.what).await?;
                     }
                 }
-                None => undertaking.wait("the ring", "nobody leads it yet").await?,
+                None => undertaking.wait("the ring", "it has no leader yet").await?,
             }
         }
     }
@@ -295,7 +295,7 @@ impl Enabling<'_> {
         let answer = self.undertaking.look(own, directory).await?;
         answer.origin.parse().map_err(|error| {
             Failure::error(format!(
-                "what the ring's log begins behind cannot be read: {error}"
+                "the origin of the ring's log cannot be read: {error}"
             ))
         })
     }
@@ -322,7 +322,7 @@ impl Enabling<'_> {
                 break;
             }
             undertaking
-                .wait(address, "it has not all that was there before the ring")
+                .wait(address, "it lacks transactions from before the ring")
                 .await?;
         }
         let password = server.password.read().map_err(|error| {

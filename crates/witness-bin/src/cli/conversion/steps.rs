@@ -82,7 +82,7 @@ impl<S: Display> Course<'_, S> {
         if dry_run || all_done {
             let words = match all_done {
                 true => "\nEverything is done already.\n",
-                false => "\nNothing was done. Without --dry-run it is carried out.\n",
+                false => "\nNothing was done. Run it without --dry-run to carry it out.\n",
             };
             return self.end(&self.document(all_done, None), words);
         }
@@ -126,7 +126,7 @@ impl<S: Display> Course<'_, S> {
                 failure.advice += "\n  ";
             }
             failure.advice += &format!(
-                "`witness {}` goes on where it was; `witness {}` goes back",
+                "`witness {}` continues where it stopped; `witness {}` goes back",
                 undertaking.name,
                 match undertaking.name {
                     "disable-raft" => "enable-raft",
@@ -184,8 +184,8 @@ impl<S: Display> Course<'_, S> {
         }
         match obstacles.len() {
             0 => Ok(()),
-            1 => Err(self.in_the_way("one thing stands in the way")),
-            many => Err(self.in_the_way(&format!("{many} things stand in the way"))),
+            1 => Err(self.in_the_way("there is one obstacle")),
+            many => Err(self.in_the_way(&format!("there are {many} obstacles"))),
         }
     }
 
@@ -194,7 +194,7 @@ impl<S: Display> Course<'_, S> {
             Exit::Refused,
             format!("{what}; nothing was done"),
             format!(
-                "mend what is named above, and run {} again",
+                "fix what is named above, and run {} again",
                 self.undertaking.name
             ),
         )
@@ -279,8 +279,8 @@ impl Journal {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
                 Failure::new(
                     Exit::Error,
-                    format!("{} is no journal: {error}", path.display()),
-                    "move it away; the steps that are done are found out without it",
+                    format!("{} is not a journal: {error}", path.display()),
+                    "move it away; the command finds out which steps are done",
                 )
             })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Entries::default(),
@@ -391,7 +391,7 @@ impl OneAtATime {
 fn busy(what: &str) -> Failure {
     Failure::new(
         Exit::Refused,
-        format!("somebody else has {what}: `enable-raft` or `disable-raft` is under way"),
+        format!("another run has {what}: `enable-raft` or `disable-raft` is under way"),
         "nothing was done; wait until that has ended",
     )
 }
@@ -420,6 +420,6 @@ mod tests {
         let failure = Journal::open(directory.path(), "disable-raft")
             .err()
             .unwrap();
-        assert!(failure.what.contains("is no journal"), "{failure}");
+        assert!(failure.what.contains("is not a journal"), "{failure}");
     }
 }

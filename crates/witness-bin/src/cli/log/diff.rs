@@ -90,7 +90,7 @@ fn line(found: &FileDifference, names: &[String; 2]) -> DifferenceLine {
                 side: Some(side),
                 offset: Some(*common),
                 text: format!(
-                    "{}: {name} ends at {common}, the same until there",
+                    "{}: {name} ends at {common}; equal up to there",
                     file.name()
                 ),
             }

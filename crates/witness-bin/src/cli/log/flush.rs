@@ -41,7 +41,7 @@ pub(crate) fn run(args: &FlushArgs, format: Format) -> Result<(), Failure> {
         match format {
             Format::Json => print_json(&document),
             Format::Table => print_text(&format!(
-                "the log was rotated everywhere by entry {}; it goes on in {}\n",
+                "the log was rotated everywhere by entry {}; it continues in {}\n",
                 document.entry, document.file
             )),
         }

@@ -82,7 +82,7 @@ fn show(happened: &Followed, format: Format) -> Result<(), Failure> {
                     truncated_after: keep,
                 }),
                 Format::Table => print_text(&format!(
-                    "-- taken back: the entries after {}\n",
+                    "-- truncated: the entries after {}\n",
                     keep.as_deref().unwrap_or("the begin of what was shown")
                 )),
             }

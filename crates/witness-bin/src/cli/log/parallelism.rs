@@ -137,7 +137,7 @@ fn put_notes(text: &mut String, report: &Report) {
     if report.forgotten_keys > 0 {
         let _ = writeln!(
             text,
-            "{} keys were forgotten to save memory: the figures of transactions and rows are rather too low",
+            "{} keys were forgotten to save memory: the real figures of transactions and rows may be higher",
             report.forgotten_keys
         );
     }

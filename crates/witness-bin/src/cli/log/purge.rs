@@ -79,7 +79,7 @@ pub(crate) fn run(args: &PurgeArgs, format: Format) -> Result<(), Failure> {
         let place = directory.find(&args.member)?;
         if !args.dry_run {
             args.consent.to(&format!(
-                "Remove old files of the log of `{}`? They cannot be had back from it.",
+                "Remove old files of the log of `{}`? This cannot be undone.",
                 place.name
             ))?;
         }

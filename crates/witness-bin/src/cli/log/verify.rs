@@ -75,7 +75,7 @@ fn text(verdict: &Verdict) -> String {
     text.push('\n');
     if let Some(unfinished) = &verdict.unfinished {
         text.push_str(&format!(
-            "unfinished at the end: {unfinished}; a start of the member mends it\n"
+            "unfinished at the end: {unfinished}; a start of the member repairs it\n"
         ));
     }
     match &verdict.damage {

@@ -204,7 +204,10 @@ fn fit(
             "give it an empty `data_dir`, and start it again",
         )),
         RingState::Founding { .. } => Err((
-            format!("the member at {} is making a ring of its own", args.address),
+            format!(
+                "the member at {} is creating a ring of its own",
+                args.address
+            ),
             "stop it, empty its `data_dir`, and start it without --bootstrap",
         )),
     }
@@ -235,12 +238,12 @@ async fn caught_up(
         if Instant::now() + LOOK >= until {
             let how_far = match behind {
                 Some(behind) => format!("{behind} entries behind"),
-                None => "not heard of by a leader".to_owned(),
+                None => "unknown to the leader".to_owned(),
             };
             return Err(Failure::new(
                 Exit::Unknown,
                 format!("`{}` is in the ring, and still {how_far}", args.name),
-                "it goes on catching up by itself; look with `witness members list`",
+                "it continues to catch up; check with `witness members list`",
             ));
         }
         tokio::select! {
@@ -249,8 +252,8 @@ async fn caught_up(
                 interrupted?;
                 return Err(Failure::new(
                     Exit::Unknown,
-                    format!("`{}` is in the ring, and goes on catching up", args.name),
-                    "look with `witness members list`",
+                    format!("`{}` is in the ring, and continues to catch up", args.name),
+                    "check with `witness members list`",
                 ));
             }
         }
@@ -285,7 +288,7 @@ fn show(document: &Document, votes: bool, format: Format) -> Result<(), Failure>
         return print_json(document);
     }
     let what = match (document.state, votes) {
-        (State::Added, _) => "catches up now; look with `witness members list`",
+        (State::Added, _) => "catches up now; check with `witness members list`",
         (State::Votes, _) => "has the log and votes",
         (State::CaughtUp, true) => {
             "has the log; it votes as soon as the quorum moves to its region"
@@ -346,7 +349,7 @@ mod tests {
                 7,
                 RingState::Founding { ring },
                 None,
-                "the member at h:1 is making a ring of its own",
+                "the member at h:1 is creating a ring of its own",
             ),
         ];
         for (member, state, log_is_empty, expected) in table {

@@ -12,11 +12,11 @@ use crate::terminal::{Failure, Format};
 pub(crate) enum MembersCommand {
     /// Show every member as the ring's log says it
     List(list::ListArgs),
-    /// Take a new member in; it gets the log first, and its vote when it has caught up
+    /// Add a member; it gets the log first, and its vote when it has caught up
     Add(add::AddArgs),
     /// Change a member's address, name, priority, region or vote while the ring runs
     Update(update::UpdateArgs),
-    /// Let a member go
+    /// Remove a member
     Remove(remove::RemoveArgs),
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn run(args: &UpdateArgs, format: Format) -> Result<(), Failure> {
     if wish == RecordWish::default() {
         return Err(Failure::new(
             Exit::Usage,
-            "nothing is to be changed",
+            "there is nothing to change",
             "give --name, --address, --priority, --region or --votes",
         ));
     }
@@ -168,13 +168,13 @@ fn page(id: MemberId, done: &Amendment<MemberRecord>) -> String {
     ];
     let quorum = match done.sets == done.wanted {
         true => String::new(),
-        false => "The quorum follows, step by step; look with `witness quorum show`\n".to_owned(),
+        false => "The quorum follows, step by step; check with `witness quorum show`\n".to_owned(),
     };
     let end = match done.entry {
         Some(entry) => format!(
-            "Member {id} is so since entry {entry}; write it into [[members]] in every member's file\n"
+            "Member {id} was changed by entry {entry}; change [[members]] in every member's file as well\n"
         ),
-        None => format!("Nothing was changed; member {id} would be so without --dry-run\n"),
+        None => format!("Nothing was changed; without --dry-run member {id} would be as shown\n"),
     };
     format!("{}{quorum}{end}", changes.concat())
 }

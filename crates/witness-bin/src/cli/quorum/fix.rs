@@ -161,7 +161,7 @@ async fn consented(
     plan: &RepairPlan,
 ) -> Result<(), Failure> {
     args.consent.to(&format!(
-        "Let {} go on alone as plan {} says? Members that did not answer must not run a quorum of their own.",
+        "Let {} continue alone as plan {} says? Members that did not answer must not run a quorum of their own.",
         directory.name(plan.survivor),
         identity(plan)
     ))?;
@@ -178,7 +178,7 @@ fn still_the_plan(plan: &RepairPlan, now: &RepairPlan) -> Result<(), Failure> {
     Err(Failure::new(
         Exit::Refused,
         format!(
-            "the members say something else now, and plan {} has become {}; nothing was done",
+            "the evidence has changed, and plan {} has become {}; nothing was done",
             identity(plan),
             identity(now)
         ),
@@ -197,7 +197,7 @@ async fn apply(
     let place = directory.get(plan.survivor).ok_or_else(|| {
         Failure::new(
             Exit::Refused,
-            format!("where {survivor} is reached is not known"),
+            format!("the address of {survivor} is not known"),
             "add it to [[members]] of this configuration",
         )
     })?;
@@ -235,7 +235,7 @@ fn end(document: &Document<'_>, directory: &Directory, format: Format) -> Result
                 .map_or_else(String::new, |entry| entry.to_string());
             let mut text = format!("\nThe quorum is {survivor} alone since entry {entry}.\n");
             if let Some(leader) = document.leader {
-                text += &format!("{} leads, and commits go on.\n", directory.name(leader));
+                text += &format!("{} leads, and commits continue.\n", directory.name(leader));
             }
             for step in steps(document.plan, directory) {
                 text += &format!("{step}\n");
@@ -247,8 +247,8 @@ fn end(document: &Document<'_>, directory: &Directory, format: Format) -> Result
         Some(_) => Ok(()),
         None => Err(Failure::new(
             Exit::Unknown,
-            "the repair is in the log, and nobody leads with a quorum behind it yet",
-            "look with `witness status`",
+            "the repair is in the log, but no member serves as the leader yet",
+            "check with `witness status`",
         )),
     }
 }
@@ -363,7 +363,7 @@ fn describe(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
         .log_end
         .map_or_else(|| "is empty".to_owned(), |end| format!("ends at {end}"));
     let mut lines = vec![format!(
-        "Plan: {} goes on alone, in term {} or later. Its log {end}, the longest of those that answer.",
+        "Plan: {} continues alone, in term {} or later. Its log {end}, the longest of those that answer.",
         directory.name(plan.survivor),
         plan.term
     )];
@@ -395,7 +395,7 @@ fn describe(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
         Some(loss) => {
             let sets = loss.unseen.iter().map(|set| names(&mut set.iter()));
             format!(
-                "Data loss possible after {}: the quorum of {} is in force or may have followed, and could have committed without \
+                "Data loss possible after {}: the quorum of {} is in force or may be by now, and could have committed without \
                  a member that answers.",
                 loss.after.map_or_else(|| "the beginning".to_owned(), |after| after.to_string()),
                 sets.collect::<Vec<_>>().join(" together with that of ")
@@ -509,7 +509,7 @@ mod tests {
         assert_eq!(
             failure.to_string(),
             format!(
-                "the members say something else now, and plan {before} has become {now}; nothing was done\n  look at the new \
+                "the evidence has changed, and plan {before} has become {now}; nothing was done\n  look at the new \
                  plan with `witness quorum fix`"
             )
         );
@@ -569,13 +569,12 @@ Id  Name  Region  Answers  Term  Log_end  Committed  Leader
  3  w-3   north   yes         3   3.1042     3.1040       -
 w-1: no answer within 2s
 
-Plan: member 3 goes on alone, in term 1003 or later. Its log ends at 3.1042, the longest of those that answer.
+Plan: member 3 continues alone, in term 1003 or later. Its log ends at 3.1042, the longest of those that answer.
 Lost: the quorum of member 1, member 2, member 3.
 Missing: member 1, member 2. Make sure that they do not run where they cannot reach member 3.
 In doubt: member 5. The ends of their logs were damaged, and may have been acknowledged: they count as if they did not answer.
 To be restarted afterwards, because they have committed entries that would be lost: member 4.
-Data loss possible after 3.1042: the quorum of member 1, member 2, member 3 is in force or may have followed, and \
-could have committed without a member that answers.
+Data loss possible after 3.1042: the quorum of member 1, member 2, member 3 is in force or may be by now, and could have committed without a member that answers.
 ";
         assert_eq!(
             page(&evidence, Some(&plan), &Directory::default()),

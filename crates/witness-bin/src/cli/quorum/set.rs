@@ -83,7 +83,7 @@ impl SetArgs {
             (_, _) if !self.regions.is_empty() => {
                 return usage(
                     "--regions belongs to --policy regions",
-                    "leave one of them away",
+                    "leave one of them out",
                 );
             }
             (Some(Policy::SingleRegionDynamic), _) => Some(QuorumPolicy::SingleRegionDynamic),
@@ -98,7 +98,7 @@ impl SetArgs {
         };
         if wish == RulesWish::default() {
             return usage(
-                "nothing is to be changed",
+                "there is nothing to change",
                 "give --policy, --prefer or --expect",
             );
         }
@@ -182,10 +182,9 @@ fn page(done: &Amendment<RingRules>) -> String {
     ];
     let end = match done.entry {
         Some(entry) => format!(
-            "The ring's log says so since entry {entry}, and the quorum follows; write it into [quorum] in every member's \
-             file, which only a new ring begins with\n"
+            "Entry {entry} of the ring's log has the new rules, and the quorum follows; change [quorum] in every member's file as well\n"
         ),
-        None => "Nothing was changed; it would be so without --dry-run\n".to_owned(),
+        None => "Nothing was changed; without --dry-run the rules would be as shown\n".to_owned(),
     };
     format!("{}{end}", changes.concat())
 }

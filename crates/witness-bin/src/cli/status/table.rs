@@ -198,7 +198,7 @@ fn notes(member: &MemberReport) -> Vec<String> {
         notes.extend(mysql.trouble.clone());
         notes.extend(wait(mysql));
         let offline = mysql.offline.as_ref();
-        notes.extend(offline.map(|why| format!("its mysqld lets no ordinary account in: {why}")));
+        notes.extend(offline.map(|why| format!("ordinary accounts cannot use its mysqld: {why}")));
         notes.extend(mysql.demotion.clone());
         if view.serving && !mysql.protected {
             notes.extend(
@@ -271,10 +271,10 @@ pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {
     let size = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     let last = scrub.completed_at.map(|at| {
         let ago = span(now.saturating_sub(at) as f64);
-        format!("all of its closed files were read back last {ago} ago")
+        format!("all of its closed files were last read back {ago} ago")
     });
     let mut parts =
-        vec![last.unwrap_or_else(|| "its closed files were never all read back yet".to_owned())];
+        vec![last.unwrap_or_else(|| "its closed files were not all read back yet".to_owned())];
     match scrub.bytes_per_second {
         Some(rate) if scrub.turn_bytes > 0 => parts.push(format!(
             "{} of {} in this pass, {} a second at most",
@@ -283,7 +283,7 @@ pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {
             size(rate)
         )),
         Some(_) => {}
-        None => parts.push("`log.scrub_rate` is 0, so that none are".to_owned()),
+        None => parts.push("`log.scrub_rate` is 0, so none are".to_owned()),
     }
     if scrub.unverified_bytes > 0 {
         parts.push(format!(
@@ -376,7 +376,7 @@ The quorum answers, `db-1` leads ring `orders`
             " 1  db-1       north   database  leader (not serving)",
             "unreachable              -",
             "No quorum for 1m15s: 1 of 2 voters answer and 2 are needed. Commits wait.\n",
-            "To fix it: run `witness run` on `witness-1` (10.0.0.2:7400); if they are gone for good, look at `witness quorum fix`\n",
+            "To fix it: run `witness run` on `witness-1` (10.0.0.2:7400); if they are permanently lost, see `witness quorum fix`\n",
             "witness-1: no answer: connection refused\n",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
@@ -468,7 +468,7 @@ mod scrub_line_tests {
                     ..scrub
                 },
                 Some(
-                    "scrub: its closed files were never all read back yet; 40.0 MiB not since they were written",
+                    "scrub: its closed files were not all read back yet; 40.0 MiB not since they were written",
                 ),
             ),
             (
@@ -476,7 +476,7 @@ mod scrub_line_tests {
                     completed_at: Some(1_000),
                     ..scrub
                 },
-                Some("scrub: all of its closed files were read back last 1h01m ago"),
+                Some("scrub: all of its closed files were last read back 1h01m ago"),
             ),
             (
                 ScrubView {
@@ -487,7 +487,7 @@ mod scrub_line_tests {
                     ..scrub
                 },
                 Some(
-                    "scrub: all of its closed files were read back last 1h01m ago; 10.0 MiB of 40.0 MiB in this pass, 8.0 MiB a \
+                    "scrub: all of its closed files were last read back 1h01m ago; 10.0 MiB of 40.0 MiB in this pass, 8.0 MiB a \
                      second at most; 2 found damaged and 1 replaced since its start",
                 ),
             ),
@@ -497,7 +497,7 @@ mod scrub_line_tests {
                     ..scrub
                 },
                 Some(
-                    "scrub: its closed files were never all read back yet; `log.scrub_rate` is 0, so that none are",
+                    "scrub: its closed files were not all read back yet; `log.scrub_rate` is 0, so none are",
                 ),
             ),
         ];

@@ -36,7 +36,7 @@ fn ring(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
     )?;
     sheet.yes(
         "failover_paused",
-        "1 while nobody but the present primary becomes the primary by itself",
+        "1 while failover is paused (maintenance mode)",
         view.pause.is_some(),
     )?;
     let roles = [
@@ -266,7 +266,7 @@ pub(super) fn write_mysqld(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Resu
     )?;
     sheet.yes(
         "ingesting",
-        "Whether mysqld's transactions are taken in",
+        "Whether mysqld's transactions are received",
         mysql.ingesting,
     )?;
     sheet.yes(
